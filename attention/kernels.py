@@ -1,0 +1,177 @@
+"""Grouped attention in plain PyTorch: KV heads are never repeated, nothing of size S is copied."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# From here on reading K row by row (K q^T) beats q K^T on CPUs; below, the latter does.
+LONG = 1024
+# Elements of the largest temporary in a prefill with probabilities, and of its masks.
+BLOCK_ELEMENTS = 1 << 22
+MASK_ELEMENTS = 1 << 25
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """What sums are kept in: float64 for float64, else float32 (bf16 sums stop growing at 256)."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def group(q: Tensor, Hkv: int, scaling: float) -> Tensor:
+    """One query per head (B, Hq, 1, D) as (B * Hkv, G, D), scaled."""
+    B, Hq, _, D = q.shape
+    return q.reshape(B * Hkv, Hq // Hkv, D) * scaling
+
+
+def logits(q: Tensor, k: Tensor) -> Tensor:
+    """(N, G, D) against (N, S, D): (N, G, S)."""
+    if k.shape[1] >= LONG:
+        return torch.bmm(k, q.transpose(1, 2)).transpose(1, 2)
+    return torch.bmm(q, k.transpose(1, 2))
+
+
+def hide(scores: Tensor, hidden: Tensor | None) -> Tensor:
+    """Set the hidden slots of (B * H, G, S) to -inf in place; `hidden` is (B, 1 or H, 1, S)."""
+    if hidden is not None:
+        B = hidden.shape[0]
+        scores.unflatten(0, (B, -1)).masked_fill_(hidden, float("-inf"))
+    return scores
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
+    """One query per head over S slots.
+
+    Args:
+        q: (B * H, G, D), scaled.
+        k, v: (B * H, S, D); strided views are read in place.
+        hidden: (B, 1 or H, 1, S), True where a slot must not be read, or None.
+
+    Returns:
+        Output (B * H, G, D) and probabilities (B * H, G, S), at least float32.
+    """
+    scores = hide(logits(q, k), hidden)
+    probs = torch.softmax(scores, dim=-1, dtype=accumulator(q.dtype))
+    return torch.bmm(probs.to(v.dtype), v), probs
+
+
+def dense(
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, whole: bool
+) -> Tensor:
+    """Causal attention of T queries over everything held.
+
+    Args:
+        q: (B, Hq, T, D).
+        k, v: (B, Hkv, S, D), oldest token first.
+        last: newest slot each query may see, (B or 1, T).
+        whole: S = T, nothing held before and no padding.
+
+    Returns:
+        (B, T, Hq, D).
+    """
+    B, Hq, T, D = q.shape
+    Hkv, S = k.shape[1:3]
+    # Rows and KV heads become one batch axis and the group the head axis: the keys of a group are
+    # then an expanded view, which the fused kernel reads without a copy.
+    folded = q.reshape(B * Hkv, Hq // Hkv, T, D)
+    keys, values = (
+        x.reshape(B * Hkv, 1, S, x.shape[-1]).expand(-1, Hq // Hkv, -1, -1) for x in (k, v)
+    )
+    if whole:
+        out = F.scaled_dot_product_attention(folded, keys, values, is_causal=True, scale=scaling)
+    else:
+        slots = torch.arange(S, device=q.device)
+        columns = max(1, MASK_ELEMENTS // (S * (B * Hkv if last.shape[0] > 1 else 1)))
+        parts = []
+        for t in range(0, T, columns):
+            seen = slots <= last[:, t : t + columns, None]
+            mask = seen[:, None].expand(-1, Hkv, -1, -1).flatten(0, 1) if len(seen) > 1 else seen
+            parts.append(
+                F.scaled_dot_product_attention(
+                    folded[:, :, t : t + columns], keys, values, mask[:, None], scale=scaling
+                )
+            )
+        out = torch.cat(parts, dim=2)
+    return out.reshape(B, Hq, T, -1).transpose(1, 2)
+
+
+def dense_with_mass(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scaling: float,
+    last: Tensor,
+    real: Tensor | None,
+    band: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`dense`, and the probability each slot received, summed over queries.
+
+    Computed in blocks of queries so that memory stays bounded.
+
+    Args:
+        real: (B, T), False for padding queries, which give no mass; None when all are real.
+        band: only queries less than this many tokens after a slot give it mass; None for all.
+
+    Returns:
+        Output (B, T, Hq, D) and mass (B, Hkv, G, S), at least float32.
+    """
+    B, Hq, T, D = q.shape
+    Hkv, S = k.shape[1:3]
+    G, wide = Hq // Hkv, accumulator(q.dtype)
+    out = q.new_empty(B, T, Hq, v.shape[-1])
+    mass = torch.zeros(B, Hkv, G, S, dtype=wide, device=q.device)
+    slots = torch.arange(S, device=q.device)
+    grouped = q.reshape(B, Hkv, G, T, D) * scaling
+    columns = max(1, BLOCK_ELEMENTS // (B * Hq * S))
+    for t in range(0, T, columns):
+        n = min(columns, T - t)
+        newest = last[:, t : t + n, None]
+        block = grouped[:, :, :, t : t + n].reshape(B, Hkv, G * n, D)
+        scores = torch.matmul(block, k.transpose(2, 3)).view(B, Hkv, G, n, S)
+        scores.masked_fill_((slots > newest)[:, None, None], float("-inf"))
+        probs = torch.softmax(scores, dim=-1, dtype=wide)
+        mixed = torch.matmul(probs.to(v.dtype).view(B, Hkv, G * n, S), v)
+        out[:, t : t + n] = mixed.view(B, Hq, n, -1).transpose(1, 2)
+        if real is not None:
+            probs = probs * real[:, None, None, t : t + n, None]
+        if band is not None:
+            probs = probs * (newest - slots < band)[:, None, None]
+        mass += probs.sum(3)
+    return out, mass
+
+
+def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of the last axis, values and indices; among equals the lower index wins.
+
+    `torch.topk` is an order of magnitude faster than a stable sort on CPUs but breaks ties at
+    will. Ties matter only between the last one taken and the first one left, so those alone are
+    checked; on a GPU the check would wait for the device and the sort is cheap.
+    """
+    n = scores.shape[-1]
+    if k >= n:
+        return scores, torch.arange(n, device=scores.device).expand(scores.shape)
+    if scores.device.type == "cpu":
+        values, index = scores.topk(k + 1, dim=-1)
+        tie = (values[..., k - 1] == values[..., k]) & values[..., k].isfinite()
+        if k == 0 or not bool(tie.any()):
+            return values[..., :k], index[..., :k]
+    values, index = torch.sort(scores, dim=-1, descending=True, stable=True)
+    return values[..., :k], index[..., :k]
+
+
+def take_pages(x: Tensor, pages: Tensor, page: int) -> Tensor:
+    """Copy the chosen pages of each row.
+
+    Args:
+        x: (B, Hkv, C, D), C a multiple of `page`.
+        pages: (B, H, U), H a multiple of Hkv: one set per KV head, or per query head.
+
+    Returns:
+        (B * H, U * page, D).
+    """
+    B, Hkv, C, D = x.shape
+    H, U = pages.shape[1:]
+    first = torch.arange(B * Hkv, device=x.device) * (C // page)
+    index = pages + first.repeat_interleave(H // Hkv).view(B, H, 1)
+    taken = x.reshape(-1, page * D).index_select(0, index.reshape(-1))
+    return taken.view(B * H, U * page, D)

@@ -1,0 +1,86 @@
+"""One growing tensor of a layer's state, rows first, slots third."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+# Below this many slots growth is not worth the copies.
+SMALLEST = 64
+
+
+class Slots:
+    """A tensor (B, H, C, ...) whose C doubles when tokens no longer fit.
+
+    Args:
+        rows: B.
+        heads: H, whatever the state keeps apart (KV heads, or 1).
+        tail: shape of one slot.
+        fill: what an empty slot holds.
+        unit: tokens per slot (a page bound has many, a key has one).
+        multiple: C is kept a multiple of this, so that slots can be viewed as pages.
+        limit: C never exceeds this; None grows without end.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        heads: int,
+        tail: Sequence[int] = (),
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        fill: float = 0.0,
+        unit: int = 1,
+        multiple: int = 1,
+        limit: int | None = None,
+    ) -> None:
+        self.fill, self.unit, self.multiple, self.limit = fill, unit, multiple, limit
+        self.data = torch.full((rows, heads, 0, *tail), fill, dtype=dtype, device=device)
+
+    @property
+    def capacity(self) -> int:
+        """C: slots allocated per row and head."""
+        return self.data.shape[2]
+
+    @property
+    def flat(self) -> Tensor:
+        """The slots of all rows and heads in one axis: (B * H * C, ...)."""
+        return self.data.flatten(0, 2)
+
+    def fit(self, tokens: int) -> None:
+        """Make room for this many tokens in every row."""
+        self.fit_slots(-(-tokens // self.unit))
+
+    def fit_slots(self, slots: int) -> None:
+        if slots <= self.capacity:
+            return
+        size = max(slots, 2 * self.capacity, SMALLEST // self.unit)
+        if self.limit is not None:
+            size = max(slots, min(size, self.limit))
+        size = -(-size // self.multiple) * self.multiple
+        self.resize(size)
+
+    def resize(self, size: int) -> None:
+        """Reallocate with exactly `size` slots, keeping what fits."""
+        old = self.data
+        self.data = old.new_full((*old.shape[:2], size, *old.shape[3:]), self.fill)
+        kept = min(size, old.shape[2])
+        self.data[:, :, :kept] = old[:, :, :kept]
+
+    def select(self, index: Tensor) -> None:
+        """Rows `index` (any order, repeats allowed) become the rows of this tensor."""
+        self.data = self.data.index_select(0, index)
+
+    def replace(self, rows: Tensor, other: Slots, other_rows: Tensor) -> None:
+        """Rows `rows` become copies of `other_rows` of `other`; the other rows stay as they are."""
+        size = other.capacity
+        self.fit_slots(size)
+        self.data[rows, :, :size] = other.data[other_rows].to(self.data)
+        self.data[rows, :, size:] = self.fill
+
+    def clear(self, rows: Tensor) -> None:
+        """Empty these rows."""
+        self.data[rows] = self.fill

@@ -1,0 +1,147 @@
+"""What one forward adds to each row: computed once, shared by all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Counts = npt.NDArray[np.int64]
+X = TypeVar("X")
+
+
+class Step:
+    """One forward of T columns, left padded: row r brings new[r] real tokens, its last columns.
+
+    Lengths live on the host as well, so that deciding what to do never waits for the device.
+
+    Args:
+        past: real tokens each row had seen before, (B,).
+        new: real tokens each row brings, (B,).
+        T: columns of this forward.
+        device: where the tensors go.
+    """
+
+    def __init__(self, past: Counts, new: Counts, T: int, device: torch.device) -> None:
+        self.T, self.device = T, device
+        # A row that is still all padding writes a token nobody reads and is emptied afterwards;
+        # this keeps a one-token step one vectorised step for all rows.
+        self.decode = T == 1 and bool(past.any())
+        self.idle: list[int] = []
+        if self.decode:
+            self.idle = [int(r) for r in np.flatnonzero(new == 0)]
+            new = np.ones_like(new)
+        self.past, self.new, self.seen = past, new, past + new
+        self.longest = int(self.seen.max())
+        self.padded = bool((new < T).any())
+        self._memo: dict[Hashable, Any] = {}
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return len(self.past)
+
+    def once(self, key: Hashable, make: Callable[[], X]) -> X:
+        """`make()`, computed by the first layer that asks and handed to all others."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        found: X = self._memo[key]
+        return found
+
+    def tensor(self, counts: Counts | list[int]) -> Tensor:
+        """Host numbers on the device."""
+        return torch.as_tensor(np.asarray(counts), device=self.device)
+
+    @property
+    def past_tokens(self) -> Tensor:
+        """`past` on the device, (B,)."""
+        return self.once("past", lambda: self.tensor(self.past))
+
+    @property
+    def seen_tokens(self) -> Tensor:
+        """`seen` on the device, (B,)."""
+        return self.once("seen", lambda: self.past_tokens + self.tensor(self.new))
+
+    def heads(self, H: int) -> Tensor:
+        """0..B*H-1, the index of each row and head in a flattened state."""
+        return self.once(("heads", H), lambda: torch.arange(self.rows * H, device=self.device))
+
+    def flat(self, slot: Counts, H: int, capacity: int, key: Hashable) -> Tensor:
+        """Index (B*H,) into `Slots.flat` of one slot per row, the same in all H heads."""
+        return self.once(
+            ("flat", key, H, capacity),
+            lambda: self.heads(H) * capacity + self.tensor(slot).repeat_interleave(H),
+        )
+
+    def hidden(self, limit: int | None = None) -> Tensor | None:
+        """Which of the slots 0..max hold nothing, (B, 1, 1, S); None when all rows are full.
+
+        Args:
+            limit: the most slots a row can fill.
+        """
+        held = self.seen if limit is None else np.minimum(self.seen, limit)
+
+        def make() -> Tensor | None:
+            widest = int(held.max())
+            if (held == widest).all():
+                return None
+            slots = torch.arange(widest, device=self.device)
+            return (slots >= self.tensor(held)[:, None])[:, None, None]
+
+        return self.once(("hidden", limit), make)
+
+    def last_visible(self, before: Counts, key: Hashable) -> Tensor:
+        """Newest slot each query may see when the new tokens follow `before` held ones.
+
+        (B, T), or (1, T) when all rows agree. A padding query sees slot 0, so that it stays
+        finite; nobody reads what it computes.
+        """
+
+        def make() -> Tensor:
+            first = before + self.new - self.T
+            if (first == first[0]).all():
+                first = first[:1]
+            columns = torch.arange(self.T, device=self.device)
+            return (self.tensor(first)[:, None] + columns).clamp_min_(0)
+
+        return self.once(("last", key), make)
+
+    def real(self) -> Tensor | None:
+        """Which columns are real tokens, (B, T); None when all are."""
+        if not self.padded:
+            return None
+        columns = torch.arange(self.T, device=self.device)
+        return self.once("real", lambda: columns >= self.tensor(self.T - self.new)[:, None])
+
+    def join(self, held: Tensor | None, counts: Counts, new: Tensor, fill: float = 0.0) -> Tensor:
+        """Held slots and the real new tokens of each row, one after the other, without gaps.
+
+        Args:
+            held: (B, H, at least max(counts), ...), or None for nothing.
+            counts: slots held per row, (B,).
+            new: (B, H, T, ...), left padded.
+
+        Returns:
+            (B, H, max(counts + new), ...); `new` itself where nothing is held nor padded.
+        """
+        widest, most = int((counts + self.new).max()), int(counts.max())
+        if most == 0 and not self.padded:
+            return new
+        out = new.new_full((*new.shape[:2], widest, *new.shape[3:]), fill)
+        if held is not None and most:
+            out[:, :, :most] = held[:, :, :most]
+        self.write(out, counts, new)
+        return out
+
+    def write(self, out: Tensor, counts: Counts, new: Tensor) -> None:
+        """Write the real new tokens of each row into `out` from slot counts[r] on."""
+        if not self.padded and (counts == counts[0]).all():
+            out[:, :, int(counts[0]) : int(counts[0]) + self.T] = new
+            return
+        # Rows differ in length only in a prefill, where a loop over rows costs little.
+        for r, (start, n) in enumerate(zip(counts.tolist(), self.new.tolist(), strict=True)):
+            out[r, :, start : start + n] = new[r, :, self.T - n :]

@@ -1,0 +1,99 @@
+"""The identity of a decode run: a hash over what changes its tokens, and over nothing else.
+
+In it: the model and its weights, the data set's item and the very prompt, backend and parameters,
+penalties, sampling and seed, dtype. Not in it: batch size, device, executor, detectors (they only cut
+a trace that exists), the cap (a longer trace serves every shorter cap), how often costs are recorded.
+
+Greedy decoding draws nothing, so there neither the seed nor top-k and top-p are part of the identity:
+another seed must not decode the same tokens again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any
+
+#: Raise it whenever the same fields would give other tokens: a changed decode loop, a changed method.
+VERSION = 1
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def prompt_digest(prompt_ids: Sequence[int]) -> str:
+    """Identity of a prompt: its token ids, whatever template and tokenizer made them."""
+    return _digest([int(i) for i in prompt_ids])
+
+
+def sampling(temperature: float, top_k: int | None, top_p: float, seed: int) -> dict[str, Any]:
+    """The sampling fields that change tokens; at temperature 0 none of the others does."""
+    if temperature == 0.0:
+        return {"temperature": 0.0}
+    return {"temperature": float(temperature), "top_k": top_k, "top_p": float(top_p), "seed": seed}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration: everything the decode runs of one grid cell share.
+
+    `model_digest` is the revision of a hub model or the digest of a folder's weights; `backend` is
+    the method's name with all its resolved parameters; `penalties` one such table each.
+    """
+
+    model: str
+    model_digest: str
+    dataset: str
+    backend: Mapping[str, Any]
+    penalties: tuple[Mapping[str, Any], ...]
+    sampling: Mapping[str, Any]
+    dtype: str
+
+    @property
+    def budget(self) -> int | None:
+        """Tokens a decode query may attend to; None for full attention."""
+        budget = self.backend.get("budget")
+        return None if budget is None else int(budget)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this is the full-attention cell the others are measured against."""
+        return bool(self.backend["name"] == "full")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The cell ready for JSON."""
+        return {**asdict(self), "penalties": [dict(p) for p in self.penalties]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Cell:
+        """The cell as `to_dict` gave it."""
+        return cls(**{**values, "penalties": tuple(values["penalties"])})
+
+
+def run_id(cell: Cell, item_id: str, prompt: str, sample_index: int) -> str:
+    """The identity of one decode run, 32 hexadecimal digits.
+
+    Args:
+        cell: what it shares with the other runs of its configuration. The model's name is left out:
+            the digest says which weights they are, from whatever folder they came.
+        item_id: of the problem; the random stream of a row depends on it.
+        prompt: `prompt_digest` of the prompt.
+        sample_index: which of several outputs of the same problem.
+    """
+    fields = {key: value for key, value in cell.to_dict().items() if key != "model"}
+    # A file moved to another folder holds the same problems.
+    fields["dataset"] = PurePath(cell.dataset).name
+    return _digest(
+        {
+            "version": VERSION,
+            **fields,
+            "item_id": item_id,
+            "prompt": prompt,
+            "sample_index": sample_index,
+        }
+    )

@@ -1,0 +1,180 @@
+"""Models by name: which weights they are, and loading them for decoding."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attention.errors import InvalidValue
+
+#: The model that ships with the project, by the name users type.
+REASONER = "reasoner"
+
+# Files of a folder that change its tokens: weights, architecture, stop tokens, vocabulary, template.
+_DIGESTED = (
+    "*.safetensors",
+    "pytorch_model*.bin",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model found but not loaded: its name as typed, where it is, and which weights it holds."""
+
+    name: str
+    location: str
+    revision: str | None
+    digest: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model ready to decode with, on its device."""
+
+    source: Source
+    model: Any
+    tokenizer: Any
+
+
+def find(name: str, revision: str | None = None) -> Source:
+    """Locate a model and make sure that it can generate text, without reading its weights.
+
+    Raises:
+        InvalidValue: not found, or not a causal language model.
+    """
+    location = name
+    if name == REASONER:
+        from experiments.reasoner import checkpoint_path
+
+        location = str(checkpoint_path())
+        if not Path(location, "config.json").is_file():
+            raise InvalidValue("model", name, f"its checkpoint at {location}, which is missing")
+    if Path(location).exists() or location.startswith((".", "/", "~")):
+        return _folder(name, Path(location).expanduser())
+    return _hub(name, revision)
+
+
+def _folder(name: str, folder: Path) -> Source:
+    if not folder.is_dir():
+        near = [str(p) for p in folder.parent.glob("*/")] if folder.parent.is_dir() else []
+        raise InvalidValue("model", name, "a folder with a model, or a hub id", near)
+    try:
+        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        allowed = f"a folder with a model's config.json ({error})"
+        raise InvalidValue("model", name, allowed) from error
+    _require_causal(name, values.get("architectures"), values.get("model_type"))
+    files = sorted({path for pattern in _DIGESTED for path in folder.glob(pattern)})
+    if not any(path.suffix in (".safetensors", ".bin") for path in files):
+        raise InvalidValue("model", name, "a folder with weights (*.safetensors)")
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return Source(name, str(folder), None, digest.hexdigest()[:32])
+
+
+def _hub(name: str, revision: str | None) -> Source:
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(name, revision=revision)
+    except Exception as error:  # the hub's client raises many kinds
+        reason = str(error).strip().split("\n")[0]
+        allowed = f"{REASONER}, a folder that exists, or a hub id that can be reached ({reason})"
+        raise InvalidValue("model", name, allowed, [REASONER]) from error
+    _require_causal(name, config.architectures, config.model_type)
+    commit = getattr(config, "_commit_hash", None)
+    if not commit:
+        raise InvalidValue("model", name, "a hub id whose commit is known, or a folder")
+    return Source(name, name, commit, commit)
+
+
+def _require_causal(name: str, architectures: list[str] | None, model_type: str | None) -> None:
+    """A model saved without its language-model head would load with a random one."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    allowed: set[str] = set()
+    for names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        allowed.update([names] if isinstance(names, str) else names)
+    if not set(architectures or ()) & allowed:
+        what = ", ".join(architectures or ()) or f"model type {model_type}"
+        wanted = f"a model with a causal language-model head (it is {what})"
+        raise InvalidValue("model", name, wanted)
+
+
+def resolve_device(device: str) -> str:
+    """The device `auto` stands for, or the one named if it is there.
+
+    Raises:
+        InvalidValue: no such device here.
+    """
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, index = device.partition(":")
+    count = torch.cuda.device_count()
+    there = device == "cpu" or (kind == "cuda" and (int(index) if index.isdigit() else 0) < count)
+    if not there or (index and not index.isdigit()):
+        choices = ["auto", "cpu", *(f"cuda:{i}" for i in range(count))]
+        raise InvalidValue("device", device, f"one of {', '.join(choices)}", choices)
+    return device
+
+
+def load(source: Source, dtype: str, device: str) -> Loaded:
+    """Read the weights and the tokenizer.
+
+    Args:
+        source: from `find`.
+        dtype: as in `config.DTYPES`.
+        device: as `resolve_device` gave it.
+
+    Raises:
+        InvalidValue: unreadable, incomplete, or a tokenizer is missing.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source.location, revision=source.revision)
+        model, info = AutoModelForCausalLM.from_pretrained(
+            source.location,
+            revision=source.revision,
+            dtype=getattr(torch, dtype),
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0]
+        allowed = f"a causal language model with its tokenizer ({reason})"
+        raise InvalidValue("model", source.name, allowed) from error
+    if missing := sorted(info["missing_keys"]):
+        allowed = f"complete weights ({len(missing)} missing, {missing[0]} the first)"
+        raise InvalidValue("model", source.name, allowed)
+    return Loaded(source, model.to(device).eval(), tokenizer)
+
+
+def use_threads(threads: int | None) -> int:
+    """Set torch's CPU threads: all cores, unless told or OMP_NUM_THREADS is set; returns the number."""
+    import torch
+
+    if threads is None and "OMP_NUM_THREADS" not in os.environ:
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return int(torch.get_num_threads())

@@ -1,0 +1,135 @@
+"""The grid spelled out: every decode run of a sweep, with the identity it has in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attention.errors import InvalidValue
+from experiments.config import Config
+from experiments.identity import Cell, run_id, sampling
+
+if TYPE_CHECKING:
+    from attention import Backend
+    from lil import Detector
+
+
+@dataclass(frozen=True)
+class Run:
+    """One decode run: a problem under one configuration."""
+
+    cell: Cell
+    item_id: str
+    prompt: str  # digest of its token ids
+    sample_index: int
+
+    @property
+    def id(self) -> str:
+        """The run's identity, its key in the store."""
+        return run_id(self.cell, self.item_id, self.prompt, self.sample_index)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cells of the grid and the problems of each model and data set.
+
+    It is kept in the manifest: from it and the store, results are rebuilt without model or data.
+    `items` maps (model, data set) to pairs (item id, digest of its prompt).
+    """
+
+    cells: tuple[Cell, ...]
+    items: Mapping[tuple[str, str], tuple[tuple[str, str], ...]]
+    samples_per_problem: int
+
+    def runs(self, cell: Cell) -> Iterator[Run]:
+        """The runs of one cell."""
+        for item_id, prompt in self.items[cell.model, cell.dataset]:
+            for index in range(self.samples_per_problem):
+                yield Run(cell, item_id, prompt, index)
+
+    def full_cell(self, cell: Cell) -> Cell:
+        """The full-attention cell this one is measured against."""
+        for other in self.cells:
+            if other.is_full and (other.model, other.dataset) == (cell.model, cell.dataset):
+                return other
+        raise InvalidValue("plan", cell.dataset, "full attention beside every other backend")
+
+    def __len__(self) -> int:
+        return sum(
+            len(self.items[cell.model, cell.dataset]) * self.samples_per_problem
+            for cell in self.cells
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan ready for JSON."""
+        return {
+            "cells": [cell.to_dict() for cell in self.cells],
+            "items": [
+                {"model": model, "dataset": dataset, "problems": [list(p) for p in problems]}
+                for (model, dataset), problems in self.items.items()
+            ],
+            "samples_per_problem": self.samples_per_problem,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Plan:
+        """The plan as `to_dict` gave it."""
+        items = {
+            (entry["model"], entry["dataset"]): tuple((i, p) for i, p in entry["problems"])
+            for entry in values["items"]
+        }
+        cells = tuple(Cell.from_dict(cell) for cell in values["cells"])
+        return cls(cells, items, values["samples_per_problem"])
+
+
+def build_backends(config: Config) -> list[Backend]:
+    """Full attention first, then every backend with every budget.
+
+    Raises:
+        InvalidValue: an unknown backend or parameter, or a budget a method cannot work with.
+    """
+    import attention
+
+    known = attention.names()
+    for name in (*config.backends, *config.backend_params):
+        if name not in known and ":" not in name:
+            raise InvalidValue("backend", name, f"one of {', '.join(known)}", known)
+    backends: list[Backend] = [attention.get("full", **config.backend_params.get("full", {}))]
+    for name in config.backends:
+        if name != "full":
+            params = config.backend_params.get(name, {})
+            backends += [attention.get(name, **{"budget": b, **params}) for b in config.budgets]
+    return backends
+
+
+def build_detectors(config: Config) -> list[Detector]:
+    """The detectors a sweep replays.
+
+    Raises:
+        InvalidValue: an unknown detector or parameter, or a value it refuses.
+    """
+    from lil import detectors
+
+    for name in (*config.detectors, *config.detector_params):
+        if name not in detectors.names():
+            allowed = f"one of {', '.join(detectors.names())}, or none"
+            raise InvalidValue("detector", name, allowed, detectors.names())
+    return [detectors.get(name, **config.detector_params.get(name, {})) for name in config.detectors]
+
+
+def describe_backend(backend: Backend) -> dict[str, Any]:
+    """A backend's name and all its resolved parameters, as the identity holds them."""
+    return {"name": backend.name, **backend.params()}
+
+
+def build_cells(
+    config: Config, model: str, digest: str, datasets: Sequence[str], backends: Sequence[Backend]
+) -> tuple[Cell, ...]:
+    """The cells of one model; full attention first, data sets innermost."""
+    drawn = sampling(config.temperature, config.top_k, config.top_p, config.seed)
+    return tuple(
+        Cell(model, digest, dataset, describe_backend(backend), (), drawn, config.dtype)
+        for backend in backends
+        for dataset in datasets
+    )

@@ -1,0 +1,12 @@
+"""The small reasoning model that ships with the project: its problems, language and checkpoint."""
+
+from pathlib import Path
+
+from .problems import LEVELS, SPLITS, Problem, problem
+
+__all__ = ["LEVELS", "SPLITS", "Problem", "checkpoint_path", "problem"]
+
+
+def checkpoint_path() -> Path:
+    """Folder with the trained weights, config and tokenizer, for `from_pretrained`."""
+    return Path(__file__).parent / "checkpoint"

@@ -1,0 +1,191 @@
+"""Multi-step dependency problems in words: a pure function of (level, split, index)."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from attention.errors import InvalidValue
+
+from . import words
+
+Kind = Literal["given", "plus", "minus", "twice", "sum", "diff"]
+
+DATA_VERSION = 1
+LEVELS = ("easy", "medium", "hard")
+SPLITS = ("train", "test", "study", "heldout")
+STEPS = {"easy": (2, 4), "medium": (5, 8), "hard": (11, 16)}
+_DISTRACTORS = {"easy": 2, "medium": 3, "hard": 4}
+_MAX_VALUE = 60
+# A problem belongs to the split its own text hashes to, so no two splits can share one.
+_BUCKETS = {"test": range(5), "study": range(5, 10), "heldout": range(10, 15)}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """`name` is given (`number`), or computed from `operands` and perhaps `number`."""
+
+    name: str
+    kind: Kind
+    operands: tuple[str, ...]
+    number: int | None
+    sentence: str  # as the prompt states it, with its leading space
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem: facts in the order of the prompt, the question and its answer.
+
+    `steps` counts the computations the answer needs (given facts and distractors do not count).
+    """
+
+    id: str
+    level: str
+    facts: tuple[Fact, ...]
+    goal: str
+    answer: str
+    steps: int
+    prompt: str
+
+    @cached_property
+    def fact_of(self) -> dict[str, Fact]:
+        """Facts by the name they define."""
+        return {fact.name: fact for fact in self.facts}
+
+
+def problem(level: str, split: str, index: int) -> Problem:
+    """The `index`-th problem of a level and split.
+
+    Raises:
+        InvalidValue: unknown level or split, negative index.
+    """
+    if level not in LEVELS:
+        raise InvalidValue("level", level, f"one of {', '.join(LEVELS)}", LEVELS)
+    if split not in SPLITS:
+        raise InvalidValue("split", split, f"one of {', '.join(SPLITS)}", SPLITS)
+    if index < 0:
+        raise InvalidValue("index", index, "0 or more")
+    rng = random.Random(f"reasoner/{DATA_VERSION}/{level}/{split}/{index}")
+    while True:
+        low, high = STEPS[level]
+        steps = min(rng.randint(low, high), rng.randint(low, high))  # shorter ones more often
+        candidate = generate(rng, steps, _DISTRACTORS[level], f"{level}/{split}/{index}", level)
+        if split_of(candidate.prompt) == split:
+            return candidate
+
+
+def split_of(prompt: str) -> str:
+    """The split that owns a prompt, by the hash of its text."""
+    bucket = hashlib.sha256(prompt.encode()).digest()[0] % 100
+    return next((split for split, owned in _BUCKETS.items() if bucket in owned), "train")
+
+
+def generate(
+    rng: random.Random, steps: int, distractors: int, problem_id: str, level: str
+) -> Problem:
+    """Draw a problem with exactly `steps` needed computations and some facts nobody needs."""
+    theme = rng.choice(words.THEMES)
+    unit = rng.choice(theme.units)
+    names = list(theme.names)
+    rng.shuffle(names)
+    drawn = _Drawn(rng, names)
+    goal = drawn.needed(steps)
+    needed = len(drawn.values)
+    for _ in range(distractors):
+        drawn.distractor()
+    facts = []
+    for name, (kind, operands, number) in drawn.made.items():
+        sentence = rng.choice(words.FACTS[kind]).format(
+            X=theme.opening(name),
+            x=theme.subject(name),
+            y=theme.subject(operands[0]) if operands else "",
+            z=theme.subject(operands[1]) if len(operands) > 1 else "",
+            n=number,
+            u=unit,
+            has=theme.verb,
+        )
+        facts.append(Fact(name, kind, operands, number, sentence))
+    assert len(facts) == needed + distractors
+    rng.shuffle(facts)
+    question = rng.choice(words.QUESTIONS).format(
+        x=theme.subject(goal), u=unit, has=theme.verb, have=theme.infinitive
+    )
+    prompt = f"{rng.choice(words.INTROS)}{''.join(f.sentence for f in facts)}\n{question}\n\n"
+    answer = str(drawn.values[goal])
+    return Problem(problem_id, level, tuple(facts), goal, answer, steps, prompt)
+
+
+class _Drawn:
+    """Facts drawn so far with their values; every value stays within 1..60."""
+
+    def __init__(self, rng: random.Random, names: list[str]) -> None:
+        self.rng, self.names = rng, names
+        self.values: dict[str, int] = {}
+        self.made: dict[str, tuple[Kind, tuple[str, ...], int | None]] = {}
+
+    def _add(self, kind: Kind, operands: tuple[str, ...], number: int | None, value: int) -> str:
+        name = self.names.pop()
+        self.made[name] = (kind, operands, number)
+        self.values[name] = value
+        return name
+
+    def given(self) -> str:
+        number = self.rng.randint(2, 20)
+        return self._add("given", (), number, number)
+
+    def needed(self, steps: int) -> str:
+        """A variable that takes exactly `steps` computations, built from the leaves upwards."""
+        rng = self.rng
+        # Loose ends are computed variables nobody uses yet; at the end one must be left: the goal.
+        loose = [self.given()]
+        for done in range(steps):
+            left = steps - done
+            kind = rng.choices(("plus", "minus", "twice", "sum", "diff"), (34, 31, 14, 12, 9))[0]
+            if len(loose) >= left and len(loose) > 1:  # join now or never
+                kind = rng.choice(("sum", "diff"))
+            if kind in ("sum", "diff"):
+                first = loose.pop(rng.randrange(len(loose)))
+                if loose and (rng.random() < 0.5 or len(loose) >= left):
+                    second = loose.pop(rng.randrange(len(loose)))
+                elif len(self.values) > 1 and rng.random() < 0.6:
+                    second = rng.choice([n for n in self.values if n != first])
+                else:
+                    second = self.given()
+                loose.append(self._binary(first, second, kind == "sum"))
+            else:
+                if left > len(loose) + 2 and rng.random() < 0.08:
+                    loose.append(self.given())  # a second branch, joined later
+                source = loose.pop(rng.randrange(len(loose)))
+                loose.append(self._unary(source, kind))
+        assert len(loose) == 1
+        return loose[0]
+
+    def _unary(self, source: str, kind: str) -> str:
+        value = self.values[source]
+        if kind == "twice" and value * 2 <= _MAX_VALUE:
+            return self._add("twice", (source,), None, value * 2)
+        number = self.rng.randint(1, 9)
+        fits_plus, fits_minus = value + number <= _MAX_VALUE, value - number >= 1
+        if fits_plus and (kind == "plus" or not fits_minus):
+            return self._add("plus", (source,), number, value + number)
+        return self._add("minus", (source,), number, value - number)
+
+    def _binary(self, first: str, second: str, add: bool) -> str:
+        a, b = self.values[first], self.values[second]
+        if add and a + b <= _MAX_VALUE or a == b:
+            if a + b <= _MAX_VALUE:
+                return self._add("sum", (first, second), None, a + b)
+            # Equal and too large to add: their gap is 0, which the range allows here alone.
+            return self._add("diff", (first, second), None, 0)
+        if a < b:
+            first, second, a, b = second, first, b, a
+        return self._add("diff", (first, second), None, a - b)
+
+    def distractor(self) -> str:
+        if self.rng.random() < 0.4:
+            return self.given()
+        source = self.rng.choice(list(self.values))
+        return self._unary(source, self.rng.choice(("plus", "minus", "twice")))

@@ -1,0 +1,72 @@
+"""The reasoner's word-level tokenizer: whole words with their leading space, numbers, signs.
+
+Each token is a piece of text and the pieces of a text joined are the text, so a token's bytes are
+its own UTF-8. Built from the language alone (`words.py`); no corpus is read.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from . import words
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+_PIECE = r"<[a-z]+>|</think>| ?\\boxed\{|\n\n|\n| ?[A-Za-z]+| ?[0-9]{1,2}|[^\n]"
+
+
+def pieces(text: str) -> list[str]:
+    """Split text the way the tokenizer does; joined, the pieces are the text."""
+    return re.findall(_PIECE, text)
+
+
+@cache
+def vocabulary() -> tuple[str, ...]:
+    """All pieces, special tokens first, then in alphabetical order."""
+    special = (words.PAD, words.EOS, words.UNK, words.THINK, words.END_THINK, words.BOXED)
+    found: set[str] = {f" {words.BOXED}", "\n", "\n\n", "}", ".", ",", "?", ":", "!"}
+    for number in range(words.MAX_NUMBER + 1):
+        found.update((f"{number}", f" {number}"))
+    for theme in words.THEMES:
+        subjects = [theme.subject(name) for name in theme.names]
+        subjects += [theme.opening(name) for name in theme.names]
+        for text in (*subjects, theme.verb, theme.infinitive, *theme.units, *theme.names):
+            found.update(pieces(f" {text}"))
+    blank = {k: "" for k in ("X", "x", "y", "z", "n", "u", "has", "have", "v", "p")}
+    forms = [form for kind in words.FACTS.values() for form in kind]
+    forms += [pair for verdict in words.VERDICTS for pair in verdict]
+    for group in (
+        words.QUESTIONS, words.INTROS, words.ASK, words.OPEN, words.BACK, words.GIVEN, words.TAKE,
+        words.MAKES, words.WAIT, words.CHECK, words.RECHECK, words.UNSEEN,
+        words.RESTART, words.GIVE_UP, (words.NOT_KNOWN, words.CUE),
+    ):  # fmt: skip
+        forms += group
+    phrases = " plus minus twice is was not known guess First After The answer is".split()
+    for form in forms:
+        found.update(pieces(form.format(**blank)))
+    found.update(f" {word}" for word in phrases)
+    found.update(("First", "After", "The"))
+    found.discard(" ")
+    return special + tuple(sorted(found - set(special)))
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer as transformers loads it; padding on the left."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocab = {piece: i for i, piece in enumerate(vocabulary())}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token=words.UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_PIECE), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=words.PAD,
+        eos_token=words.EOS,
+        unk_token=words.UNK,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )

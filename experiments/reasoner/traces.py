@@ -1,0 +1,354 @@
+"""Chains of thought that derive, check and retry, as the reasoner is taught to write them.
+
+A chain derives the goal depth first. At each operand it looks back: "Ben is 7", or "Ben is not
+known", which makes it derive Ben. Each settled value names the one settled before it ("After Ben,
+Kate is 10."), so that a check pass can walk the values in order: recall the value, quote the fact,
+recall the operands, compute again, judge. A pass that found something wrong is followed by another.
+
+Mistakes are injected into about half of the chains. The mistaken token itself is not trained
+(weight 0), everything after it is; the judgement of a check counts three times.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from . import words
+from .problems import Fact, Problem
+from .words import form_of
+
+JUDGE_WEIGHT = 3.0
+RECOMPUTE_WEIGHT = 2.0
+
+
+@dataclass(frozen=True)
+class TraceConfig:
+    """How often a chain goes wrong on purpose. Shares are of chains unless said otherwise."""
+
+    faulty: float = 0.6
+    fix_fault: float = 0.08  # share of corrections that are wrong themselves
+    reread: float = 0.02  # share of lines that first overlook their fact
+    missing: float = 0.04  # easy and medium problems with a needed fact taken away
+    stubborn: float = 0.03  # easy problems whose correction keeps failing
+    give_up: float = 0.5  # share of stubborn chains that give up in the end
+    stubborn_passes: int = 3  # failed check passes before a stubborn chain ends
+    reads: int = 2  # times a missing fact is looked for at each visit
+    starts: int = 2  # visits to a missing fact before giving up
+
+
+NO_FAULTS = TraceConfig(faulty=0, fix_fault=0, reread=0, missing=0, stubborn=0)
+
+
+@dataclass
+class Chain:
+    """Text with one training weight for each piece emitted, and what happened in it."""
+
+    parts: list[tuple[str, float]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)  # kinds, in order of injection
+    gave_up: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.parts)
+
+
+class _OutOfRange(Exception):
+    """A mistaken value led outside 0..99: draw the chain again."""
+
+
+class _GiveUp(Exception):
+    pass
+
+
+def write_trace(problem: Problem, rng: random.Random, config: TraceConfig) -> tuple[str, Chain]:
+    """A prompt (a needed fact may have been taken away) and a chain for it.
+
+    Returns:
+        prompt and chain; the chain starts with `<think>` and ends with `<eos>`.
+    """
+    hidden = None
+    prompt = problem.prompt
+    if problem.level != "hard" and rng.random() < config.missing:
+        hidden = rng.choice(sorted(_needed(problem)))
+        prompt = prompt.replace(problem.fact_of[hidden].sentence, "", 1)
+    while True:
+        writer = _Writer(problem, rng, config, hidden)
+        try:
+            writer.run()
+        except _OutOfRange:
+            continue
+        return prompt, writer.chain
+
+
+def _needed(problem: Problem) -> set[str]:
+    needed: set[str] = set()
+    stack = [problem.goal]
+    while stack:
+        name = stack.pop()
+        if name not in needed:
+            needed.add(name)
+            stack.extend(problem.fact_of[name].operands)
+    return needed
+
+
+class _Writer:
+    def __init__(
+        self, problem: Problem, rng: random.Random, config: TraceConfig, hidden: str | None
+    ) -> None:
+        self.problem, self.rng, self.config, self.hidden = problem, rng, config, hidden
+        self.chain = Chain()
+        self.known: dict[str, int] = {}
+        self.order: list[str] = []  # settled names, as a check pass walks them
+        self.last: str | None = None  # the name settled or checked last
+        self.visits = 0
+        needed = sorted(_needed(problem))
+        self.stubborn = problem.level == "easy" and rng.random() < config.stubborn
+        self.faulty: set[str] = set()
+        if self.stubborn or rng.random() < config.faulty:
+            count = min(rng.choice((1, 1, 2, 2, 3, 4)), max(1, len(needed) // 2))
+            self.faulty = set(rng.sample(needed, count))
+
+    # -- emitting ----------------------------------------------------------------------------
+
+    def say(self, text: str, weight: float = 1.0) -> None:
+        self.chain.parts.append((text, weight))
+
+    def number(self, value: int, weight: float = 1.0) -> None:
+        if not 0 <= value <= words.MAX_NUMBER:
+            raise _OutOfRange
+        self.say(f" {value}", weight)
+
+    def wrong(self, value: int, kind: str) -> int:
+        """A mistaken number in place of `value`, emitted untrained."""
+        others = [fact.number for fact in self.problem.facts if fact.number is not None]
+        while True:
+            mistaken = self.rng.choice(
+                (
+                    value + self.rng.choice((-3, -2, -1, 1, 2, 3)),
+                    self.rng.choice(others),
+                    self.rng.randint(1, 60),
+                )
+            )
+            if mistaken != value and 0 <= mistaken <= words.MAX_NUMBER:
+                break
+        self.chain.faults.append(kind)
+        self.number(mistaken, 0.0)
+        return mistaken
+
+    # -- the chain ---------------------------------------------------------------------------
+
+    def run(self) -> None:
+        goal = self.problem.goal
+        self.say(f"{words.THINK}\n\n")
+        try:
+            self.ask()
+            self.derive(goal)
+            self.check_until_clean()
+            self.ask()
+            self.say(f"{words.END_THINK}\n\nThe answer is {words.BOXED}{self.known[goal]}" "}.")
+        except _GiveUp:
+            self.chain.gave_up = True
+            self.say(words.GIVE_UP[form_of(goal, shift=9)])
+            self.say(f"\n\n{words.END_THINK}\n\n{words.NOT_KNOWN}")
+        self.say(words.EOS)
+
+    def ask(self) -> None:
+        goal = self.problem.goal
+        self.say(words.ASK[form_of(goal)].format(v=goal))
+        self.recall(goal)
+        self.say(".\n\n")
+
+    def recall(self, name: str) -> bool:
+        """State what is remembered of `name`; False where it is not known."""
+        if name in self.known:
+            self.say(f" {name} is")
+            self.number(self.known[name])
+            return True
+        self.say(f" {name} is not known")
+        return False
+
+    def open(self, name: str) -> None:
+        self.say(words.OPEN[form_of(name, shift=1)].format(v=name))
+
+    def derive(self, name: str) -> None:
+        fact = self.problem.fact_of[name]
+        if name == self.hidden:
+            self.look_in_vain(name)
+        if self.rng.random() < self.config.reread:
+            self.open(name)
+            first, _, rest = words.UNSEEN[form_of(name, shift=2)][1:].partition(" ")
+            self.say(f" {first}", 0.0)
+            self.say(f" {rest}\n\n")
+        self.open(name)
+        if fact.kind == "given":
+            self.say(words.GIVEN[form_of(name, shift=3)])
+            assert fact.number is not None
+            self.settle(name, fact.number, "constant" if name in self.faulty else None)
+            return
+        fault = self.pick_fault(fact)
+        number = fact.number
+        self.say(words.TAKE[form_of(name, shift=4)])
+        self.expression(fact, fault)
+        if fault == "number":
+            number = self.misread
+        self.say(",")
+        while True:
+            value = self.evaluate(fact, number, fault)
+            if value is not None:
+                break
+            missing = next(o for o in fact.operands if o not in self.known)
+            self.say(".\n\n")
+            self.derive(missing)
+            self.say(words.BACK[form_of(name, shift=5)].format(v=name))
+        self.say(".")
+        self.settle(name, value, "computed" if fault == "computed" else None)
+
+    def look_in_vain(self, name: str) -> None:
+        self.visits += 1
+        for _ in range(self.config.reads):
+            self.open(name)
+            self.say(words.UNSEEN[form_of(name, shift=2)] + "\n\n")
+        if self.visits >= self.config.starts:
+            raise _GiveUp
+        self.say(words.RESTART[form_of(self.problem.goal, shift=8)] + "\n\n")
+        self.ask()
+        self.derive(self.problem.goal)
+
+    def pick_fault(self, fact: Fact) -> str | None:
+        if fact.name not in self.faulty:
+            return None
+        kinds = ["computed", "computed", "operand", "operand"]
+        if fact.number is not None:
+            kinds += ["number", "number"]
+        if any(operand not in self.known for operand in fact.operands):
+            kinds.append("guess")
+        return self.rng.choice(kinds)
+
+    def expression(self, fact: Fact, fault: str | None) -> None:
+        first = fact.operands[0]
+        if fact.kind == "twice":
+            self.say(f" {first} twice")
+            return
+        self.say(f" {first} {'plus' if fact.kind in ('plus', 'sum') else 'minus'}")
+        if fact.number is None:
+            self.say(f" {fact.operands[1]}")
+        elif fault == "number":
+            self.misread = self.wrong(fact.number, "number")
+        else:
+            self.number(fact.number)
+
+    def evaluate(self, fact: Fact, number: int | None, fault: str | None) -> int | None:
+        """State operands and operation; the value, or None where an operand is not known."""
+        operands: list[int] = []
+        for i, operand in enumerate(fact.operands):
+            if i == 1:
+                self.say(" plus" if fact.kind == "sum" else " minus")
+            last = i == len(fact.operands) - 1
+            if operand in self.known and fault == "operand" and last:
+                self.say(f" {operand} is")
+                operands.append(self.wrong(self.known[operand], "operand"))
+            elif operand not in self.known and fault == "guess":
+                self.say(f" {operand} is not known,")
+                self.say(" guess", 0.0)
+                operands.append(self.wrong(-1, "guess"))
+            elif self.recall(operand):
+                operands.append(self.known[operand])
+            else:
+                return None
+            if not last or fact.kind not in ("sum", "diff"):
+                self.say(",")
+        if fact.kind == "twice":
+            self.say(" twice")
+            return 2 * operands[0]
+        if fact.kind in ("sum", "diff"):
+            return operands[0] + operands[1] * (1 if fact.kind == "sum" else -1)
+        assert number is not None
+        self.say(" plus" if fact.kind == "plus" else " minus")
+        self.number(number)
+        return operands[0] + number * (1 if fact.kind == "plus" else -1)
+
+    def settle(self, name: str, value: int, fault: str | None) -> None:
+        self.say(" First," if self.last is None else f" After {self.last},")
+        self.say(f" {name} is")
+        if fault is not None:
+            value = self.wrong(value, fault)
+        else:
+            self.number(value)
+        self.say(".\n\n")
+        self.known[name] = value
+        if name not in self.order:
+            at = 0 if self.last is None else self.order.index(self.last) + 1
+            self.order.insert(at, name)
+        self.last = name
+
+    # -- checking ----------------------------------------------------------------------------
+
+    def check_until_clean(self) -> None:
+        goal = self.problem.goal
+        phrases, failed = words.CHECK, 0
+        while True:
+            self.say(phrases[form_of(goal, shift=7)] + "\n\n")
+            if self.check_pass():
+                return
+            failed += 1
+            phrases = words.RECHECK
+            if self.stubborn and failed == self.config.stubborn_passes:
+                self.stubborn = False
+                if self.rng.random() < self.config.give_up:
+                    raise _GiveUp
+
+    def check_pass(self) -> bool:
+        clean = True
+        self.last = None
+        for name in list(self.order):
+            clean &= self.check(name)
+            self.last = name
+        return clean
+
+    def check(self, name: str) -> bool:
+        fact = self.problem.fact_of[name]
+        form = form_of(name)
+        self.say("First," if self.last is None else f"After {self.last},")
+        self.say(f" {name} was")
+        self.number(self.known[name])
+        self.say("?")
+        self.say(fact.sentence)
+        if fact.kind == "given":
+            assert fact.number is not None
+            value = fact.number
+        else:
+            computed = self.evaluate(fact, fact.number, None)
+            if computed is None:
+                return self.supply(fact)
+            value = computed
+            self.say(words.MAKES[form_of(name, shift=10)])
+            self.number(value, RECOMPUTE_WEIGHT)
+            self.say(",")
+        agrees = value == self.known[name]
+        self.say(words.VERDICTS[form][0 if agrees else 1], JUDGE_WEIGHT)
+        if not agrees:
+            self.say(words.WAIT[form_of(name, shift=11)])
+            self.say(f" {name} is")
+            if self.stubborn or self.rng.random() < self.config.fix_fault:
+                self.known[name] = self.wrong(value, "fix")
+            else:
+                self.number(value)
+                self.known[name] = value
+            self.say(".")
+        self.say("\n\n")
+        return agrees
+
+    def supply(self, fact: Fact) -> bool:
+        """A checked value was built on a guess: derive what it lacks, then settle it again."""
+        while True:
+            missing = next(o for o in fact.operands if o not in self.known)
+            self.say(".\n\n")
+            self.derive(missing)
+            self.say(words.BACK[form_of(fact.name, shift=5)].format(v=fact.name))
+            value = self.evaluate(fact, fact.number, None)
+            if value is not None:
+                break
+        self.say(".")
+        self.settle(fact.name, value, None)
+        return False

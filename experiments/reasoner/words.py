@@ -1,0 +1,245 @@
+"""The reasoner's language: names, facts, questions and the phrases of a chain of thought.
+
+Every list of surface forms has at least six entries. Which form a line takes is a function of the
+variable it speaks of (`form_of`), so that greedy decoding stays varied and every choice can be learnt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EOS, PAD, UNK = "<eos>", "<pad>", "<unk>"
+THINK, END_THINK, BOXED = "<think>", "</think>", "\\boxed{"
+MAX_NUMBER = 99  # numbers 0..99 are one token each
+
+
+@dataclass(frozen=True)
+class Theme:
+    """A setting: how variables are called in facts and what is counted.
+
+    `phrase` wraps a one-word name ("the {} box"); `verb`/`infinitive` and `units` fill the forms.
+    """
+
+    key: str
+    names: tuple[str, ...]
+    phrase: str
+    verb: str
+    infinitive: str
+    units: tuple[str, ...]
+
+    def subject(self, name: str) -> str:
+        """The name as facts and questions write it: 'the red box'."""
+        return self.phrase.format(name)
+
+    def opening(self, name: str) -> str:
+        """The same at the start of a sentence: 'The red box'."""
+        subject = self.subject(name)
+        return subject[0].upper() + subject[1:] if self.phrase != "{}" else subject
+
+
+THEMES = (
+    Theme(
+        "people",
+        tuple(
+            "Anna Ben Carl Dora Emil Fay Gus Hana Ivan Jane Karl Lena Max Nora Otto Paul Rosa Sam "
+            "Tina Uma Vera Walt Xena Yuri Zoe Alan Beth Cleo Dirk Ella Finn Greta Hugo Iris Jack "
+            "Kate".split()
+        ),
+        "{}",
+        "has",
+        "have",
+        ("apples", "coins", "books"),
+    ),
+    Theme(
+        "shops",
+        tuple(
+            "pear plum bread milk soup cake lamp chair vase knife spoon plate towel shirt scarf "
+            "hat shoe belt ring clock pen brush rope drum flute kite doll ball bowl jar mug basket "
+            "ladder hammer saw broom".split()
+        ),
+        "the {}",
+        "costs",
+        "cost",
+        ("coins", "euros", "tokens"),
+    ),
+    Theme(
+        "boxes",
+        tuple(
+            "red blue green black white brown pink grey gold silver violet orange yellow ivory "
+            "olive amber coral navy teal beige copper maroon lilac mint ruby sand rose lemon peach "
+            "cream steel bronze cherry jade pearl rust".split()
+        ),
+        "the {} box",
+        "holds",
+        "hold",
+        ("stones", "marbles", "beads"),
+    ),
+    Theme(
+        "journeys",
+        tuple(
+            "Oslo Rome Paris Cairo Lima Delhi Tokyo Quito Dakar Accra Sofia Riga Turin Lyon Porto "
+            "Split Basel Bonn Kiel Graz Ghent Leeds Perth Osaka Kyoto Hanoi Seoul Tunis Malmo Bergen "
+            "Vilnius Tallinn Zagreb Geneva Milan Naples".split()
+        ),
+        "{}",
+        "takes",
+        "take",
+        ("hours", "days", "stops"),
+    ),
+)
+
+# {X} opens a sentence with the subject of the fact, {x} has it further on; {y} and {z} are other
+# subjects, {n} a number, {u} the unit.
+FACTS: dict[str, tuple[str, ...]] = {
+    "given": (
+        " {X} {has} {n} {u}.",
+        " {X} {has} exactly {n} {u}.",
+        " We know {x} {has} {n}.",
+        " Surely {x} {has} {n} {u}.",
+        " Just {n} is what {x} {has}.",
+        " For {x} write down {n}.",
+    ),
+    "plus": (
+        " {X} {has} {n} more than {y}.",
+        " {X} {has} {n} {u} above {y}.",
+        " Next to {y}, {x} {has} {n} more.",
+        " {X} {has} what {y} {has} and {n} extra.",
+        " Add {n} to {y} for {x}.",
+        " Raise {y} by {n} for {x}.",
+    ),
+    "minus": (
+        " {X} {has} {n} less than {y}.",
+        " {X} {has} {n} {u} below {y}.",
+        " Next to {y}, {x} {has} {n} less.",
+        " {X} {has} what {y} {has} but {n} short.",
+        " Take {n} from {y} for {x}.",
+        " Lower {y} by {n} for {x}.",
+    ),
+    "twice": (
+        " {X} {has} twice what {y} {has}.",
+        " {X} {has} double the {u} of {y}.",
+        " Next to {y}, {x} {has} twice that.",
+        " Count {y} two times for {x}.",
+        " Double {y} for {x}.",
+        " Two of {y} make {x}.",
+    ),
+    "sum": (
+        " {X} {has} as much as {y} and {z} together.",
+        " {X} {has} the sum of {y} and {z}.",
+        " Both {y} and {z} make {x}.",
+        " Join {y} with {z} for {x}.",
+        " Add {y} to {z} for {x}.",
+        " With {y} and {z} one gets {x}.",
+    ),
+    "diff": (
+        " {X} {has} as much as {y} without {z}.",
+        " {X} {has} the rest of {y} after {z}.",
+        " From {y} drop {z} for {x}.",
+        " Remove {z} from {y} for {x}.",
+        " Less {z}, {y} makes {x}.",
+        " The gap of {y} over {z} is {x}.",
+    ),
+}
+
+QUESTIONS = (
+    "How many {u} does {x} {have}?",
+    "What number of {u} does {x} {have}?",
+    "Tell how many {u} {x} {has}.",
+    "Find the number of {u} that {x} {has}.",
+    "Say how many {u} {x} must {have}.",
+    "Work out what {x} {has} in {u}.",
+)
+INTROS = (
+    "Here is a list of facts.",
+    "Read these facts.",
+    "The following is known.",
+    "These facts are given.",
+    "Someone wrote this down.",
+    "Think about these facts.",
+)
+
+# Phrases of a chain. {v} is the variable's one-word name, {p} the name settled before it.
+ASK = (
+    "The question asks for {v},",
+    "The task is to find {v},",
+    "The goal is to know {v},",
+    "The answer must be {v},",
+    "The thing we want is {v},",
+    "The number in question is {v},",
+)
+OPEN = ("Now {v},", "For {v},", "Next {v},", "Then {v},", "Find {v},", "See {v},")
+BACK = ("Back to {v},", "Again {v},", "Return to {v},", "So {v},", "Resume {v},", "Finally {v},")
+GIVEN = (" given.", " stated.", " listed.", " known.", " told.", " written.")
+TAKE = (" take", " use", " that is", " compute", " work out", " need")
+MAKES = (" makes", " gives", " is", " yields", " means", " equals")
+VERDICTS = (
+    (" right.", " wrong."),
+    (" good.", " bad."),
+    (" fine.", " off."),
+    (" correct.", " false."),
+    (" yes.", " no."),
+    (" agreed.", " mistaken."),
+)
+WAIT = (
+    " Wait,",
+    " Wait, so",
+    " Wait, rather",
+    " Wait, in fact",
+    " Wait, instead",
+    " Wait, really",
+)
+CHECK = (
+    "Let me check.",
+    "Let me check it all.",
+    "Let me go over it.",
+    "Let me test each step.",
+    "Let me look at every step.",
+    "Let me verify.",
+)
+RECHECK = (
+    "Check again.",
+    "Check it all again.",
+    "Check each step again.",
+    "Check every step again.",
+    "Check once more.",
+    "Check the whole again.",
+)
+UNSEEN = (
+    " not seen. Let me read the facts.",
+    " I do not see it. Let me read the facts.",
+    " not found. Let me look again.",
+    " where is it? Let me read the list again.",
+    " I do not find it. Let me look again.",
+    " it is missing. Let me read again.",
+)
+RESTART = (
+    "Let me start again.",
+    "Let me begin again.",
+    "Let me try again.",
+    "Let me think again.",
+    "Let me start over.",
+    "Let me try once more.",
+)
+GIVE_UP = (
+    "I can not settle this, I give up.",
+    "I can not find it, I give up.",
+    "This can not be known, I give up.",
+    "There is no way to tell, I give up.",
+    "I tried enough, I give up.",
+    "It does not work out, I give up.",
+)
+NOT_KNOWN = "The answer is not known."
+CUE = "Let me start again from the facts."  # the default regeneration cue for this model
+
+
+def all_names() -> tuple[str, ...]:
+    """Every variable name of every theme, in a fixed order."""
+    return tuple(name for theme in THEMES for name in theme.names)
+
+
+_NAME_INDEX = {name: i for i, name in enumerate(all_names())}
+
+
+def form_of(name: str, forms: int = 6, shift: int = 0) -> int:
+    """Which of `forms` surface forms lines about `name` take; `shift` separates kinds of lines."""
+    return (_NAME_INDEX[name] * 5 + shift * 7 + _NAME_INDEX[name] // 6) % forms

@@ -1,0 +1,261 @@
+"""From stored traces to samples: cut at the cap, and at the verdict of every detector.
+
+A detector changes no token before it fires, and a longer trace holds every shorter one, so one decode
+serves all caps and all detectors. Costs of a cut trace are those the run had at that token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from experiments.config import Config
+from experiments.identity import Cell
+from experiments.plan import Plan, Run
+from experiments.repetition import repeats
+from experiments.sample import Sample, Status
+from experiments.scoring import correct
+from experiments.store import Record, Store
+from lil import Detector, Meter, Trace, Verdict, replay
+
+
+@dataclass(frozen=True)
+class Results:
+    """Samples of all runs of a plan that the store can serve, and how many it cannot."""
+
+    samples: list[Sample]
+    missing: int
+
+
+def labels(detectors: Sequence[Detector]) -> list[str]:
+    """A name for each detector; parameters are spelled out where the name alone is not unique."""
+    names = [detector.name for detector in detectors]
+    out = []
+    for detector in detectors:
+        others = [d.params() for d in detectors if d.name == detector.name]
+        shown = {
+            key: value
+            for key, value in detector.params().items()
+            if any(other[key] != value for other in others)
+        }
+        inside = ", ".join(f"{key}={value}" for key, value in shown.items())
+        out.append(f"{detector.name}({inside})" if names.count(detector.name) > 1 else detector.name)
+    return out
+
+
+def samples(
+    store: Store,
+    plan: Plan,
+    config: Config,
+    detectors: Sequence[Detector],
+    on_run: Callable[[], None] | None = None,
+) -> Results:
+    """Every run of the plan as decoded, and as each detector would have left it.
+
+    Args:
+        store: where the traces are.
+        plan: which of them count.
+        config: its caps.
+        detectors: replayed over each trace.
+        on_run: called after each run, for a progress bar.
+    """
+    found: list[Sample] = []
+    missing = 0
+    named = list(zip(labels(detectors), detectors, strict=True))
+    for run, cap in capped_runs(store, plan, config):
+        record = store.get(run.id)
+        if record is None or not record.serves(cap):
+            missing += 1
+        else:
+            found.extend(_samples_of(run, record, cap, named))
+        if on_run is not None:
+            on_run()
+    return Results(found, missing)
+
+
+def capped_runs(store: Store, plan: Plan, config: Config) -> Iterator[tuple[Run, int]]:
+    """Every run with the most tokens it may have: its own cap for full attention, else after it."""
+    for cell in plan.cells:
+        for run in plan.runs(cell):
+            yield run, cap_of(store, plan, config, run)
+
+
+def cap_of(store: Store, plan: Plan, config: Config, run: Run) -> int:
+    """The cap of one run; a sparse one's follows from full attention's trace in the store."""
+    if run.cell.is_full:
+        return config.max_new_tokens
+    return config.sparse_cap(full_tokens(store, plan, config, run))
+
+
+def full_record(store: Store, plan: Plan, run: Run) -> Record | None:
+    """The full-attention run of the same problem, if the store has it."""
+    full = Run(plan.full_cell(run.cell), run.item_id, run.prompt, run.sample_index)
+    return store.get(full.id)
+
+
+def full_tokens(store: Store, plan: Plan, config: Config, run: Run) -> int | None:
+    """Tokens of full attention on the same problem under its own cap; None if it failed."""
+    record = full_record(store, plan, run)
+    if record is None or record.failed:
+        return None
+    return min(int(record.meta["tokens"]), config.max_new_tokens)
+
+
+def _samples_of(
+    run: Run, record: Record, cap: int, named: Sequence[tuple[str, Detector]]
+) -> Iterator[Sample]:
+    if record.failed:
+        for label in ("none", *(name for name, _ in named)):
+            yield _failed(run, record, label)
+        return
+    trace = Trace.from_dict(record.trace())
+    whole = min(cap, trace.tokens)
+    plain = _sample(run, record, trace, whole, label="none", verdict=None)
+    yield plain
+    for label, detector in named:
+        verdict = replay(trace, detector, max_tokens=cap)
+        kept = whole if verdict is None else verdict.token
+        yield _sample(run, record, trace, kept, label=label, verdict=verdict)
+
+
+def _identity(run: Run, label: str) -> dict[str, object]:
+    cell: Cell = run.cell
+    params = {k: v for k, v in cell.backend.items() if k not in ("name", "budget")}
+    return {
+        "model": cell.model,
+        "dataset": cell.dataset,
+        "item_id": run.item_id,
+        "sample_index": run.sample_index,
+        "backend": cell.backend["name"],
+        "backend_params": tuple(sorted(params.items())),
+        "budget": cell.budget,
+        "penalty": "none",
+        "detector": label,
+        "action": "none" if label == "none" else "stop",
+    }
+
+
+def _failed(run: Run, record: Record, label: str) -> Sample:
+    nothing = dict.fromkeys(
+        (
+            "finish",
+            "text",
+            "tokens",
+            "correct",
+            "stopped_at",
+            "prefill_sec",
+            "decode_sec",
+            "keys_read",
+            "keys_kept_max",
+            "keys_read_mean",
+            "keys_read_max",
+            "dense_layer_keys_read_mean",
+            "cache_bytes_peak",
+            "cache_byte_sec",
+            "repeated",
+        )
+    )
+    status, message = record.meta["status"], record.meta["message"]
+    return Sample(
+        **_identity(run, label),  # type: ignore[arg-type]
+        **nothing,  # type: ignore[arg-type]
+        status=status,
+        message=message,
+        curve=(),
+    )
+
+
+def _sample(
+    run: Run, record: Record, trace: Trace, kept: int, *, label: str, verdict: Verdict | None
+) -> Sample:
+    """A trace's first `kept` tokens as a sample."""
+    cut = kept < trace.tokens
+    status: Status
+    if verdict is not None:
+        status, finish = "stopped", verdict.detector
+    elif cut or trace.finish == "length":
+        status, finish = "capped", "length"
+    else:
+        status, finish = "ok", trace.finish
+    pieces = trace.pieces[:kept] if cut else trace.text_pieces
+    text = b"".join(pieces).decode(errors="replace")
+    solved = correct(text, record.meta["gold"], record.meta["scorer"]) if cut else None
+    cost = trace.cost_at(kept)
+    return Sample(
+        **_identity(run, label),  # type: ignore[arg-type]
+        status=status,
+        finish=finish,
+        message=None,
+        text=text,
+        tokens=kept,
+        correct=solved if cut else record.meta["correct"],
+        stopped_at=None if verdict is None else kept,
+        prefill_sec=trace.prefill_sec,
+        decode_sec=cost["seconds"],
+        keys_read=cost["keys_read"],
+        **_reads(trace, kept),  # type: ignore[arg-type]
+        cache_byte_sec=_byte_sec(trace, kept),
+        curve=_curve(trace, kept),
+        repeated=repeats(trace.new_ids[:kept]),
+        reused_tokens=min(kept, trace.reused_tokens),
+    )
+
+
+def _reads(trace: Trace, kept: int) -> dict[str, float | None]:
+    """Keys kept and read, and the cache's peak, of the first `kept` tokens."""
+    if kept == trace.tokens:
+        return {
+            "keys_kept_max": trace.keys_kept_max,
+            "keys_read_max": trace.keys_read_max,
+            "keys_read_mean": trace.keys_read_mean,
+            "dense_layer_keys_read_mean": trace.dense_layer_keys_read_mean,
+            "cache_bytes_peak": trace.cache_bytes_peak,
+        }
+    seen = len(trace.prompt_ids) + kept
+    held = [check["cache_bytes"] for check in trace.checks if check["tokens"] < kept]
+    held.append(trace.cost_at(kept)["cache_bytes"])
+    return {
+        # Nothing can hold or read more keys than there are tokens.
+        "keys_kept_max": min(trace.keys_kept_max, seen),
+        "keys_read_max": None if trace.keys_read_max is None else min(trace.keys_read_max, seen),
+        "keys_read_mean": _mean_until(trace, trace.keys_read_mean, kept),
+        "dense_layer_keys_read_mean": _mean_until(trace, trace.dense_layer_keys_read_mean, kept),
+        "cache_bytes_peak": int(max(held)),
+    }
+
+
+def _mean_until(trace: Trace, mean: float | None, kept: int) -> float | None:
+    """The mean over the first steps, from the whole run's in proportion to all keys read.
+
+    Exact where every layer reads the same number of keys.
+    """
+    steps, all_steps = kept - 1, trace.tokens - 1
+    total = trace.cost_at(trace.tokens)["keys_read"]
+    if mean is None or steps < 1 or not total:
+        return None
+    return mean * (trace.cost_at(kept)["keys_read"] / steps) / (total / all_steps)
+
+
+def _byte_sec(trace: Trace, kept: int) -> float | None:
+    """Bytes held times seconds held while decoding, the trapezoid between two checks."""
+    points = [check for check in trace.checks if check["tokens"] < kept] + [trace.cost_at(kept)]
+    points.insert(0, trace.cost_at(0))
+    total = 0.0
+    for before, after in pairwise(points):
+        if before["seconds"] is None or after["seconds"] is None:
+            return None
+        held = (before["cache_bytes"] + after["cache_bytes"]) / 2
+        total += held * (after["seconds"] - before["seconds"])
+    return total
+
+
+def _curve(trace: Trace, kept: int) -> tuple[tuple[int | None, int, int], ...]:
+    """The compression curve of the first `kept` tokens, its last point at their end."""
+    if kept == trace.tokens:
+        return trace.curve
+    points = [point for point in trace.curve if (point[0] or 0) <= kept]
+    if not points or points[-1][0] != kept:
+        meter = Meter().feed(b"".join(trace.pieces[:kept]))
+        points.append((kept, meter.fed, meter.size()))
+    return tuple(points)

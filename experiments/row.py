@@ -1,0 +1,170 @@
+"""One configuration's measures as every report reads them, and the lines a chart draws of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+# Readers compare with the paper's columns and go from easy to hard; other names follow by alphabet.
+_DATASETS = ("easy", "medium", "hard", "gsm8k", "math500", "aime")
+_BACKENDS = ("full", "h2o", "sink", "quest", "infllm")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The measures of one configuration. Missing is None, never 0.
+
+    Shares, changes, ratios and savings are fractions (0.1 is 10 percentage points). Counts: `n`
+    scored samples, of `samples` in all; `finished`, `capped`, `stopped` and `errors` (out of memory
+    included) add up to `samples`. Means are over samples unless said otherwise.
+
+    - `accuracy*`: share solved of n, Wilson; `accuracy_change*` against the same problems under
+      full attention, exact McNemar p, with the problems lost and gained. `pairs` have both runs.
+    - `length_ratio*`: mean over problems of tokens over tokens under full attention, bootstrap.
+      `..._of_sums` is the ratio of the totals; `..._finished`, `..._capped` and `..._stopped` are
+      over the samples that ended that way.
+    - `token_savings*`: 1 - tokens with / tokens without the detector, over all samples and over
+      those correct and incorrect without it; `detector_*`: the accuracy it changes. (The paper's
+      text defines savings as the inverse ratio and its caption calls the change relative; its
+      numbers, like ours, are 1 - with / without and absolute.)
+    - `end_to_end_sec` is prefill + decode; `end_to_end_ratio` and `cache_byte_sec_ratio` are totals
+      over the totals under full attention.
+    - `*_per_solved`: summed over all scored samples / problems solved; None when none is solved.
+      `*_per_solved_ratio`: over what a solved problem costs under full attention, paired.
+    - `break_even_budget`: from here on up no measured budget reads more keys per solved problem
+      than full attention; interpolated in log budget. `break_even` says how to read it:
+      "crossing", "at most" (the budget below was not measured or solves nothing) or "never".
+    - `compression_ratio`: compressed / original bytes of whole outputs. `compression_curve` holds
+      (tokens, mean ratio, samples) wherever all samples that came so far were measured.
+    - `keys_read_mean` and `dense_layer_keys_read_mean` are means of each sample's mean per step;
+      `*_max` and `cache_bytes_peak` are maxima.
+    - `avg_at_k`, `pass_at_k`: k = `samples_per_problem` > 1, over problems with all k scored.
+    """
+
+    model: str
+    dataset: str
+    backend: str
+    budget: int | None
+    penalty: str
+    detector: str
+    action: str
+    n: int
+    accuracy: float | None
+    accuracy_low: float | None
+    accuracy_high: float | None
+    accuracy_change: float | None
+    mean_tokens: float | None
+    length_ratio: float | None
+    length_ratio_low: float | None
+    length_ratio_high: float | None
+    token_savings: float | None
+    finished: int
+    capped: int
+    stopped: int
+    errors: int
+    keys_kept_max: int | None
+    keys_read_mean: float | None
+    keys_read_max: int | None
+    dense_layer_keys_read_mean: float | None
+    compression_ratio: float | None
+    repetition_rate: float | None
+    decode_sec: float | None
+    keys_read_per_solved: float | None
+
+    backend_params: dict[str, object]
+    samples: int
+    problems: int
+    out_of_memory: int
+    pairs: int
+    pairs_missing: int
+    accuracy_change_p: float | None
+    solved_lost: int | None
+    solved_gained: int | None
+    mean_tokens_low: float | None
+    mean_tokens_high: float | None
+    length_ratio_of_sums: float | None
+    length_ratio_finished: float | None
+    length_ratio_capped: float | None
+    length_ratio_stopped: float | None
+    token_savings_low: float | None
+    token_savings_high: float | None
+    token_savings_correct: float | None
+    token_savings_incorrect: float | None
+    detector_pairs: int | None
+    detector_pairs_missing: int | None
+    detector_tokens: int | None
+    detector_tokens_without: int | None
+    detector_accuracy_change: float | None
+    detector_accuracy_change_p: float | None
+    detector_solved_lost: int | None
+    detector_solved_gained: int | None
+    prefill_sec: float | None
+    end_to_end_sec: float | None
+    end_to_end_ratio: float | None
+    cache_bytes_peak: int | None
+    cache_byte_sec: float | None
+    cache_byte_sec_ratio: float | None
+    keys_read_per_solved_ratio: float | None
+    sec_per_solved: float | None
+    sec_per_solved_ratio: float | None
+    break_even_budget: float | None
+    break_even: str | None
+    compression_curve: tuple[tuple[int, float, int], ...]
+    samples_per_problem: int
+    avg_at_k: float | None
+    pass_at_k: float | None
+    reused_tokens: int
+
+    def to_dict(self) -> dict[str, object]:
+        """The row as JSON takes it, keys in the order above."""
+        return asdict(self) | {"compression_curve": [list(at) for at in self.compression_curve]}
+
+
+def order(row: Row) -> tuple[object, ...]:
+    """Sort key of a row: model, dataset, backend, then nothing before something, small to large."""
+    return (
+        row.model,
+        dataset_order(row.dataset),
+        row.penalty != "none",
+        row.penalty,
+        _rank(_BACKENDS, row.backend),
+        row.budget or 0,
+        repr(sorted(row.backend_params.items())),
+        row.detector != "none",
+        row.detector,
+        row.action,
+    )
+
+
+def dataset_order(name: str) -> tuple[int, str]:
+    """Sort key of a data set: easy before hard, the paper's order, others by alphabet."""
+    return _rank(_DATASETS, name)
+
+
+def _rank(known: Sequence[str], name: str) -> tuple[int, str]:
+    return (known.index(name) if name in known else len(known), name)
+
+
+def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows that differ in budget alone, ascending, under the backend's name.
+
+    Where rows of a backend share a budget, the name is followed by what tells them apart: the
+    penalty, or parameters. Expects the rows of one model and data set under one detector.
+    """
+    telling: dict[str, set[str]] = defaultdict(set)
+    for row, other in itertools.combinations(rows, 2):
+        if (row.backend, row.budget) == (other.backend, other.budget):
+            mine, theirs = _parameters(row), _parameters(other)
+            telling[row.backend] |= {k for k in mine | theirs if mine.get(k) != theirs.get(k)}
+    lines: dict[str, list[Row]] = defaultdict(list)
+    for row in sorted(rows, key=order):
+        parameters = _parameters(row)
+        parts = [f"{name}={parameters.get(name)}" for name in sorted(telling[row.backend])]
+        lines[" ".join([row.backend, *parts])].append(row)
+    return dict(lines)
+
+
+def _parameters(row: Row) -> dict[str, object]:
+    return row.backend_params | {"penalty": row.penalty}

@@ -1,0 +1,57 @@
+"""One decoded problem as the statistics see it: a trace, scored, under one detector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["ok", "capped", "stopped", "out_of_memory", "error"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one problem gave under one configuration. Missing is None, never 0.
+
+    A detector's sample is the same trace cut where the detector fired: tokens, keys, seconds and
+    the curve end there; `detector="none"` is the trace as decoded.
+
+    Units: tokens, seconds, bytes. `keys_read` is summed over steps, layers and KV heads (page bounds
+    and representatives in key equivalents); `keys_read_mean` and `keys_read_max` are keys per decode
+    step over sparsified layers and query heads. `cache_byte_sec` is bytes held times seconds held.
+    `curve` holds (tokens, original bytes, compressed bytes) of the output alone.
+    """
+
+    model: str
+    dataset: str  # for the reasoner one per level: "easy", "medium", "hard"
+    item_id: str
+    sample_index: int
+    backend: str
+    backend_params: tuple[tuple[str, object], ...]
+    budget: int | None  # None for full attention
+    penalty: str  # "none" or a name with parameters
+    detector: str  # "none" or a name
+    action: str  # "none" or what the detector does when it fires: "stop"
+    status: Status
+    finish: str | None  # "eos", "length", the detector's name; None for an error
+    message: str | None  # the error's text
+    text: str | None
+    tokens: int | None  # eos counted
+    correct: bool | None
+    stopped_at: int | None  # tokens at which the detector fired
+    prefill_sec: float | None
+    decode_sec: float | None
+    keys_read: float | None
+    keys_kept_max: int | None
+    keys_read_mean: float | None
+    keys_read_max: int | None
+    dense_layer_keys_read_mean: float | None
+    cache_bytes_peak: int | None
+    cache_byte_sec: float | None
+    curve: tuple[tuple[int | None, int, int], ...]
+    repeated: bool | None  # some block repeated back to back at least 20 times
+    reused_tokens: int = 0
+
+    @property
+    def pair(self) -> tuple[str, str, str, int]:
+        """What this sample shares with the full-attention run of the same problem."""
+        return (self.model, self.dataset, self.item_id, self.sample_index)

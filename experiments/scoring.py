@@ -1,0 +1,77 @@
+"""Is the answer right? Exact match for the reasoner's problems, math-verify for mathematics."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from attention.errors import InvalidValue
+
+_BOX = "\\boxed{"
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What stands in the last complete `\boxed{...}`, inner braces balanced; None without one.
+
+    A generation cut inside its box has no answer there: the box before it, if any, is taken.
+    """
+    found = None
+    start = text.find(_BOX)
+    while start >= 0:
+        begin = start + len(_BOX)
+        depth = 1
+        for at in range(begin, len(text)):
+            if text[at] == "{":
+                depth += 1
+            elif text[at] == "}":
+                depth -= 1
+            if depth == 0:
+                found = text[begin:at]
+                break
+        start = text.find(_BOX, begin)
+    return found
+
+
+def correct(text: str, gold: str, scorer: str) -> bool:
+    """Whether a generated text solves its problem; one cut before its answer does not.
+
+    Args:
+        text: the generated text, without the prompt.
+        gold: the data set's answer, without its derivation.
+        scorer: "exact" compares the characters in the box, "math" asks math-verify.
+
+    Raises:
+        InvalidValue: an unknown scorer, or mathematics without math-verify.
+    """
+    if scorer not in ("exact", "math"):
+        raise InvalidValue("scorer", scorer, "exact or math", ("exact", "math"))
+    answer = last_boxed(text)
+    if answer is None:
+        return False
+    if scorer == "exact":
+        return answer.strip() == gold.strip()
+    return _same_mathematics(answer, gold)
+
+
+def require(scorer: str, dataset: str) -> None:
+    """Refuse a data set whose answers cannot be judged here, before anything is decoded.
+
+    Raises:
+        InvalidValue: mathematics without math-verify.
+    """
+    if scorer == "math" and importlib.util.find_spec("math_verify") is None:
+        allowed = (
+            "the package `math-verify` to judge mathematical answers "
+            "(pip install 'lil-attention[eval]')"
+        )
+        raise InvalidValue("dataset", dataset, allowed)
+
+
+def _same_mathematics(answer: str, gold: str) -> bool:
+    require("math", "mathematics")
+    from math_verify import parse, verify
+
+    # No alarm-based timeouts: they only work in the main thread and change nothing for short boxes.
+    boxed = [
+        parse(f"{_BOX}{side}}}", parsing_timeout=None) for side in (gold, answer)
+    ]
+    return bool(verify(*boxed, timeout_seconds=None))

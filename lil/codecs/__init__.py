@@ -1,0 +1,46 @@
+"""Codecs a meter can count with: one file each, and the file's name is the codec's name.
+
+A codec file defines `new() -> Codec`. Adding one touches no table: `names()` reads the folder and
+`new(name)` imports the file on demand.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Protocol, cast
+
+from attention.errors import InvalidValue
+
+
+class Codec(Protocol):
+    """The smallest thing a meter needs: one stream of bytes and its compressed length so far."""
+
+    def feed(self, data: bytes) -> None:
+        """Append bytes to the stream."""
+        ...
+
+    def size(self) -> int:
+        """Bytes that everything fed so far takes compressed; the stream stays open."""
+        ...
+
+    def copy(self) -> Codec:
+        """An independent codec in the same state."""
+        ...
+
+
+def names() -> list[str]:
+    """Names of the codecs, sorted."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def new(name: str) -> Codec:
+    """An empty codec by name.
+
+    Raises:
+        InvalidValue: no codec has this name.
+    """
+    known = names()
+    if name not in known:
+        raise InvalidValue("codec", name, "one of " + ", ".join(known), choices=known)
+    return cast(Codec, importlib.import_module(f"{__name__}.{name}").new())

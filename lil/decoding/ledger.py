@@ -1,0 +1,58 @@
+"""What the decode steps cost each row of the batch, kept as tensors so that a step stays cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from attention import RowStats
+
+
+class Totals(NamedTuple):
+    """One row's totals since it was admitted; sums run over its decode steps."""
+
+    keys_read: float
+    read_sum: float
+    dense_read_sum: float
+    read_max: float
+    kept_max: float
+    bytes_peak: float
+    bytes_now: float
+    bytes_at_start: float
+
+
+class Ledger:
+    """Totals (8, B) of every row of the batch, read out only when a check is due."""
+
+    def __init__(self, batch: int, device: torch.device) -> None:
+        # float64 counts keys exactly up to 2**53.
+        self._totals = torch.zeros(len(Totals._fields), batch, dtype=torch.float64, device=device)
+
+    def admit(self, places: Sequence[int], stats: RowStats) -> None:
+        """New rows after their prompts were read: nothing decoded, but keys and bytes are held."""
+        fresh = torch.zeros(len(Totals._fields), len(places), dtype=torch.float64)
+        fresh = fresh.to(self._totals.device)
+        fresh[4], fresh[5:] = stats.kept_max, stats.bytes
+        self._totals[:, torch.as_tensor(places, device=fresh.device)] = fresh
+
+    def add(self, stats: RowStats) -> None:
+        """One decode step of every row."""
+        totals = self._totals
+        totals[0] += stats.keys_read
+        totals[1] += stats.read_mean
+        totals[2] += stats.dense_read_mean
+        torch.maximum(totals[3], stats.read_max, out=totals[3])
+        torch.maximum(totals[4], stats.kept_max, out=totals[4])
+        torch.maximum(totals[5], stats.bytes, out=totals[5])
+        totals[6] = stats.bytes
+
+    def select(self, places: Sequence[int]) -> None:
+        """Keep these rows, in this order."""
+        self._totals = self._totals[:, torch.as_tensor(places, device=self._totals.device)]
+
+    def read(self) -> list[Totals]:
+        """Every row's totals as numbers: one transfer from the device."""
+        columns: list[list[float]] = self._totals.T.tolist()
+        return [Totals(*column) for column in columns]

@@ -1,0 +1,102 @@
+"""From a finished row to its trace, given tokens charged as if they had been decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lil.decoding.row import Row
+from lil.trace import Check, Trace
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """What the given first tokens of a row would have cost.
+
+    They lie where the backend equals full attention, so the step that sees n tokens reads n keys in
+    every layer and KV head. The step that reads the t-th generated token chooses the (t+1)-th: when
+    t tokens are there, t - 1 steps have been made.
+
+    Args:
+        prompt: tokens of the prompt.
+        tokens: given tokens.
+        key_rows: layers x KV heads.
+        bytes_per_token: of the cache while it still holds every token.
+        step_sec: mean seconds of the row's own steps, None where it made none.
+    """
+
+    prompt: int
+    tokens: int
+    key_rows: int
+    bytes_per_token: float
+    step_sec: float | None
+
+    def steps(self, generated: int) -> int:
+        """Steps spared when `generated` tokens are there."""
+        return min(self.tokens, max(0, generated - 1))
+
+    def key_sum(self, generated: int) -> int:
+        """Keys one head would have read in those steps."""
+        steps = self.steps(generated)
+        return steps * self.prompt + steps * (steps + 1) // 2
+
+    def check(self, generated: int, keys_read: float, held: float, seconds: float) -> Check:
+        """A check with the spared steps added to what the row's own steps measured."""
+        if generated <= self.tokens:
+            held = self.bytes_per_token * (self.prompt + generated - 1)
+        spared_sec = None
+        if not self.tokens:
+            spared_sec = 0.0
+        elif self.step_sec is not None:
+            spared_sec = self.step_sec * self.steps(generated)
+        return {
+            "tokens": generated,
+            "keys_read": keys_read + self.key_rows * self.key_sum(generated),
+            "cache_bytes": held,
+            "seconds": None if spared_sec is None else seconds + spared_sec,
+        }
+
+
+def make_trace(row: Row, key_rows: int, check_every: int) -> Trace:
+    """The record of a finished row.
+
+    Args:
+        row: after its last check.
+        key_rows: layers x KV heads of the model.
+        check_every: generated tokens between checks.
+    """
+    totals = row.totals
+    if row.finish is None or totals is None:
+        raise RuntimeError("a trace of a row that has not ended")
+    generated, prompt = len(row.new_ids), len(row.request.prompt_ids)
+    own_steps = max(0, generated - row.reused - 1)
+    reuse = Reuse(
+        prompt=prompt,
+        tokens=row.reused,
+        key_rows=key_rows,
+        bytes_per_token=totals.bytes_at_start / len(row.prefix),
+        step_sec=row.marks[-1].seconds / own_steps if own_steps else None,
+    )
+    early = range(check_every, min(row.reused, generated - 1) + 1, check_every)
+    checks = [reuse.check(t, 0.0, 0.0, 0.0) for t in early]
+    checks += [reuse.check(*mark) for mark in row.marks]
+    steps = own_steps + reuse.steps(generated)
+    spared = reuse.key_sum(generated)
+    longest_spared = prompt + reuse.steps(generated) if reuse.steps(generated) else 0
+    return Trace(
+        prompt_ids=row.request.prompt_ids,
+        new_ids=tuple(row.new_ids),
+        prompt_bytes=row.prompt_bytes,
+        pieces=tuple(row.pieces),
+        finish=row.finish,
+        evidence=row.evidence,
+        curve=tuple(row.curve),
+        checks=tuple(checks),
+        keys_kept_max=int(totals.kept_max),
+        keys_read_max=max(int(totals.read_max), longest_spared) if steps else None,
+        keys_read_mean=(totals.read_sum + spared) / steps if steps else None,
+        dense_layer_keys_read_mean=(totals.dense_read_sum + spared) / steps if steps else None,
+        cache_bytes_peak=int(totals.bytes_peak),
+        prefill_sec=row.prefill_sec,
+        decode_sec=checks[-1]["seconds"],
+        reused_tokens=row.reused,
+    )

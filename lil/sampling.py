@@ -1,0 +1,91 @@
+"""Choosing the next token: temperature, top-k, top-p, then one uniform number a token."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attention.errors import InvalidValue
+
+
+def row_stream(seed: int, item_id: str, sample_index: int) -> random.Random:
+    """A row's own stream of uniform numbers, the same whatever batch it is decoded in."""
+    key = json.dumps([seed, item_id, sample_index]).encode()
+    return random.Random(int.from_bytes(hashlib.sha256(key).digest(), "big"))
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Temperature, then top-k, then top-p, then the inverse of the distribution in token-id order.
+
+    Temperature 0 takes the largest score, the lower id among equals. With equal probabilities at an
+    edge top-k and top-p keep the lower ids, so exactly `top_k` tokens remain (transformers keeps
+    all that tie with the k-th).
+
+    Args:
+        temperature: divisor of the scores; 0 is greedy.
+        top_k: tokens kept; None keeps all.
+        top_p: the fewest most probable tokens whose probabilities add up to this are kept.
+
+    Raises:
+        InvalidValue: a value outside its range.
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise InvalidValue("temperature", self.temperature, "0 (greedy) or a number above it")
+        if self.top_k is not None and self.top_k < 1:
+            raise InvalidValue("top_k", self.top_k, "at least 1, or None for all tokens")
+        if not 0 < self.top_p <= 1:
+            raise InvalidValue("top_p", self.top_p, "above 0 and at most 1")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def __call__(self, scores: Tensor, uniforms: Sequence[float]) -> Tensor:
+        """Next tokens (B,) from scores (B, V) and one number in [0, 1) a row (none if greedy).
+
+        Raises:
+            FloatingPointError: a row's scores hold NaN, or nothing but minus infinity.
+        """
+        if self.greedy:
+            best, tokens = scores.max(dim=-1)
+            _require_finite(best)
+            return tokens
+        # float64: rounding in a sum over V probabilities must not decide a token.
+        probs = torch.softmax(scores.double() / self.temperature, dim=-1)
+        _require_finite(probs.sum(dim=-1))
+        if self.top_k is not None or self.top_p < 1:
+            probs = self._truncate(probs)
+        edges = probs.cumsum(dim=-1)
+        total = edges[:, -1:]
+        target = torch.tensor(uniforms, dtype=edges.dtype, device=edges.device)[:, None] * total
+        # A product rounded up to the total would point past the last token that has probability.
+        target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
+        return torch.searchsorted(edges, target, right=True)[:, 0]
+
+    def _truncate(self, probs: Tensor) -> Tensor:
+        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
+        if self.top_k is not None:
+            ordered[:, self.top_k :] = 0
+        if self.top_p < 1:
+            ordered = ordered / ordered.sum(dim=-1, keepdim=True)
+            before = ordered.cumsum(dim=-1) - ordered
+            ordered = torch.where(before < self.top_p, ordered, 0)
+        return torch.zeros_like(probs).scatter(-1, order, ordered)
+
+
+def _require_finite(values: Tensor) -> None:
+    if not bool(torch.isfinite(values).all()):
+        raise FloatingPointError("the model's scores are not finite: no token can be chosen")

@@ -1,0 +1,188 @@
+"""The record of one decoded sequence: its text, why it ended, and what it cost at every check."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict
+
+from attention.errors import InvalidValue
+from lil.curves import Point
+
+
+class Check(TypedDict):
+    """Cost up to a number of generated tokens.
+
+    `keys_read` is cumulative over steps, layers and KV heads, page bounds and representatives in
+    key equivalents; `cache_bytes` is held at that moment; `seconds` is cumulative decode time, None
+    where the row decoded nothing of its own to measure it by.
+    """
+
+    tokens: int
+    keys_read: float
+    cache_bytes: float
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One generation, JSON-able through `to_dict`.
+
+    Units: tokens, bytes, seconds. Missing is None.
+
+    Args:
+        prompt_ids: the prompt's token ids.
+        new_ids: the generated ids, `eos` included.
+        prompt_bytes: the prompt's text as the detectors were given it.
+        pieces: bytes of each generated token; joined, they are the decoded text.
+        finish: "eos", "length", or the name of the detector that ended it.
+        evidence: that detector's evidence, else None.
+        curve: compression curve of the output alone (without `eos`), every `check_every` tokens and
+            at the end.
+        checks: costs every `check_every` tokens and at the end.
+        keys_kept_max: keys held after a step, most over steps, sparsified layers and heads.
+        keys_read_max, keys_read_mean: keys read by a decode query over sparsified layers and query
+            heads, most and mean over steps; None where no step was made.
+        dense_layer_keys_read_mean: the same mean over the backend's dense layers; None without.
+        cache_bytes_peak: most bytes of keys, values and method state held after a step.
+        prefill_sec: this row's share of the forward passes that read its prompt, by tokens.
+        decode_sec: this row's share of the decode steps (a step's seconds / rows active).
+        reused_tokens: how many of `new_ids` were given rather than decoded. Keys, bytes and seconds
+            are charged as if they had been decoded: n keys in every layer and KV head for the step
+            that sees n tokens, bytes in proportion to n, seconds at the row's own mean per step.
+    """
+
+    prompt_ids: tuple[int, ...]
+    new_ids: tuple[int, ...]
+    prompt_bytes: bytes
+    pieces: tuple[bytes, ...]
+    finish: str
+    evidence: Mapping[str, object] | None
+    curve: tuple[Point, ...]
+    checks: tuple[Check, ...]
+    keys_kept_max: int
+    keys_read_max: int | None
+    keys_read_mean: float | None
+    dense_layer_keys_read_mean: float | None
+    cache_bytes_peak: int
+    prefill_sec: float
+    decode_sec: float | None
+    reused_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens, `eos` counted."""
+        return len(self.new_ids)
+
+    @property
+    def text_pieces(self) -> tuple[bytes, ...]:
+        """Bytes of the generated tokens that are text, i.e. without a final `eos`."""
+        return self.pieces[:-1] if self.finish == "eos" else self.pieces
+
+    @property
+    def text(self) -> str:
+        """The generated text, without a final `eos`; bytes that are not UTF-8 show as U+FFFD."""
+        return b"".join(self.text_pieces).decode(errors="replace")
+
+    def cost_at(self, tokens: int) -> Check:
+        """Cost of the first `tokens` generated tokens, between two checks on a straight line.
+
+        Raises:
+            InvalidValue: `tokens` below 0 or above the trace's length.
+        """
+        if not 0 <= tokens <= self.tokens:
+            raise InvalidValue("tokens", tokens, f"0 to {self.tokens}, the trace's length")
+        right = bisect.bisect_left(self.checks, tokens, key=lambda check: check["tokens"])
+        after = self.checks[right]
+        measured = after["seconds"] is not None
+        origin: Check = {
+            "tokens": 0,
+            "keys_read": 0.0,
+            "cache_bytes": after["cache_bytes"],
+            "seconds": 0.0 if measured else None,
+        }
+        before = self.checks[right - 1] if right else origin
+        share = (tokens - before["tokens"]) / (after["tokens"] - before["tokens"])
+        seconds = None
+        if before["seconds"] is not None and after["seconds"] is not None:
+            seconds = _between(before["seconds"], after["seconds"], share)
+        return {
+            "tokens": tokens,
+            "keys_read": _between(before["keys_read"], after["keys_read"], share),
+            "cache_bytes": _between(before["cache_bytes"], after["cache_bytes"], share),
+            "seconds": seconds,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace in JSON's types; `from_dict` gives it back."""
+        record = {field.name: getattr(self, field.name) for field in fields(self)}
+        record["prompt_ids"] = list(self.prompt_ids)
+        record["new_ids"] = list(self.new_ids)
+        record["prompt_bytes"] = _to_text(self.prompt_bytes)
+        record["pieces"] = {
+            **_to_text(b"".join(self.pieces)),
+            "lengths": [len(piece) for piece in self.pieces],
+        }
+        record["evidence"] = None if self.evidence is None else dict(self.evidence)
+        record["curve"] = [list(point) for point in self.curve]
+        record["checks"] = [dict(check) for check in self.checks]
+        return record
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Trace:
+        """A trace from what `to_dict` gave, e.g. after JSON.
+
+        Raises:
+            InvalidValue: a field is missing, unknown, or cannot be read.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in (*known, *record):
+            if name not in record or name not in known:
+                raise InvalidValue("trace", name, "exactly the fields " + ", ".join(known), known)
+        values = dict(record)
+        try:
+            for name in ("prompt_ids", "new_ids"):
+                values[name] = tuple(record[name])
+            values["prompt_bytes"] = _from_text(record["prompt_bytes"])
+            values["pieces"] = _split(_from_text(record["pieces"]), record["pieces"]["lengths"])
+            values["curve"] = tuple((tokens, raw, small) for tokens, raw, small in record["curve"])
+            values["checks"] = tuple(_check(check) for check in record["checks"])
+            return cls(**values)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidValue("trace", str(error), "a record written by Trace.to_dict") from error
+
+
+def _check(record: Mapping[str, Any]) -> Check:
+    return {
+        "tokens": record["tokens"],
+        "keys_read": record["keys_read"],
+        "cache_bytes": record["cache_bytes"],
+        "seconds": record["seconds"],
+    }
+
+
+def _between(start: float, end: float, share: float) -> float:
+    return start + (end - start) * share
+
+
+def _to_text(data: bytes) -> dict[str, Any]:
+    """Readable where it can be, exact always: text that ends inside a character is not UTF-8."""
+    try:
+        return {"text": data.decode(), "encoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {"text": data.decode("latin-1"), "encoding": "latin-1"}
+
+
+def _from_text(record: Mapping[str, Any]) -> bytes:
+    return str(record["text"]).encode(record["encoding"])
+
+
+def _split(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:
+    if sum(lengths) != len(data):
+        raise ValueError(f"pieces: {len(data)} bytes, lengths add up to {sum(lengths)}")
+    pieces, start = [], 0
+    for length in lengths:
+        pieces.append(data[start : start + length])
+        start += length
+    return tuple(pieces)

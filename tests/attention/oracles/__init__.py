@@ -1,0 +1,25 @@
+"""Naive oracles: the attention specification in numpy and loops, sharing no code with `attention`.
+
+`METHODS` maps a backend's name to the layer that computes it. Everything here runs one sequence
+at a time and recomputes from a list of slots, so that it can be read beside the specification.
+"""
+
+from __future__ import annotations
+
+from .full import FullLayer
+from .h2o import H2OLayer
+from .infllm import InfLLMLayer
+from .layer import Layer, Slot
+from .naive_model import NaiveModel, rope_table
+from .quest import QuestLayer
+from .sink import SinkLayer
+
+METHODS: dict[str, type[Layer]] = {
+    "full": FullLayer,
+    "sink": SinkLayer,
+    "h2o": H2OLayer,
+    "quest": QuestLayer,
+    "infllm": InfLLMLayer,
+}
+
+__all__ = ["METHODS", "Layer", "NaiveModel", "Slot", "rope_table"]

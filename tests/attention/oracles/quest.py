@@ -1,0 +1,65 @@
+"""Oracle of `quest`: pages of keys, an upper bound of q.k a page, the best pages are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .layer import Layer, softmax
+
+
+class QuestLayer(Layer):
+    """Keeps everything; a decode query reads the last page and the best budget/page - 1 others.
+
+    gqa: "sum", "mean" or "max" of the bounds over the group give one set per KV head;
+    "query_head" lets each query head choose, and a KV head's read is then the union.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        budget: int,
+        page: int = 16,
+        dense_layers: int = 2,
+        gqa: str = "sum",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.budget, self.page, self.gqa = budget, page, gqa
+        self.dense = self.index < dense_layers
+
+    def exact_until(self) -> float:
+        return self.budget
+
+    def step(self, q: np.ndarray) -> np.ndarray:
+        pages = -(-self.n // self.page)
+        fit = self.budget // self.page
+        # Spec: "dense while all pages fit"; the last page counts whole although it may be partial.
+        if self.dense or pages <= fit:
+            return super().step(q)
+        out = self.output(q)
+        now = np.array([self.n - 1])
+        for j in range(self.Hkv):
+            slots = self.slots[j]
+            where = np.array([slot.position for slot in slots])
+            keys = self.rope(np.array([slot.k for slot in slots]), where)
+            values = np.array([slot.v for slot in slots])
+            queries = [self.rope(q[h][None], now)[0] for h in self.group(j)]
+            bounds = np.zeros((self.G, pages - 1), dtype=q.dtype)
+            for p in range(pages - 1):  # the last page is forced and needs no bound
+                inside = keys[p * self.page : (p + 1) * self.page]
+                upper, lower = inside.max(0), inside.min(0)
+                for g, query in enumerate(queries):
+                    bounds[g, p] = np.maximum(query * upper, query * lower).sum()
+            if self.gqa == "query_head":
+                chosen = [self.best(bounds[g], fit - 1) for g in range(self.G)]
+            else:
+                chosen = [self.best(self.reduce(bounds, self.gqa), fit - 1)] * self.G
+            union: set[int] = set()
+            for g, h in enumerate(self.group(j)):
+                take = [s for s in range(self.n) if s // self.page in {*chosen[g], pages - 1}]
+                out[h] = softmax(keys[take] @ queries[g] * self.scale) @ values[take]
+                union.update(take)
+            self.read[j] = sorted(union)
+        return out

@@ -1,0 +1,195 @@
+"""Every backend against its naive oracle: logits over 200 decode steps, positions exactly.
+
+The whole grid is marked slow; `scripts/check_oracles.py` prints it as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from oracles.compare import (
+    MINIMUM,
+    SELECTING,
+    TOLERANCE,
+    Case,
+    compare,
+    decisive,
+    difference,
+    follow,
+    forward,
+    oracle,
+    positions,
+    prefill,
+    run_library,
+    transformers_logits,
+)
+from oracles.grid import full_grid, sample
+from oracles.models import VOCABULARY, tiny_model
+
+import attention
+from attention.errors import InvalidValue
+
+EVICTING = ("sink", "h2o")
+METHODS = ("full", "sink", "h2o", "quest", "infllm")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiny tensors: a second thread costs more than it gives."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def parameters(method: str, budget: int) -> dict[str, Any]:
+    """Parameters with which the method is sparse in every layer."""
+    if method == "full":
+        return {}
+    return {"budget": budget, **({"dense_layers": 0} if method == "quest" else {})}
+
+
+def check(case: Case) -> None:
+    case, _ = decisive(case)
+    found = difference(case, attention.get)
+    assert found.first is None, f"{case} seed {case.seed}: {found.first}"
+    assert found.logits <= TOLERANCE[case.dtype], (
+        f"{case} seed {case.seed}: logits differ by {found.logits:.1e} at step {found.step}"
+    )
+
+
+@pytest.mark.parametrize("case", sample(), ids=str)
+def test_backend_is_its_oracle(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", full_grid(), ids=str)
+def test_backend_is_its_oracle_on_the_whole_grid(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize("method", EVICTING)
+def test_float64_model_as_it_comes(method: str) -> None:
+    # transformers' float32 norms and tables make its float64 models good to 1e-7 only; positions
+    # are the same and the logits stay at that noise.
+    case = Case("qwen3", (4, 2), method, (("budget", 24),), steps=100, exact=False)
+    found = difference(case, attention.get)
+    assert found.first is None
+    assert found.logits <= 5e-5
+
+
+def test_sink_with_absolute_positions() -> None:
+    params = (("budget", 16), ("positions", "absolute"))
+    check(Case("qwen2", (4, 2), "sink", params))
+
+
+@pytest.mark.parametrize("method", ["h2o", "quest"])
+@pytest.mark.parametrize("gqa", ["mean", "max"])
+def test_other_reductions_over_the_group(method: str, gqa: str) -> None:
+    params = (*parameters(method, 32).items(), ("gqa", gqa))
+    check(Case("llama", (4, 1), method, params))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("method", METHODS)
+def test_transformers_own_attention_until_exact_until(method: str, dtype: torch.dtype) -> None:
+    backend = attention.get(method, **parameters(method, 64))
+    until = 240 if method == "full" else backend.exact_until
+    assert until >= {"infllm": 28, "full": 240}.get(method, 64)
+    for family, heads, prompt in (("llama", (4, 2), 1), ("qwen3", (4, 4), 20)):
+        case = Case(family, heads, method, dtype=dtype, prompt=prompt, steps=until - prompt)
+        tokens = case.tokens()
+        (run,) = run_library(backend, case.model, [tokens[:prompt]], [tokens[prompt:]], False)
+        want = transformers_logits(case.model, tokens)[prompt - 1 :]
+        assert len(run.logits) == len(want)
+        assert np.abs(np.array(run.logits) - want).max() <= TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("budget", ["least", 48])
+@pytest.mark.parametrize("method", METHODS)
+def test_ragged_rows_are_each_row_alone(method: str, budget: int | str) -> None:
+    if method == "full" and budget == "least":
+        pytest.skip("full attention has no budget")
+    b = MINIMUM[method] if budget == "least" else int(budget)
+    params = parameters(method, b)
+    model = tiny_model("qwen3", (4, 2), 2, torch.float64)
+    generator = np.random.default_rng(b)
+    prompts = [
+        generator.integers(0, VOCABULARY, length).tolist()
+        for length in (9, 1, 80, 17, 33, 16, 50, 3)
+    ]
+    forced = [generator.integers(0, VOCABULARY, 60).tolist() for _ in prompts]
+    runs = run_library(attention.get(method, **params), model, prompts, forced, method in SELECTING)
+    for row, (prompt, tokens) in enumerate(zip(prompts, forced, strict=True)):
+        naive = oracle(model, method, params, torch.float64)
+        alone = follow(naive, prompt + tokens, len(prompt))
+        found = compare(alone, runs[row], method in SELECTING)
+        assert found.within(torch.float64), f"row {row}, prompt {len(prompt)}: {found}"
+
+
+@pytest.mark.parametrize("method", METHODS)
+@torch.no_grad()
+def test_replaced_rows_start_anew_and_the_others_go_on(method: str) -> None:
+    params = parameters(method, 32)
+    model = tiny_model("llama", (4, 2), 2, torch.float64)
+    generator = np.random.default_rng(7)
+    first = [generator.integers(0, VOCABULARY, n).tolist() for n in (40, 5, 21, 64)]
+    newcomers = [generator.integers(0, VOCABULARY, n).tolist() for n in (90, 2)]
+    into = [1, 3]
+
+    def tokens(rows: int) -> list[list[int]]:
+        return generator.integers(0, VOCABULARY, (rows, 40)).tolist()
+
+    naives = [oracle(model, method, params, torch.float64) for _ in first]
+    with attention.get(method, **params).on(model) as cache:
+        for stage in range(2):
+            forced = tokens(len(first))
+            if stage == 0:
+                got = list(forward(model, cache, first, forced))
+                want = [naive.prefill(p) for naive, p in zip(naives, first, strict=True)]
+                assert np.abs(got.pop(0).numpy() - np.array(want)).max() <= 1e-9
+            else:
+                fresh = cache.new()
+                logits = prefill(model, fresh, newcomers)
+                # The second newcomer goes to the first free row: source_rows are in disorder.
+                cache.replace_rows(into, fresh, source_rows=[1, 0])
+                for row, source in zip(into, (1, 0), strict=True):
+                    naives[row] = oracle(model, method, params, torch.float64)
+                    alone = naives[row].prefill(newcomers[source])
+                    assert np.abs(logits[source].numpy() - alone).max() <= 1e-9
+                assert cache.seen.tolist() == [80, 2, 61, 90]
+                got = [step_forward(model, cache, step) for step in zip(*forced, strict=True)]
+            for i, logits in enumerate(got):
+                for row, naive in enumerate(naives):
+                    gap = np.abs(naive.step(forced[row][i]) - logits[row].numpy()).max()
+                    assert gap <= 1e-9, f"stage {stage}, step {i}, row {row}: {gap:.1e}"
+            for layer in range(2):
+                kept = cache.kept_positions(layer)
+                for row, naive in enumerate(naives):
+                    assert positions(kept, row) == naive.layers[layer].kept()
+
+
+def step_forward(model: Any, cache: Any, step: tuple[int, ...]) -> torch.Tensor:
+    out = model(
+        input_ids=torch.tensor(step)[:, None],
+        position_ids=cache.seen[:, None],
+        past_key_values=cache,
+    )
+    return out.logits[:, -1]
+
+
+@pytest.mark.parametrize(("method", "budget"), [("sink", 4), ("quest", 16), ("infllm", 15)])
+def test_a_budget_below_the_minimum_is_refused(method: str, budget: int) -> None:
+    with pytest.raises(InvalidValue, match="budget"):
+        attention.get(method, budget=budget)
+
+
+@pytest.mark.parametrize("budget", [33, 63])
+def test_quest_refuses_a_budget_that_is_no_multiple_of_the_page(budget: int) -> None:
+    with pytest.raises(InvalidValue, match="budget"):
+        attention.get("quest", budget=budget)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 
-class InvalidValue(ValueError):
+class InvalidValue(ValueError):  # noqa: N818
     """A value that cannot be used: which field, what came, what is allowed, the nearest match.
 
     The command line prints the message alone and exits with code 2; libraries let it propagate.
@@ -28,7 +28,7 @@ class InvalidValue(ValueError):
         super().__init__(f"{field} = {value!r}: expected {allowed}{hint}")
 
 
-class BudgetExceeded(RuntimeError):
+class BudgetExceeded(RuntimeError):  # noqa: N818
     """A decode query was about to read more keys than its budget: a defect of the method."""
 
     def __init__(self, method: str, layer: int, read: int, budget: int) -> None:

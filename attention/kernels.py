@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 # From here on reading K row by row (K q^T) beats q K^T on CPUs; below, the latter does.
 LONG = 1024
@@ -34,8 +34,8 @@ def logits(q: Tensor, k: Tensor) -> Tensor:
 def hide(scores: Tensor, hidden: Tensor | None) -> Tensor:
     """Set the hidden slots of (B * H, G, S) to -inf in place; `hidden` is (B, 1 or H, 1, S)."""
     if hidden is not None:
-        B = hidden.shape[0]
-        scores.unflatten(0, (B, -1)).masked_fill_(hidden, float("-inf"))
+        B, (_, G, S) = hidden.shape[0], scores.shape
+        scores.view(B, -1, G, S).masked_fill_(hidden, float("-inf"))
     return scores
 
 
@@ -78,7 +78,9 @@ def dense(
         x.reshape(B * Hkv, 1, S, x.shape[-1]).expand(-1, Hq // Hkv, -1, -1) for x in (k, v)
     )
     if whole:
-        out = F.scaled_dot_product_attention(folded, keys, values, is_causal=True, scale=scaling)
+        out = functional.scaled_dot_product_attention(
+            folded, keys, values, is_causal=True, scale=scaling
+        )
     else:
         slots = torch.arange(S, device=q.device)
         columns = max(1, MASK_ELEMENTS // (S * (B * Hkv if last.shape[0] > 1 else 1)))
@@ -87,7 +89,7 @@ def dense(
             seen = slots <= last[:, t : t + columns, None]
             mask = seen[:, None].expand(-1, Hkv, -1, -1).flatten(0, 1) if len(seen) > 1 else seen
             parts.append(
-                F.scaled_dot_product_attention(
+                functional.scaled_dot_product_attention(
                     folded[:, :, t : t + columns], keys, values, mask[:, None], scale=scaling
                 )
             )

@@ -52,7 +52,7 @@ class Step:
         found: X = self._memo[key]
         return found
 
-    def tensor(self, counts: Counts | list[int]) -> Tensor:
+    def tensor(self, counts: Counts | npt.NDArray[np.bool_] | list[int]) -> Tensor:
         """Host numbers on the device."""
         return torch.as_tensor(np.asarray(counts), device=self.device)
 

@@ -211,7 +211,7 @@ class Config:
         flag="--budgets",
         metavar="32,64,...",
     )
-    backend_params: dict[str, dict[str, Any]] = _key(
+    backend_params: Mapping[str, dict[str, Any]] = _key(
         {}, _tables, "parameters of a backend, as in backend_params.quest.page", group="attention"
     )
     detectors: tuple[str, ...] = _key(
@@ -222,7 +222,7 @@ class Config:
         flag="--detector",
         metavar="guardian|none",
     )
-    detector_params: dict[str, dict[str, Any]] = _key(
+    detector_params: Mapping[str, dict[str, Any]] = _key(
         {}, _tables, "parameters of a detector, as in detector_params.guardian.f", group="stopping"
     )
     cap: str = _key(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -171,12 +171,11 @@ def _hub_rows(name: str, limit: int) -> list[dict[str, Any]]:
 
 def _item(dataset: str, index: int, row: Mapping[str, Any]) -> Item:
     by_name = {key.lower(): value for key, value in row.items()}
-    for question, answer, scorer in _COLUMNS:
-        if question in by_name and answer in by_name:
-            break
-    else:
+    found = next((c for c in _COLUMNS if c[0] in by_name and c[1] in by_name), None)
+    if found is None:
         wanted = "; ".join(f"{q} and {a}" for q, a, _ in _COLUMNS)
         raise InvalidValue(f"columns of {dataset}", sorted(row), f"the columns {wanted}")
+    question, answer, scorer = found
     if not isinstance(by_name[question], str):
         place = f"{question} of problem {index + 1} in {dataset}"
         raise InvalidValue(place, by_name[question], "a text")
@@ -211,4 +210,6 @@ def _refuse_repeated_ids(dataset: str, items: list[Item]) -> None:
         seen.add(item.id)
 
 
-Loader = Callable[[str, str, int], list[Item]]
+def stream_name(dataset: str, item_id: str) -> str:
+    """What the random stream of a problem's row is seeded with, beside seed and sample index."""
+    return f"{Path(dataset).name}/{item_id}"

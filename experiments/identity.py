@@ -1,11 +1,12 @@
 """The identity of a decode run: a hash over what changes its tokens, and over nothing else.
 
-In it: the model and its weights, the data set's item and the very prompt, backend and parameters,
-penalties, sampling and seed, dtype. Not in it: batch size, device, executor, detectors (they only cut
-a trace that exists), the cap (a longer trace serves every shorter cap), how often costs are recorded.
+In it: the model's weights, the data set's item and the very prompt, backend and parameters,
+penalties, sampling and seed, dtype. Not in it: batch size, device, executor, detectors (they only
+cut a trace that exists), the cap (a longer trace serves every shorter cap), how often costs are
+recorded.
 
-Greedy decoding draws nothing, so there neither the seed nor top-k and top-p are part of the identity:
-another seed must not decode the same tokens again.
+Greedy decoding draws nothing, so there neither the seed nor top-k and top-p are part of it: another
+seed must not decode the same tokens again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
-#: Raise it whenever the same fields would give other tokens: a changed decode loop, a changed method.
+#: Raise it whenever the same fields would give other tokens, as after a change to a method.
 VERSION = 1
 
 

@@ -1,4 +1,4 @@
-"""What a sweep was asked, what it resolved to, and where it ran: one JSON file beside the traces."""
+"""What a sweep was asked, what it resolved to, where it ran: one JSON file beside the traces."""
 
 from __future__ import annotations
 

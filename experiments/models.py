@@ -14,7 +14,7 @@ from attention.errors import InvalidValue
 #: The model that ships with the project, by the name users type.
 REASONER = "reasoner"
 
-# Files of a folder that change its tokens: weights, architecture, stop tokens, vocabulary, template.
+# Files that change a model's tokens: weights, architecture, stop tokens, vocabulary, template.
 _DIGESTED = (
     "*.safetensors",
     "pytorch_model*.bin",
@@ -170,11 +170,13 @@ def load(source: Source, dtype: str, device: str) -> Loaded:
 
 
 def use_threads(threads: int | None) -> int:
-    """Set torch's CPU threads: all cores, unless told or OMP_NUM_THREADS is set; returns the number."""
+    """Set torch's CPU threads, all cores unless told or OMP_NUM_THREADS is set; their number."""
     import torch
 
     if threads is None and "OMP_NUM_THREADS" not in os.environ:
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        threads = (
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        )
     if threads is not None:
         torch.set_num_threads(threads)
     return int(torch.get_num_threads())

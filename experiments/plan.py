@@ -115,7 +115,9 @@ def build_detectors(config: Config) -> list[Detector]:
         if name not in detectors.names():
             allowed = f"one of {', '.join(detectors.names())}, or none"
             raise InvalidValue("detector", name, allowed, detectors.names())
-    return [detectors.get(name, **config.detector_params.get(name, {})) for name in config.detectors]
+    return [
+        detectors.get(name, **config.detector_params.get(name, {})) for name in config.detectors
+    ]
 
 
 def describe_backend(backend: Backend) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """From stored traces to samples: cut at the cap, and at the verdict of every detector.
 
-A detector changes no token before it fires, and a longer trace holds every shorter one, so one decode
-serves all caps and all detectors. Costs of a cut trace are those the run had at that token.
+A detector changes no token before it fires, and a longer trace holds every shorter one, so one
+decode serves all caps and all detectors. Costs of a cut trace are those the run had at that token.
 """
 
 from __future__ import annotations
@@ -39,9 +39,15 @@ def labels(detectors: Sequence[Detector]) -> list[str]:
             for key, value in detector.params().items()
             if any(other[key] != value for other in others)
         }
-        inside = ", ".join(f"{key}={value}" for key, value in shown.items())
-        out.append(f"{detector.name}({inside})" if names.count(detector.name) > 1 else detector.name)
+        inside = ", ".join(f"{key}={_short(value)}" for key, value in shown.items())
+        out.append(
+            f"{detector.name}({inside})" if names.count(detector.name) > 1 else detector.name
+        )
     return out
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def samples(

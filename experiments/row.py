@@ -155,9 +155,11 @@ def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """
     telling: dict[str, set[str]] = defaultdict(set)
     for row, other in itertools.combinations(rows, 2):
-        if (row.backend, row.budget) == (other.backend, other.budget):
+        if row.backend == other.backend:
             mine, theirs = _parameters(row), _parameters(other)
-            telling[row.backend] |= {k for k in mine | theirs if mine.get(k) != theirs.get(k)}
+            differ = {name for name in mine | theirs if mine.get(name) != theirs.get(name)}
+            # Parameters may follow the budget (H2O's halves); only at the same one do they tell.
+            telling[row.backend] |= differ if row.budget == other.budget else differ & {"penalty"}
     lines: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=order):
         parameters = _parameters(row)

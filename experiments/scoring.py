@@ -71,7 +71,5 @@ def _same_mathematics(answer: str, gold: str) -> bool:
     from math_verify import parse, verify
 
     # No alarm-based timeouts: they only work in the main thread and change nothing for short boxes.
-    boxed = [
-        parse(f"{_BOX}{side}}}", parsing_timeout=None) for side in (gold, answer)
-    ]
+    boxed = [parse(f"{_BOX}{side}}}", parsing_timeout=None) for side in (gold, answer)]
     return bool(verify(*boxed, timeout_seconds=None))

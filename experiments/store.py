@@ -5,9 +5,9 @@ A record is two zstandard frames, so a whole file is still a valid .zst:
 - a skippable frame: the record's id, the length of what follows and a checksum of both;
 - a compressed frame with content checksum: one line of JSON about the run, one line with its trace.
 
-The first lets a reader name a record whose content is damaged and go on behind it; where it is damaged
-itself, the reader looks for the next one. Files of other writers are never touched: a torn tail is left
-where it is and skipped, which is why it is mentioned each time the store is opened.
+The first lets a reader name a record whose content is damaged and go on behind it; where it is
+damaged itself, the reader looks for the next one. Files of other writers are never touched: a torn
+tail is left where it is and skipped, and so mentioned each time the store is opened.
 """
 
 from __future__ import annotations
@@ -126,8 +126,10 @@ class Store:
         # The same run may be there twice: decoded again for a longer cap, retried after a failure,
         # or by two processes at once. A trace beats a failure, a longer trace a shorter one.
         old = self._records.get(record.id)
-        if old is None or old.failed or (
-            not record.failed and record.meta["tokens"] > old.meta["tokens"]
+        if (
+            old is None
+            or old.failed
+            or (not record.failed and record.meta["tokens"] > old.meta["tokens"])
         ):
             self._records[record.id] = record
 
@@ -171,9 +173,7 @@ class Store:
 
     # ------------------------------------------------------------ writing
 
-    def append(
-        self, id_: str, meta: Mapping[str, Any], trace: Mapping[str, Any] | None
-    ) -> Record:
+    def append(self, id_: str, meta: Mapping[str, Any], trace: Mapping[str, Any] | None) -> Record:
         """Write one run behind this writer's own; on disk after at most `SYNC_EVERY` more.
 
         Raises:
@@ -255,7 +255,7 @@ class _Writer:
 
 def _read(path: Path, notices: list[str]) -> Iterator[Record]:
     """The sound records of one file; damage is named in `notices` and skipped."""
-    # Whether somebody still writes is asked first: a writer that ends meanwhile leaves no torn tail.
+    # Asked before reading: a writer that ends in between has finished its last record.
     live = _locked(path)
     data = path.read_bytes()
     at = 0

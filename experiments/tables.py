@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from experiments.row import Row, dataset_order, series
@@ -34,7 +35,7 @@ def main_tables(rows: Sequence[Row]) -> list[Table]:
 def _main_table(part: list[Row], caption: str | None) -> Table:
     detectors = _detectors(part)
     table = Table(
-        title=_title(part),
+        title=escape(_title(part)),
         caption=caption,
         box=box.SIMPLE_HEAD,
         padding=0,
@@ -42,7 +43,7 @@ def _main_table(part: list[Row], caption: str | None) -> Table:
         caption_justify="left",
     )
     table.add_column("backend")
-    for name in ("budget", "accuracy", "change ", "length", "keys/\nsolved"):
+    for name in ("budget", "accuracy", "change\u00a0", "length", "keys/\nsolved"):
         table.add_column(name, justify="right")
     for name, action in detectors:
         table.add_column(f"{_detector_name(name, action, detectors)}\nsaves", justify="right")
@@ -50,7 +51,7 @@ def _main_table(part: list[Row], caption: str | None) -> Table:
     plain = series([row for row in part if row.detector == "none"])
     for label, line in plain.items():
         for at, row in enumerate(line):
-            cells = [label if at == 0 else "", _budget(row), *_main_cells(row)]
+            cells = [escape(label) if at == 0 else "", _budget(row), *_main_cells(row)]
             for name, action in detectors:
                 with_it = _with_detector(part, row, name, action)
                 cells += _detector_cells(with_it) if with_it else [MISSING, MISSING]
@@ -68,7 +69,7 @@ def _main_cells(row: Row) -> list[str]:
         return [accuracy, MISSING, MISSING, MISSING]
     change = MISSING
     if row.accuracy_change is not None and row.accuracy_change_p is not None:
-        change = _points(row.accuracy_change) + ("*" if row.accuracy_change_p < 0.05 else " ")
+        change = _points(row.accuracy_change) + ("*" if row.accuracy_change_p < 0.05 else "\u00a0")
     keys = MISSING
     if row.keys_read_per_solved_ratio is not None:
         keys = f"{row.keys_read_per_solved_ratio:.2f}"
@@ -135,11 +136,11 @@ def _paper_table(rows: list[Row], title: str, cell: Callable[[Row], tuple[str, s
         for dataset in sorted({row.dataset for row in rows}, key=dataset_order)
     }
     labels = list(dict.fromkeys(label for lines in by_dataset.values() for label in lines))
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", padding=0)
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, title_justify="left", padding=0)
     table.add_column("data set")
     table.add_column("budget", justify="right")
     for label in labels:
-        table.add_column(label, justify="right")
+        table.add_column(escape(label), justify="right")
     for dataset, lines in by_dataset.items():
         cells = {(label, row.budget): cell(row) for label, line in lines.items() for row in line}
         budgets = sorted({budget for _, budget in cells}, key=lambda budget: budget or 0)

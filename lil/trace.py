@@ -86,7 +86,7 @@ class Trace:
         return b"".join(self.text_pieces).decode(errors="replace")
 
     def cost_at(self, tokens: int) -> Check:
-        """Cost of the first `tokens` generated tokens, between two checks on a straight line.
+        """Cost of the first `tokens` generated tokens: exact at a check, else on a straight line.
 
         Raises:
             InvalidValue: `tokens` below 0 or above the trace's length.

@@ -90,7 +90,7 @@ def run(cases: list[Case], console: Console) -> list[Result]:
 def table(results: list[Result]) -> Table:
     """One line per comparison."""
     view = Table(title=f"Largest logit difference to the oracle over {STEPS} decode steps")
-    for name in ("family", "method", "heads", "budget", "layers", "prompt", "dtype"):
+    for name in ("family", "method", "heads", "budget", "layers", "sharp", "prompt", "dtype"):
         view.add_column(name)
     for name in ("difference", "positions", "redrawn"):
         view.add_column(name, justify="right")
@@ -105,6 +105,7 @@ def table(results: list[Result]) -> Table:
             f"{case.heads[0]}/{case.heads[1]}",
             budget,
             str(case.layers),
+            f"{case.sharp:g}",
             str(case.prompt),
             str(case.dtype).removeprefix("torch."),
             f"{found.logits:.1e}" if ok else f"[red]{found.logits:.1e}[/red]",

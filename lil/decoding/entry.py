@@ -79,6 +79,8 @@ def stream(
     for name, value in (("batch_size", batch_size), ("check_every", check_every)):
         if value < 1:
             raise InvalidValue(name, value, "at least 1")
+    if isinstance(prompts, str):
+        raise InvalidValue("prompts", prompts, "a list of prompts, not one text")
     if model.training:
         raise InvalidValue("model", "in training mode", "evaluation mode: call model.eval()")
     sampler = Sampler(temperature, top_k, top_p)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,10 @@ from attention import RowStats
 
 
 class Totals(NamedTuple):
-    """One row's totals since it was admitted; sums run over its decode steps."""
+    """One row's totals since it was admitted; sums run over its decode steps.
+
+    `dense_read_sum` is NaN where the backend has no dense layers.
+    """
 
     keys_read: float
     read_sum: float
@@ -24,25 +28,28 @@ class Totals(NamedTuple):
 
 
 class Ledger:
-    """Totals (8, B) of every row of the batch, read out only when a check is due."""
+    """Totals (8, B) of every row of the batch on the host, where a step's statistics are."""
 
-    def __init__(self, batch: int, device: torch.device) -> None:
+    def __init__(self, batch: int) -> None:
         # float64 counts keys exactly up to 2**53.
-        self._totals = torch.zeros(len(Totals._fields), batch, dtype=torch.float64, device=device)
+        self._totals = torch.zeros(len(Totals._fields), batch, dtype=torch.float64)
 
     def admit(self, places: Sequence[int], stats: RowStats) -> None:
         """New rows after their prompts were read: nothing decoded, but keys and bytes are held."""
         fresh = torch.zeros(len(Totals._fields), len(places), dtype=torch.float64)
-        fresh = fresh.to(self._totals.device)
-        fresh[4], fresh[5:] = stats.kept_max, stats.bytes
-        self._totals[:, torch.as_tensor(places, device=fresh.device)] = fresh
+        if stats.dense_read_mean is None:
+            fresh[2] = math.nan
+        fresh[4] = stats.kept_max
+        fresh[5:] = stats.bytes
+        self._totals[:, list(places)] = fresh
 
     def add(self, stats: RowStats) -> None:
         """One decode step of every row."""
         totals = self._totals
         totals[0] += stats.keys_read
         totals[1] += stats.read_mean
-        totals[2] += stats.dense_read_mean
+        if stats.dense_read_mean is not None:
+            totals[2] += stats.dense_read_mean
         torch.maximum(totals[3], stats.read_max, out=totals[3])
         torch.maximum(totals[4], stats.kept_max, out=totals[4])
         torch.maximum(totals[5], stats.bytes, out=totals[5])
@@ -50,9 +57,9 @@ class Ledger:
 
     def select(self, places: Sequence[int]) -> None:
         """Keep these rows, in this order."""
-        self._totals = self._totals[:, torch.as_tensor(places, device=self._totals.device)]
+        self._totals = self._totals[:, list(places)]
 
     def read(self) -> list[Totals]:
-        """Every row's totals as numbers: one transfer from the device."""
+        """Every row's totals as numbers."""
         columns: list[list[float]] = self._totals.T.tolist()
         return [Totals(*column) for column in columns]

@@ -50,7 +50,7 @@ class DecodeLoop:
         self.batch = min(batch_size, len(requests))
         self.rows: list[Row] = []  # a row's index is its place in cache, ledger and newest
         self.cache: AttentionCache
-        self.ledger = Ledger(self.batch, model.device)
+        self.ledger = Ledger(self.batch)
         self.newest = torch.zeros(self.batch, dtype=torch.int64, device=model.device)
         self.tokens_done = 0
         self.decode_sec = 0.0  # a row's share of all decode steps, had it been here from the start
@@ -174,7 +174,6 @@ class DecodeLoop:
         if free:
             self._shrink([place for place in range(len(self.rows)) if place not in free])
 
-    @torch.inference_mode()
     def _shrink(self, keep: list[int]) -> None:
         self.rows = [self.rows[place] for place in keep]
         if not keep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from lil.decoding.row import Row
@@ -81,7 +82,12 @@ def make_trace(row: Row, key_rows: int, check_every: int) -> Trace:
     checks += [reuse.check(*mark) for mark in row.marks]
     steps = own_steps + reuse.steps(generated)
     spared = reuse.key_sum(generated)
-    longest_spared = prompt + reuse.steps(generated) if reuse.steps(generated) else 0
+    longest_spared = prompt + reuse.steps(generated) if spared else 0
+
+    def mean(own_sum: float) -> float | None:
+        return (own_sum + spared) / steps if steps else None
+
+    dense = not math.isnan(totals.dense_read_sum)
     return Trace(
         prompt_ids=row.request.prompt_ids,
         new_ids=tuple(row.new_ids),
@@ -93,8 +99,8 @@ def make_trace(row: Row, key_rows: int, check_every: int) -> Trace:
         checks=tuple(checks),
         keys_kept_max=int(totals.kept_max),
         keys_read_max=max(int(totals.read_max), longest_spared) if steps else None,
-        keys_read_mean=(totals.read_sum + spared) / steps if steps else None,
-        dense_layer_keys_read_mean=(totals.dense_read_sum + spared) / steps if steps else None,
+        keys_read_mean=mean(totals.read_sum),
+        dense_layer_keys_read_mean=mean(totals.dense_read_sum) if dense else None,
         cache_bytes_peak=int(totals.bytes_peak),
         prefill_sec=row.prefill_sec,
         decode_sec=checks[-1]["seconds"],

@@ -9,7 +9,7 @@ import pytest
 from attention.errors import InvalidValue
 from lil import curve, token_curve
 
-TEXT = "Anna has 3 apples. Bob has twice as many – é – and so on. " * 40
+TEXT = "Anna has 3 apples. Bob has twice as many: é ñ ü, and so on. " * 40
 
 
 @pytest.mark.parametrize("every", [1, 7, 100, 10**6])

@@ -93,8 +93,10 @@ def test_checks_fall_after_f_and_2f_tokens_and_not_before():
 def test_first_comparison_is_with_the_compressed_prompt():
     """An output that only copies its prompt gains nothing, so it ends at the first check."""
     words = fresh(60, seed=5)
-    assert watch(Guardian(f=60), words, prompt=b"".join(words)).token == 60
-    assert watch(Guardian(f=60), words, prompt=b"") is None
+    verdict = watch(Guardian(f=60, rate=0.3), words, prompt=b"".join(words))
+    assert verdict is not None
+    assert verdict.token == 60
+    assert watch(Guardian(f=60, rate=0.3), words, prompt=b"") is None
 
 
 def test_evidence_adds_up():

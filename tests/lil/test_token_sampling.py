@@ -78,7 +78,8 @@ def test_the_edges_of_the_uniform_never_leave_the_support():
 def test_frequencies_follow_the_probabilities():
     probabilities = torch.tensor([0.5, 0.2, 0.0, 0.3])
     stream = row_stream(0, "item", 0)
-    draws = Sampler(1.0)(probabilities.log().expand(20_000, 4), [stream.random() for _ in range(20_000)])
+    uniforms = [stream.random() for _ in range(20_000)]
+    draws = Sampler(1.0)(probabilities.log().expand(20_000, 4), uniforms)
     counts = torch.bincount(draws, minlength=4) / 20_000
     assert torch.allclose(counts, probabilities, atol=0.015)
     assert counts[2] == 0
@@ -94,10 +95,7 @@ def test_a_row_stream_depends_on_seed_item_and_sample():
 def test_row_streams_are_pinned():
     """Stored runs are continued and compared by these numbers: they must never change."""
     stream = row_stream(0, "easy-3", 1)
-    assert [stream.random() for _ in range(2)] == PINNED
-
-
-PINNED = [0.0, 0.0]
+    assert [stream.random() for _ in range(2)] == [0.5346530522428004, 0.36270314085801936]
 
 
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.0), Sampler(1.0, top_k=2, top_p=0.9)])

@@ -41,17 +41,20 @@ class Case:
     prompt: int = 37
     steps: int = STEPS
     seed: int = 0
+    sharp: float = 1.0
     exact: bool = True
 
     def __str__(self) -> str:
         params = ",".join(f"{name}={value}" for name, value in self.params)
         heads = f"{self.heads[0]}/{self.heads[1]}"
         kind = str(self.dtype).removeprefix("torch.")
-        return f"{self.method}({params})-{self.family}-{heads}-L{self.layers}-{kind}-P{self.prompt}"
+        sharp = f"-sharp{self.sharp:g}" if self.sharp != 1 else ""
+        model = f"{self.family}-{heads}-L{self.layers}{sharp}-{kind}"
+        return f"{self.method}({params})-{model}-P{self.prompt}"
 
     @property
     def model(self) -> Any:
-        return tiny_model(self.family, self.heads, self.layers, self.dtype, self.exact)
+        return tiny_model(self.family, self.heads, self.layers, self.dtype, self.sharp, self.exact)
 
     def tokens(self) -> list[int]:
         """Prompt and teacher-forced tokens."""

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 
 HEADS = ((4, 4), (4, 2), (4, 1))
 VOCABULARY = 53
+QK = (("q_proj", "k_proj"), ("q_norm", "k_norm"))
 
 
 def tiny_config(family: str, heads: tuple[int, int], layers: int) -> Any:
@@ -42,11 +43,18 @@ def tiny_config(family: str, heads: tuple[int, int], layers: int) -> Any:
 
 @lru_cache(maxsize=64)
 def tiny_model(
-    family: str, heads: tuple[int, int], layers: int, dtype: torch.dtype, exact: bool = True
+    family: str,
+    heads: tuple[int, int],
+    layers: int,
+    dtype: torch.dtype,
+    sharp: float = 1.0,
+    exact: bool = True,
 ) -> Any:
     """A model in eval mode; the same weights in every dtype, biases and norm weights random too.
 
-    `exact`: a float64 model gets norms and rotary tables in float64 (see `make_exact`).
+    Args:
+        sharp: factor on queries and on keys, so its square on the attention logits.
+        exact: a float64 model gets norms and rotary tables in float64 (see `make_exact`).
     """
     seed = 1_000 * sorted(("llama", "qwen2", "qwen3")).index(family) + 10 * heads[1] + layers
     generator = torch.Generator().manual_seed(seed)
@@ -59,6 +67,9 @@ def tiny_model(
             weight.normal_(0.0, 0.15, generator=generator)
             if "norm" in name:
                 weight.add_(1.0)
+            # With q/k norms the projections' size has no effect; the norms' weights have.
+            if any(part in name for part in QK[family == "qwen3"]):
+                weight.mul_(sharp)
     model.eval().requires_grad_(False)
     model.to(dtype)
     if dtype is torch.float64 and exact:

@@ -1,0 +1,444 @@
+"""The cache a model carries through its layers: rows, lengths, and one state per layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from attention.errors import InvalidValue
+from attention.layer import Geometry, Layer
+from attention.stats import CacheStats, LayerStats, RowStats
+from attention.step import Counts, Step
+
+if TYPE_CHECKING:
+    from attention.runtime import Runtime
+
+# Marks the keys a cache returns, so that the attention function finds the cache without globals.
+TAG = "_lil_attention_cache"
+
+
+class AttentionCache(Cache):
+    """State of B sequences under one backend; `past_key_values` of a patched model.
+
+    Rows are ragged: each stores its real tokens from slot 0 on and has its own length, so padding
+    enters nothing. After a left-padded prefill the mask is not needed again.
+
+    Attributes:
+        columns: input columns fed so far, padding included; what `get_seq_length()` answers.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(layers=[])
+        self.runtime = runtime
+        self.layers: list[Layer] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.layers.clear()
+        self.columns = 0
+        self._seen: Counts = np.zeros(0, dtype=np.int64)
+        self._step: Step | None = None
+        self._done = 0  # layers of the current forward that have run
+        self._decoded = np.zeros(0, dtype=bool)  # rows whose last token was a decode step
+
+    def new(self) -> AttentionCache:
+        """Another empty cache, valid in the same `with` block."""
+        return AttentionCache(self.runtime)
+
+    @property
+    def backend(self) -> Any:
+        """The backend of this block."""
+        return self.runtime.backend
+
+    @property
+    def seen(self) -> Tensor:
+        """Real tokens seen per row, (B,); also each row's next position."""
+        device = self.layers[0].geometry.device if self.layers else None
+        return torch.tensor(self._seen, device=device)
+
+    @property
+    def kv_heads(self) -> int:
+        """KV heads summed over layers: keys read per token by dense attention."""
+        return sum(layer.geometry.Hkv for layer in self.layers)
+
+    # One forward
+
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,  # noqa: ARG002
+        *_: Any,
+        **__: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """Called by the model with roped keys; marks them for the attention function.
+
+        Raises:
+            InvalidValue: outside the `with` block.
+        """
+        if not self.runtime.open:
+            raise InvalidValue(
+                "past_key_values",
+                f"a cache of a closed {self.backend.name} block",
+                "a cache of the `with backend.on(model)` block the model is called in",
+            )
+        setattr(key_states, TAG, self)
+        return key_states, value_states
+
+    def attend(
+        self,
+        index: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        scaling: float,
+        position_ids: Tensor | None,
+    ) -> Tensor:
+        """One layer of one forward; see `Layer.forward` for shapes."""
+        delattr(k, TAG)
+        if index == 0:
+            self._begin(q, mask, position_ids)
+        step = self._step
+        if step is None or index != self._done:
+            raise RuntimeError(
+                f"layer {index} ran where layer {self._done} was due: an earlier forward failed "
+                "half way or layers were skipped; start again from cache.new()"
+            )
+        if index == len(self.layers):
+            self.layers.append(self._build(index, q, k))
+        out = self.layers[index].forward(q, k, v, scaling, step)
+        self._done += 1
+        if self._done == self.runtime.layers:
+            self._seen = step.seen
+            self._seen[step.idle] = 0
+            self.columns += step.T
+            self._decoded = np.full(step.rows, step.decode)
+            self._decoded[step.idle] = False
+            self._step = None
+        return out
+
+    def _build(self, index: int, q: Tensor, k: Tensor) -> Layer:
+        B, Hkv, _, D = k.shape
+        layer: Layer = self.backend.build(
+            Geometry(
+                method=self.backend.name,
+                index=index,
+                B=B,
+                Hq=q.shape[1],
+                Hkv=Hkv,
+                D=D,
+                dtype=k.dtype,
+                device=k.device,
+                rope=self.runtime.rope,
+            )
+        )
+        return layer
+
+    def _begin(self, q: Tensor, mask: Tensor | None, position_ids: Tensor | None) -> None:
+        """Read mask and positions, refuse what does not fit, and open a step."""
+        if self._step is not None:
+            raise RuntimeError("an earlier forward failed half way; start again from cache.new()")
+        B, _, T, _ = q.shape
+        past = self._seen if self.layers else np.zeros(B, dtype=np.int64)
+        if len(past) != B:
+            raise InvalidValue("input_ids", f"{B} rows", f"{len(past)} rows, as this cache holds")
+        new = self._new_tokens(mask, past, B, T, q.device)
+        step = Step(past, new, T, q.device)
+        self._check_positions(position_ids, step, q.device)
+        self._step, self._done = step, 0
+
+    def _new_tokens(
+        self, mask: Tensor | None, past: Counts, B: int, T: int, device: torch.device
+    ) -> Counts:
+        """Real tokens among the last T columns of each row."""
+        everything = np.full(B, T, dtype=np.int64)
+        if mask is None:
+            return everything
+        if mask.ndim != 2 or mask.shape[-1] != self.columns + T or mask.shape[0] not in (1, B):
+            raise InvalidValue(
+                "attention_mask",
+                tuple(mask.shape),
+                f"a padding mask of shape ({B}, {self.columns + T}), or None",
+            )
+        if T == 1 and past.all() and device.type != "cpu":
+            return everything  # all rows are past their padding; looking would wait for the device
+        real = np.broadcast_to(mask[:, -T:].bool().cpu().numpy(), (B, T))
+        new: Counts = real.sum(-1).astype(np.int64)
+        first = real.argmax(-1)
+        if (new + first != T)[new > 0].any() or (new < T)[past > 0].any():
+            raise InvalidValue(
+                "attention_mask",
+                "zeros behind real tokens",
+                "left padding: in each row zeros, if any, before the first real token",
+            )
+        return new
+
+    def _check_positions(
+        self, position_ids: Tensor | None, step: Step, device: torch.device
+    ) -> None:
+        # On a GPU a look at every decode step would wait for the device.
+        if position_ids is None or (step.decode and device.type != "cpu"):
+            return
+        given = position_ids.cpu().numpy()
+        due = (step.past + step.new - step.T)[:, None] + np.arange(step.T)
+        wrong = (given != due) & (due >= step.past[:, None])
+        wrong[step.idle] = False
+        if wrong.any():
+            row, column = (int(x[0]) for x in np.nonzero(wrong))
+            raise InvalidValue(
+                "position_ids",
+                int(np.broadcast_to(given, due.shape)[row, column]),
+                f"{due[row, column]} in row {row}, column {column}: the number of real tokens "
+                "before it (attention_mask.cumsum(-1) - 1; cache.seen[:, None] when decoding)",
+            )
+
+    # Rows
+
+    def _rows(self, rows: Sequence[int] | Tensor, field: str) -> Tensor:
+        index = torch.as_tensor(rows, dtype=torch.long).reshape(-1)
+        B = len(self._seen)
+        if len(index) and (int(index.min()) < 0 or int(index.max()) >= B):
+            raise InvalidValue(field, index.tolist(), f"rows from 0 to {B - 1}")
+        return index
+
+    def _idle(self) -> None:
+        if self._step is not None:
+            raise RuntimeError("an earlier forward failed half way; start again from cache.new()")
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def select_rows(self, rows: Sequence[int] | Tensor) -> None:
+        """Keep these rows in this order; repeats are allowed (beams).
+
+        Raises:
+            InvalidValue: no such row.
+        """
+        self._idle()
+        index = self._rows(rows, "rows")
+        for layer in self.layers:
+            layer.select(index.to(layer.geometry.device))
+        self._seen = self._seen[index.cpu().numpy()]
+        self._decoded = self._decoded[index.cpu().numpy()]
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def replace_rows(
+        self,
+        rows: Sequence[int],
+        source: AttentionCache,
+        source_rows: Sequence[int] | None = None,
+    ) -> None:
+        """Rows of this cache become copies of rows of `source`; the others stay untouched.
+
+        Args:
+            rows: rows to overwrite.
+            source: a cache of the same block, for instance a prefilled `cache.new()`.
+            source_rows: rows to copy, as many; all of source's by default.
+
+        Raises:
+            InvalidValue: rows do not exist, are named twice or do not match in number, or
+                `source` comes from another block.
+        """
+        self._idle()
+        source._idle()
+        if source.runtime is not self.runtime:
+            raise InvalidValue("source", source.backend.name, "a cache of the same `with` block")
+        ours = self._rows(rows, "rows")
+        theirs = source._rows(
+            range(len(source._seen)) if source_rows is None else source_rows, "source_rows"
+        )
+        if len(ours) != len(theirs):
+            raise InvalidValue("source_rows", theirs.tolist(), f"{len(ours)} rows, as in `rows`")
+        if len(set(ours.tolist())) != len(ours):
+            raise InvalidValue("rows", ours.tolist(), "each row once")
+        for layer, other in zip(self.layers, source.layers, strict=True):
+            device = layer.geometry.device
+            layer.replace(ours.to(device), other, theirs.to(device))
+        self._seen = self._seen.copy()
+        self._seen[ours.numpy()] = source._seen[theirs.numpy()]
+        self._decoded[ours.numpy()] = False
+        self.columns = max(self.columns, int(self._seen.max()))
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Beam search: rows follow their beams."""
+        self.select_rows(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """transformers' name for `select_rows`."""
+        self.select_rows(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Each row `repeats` times, copies side by side."""
+        self.select_rows(torch.arange(len(self._seen)).repeat_interleave(repeats))
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the newest tokens of every row.
+
+        Args:
+            tokens_to_remove: as in transformers, minus the number of tokens; 0 does nothing.
+
+        Raises:
+            InvalidValue: positive, more than a row has, or a method that cannot do so exactly.
+        """
+        self._idle()
+        if tokens_to_remove == 0 or not self.layers:
+            return
+        left = self._seen + tokens_to_remove
+        if tokens_to_remove > 0 or left.min() < 0:
+            raise InvalidValue(
+                "tokens_to_remove", tokens_to_remove, f"from -{int(self._seen.min())} to 0"
+            )
+        for layer in self.layers:
+            layer.crop(left)
+        self._seen = left
+        self.columns += tokens_to_remove
+        self._decoded[:] = False
+
+    # What transformers asks of a cache
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
+        """Columns fed so far, left padding included: n for a row without padding."""
+        return self.columns
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
+        """Width and offset of a padding mask for `query_length` more columns."""
+        return self.columns + query_length, 0
+
+    def get_max_length(self, layer_idx: int | None = None) -> int:  # noqa: ARG002
+        """-1: sequences may grow without end."""
+        return -1
+
+    @property
+    def batch_size(self) -> int:
+        """B, or -1 while empty."""
+        return len(self._seen) if self.layers else -1
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether anything was stored."""
+        return bool(self.layers)
+
+    @property
+    def is_compileable(self) -> bool:
+        """False: shapes grow."""
+        return False
+
+    @property
+    def is_croppable(self) -> bool:
+        """Whether `crop` is exact for this method."""
+        return bool(self.layers) and all(
+            type(layer).crop is not Layer.crop for layer in self.layers
+        )
+
+    @property
+    def is_sliding(self) -> list[bool]:
+        """No layer is a sliding one."""
+        return [False] * len(self.layers)
+
+    is_linear = is_sliding
+    is_dummy = is_sliding
+
+    # Accounting
+
+    def row_stats(self) -> RowStats:
+        """What the last forward kept, read and holds, per row; costs no device time.
+
+        Raises:
+            RuntimeError: nothing was fed yet.
+        """
+        self._idle()
+        if not self.layers:
+            raise RuntimeError("row_stats() before the first forward")
+        seen, last = self._seen, self.layers[-1]
+        dense = self.backend.dense_layers
+        first = self.layers[:dense][:1]
+        sparse = self.layers[dense:]
+        held = last.row_bytes(seen) * len(sparse)
+        held = held + (first[0].row_bytes(seen) * dense if first else 0)
+        # Layers of one kind cost the same unless the cost depends on what they chose.
+        costs = [x.cost(seen) for x in sparse] if last.cost_varies else [last.cost(seen)]
+        cost = sum(costs) * (len(sparse) // len(costs))
+        cost = (cost + (first[0].cost(seen) * dense if first else 0)) * self._decoded
+        read = last.reads(seen) * self._decoded
+        return RowStats(
+            kept_max=torch.from_numpy(last.kept(seen).copy()),
+            read_max=torch.from_numpy(read.copy()),
+            read_mean=torch.from_numpy(read.astype(np.float64)),
+            keys_read=torch.from_numpy(cost),
+            dense_read_mean=(
+                torch.from_numpy((seen * self._decoded).astype(np.float64))
+                if first
+                else None
+            ),
+            bytes=torch.from_numpy(held),
+        )
+
+    def stats(self, per_layer: bool = False) -> CacheStats:
+        """A summary of the whole cache, counted in the state itself.
+
+        Args:
+            per_layer: fill `layers` too.
+        """
+        self._idle()
+        layers = tuple(self._layer_stats(i) for i in range(len(self.layers)))
+        sparse = layers[self.backend.dense_layers :]
+        maxima = [x.read_max for x in sparse if x.read_max is not None]
+        means = [x.read_mean for x in sparse if x.read_mean is not None]
+        return CacheStats(
+            backend=self.backend.name,
+            params=self.backend.params(),
+            seen=self._seen.tolist(),
+            kept=max((x.kept for x in sparse), default=0),
+            read_max=max(maxima) if maxima else None,
+            read_mean=sum(means) / len(means) if means else None,
+            bytes=sum(x.bytes for x in layers),
+            layers=layers if per_layer else (),
+        )
+
+    def _layer_stats(self, index: int) -> LayerStats:
+        reads = (
+            [p.shape[-1] for p in self.read_positions(index) if p.numel()]
+            if self._decoded.any()
+            else []
+        )
+        layer = self.layers[index]
+        return LayerStats(
+            dense=index < self.backend.dense_layers,
+            kept=max(p.shape[-1] for p in self.kept_positions(index)),
+            read_max=max(reads) if reads else None,
+            read_mean=sum(reads) / len(reads) if reads else None,
+            bytes=int(layer.row_bytes(self._seen).sum()),
+        )
+
+    def kept_positions(self, layer: int) -> list[Tensor]:
+        """Absolute positions of the tokens a layer keeps: per row (Hkv, kept), ascending."""
+        self._idle()
+        state = self.layers[layer]
+        return [state.kept_positions(r, n) for r, n in enumerate(self._seen.tolist())]
+
+    def read_positions(self, layer: int) -> list[Tensor]:
+        """Positions the last decode query read: per row (Hkv, read), ascending.
+
+        (Hq, read) where each query head has its own set; read = 0 in rows replaced since.
+
+        Raises:
+            RuntimeError: the last forward was no decode step.
+        """
+        self._idle()
+        if not self._decoded.any():
+            raise RuntimeError("read_positions() needs a decode step (T = 1) as the last forward")
+        state = self.layers[layer]
+        none = torch.zeros(state.geometry.Hkv, 0, dtype=torch.long)
+        return [
+            state.read_positions(r, n) if decoded else none
+            for r, (n, decoded) in enumerate(zip(self._seen.tolist(), self._decoded, strict=True))
+        ]

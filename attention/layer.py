@@ -1,0 +1,245 @@
+"""The state of one attention layer: what every method shares, and the rung that keeps all."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.errors import BudgetExceeded, InvalidValue
+from attention.kernels import accumulator, attend, dense, group
+from attention.ropes import Rope
+from attention.slots import Slots
+from attention.step import Counts, Step
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a layer must know about its model.
+
+    Args:
+        method: name of the backend, for messages.
+        index: number of the layer.
+        B: rows at first; selecting rows changes them.
+        Hq, Hkv, D: query heads, KV heads, head size.
+        dtype, device: of keys and values.
+        rope: the model's rotary embedding.
+    """
+
+    method: str
+    index: int
+    B: int
+    Hq: int
+    Hkv: int
+    D: int
+    dtype: torch.dtype
+    device: torch.device
+    rope: Rope
+
+    @property
+    def G(self) -> int:  # noqa: N802
+        """Query heads per KV head."""
+        return self.Hq // self.Hkv
+
+    @property
+    def wide(self) -> torch.dtype:
+        """dtype of accumulators."""
+        return accumulator(self.dtype)
+
+
+class Layer(ABC):
+    """Keys, values and method state of all rows in one layer.
+
+    `budget` is None where the layer is exempt (dense first layers, full attention). The counting
+    methods answer from the numbers of tokens seen, (B,) on the host, so that accounting costs no
+    device time; `read_positions` and `kept_positions` look at the state itself.
+    """
+
+    is_compileable = False  # asked by transformers of each layer of a cache
+    cost_varies = False  # whether `cost` depends on what a layer chose, not on lengths alone
+
+    def __init__(self, geometry: Geometry, budget: int | None) -> None:
+        self.geometry, self.budget = geometry, budget
+        self.state: dict[str, Slots] = {}
+
+    def slots(
+        self,
+        name: str,
+        tail: Sequence[int] = (),
+        *,
+        heads: int | None = None,
+        dtype: torch.dtype | None = None,
+        fill: float = 0.0,
+        unit: int = 1,
+        multiple: int = 1,
+        limit: int | None = None,
+    ) -> Slots:
+        """A named tensor of this layer's state; rows are selected and replaced in all of them."""
+        g = self.geometry
+        made = Slots(
+            g.B,
+            g.Hkv if heads is None else heads,
+            tail,
+            dtype=g.dtype if dtype is None else dtype,
+            device=g.device,
+            fill=fill,
+            unit=unit,
+            multiple=multiple,
+            limit=limit,
+        )
+        self.state[name] = made
+        return made
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        """Append, select or evict, attend, accumulate.
+
+        Args:
+            q: (B, Hq, T, D), roped.
+            k, v: (B, Hkv, T, D), k roped.
+            scaling: factor of the logits.
+
+        Returns:
+            (B, T, Hq, D).
+        """
+        if not step.decode:
+            return self.prefill(q, k, v, scaling, step)
+        out = self.decode(q, k, v, scaling, step)
+        if step.idle:
+            self.clear(step.tensor(step.idle))
+        return out.reshape(step.rows, 1, self.geometry.Hq, -1)
+
+    @abstractmethod
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        """One token a row; any shape of B * Hq * D elements."""
+
+    @abstractmethod
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        """T tokens a row, dense over everything held; (B, T, Hq, D)."""
+
+    def spend(self, read: int) -> None:
+        """Raise BudgetExceeded when a decode query would read more than the budget."""
+        if self.budget is not None and read > self.budget:
+            raise BudgetExceeded(self.geometry.method, self.geometry.index, read, self.budget)
+
+    # Rows
+
+    def select(self, index: Tensor) -> None:
+        """Keep, reorder or repeat rows."""
+        for slots in self.state.values():
+            slots.select(index)
+
+    def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
+        """Rows become copies of another layer's rows."""
+        for name, slots in self.state.items():
+            slots.replace(rows, source.state[name], source_rows)
+
+    def clear(self, rows: Tensor) -> None:
+        """Empty these rows."""
+        for slots in self.state.values():
+            slots.clear(rows)
+
+    def crop(self, seen: Counts) -> None:  # noqa: ARG002
+        """Forget all but the first seen[r] tokens of each row; refused where that is not exact."""
+        raise InvalidValue(
+            "crop",
+            self.geometry.method,
+            "a method that keeps all tokens and learns nothing from attention; "
+            "this one cannot bring back what a removed token made it drop or count",
+        )
+
+    # Accounting, from the tokens seen
+
+    @abstractmethod
+    def kept(self, seen: Counts) -> Counts:
+        """Keys kept per KV head after a decode step, (B,)."""
+
+    @abstractmethod
+    def reads(self, seen: Counts) -> Counts:
+        """Keys the last decode query read per query head, (B,)."""
+
+    def cost(self, seen: Counts) -> Counts:
+        """Keys the last decode step read, summed over KV heads, index structures included."""
+        return self.reads(seen) * self.geometry.Hkv
+
+    def row_bytes(self, seen: Counts) -> Counts:
+        """Bytes of kept keys and values and of method state, (B,)."""
+        g = self.geometry
+        return self.kept(seen) * (g.Hkv * 2 * g.D * g.dtype.itemsize)
+
+    # Looking
+
+    @abstractmethod
+    def kept_positions(self, row: int, seen: int) -> Tensor:
+        """Positions of the tokens this row keeps, ascending, (Hkv, kept)."""
+
+    @abstractmethod
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        """Positions the last decode query read, ascending, (Hkv, read) or (Hq, read)."""
+
+
+class KeepAll(Layer):
+    """Every token stays, in the order it came; slot = position."""
+
+    def __init__(self, geometry: Geometry, budget: int | None, page: int = 1) -> None:
+        super().__init__(geometry, budget)
+        self.k = self.slots("k", (geometry.D,), multiple=page)
+        self.v = self.slots("v", (geometry.D,), multiple=page)
+
+    def append(self, k: Tensor, v: Tensor, step: Step) -> None:
+        """Write the new tokens of each row behind those held."""
+        self.k.fit(step.longest)
+        self.v.fit(step.longest)
+        if step.decode:
+            at = step.flat(step.past, self.geometry.Hkv, self.k.capacity, "append")
+            self.k.flat.index_copy_(0, at, k.flatten(0, 2))
+            self.v.flat.index_copy_(0, at, v.flatten(0, 2))
+        else:
+            step.write(self.k.data, step.past, k)
+            step.write(self.v.data, step.past, v)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.append(k, v, step)
+        return self.attend_all(q, scaling, step)
+
+    def attend_all(self, q: Tensor, scaling: float, step: Step) -> Tensor:
+        """The decode query over every token."""
+        keys, values = (x.data.flatten(0, 1)[:, : step.longest] for x in (self.k, self.v))
+        return attend(group(q, self.geometry.Hkv, scaling), keys, values, step.hidden())[0]
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.append(k, v, step)
+        last = step.last_visible(step.past, "all")
+        if not step.past.any() and not step.padded:
+            return dense(q, k, v, scaling, last, whole=True)
+        keys, values = (x.data[:, :, : step.longest] for x in (self.k, self.v))
+        return dense(q, keys, values, scaling, last, whole=False)
+
+    def crop(self, seen: Counts) -> None:
+        """Nothing to do: what lies behind a row's length is never read."""
+
+    def kept(self, seen: Counts) -> Counts:
+        return seen
+
+    def reads(self, seen: Counts) -> Counts:
+        return seen
+
+    def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
+        return torch.arange(seen, device=self.geometry.device).expand(self.geometry.Hkv, -1)
+
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        return self.kept_positions(row, seen)
+
+
+def row_lists(positions: Tensor, live: Tensor) -> Tensor:
+    """The live positions of one row's heads, ascending: (H, S) and (H, S) to (H, n).
+
+    Raises ValueError where heads differ in number, which no method of this package does.
+    """
+    counts = np.unique(live.sum(-1).cpu().numpy())
+    if len(counts) > 1:
+        raise ValueError(f"heads of one row hold different numbers of tokens: {counts.tolist()}")
+    return positions[live].view(len(positions), -1).sort(dim=-1).values

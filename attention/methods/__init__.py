@@ -1,0 +1,1 @@
+"""One file per method; file name, registry key and `Backend.name` agree."""

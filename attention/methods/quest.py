@@ -1,0 +1,152 @@
+"""Quest: all tokens stay, the current query reads the pages that can matter most to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.backend import Backend, one_of, whole
+from attention.errors import InvalidValue
+from attention.kernels import logits, top
+from attention.layer import Geometry, Layer
+from attention.selecting import Choice, Selecting
+from attention.step import Counts, Step
+
+GQA = ("sum", "mean", "max", "query_head")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quest(Backend):
+    """Reads the last page and the budget // page - 1 others with the largest upper bound of q.k.
+
+    Quest, arXiv 2406.10774; the rule of mit-han-lab/Quest's CUDA path. The bound of a page is the
+    sum over D of max(q max_k, q min_k) on roped keys, kept up to date at every token. The authors'
+    models have no grouped heads; here one set is chosen per KV head, by the bounds of its G query
+    heads reduced, or one per query head as they do. Attention is dense while all pages fit.
+
+    Args:
+        budget: tokens a decode query may read; a multiple of `page`, at least two pages.
+        page: tokens per page.
+        dense_layers: first layers left dense, as the authors do; exempt from the budget.
+        gqa: "sum", "mean" or "max" over the group, or "query_head" for a set per query head.
+
+    Raises:
+        InvalidValue: a parameter is out of range.
+    """
+
+    name: ClassVar[str] = "quest"
+    source: ClassVar[str] = "Quest: pages by an upper bound of q.k (arXiv 2406.10774)"
+    budget: int
+    page: int = 16
+    dense_layers: int = 2
+    gqa: str = "sum"
+
+    def __post_init__(self) -> None:
+        whole("page", self.page, 1)
+        allowed = f"a multiple of page = {self.page}, at least two pages"
+        if whole("budget", self.budget, 2 * self.page, allowed) % self.page:
+            raise InvalidValue("budget", self.budget, allowed)
+        whole("dense_layers", self.dense_layers, 0)
+        one_of("gqa", self.gqa, GQA)
+
+    @property
+    def exact_until(self) -> float:
+        return self.budget
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return QuestLayer(geometry, self.budget, self.page, self.gqa)
+
+
+class QuestLayer(Selecting):
+    """Page bounds are stored as the maxima of k and of -k, side by side.
+
+    The bound is then one product: sum of max(q M, q m) = relu(q).M + relu(-q).max(-k), and for the
+    sum or mean over a group the queries can be added before it.
+    """
+
+    def __init__(self, geometry: Geometry, budget: int, page: int, gqa: str) -> None:
+        super().__init__(geometry, budget, page)
+        self.gqa, self.cost_varies = gqa, gqa == "query_head"
+        self.bounds = self.slots("bounds", (2 * geometry.D,), fill=float("-inf"), unit=page)
+
+    def notice(self, k: Tensor, step: Step) -> None:
+        self.bounds.fit(step.longest)
+        if not step.decode:
+            self.rebuild(step.past, step.seen)
+            return
+        at = step.flat(step.past // self.page, k.shape[1], self.bounds.capacity, "page")
+        signed = torch.cat((k, -k), dim=-1).flatten(0, 2)
+        old = self.bounds.flat.index_select(0, at)
+        self.bounds.flat.index_copy_(0, at, torch.maximum(old, signed))
+
+    def rebuild(self, start: Counts, seen: Counts) -> None:
+        """Compute the bounds of all pages that hold a token from start[r] on."""
+        first = int(start.min()) // self.page
+        last = int(self.pages(seen).max())
+        keys = self.k.data[:, :, first * self.page : last * self.page]
+        position = torch.arange(first * self.page, last * self.page, device=keys.device)
+        held = position < torch.as_tensor(seen, device=keys.device)[:, None]
+        signed = torch.cat((keys, -keys), dim=-1)
+        signed = signed.masked_fill(~held[:, None, :, None], float("-inf"))
+        pages = signed.view(*keys.shape[:2], last - first, self.page, -1).amax(3)
+        self.bounds.data[:, :, first:last] = pages
+
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        B, Hkv = q.shape[:2]
+        signed = torch.cat((q.relu(), (-q).relu()), dim=-1)
+        if self.gqa in ("sum", "mean"):
+            signed = signed.sum(2, keepdim=True)
+        pages = int(self.pages(step.seen).max())
+        bounds = self.bounds.data.flatten(0, 1)[:, :pages]
+        upper = logits(signed.flatten(0, 1), bounds).view(B, Hkv, -1, pages)
+        upper = upper.amax(2) if self.gqa == "max" else upper.flatten(1, 2)
+        last = step.once("last page", lambda: step.tensor(self.pages(step.seen) - 1)[:, None, None])
+        others = step.once(
+            ("others", pages), lambda: torch.arange(pages, device=q.device) < last
+        )
+        # Pages begun by no token of a row have bounds of -inf, whose products can be nan.
+        upper = upper.masked_fill(~others, float("-inf"))
+        values, index = top(upper, self.quota - 1)
+        forced = last.expand(-1, upper.shape[1], -1)
+        live = torch.cat((values > float("-inf"), torch.ones_like(forced, dtype=torch.bool)), -1)
+        return Choice(torch.cat((index, forced), dim=-1), live)
+
+    def crop(self, seen: Counts) -> None:
+        begun = int(seen.min()) // self.page
+        self.bounds.data[:, :, begun:] = self.bounds.fill
+        self.rebuild(seen, seen)
+
+    def reads(self, seen: Counts) -> Counts:
+        pages = self.pages(seen)
+        full = (self.quota - 1) * self.page
+        return np.where(pages <= self.quota, seen, full + seen - (pages - 1) * self.page)
+
+    def cost(self, seen: Counts) -> Counts:
+        """Two bound vectors a page, and the keys read; a union over the group counts once."""
+        pages, Hkv = self.pages(seen), self.geometry.Hkv
+        keys = self.reads(seen) * Hkv
+        if self.gqa == "query_head" and self.chosen is not None:
+            keys = self.union(seen)
+        return keys + np.where(pages <= self.quota, 0, 2 * pages * Hkv)
+
+    def union(self, seen: Counts) -> Counts:
+        """Keys read by any query head of a group, summed over KV heads, (B,)."""
+        assert self.chosen is not None
+        B = len(seen)
+        pages = int(self.pages(seen).max())
+        hit = torch.zeros(B, self.geometry.Hq, pages, dtype=torch.bool)
+        hit.scatter_(2, self.chosen.pages.cpu(), self.chosen.live.cpu())
+        read = hit.view(B, self.geometry.Hkv, -1, pages).any(2).sum((1, 2)).numpy()
+        # The last page is read by every head and is the only one that may be partly filled.
+        missing = self.pages(seen) * self.page - seen
+        total: Counts = read * self.page - missing * self.geometry.Hkv
+        return total
+
+    def row_bytes(self, seen: Counts) -> Counts:
+        g = self.geometry
+        bounds = self.pages(seen) * (g.Hkv * 2 * g.D * g.dtype.itemsize)
+        return super().row_bytes(seen) + bounds

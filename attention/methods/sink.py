@@ -1,0 +1,189 @@
+"""StreamingLLM: the first tokens and a sliding window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.backend import Backend, one_of, whole
+from attention.kernels import attend, dense, group
+from attention.layer import Geometry, Layer
+from attention.ropes import Turn, rotate
+from attention.step import Counts, Step
+
+POSITIONS = ("cache", "absolute")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink(Backend):
+    """Keeps the first `sinks` tokens and the last budget - sinks, the same in all layers and heads.
+
+    StreamingLLM, arXiv 2309.17453; mit-han-lab/streaming-llm. The paper and its code store unroped
+    keys and rope the whole cache at every step; here window keys stay as they are and the sink
+    keys alone are turned forward by the number of evicted tokens, which gives the same distances.
+    The authors evict after attending, so their queries read one token more than the budget.
+
+    Args:
+        budget: tokens a decode query may read, current token included; more than `sinks`.
+        sinks: first tokens kept for ever; 0 makes a sliding window.
+        positions: "cache", distances are those inside the cache (the paper); "absolute", keys keep
+            the position they were seen at.
+
+    Raises:
+        InvalidValue: a parameter is out of range.
+    """
+
+    name: ClassVar[str] = "sink"
+    source: ClassVar[str] = "StreamingLLM: first tokens and a window (arXiv 2309.17453)"
+    budget: int
+    sinks: int = 4
+    positions: str = "cache"
+
+    def __post_init__(self) -> None:
+        whole("sinks", self.sinks, 0)
+        whole("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
+        one_of("positions", self.positions, POSITIONS)
+
+    @property
+    def exact_until(self) -> float:
+        return self.budget
+
+    @property
+    def turns_keys(self) -> bool:
+        return self.positions == "cache" and self.sinks > 0
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return SinkLayer(geometry, self.budget, self.sinks, self.turns_keys)
+
+
+class SinkLayer(Layer):
+    """Sinks in the first slots, the window in a ring behind them: slot follows from position."""
+
+    def __init__(self, geometry: Geometry, budget: int, sinks: int, turns: bool) -> None:
+        super().__init__(geometry, budget)
+        self.limit, self.sinks, self.turns = budget, sinks, turns
+        self.k = self.slots("k", (geometry.D,), limit=budget)
+        self.v = self.slots("v", (geometry.D,), limit=budget)
+        # Sink keys as the model roped them: turning these anew each step leaves no error behind.
+        self.first = self.slots("first", (geometry.D,), limit=sinks) if turns else None
+
+    def slot_of(self, position: Counts) -> Counts:
+        """Slot of each position, for the newest tokens and the sinks."""
+        ring = self.sinks + (position - self.sinks) % (self.limit - self.sinks)
+        return np.where(position < self.sinks, position, ring)
+
+    def held_positions(self, seen: Counts) -> Counts:
+        """Positions held, oldest first, (B, most held); rows with fewer end in -1."""
+        index = np.arange(min(int(seen.max()), self.limit))
+        gone = np.maximum(seen - self.limit, 0)[:, None]
+        position = np.where(index < self.sinks, index, index + gone)
+        return np.where(position < seen[:, None], position, -1)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        Hkv = self.geometry.Hkv
+        held = min(step.longest, self.limit)
+        for slots, new in ((self.k, k), (self.v, v)):
+            slots.fit(held)
+            at = step.flat(self.slot_of(step.past), Hkv, slots.capacity, "ring")
+            slots.flat.index_copy_(0, at, new.flatten(0, 2))
+        self.spend(held)
+        if (step.past < self.sinks).any():
+            self.remember(self.k.data, step)
+        self.turn_sinks(step.seen, step)
+        keys, values = (x.data.flatten(0, 1)[:, :held] for x in (self.k, self.v))
+        return attend(group(q, Hkv, scaling), keys, values, step.hidden(self.limit))[0]
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.turn_sinks(step.past, step)
+        before = self.held_positions(step.past)
+        counts: Counts = (before >= 0).sum(-1)
+        keys, values = self.join(self.k.data, k, before, step), self.join(
+            self.v.data, v, before, step
+        )
+        whole_prompt = not step.past.any() and not step.padded
+        last = step.last_visible(counts, "sink")
+        out = dense(q, keys, values, scaling, last, whole_prompt)
+        if (step.past < self.sinks).any():
+            self.remember(keys, step)
+        self.cut(keys, values, counts, step)
+        return out
+
+    def join(self, held: Tensor, new: Tensor, before: Counts, step: Step) -> Tensor:
+        """Everything held and the new tokens, oldest first."""
+        counts = (before >= 0).sum(-1)
+        if not before.size:
+            return step.join(None, counts, new)
+        slots = step.once("held", lambda: step.tensor(self.slot_of(np.maximum(before, 0))))
+        return step.join(_pick(held, slots), counts, new)
+
+    def cut(self, keys: Tensor, values: Tensor, counts: Counts, step: Step) -> None:
+        """Of all tokens, oldest first, store the sinks and the window in their slots."""
+        after = self.held_positions(step.seen)
+        most = after.shape[1]
+
+        def source() -> Tensor:
+            # Which of the joined tokens goes to each slot.
+            total = counts + step.new
+            index = np.zeros((step.rows, most), dtype=np.int64)
+            for r in range(step.rows):
+                position = after[r][after[r] >= 0]
+                # The window is the end of what was joined, the sinks its beginning.
+                end = position - step.seen[r] + total[r]
+                index[r, self.slot_of(position)] = np.where(position < self.sinks, position, end)
+            return step.tensor(index)
+
+        index = step.once("cut", source)
+        for slots, joined in ((self.k, keys), (self.v, values)):
+            slots.fit(most)
+            slots.data[:, :, :most] = _pick(joined, index)
+
+    def remember(self, keys: Tensor, step: Step) -> None:
+        """Store sink keys that arrived in this forward; `keys` has them in its first slots."""
+        if self.first is None:
+            return
+        self.first.fit(self.sinks)
+        n = min(self.sinks, keys.shape[2])
+        fresh = step.once("fresh", lambda: step.tensor(step.past < self.sinks)[:, None, None, None])
+        self.first.data[:, :, :n] = torch.where(fresh, keys[:, :, :n], self.first.data[:, :, :n])
+
+    def turn_sinks(self, seen: Counts, step: Step) -> None:
+        """Move the sink keys to directly before the window of a row that has seen this much."""
+        if self.first is None or not (seen > self.limit).any():
+            return
+        sinks = self.first.data[:, :, : self.sinks]
+
+        def turn() -> Turn:
+            start = torch.arange(self.sinks, device=sinks.device)[None]
+            gone = step.tensor(np.maximum(seen - self.limit, 0))[:, None]
+            return self.geometry.rope.turn(start, start + gone, sinks)
+
+        self.k.data[:, :, : self.sinks] = rotate(sinks, step.once("turn", turn))
+
+    def kept(self, seen: Counts) -> Counts:
+        return np.minimum(seen, self.limit)
+
+    def reads(self, seen: Counts) -> Counts:
+        return self.kept(seen)
+
+    def row_bytes(self, seen: Counts) -> Counts:
+        g = self.geometry
+        extra = np.minimum(seen, self.sinks) if self.turns else 0
+        return super().row_bytes(seen) + extra * (g.Hkv * g.D * g.dtype.itemsize)
+
+    def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
+        held = self.held_positions(np.array([seen]))[0]
+        return torch.from_numpy(held).to(self.geometry.device).expand(self.geometry.Hkv, -1)
+
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        return self.kept_positions(row, seen)
+
+
+def _pick(x: Tensor, index: Tensor) -> Tensor:
+    """Slots `index` (B, N) of each row of (B, H, C, D), the same in all heads."""
+    return x.take_along_dim(index[:, None, :, None], dim=2)
+
+

@@ -1,0 +1,69 @@
+"""Turning keys and queries that are already rotated, with the model's own cos and sin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention.errors import InvalidValue
+from attention.kernels import accumulator
+
+Turn = tuple[Tensor, Tensor]
+
+
+class Rope:
+    """The model's rotary module, asked for cos and sin so that its scaling is honoured.
+
+    A turn from position p to q undoes exactly what the model did at p, including rounding of its
+    cos and sin and the attention factor of YaRN, and then does what it would do at q.
+
+    Args:
+        module: the rotary embedding, called as module(x, position_ids); None if none was found.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def require_fixed(self, method: str) -> None:
+        """Refuse rotary embeddings that cannot turn a stored key.
+
+        Raises:
+            InvalidValue: frequencies change with length, or there is no rotary module.
+        """
+        kind = getattr(self.module, "rope_type", None)
+        if not isinstance(kind, str):
+            raise InvalidValue(
+                "model", type(self.module).__name__, f"one rotary embedding, for {method}"
+            )
+        if "dynamic" in kind or kind == "longrope":
+            raise InvalidValue(
+                "rope_type",
+                kind,
+                f"frequencies that do not change with length: {method} turns stored keys",
+            )
+
+    def angles(self, positions: Tensor, like: Tensor) -> Turn:
+        """cos and sin at these positions, (B or 1, N) to (B or 1, 1, N, rotated part of D)."""
+        # The model's dtype goes in, so that its rounding of cos and sin comes out.
+        cos, sin = self.module(like, positions)
+        wide = accumulator(like.dtype)
+        return cos.to(wide).unsqueeze(1), sin.to(wide).unsqueeze(1)
+
+    def turn(self, start: Tensor, end: Tensor, like: Tensor) -> Turn:
+        """The rotation that takes a vector roped at `start` to what it would be at `end`."""
+        c0, s0 = self.angles(start, like)
+        c1, s1 = self.angles(end, like)
+        size = c0 * c0 + s0 * s0
+        return (c1 * c0 + s1 * s0) / size, (s1 * c0 - c1 * s0) / size
+
+
+def rotate(x: Tensor, turn: Turn) -> Tensor:
+    """Rotate (B, H, N, D) by a turn, computing in at least float32; x's dtype comes back."""
+    cos, sin = turn
+    n = cos.shape[-1]
+    part = x[..., :n].to(cos.dtype)
+    first, second = part.chunk(2, dim=-1)
+    turned = (part * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
+    return turned if n == x.shape[-1] else torch.cat((turned, x[..., n:]), dim=-1)

@@ -1,0 +1,104 @@
+"""The rung for methods that keep all tokens: a method says which pages a decode query reads."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attention.kernels import attend, group, take_pages
+from attention.layer import Geometry, KeepAll, row_lists
+from attention.step import Counts, Step
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Pages one decode query reads.
+
+    Attributes:
+        pages: page numbers, each at most once, (B, H, U); H is 1, Hkv or Hq: one set per layer, KV
+            head or query head.
+        live: False where an entry only fills up the row, (B, H, U).
+    """
+
+    pages: Tensor
+    live: Tensor
+
+
+class Selecting(KeepAll):
+    """Everything is kept; a decode query reads `quota` pages of `page` tokens.
+
+    While all pages of all rows fit, attention is dense and nothing is chosen. A method answers
+    `choose`, and updates what it knows of the keys in `notice`.
+    """
+
+    def __init__(self, geometry: Geometry, budget: int, page: int) -> None:
+        super().__init__(geometry, budget, page)
+        self.page, self.quota = page, budget // page
+        self.chosen: Choice | None = None
+
+    @abstractmethod
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        """Pages to read, where some row has more than `quota` of them.
+
+        Args:
+            q: (B, Hkv, G, D), scaled.
+        """
+
+    @abstractmethod
+    def notice(self, k: Tensor, step: Step) -> None:
+        """Take in the keys of this forward, already stored; k is (B, Hkv, T, D)."""
+
+    def pages(self, seen: Counts) -> Counts:
+        """Pages begun, (B,)."""
+        return -(-seen // self.page)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        g = self.geometry
+        self.append(k, v, step)
+        self.notice(k, step)
+        self.chosen = None
+        if self.pages(step.seen).max() <= self.quota:
+            self.spend(step.longest)
+            return self.attend_all(q, scaling, step)
+        scaled = group(q, g.Hkv, scaling)
+        choice = self.choose(scaled.view(step.rows, g.Hkv, g.G, g.D), step)
+        if choice.pages.shape[1] == 1:
+            choice = Choice(*(x.expand(-1, g.Hkv, -1) for x in (choice.pages, choice.live)))
+        self.chosen = choice
+        self.spend(choice.pages.shape[2] * self.page)
+        keys, values = (take_pages(x.data, choice.pages, self.page) for x in (self.k, self.v))
+        hidden = ~self.live_slots(choice, step.seen_tokens)[:, :, None]
+        # One query per set: G query heads share a KV head's set, or each has its own.
+        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden)[0]
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        out = super().prefill(q, k, v, scaling, step)
+        self.notice(k, step)
+        self.chosen = None
+        return out
+
+    def slot_positions(self, choice: Choice) -> Tensor:
+        """Position of each slot of the chosen pages, (B, H, U * page)."""
+        offset = torch.arange(self.page, device=choice.pages.device)
+        return (choice.pages[..., None] * self.page + offset).flatten(2)
+
+    def live_slots(self, choice: Choice, seen: Tensor) -> Tensor:
+        """Which slots of the chosen pages hold a token to read, (B, H, U * page)."""
+        held = self.slot_positions(choice) < seen[:, None, None]
+        return held & choice.live.repeat_interleave(self.page, dim=2)
+
+    def select(self, index: Tensor) -> None:
+        super().select(index)
+        if self.chosen is not None:
+            kept = (x.index_select(0, index) for x in (self.chosen.pages, self.chosen.live))
+            self.chosen = Choice(*kept)
+
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        if self.chosen is None:
+            return self.kept_positions(row, seen)
+        one = Choice(self.chosen.pages[row : row + 1], self.chosen.live[row : row + 1])
+        held = torch.tensor([seen], device=one.pages.device)
+        return row_lists(self.slot_positions(one)[0], self.live_slots(one, held)[0])

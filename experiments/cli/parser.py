@@ -1,0 +1,49 @@
+"""The argument parser of every noun, and what a command gives back."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command gives back: the document `--json` prints, and the exit code."""
+
+    document: Any
+    code: int = 0
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line and whose options are never abbreviated."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **settings,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Print one message and leave with exit code 2."""
+        print(f"lil: error: {message} (see '{self.prog} --help')", file=sys.stderr)
+        raise SystemExit(2)
+
+    def option_strings(self) -> list[str]:
+        """Every option, to look for the nearest match of a wrong one."""
+        return list(self._option_string_actions)
+
+
+def nearest(value: str, choices: Iterable[str]) -> str:
+    """A hint at the nearest choice, or nothing."""
+    found = difflib.get_close_matches(value, list(choices), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def comma_list(text: str) -> list[str]:
+    """The parts of `a,b,c`."""
+    return [part.strip() for part in text.split(",") if part.strip()]

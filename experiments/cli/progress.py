@@ -1,0 +1,129 @@
+"""Progress on stderr: bars with rate and time left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from experiments.identity import Cell
+from experiments.sweep import Watcher
+
+
+class Bars(Watcher):
+    """A sweep's progress: runs done, the configuration at work, tokens a second, time left.
+
+    The bar moves by expected tokens, not by runs: hard problems come last and take longest.
+    """
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        # Rows of a batch end in bursts: the rate has to look back further than that.
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.fields[runs]}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=self.console,
+            speed_estimate_period=300.0,
+        )
+        self._task = self._progress.add_task("", total=None, runs="", rate="")
+        self._runs = self._done = self._tokens = 0
+        self._finished_weight = 0.0
+        self._started = monotonic()
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def plan(self, runs: int, stored: int, weight: float) -> None:
+        """How many runs there are, how many the store has, and the work left."""
+        self._runs, self._done = runs, stored
+        self._started = monotonic()
+        if stored:
+            self.note(f"{stored} of {runs} runs are in the store already")
+        self._progress.update(self._task, total=weight, runs=f"{stored}/{runs}")
+
+    def cell(self, cell: Cell) -> None:
+        """One configuration begins."""
+        budget = f" {cell.budget}" if cell.budget is not None else ""
+        text = f"{cell.backend['name']}{budget} · {cell.dataset}"
+        self._progress.update(self._task, description=text)
+        if not self.console.is_terminal:  # a log file gets a line instead of a moving bar
+            self.note(f"{self._done}/{self._runs} runs, {self._rate()}, {text}")
+
+    def step(self, tokens: int) -> None:
+        """So many tokens were decoded since the last call."""
+        self._tokens += tokens
+        self._progress.update(self._task, rate=self._rate())
+
+    def _rate(self) -> str:
+        return f"{self._tokens / max(1.0, monotonic() - self._started):,.0f} tok/s"
+
+    def run_done(self, weight: float) -> None:
+        """One run ended."""
+        self._done += 1
+        self._finished_weight += weight
+        self._progress.update(self._task, advance=weight, runs=f"{self._done}/{self._runs}")
+
+    def weigh(self, weight: float) -> None:
+        """The work left is now known better."""
+        self._progress.update(self._task, total=self._finished_weight + weight)
+
+    def note(self, text: str) -> None:
+        """Something a reader should know."""
+        self.console.print(f"lil: {text}", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def bar(text: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar for a known number of equal pieces; yields what is to be called after each."""
+    console = Console(stderr=True)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = progress.add_task(text, total=total)
+    with progress:
+        yield lambda: progress.advance(task)
+
+
+def quiet_transformers() -> None:
+    """Loading bars and warnings of transformers would break our own lines."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()

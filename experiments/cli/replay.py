@@ -1,0 +1,175 @@
+"""`lil replay`: detectors over stored traces."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from attention.errors import InvalidValue
+from experiments import live, manifest, measures, models
+from experiments.cli.parser import Done, Parser, comma_list
+from experiments.cli.progress import bar, quiet_transformers
+from experiments.cli.report import DEFAULT_STORE
+from experiments.cli.show import Opened, open_store
+from experiments.plan import build_detectors
+from experiments.replay import labels
+from lil import Detector
+
+EXAMPLES = """\
+examples:
+  lil replay                                  the sweep's own detector again
+  lil replay --f 50,100,200 --rate 0.04,0.08  every pair of parameters
+  lil replay --f 250 --t 20                   threshold in bytes instead of bytes per token
+  lil replay --check-live                     live = replayed, on every trace of the sweep
+  lil replay --check-live --decode 50         and with the model really decoding, on 50 of them
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil replay`."""
+    parser.add_argument(
+        "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
+    )
+    group = parser.add_argument_group("detector (default: the sweep's)")
+    group.add_argument("--detector", metavar="NAME", help="such as guardian")
+    group.add_argument("--f", metavar="N,...", help="tokens between two checks")
+    group.add_argument("--rate", metavar="X,...", help="threshold in bytes per token")
+    group.add_argument("--t", metavar="N,...", help="threshold in bytes per f tokens")
+    group.add_argument("--codec", metavar="NAME,...", help="compressor")
+    group = parser.add_argument_group("proof that live equals replayed")
+    group.add_argument(
+        "--check-live", action="store_true", help="feed every trace token by token and compare"
+    )
+    group.add_argument(
+        "--decode", type=int, default=0, metavar="N", help="and really decode N of them again"
+    )
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Replay, print what each detector saves, and compare with live where asked."""
+    if args.decode < 0:
+        raise InvalidValue("decode", args.decode, "0 or more traces")
+    notes = Console(stderr=True)
+    opened = open_store(Path(args.store), notes)
+    detectors = _detectors(args, opened)
+    results = opened.replay(detectors, notes)
+    rows = measures.rows(results.samples, opened.config.seed)
+    console.print(_table(rows, detectors))
+    about: dict[str, Any] = manifest.public(opened.manifest) | {
+        "detectors": [
+            {"label": label, "name": d.name, **d.params()}
+            for label, d in zip(labels(detectors), detectors, strict=True)
+        ],
+        "runs_missing": results.missing,
+    }
+    code = 0
+    if args.check_live or args.decode:
+        agreements = _check_live(opened, detectors, args.decode, console)
+        about["live"] = agreements
+        code = 0 if all(not one["differ"] for one in agreements) else 1
+    return Done({"manifest": about, "rows": [row.to_dict() for row in rows]}, code)
+
+
+def _detectors(args: argparse.Namespace, opened: Opened) -> list[Detector]:
+    """Every combination of the parameters given, on top of the sweep's own."""
+    from lil import detectors as known
+
+    if args.detector is None and not (args.f or args.rate or args.t or args.codec):
+        return build_detectors(opened.config)
+    if args.rate and args.t:
+        raise InvalidValue("t", args.t, "--t or --rate, not both")
+    name = args.detector or (opened.config.detectors or ("guardian",))[0]
+    if name not in known.names():
+        allowed = f"one of {', '.join(known.names())}"
+        raise InvalidValue("detector", name, allowed, known.names())
+    own = known.get(name, **opened.config.detector_params.get(name, {})).params()
+    every_f = [_number("f", v, int) for v in comma_list(args.f or str(own.get("f", 250)))]
+    codecs = comma_list(args.codec or str(own.get("codec", "deflate")))
+    found = []
+    for f, codec in itertools.product(every_f, codecs):
+        if f < 1:
+            raise InvalidValue("f", f, "at least 1 token")
+        if args.t:
+            rates = [_number("t", v, float) / f for v in comma_list(args.t)]
+        else:
+            rates = [_number("rate", v, float) for v in comma_list(args.rate or str(own["rate"]))]
+        found += [known.get(name, **(own | {"f": f, "rate": r, "codec": codec})) for r in rates]
+    # The same parameters twice would be two rows of the same name.
+    return list({repr(sorted(d.params().items())): d for d in found}.values())
+
+
+def _number(key: str, text: str, kind: type) -> Any:
+    try:
+        return kind(text)
+    except ValueError as error:
+        what = "whole numbers" if kind is int else "numbers"
+        raise InvalidValue(key, text, f"{what}, separated by commas") from error
+
+
+def _table(rows: Sequence[measures.Row], detectors: Sequence[Detector]) -> Table:
+    """One line a detector, all sparse configurations together; full attention apart."""
+    table = Table(title="detectors over stored traces", title_justify="left", box=None)
+    table.add_column("detector")
+    for name in ("over", "stopped", "tokens saved", "solved", "lost", "gained"):
+        table.add_column(name, justify="right")
+    for label, detector in zip(labels(detectors), detectors, strict=True):
+        params = ", ".join(f"{k}={_short(v)}" for k, v in detector.params().items())
+        shown = label if len(detectors) > 1 else f"{detector.name}({params})"
+        for name, chosen in (
+            ("full", [r for r in rows if r.detector == label and r.backend == "full"]),
+            ("sparse", [r for r in rows if r.detector == label and r.backend != "full"]),
+        ):
+            without = sum(row.detector_tokens_without or 0 for row in chosen)
+            kept = sum(row.detector_tokens or 0 for row in chosen)
+            table.add_row(
+                shown if name == "full" else "",
+                name,
+                str(sum(row.stopped for row in chosen)),
+                f"{100 * (1 - kept / without):.1f}%" if without else "—",
+                str(sum(round((row.accuracy or 0) * row.n) for row in chosen)),
+                str(sum(row.detector_solved_lost or 0 for row in chosen)),
+                str(sum(row.detector_solved_gained or 0 for row in chosen)),
+            )
+    return table
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _check_live(
+    opened: Opened, detectors: Sequence[Detector], decode: int, console: Console
+) -> list[dict[str, Any]]:
+    store, plan, config = opened.store, opened.plan, opened.config
+    found = []
+    for label, detector in zip(labels(detectors), detectors, strict=True):
+        with bar("feeding", len(plan)) as advance:
+            fed = live.check_fed(store, plan, config, detector, advance)
+        found.append(_told(label, "fed token by token", fed, console))
+        if decode:
+            quiet_transformers()
+            models.use_threads(config.threads)
+            device = models.resolve_device(config.device)
+            with bar("decoding", min(decode, len(plan))) as advance:
+                decoded = live.check_decoded(store, plan, config, detector, device, decode, advance)
+            found.append(_told(label, "decoded live", decoded, console))
+    return found
+
+
+def _told(label: str, how: str, found: live.Agreement, console: Console) -> dict[str, Any]:
+    same = found.traces - len(found.differ)
+    console.print(
+        f"{label}, {how}: live and replayed agree on {same} of {found.traces} traces "
+        f"({found.verdicts} verdicts)",
+        highlight=False,
+    )
+    for line in found.differ[:10]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return {"detector": label, "how": how, **dataclasses.asdict(found)}

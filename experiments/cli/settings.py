@@ -1,0 +1,77 @@
+"""Flags of a configuration, made from its declaration, and the configuration they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from experiments.cli.parser import Parser
+from experiments.config import Config, load, parse_assignment, preset_names
+from experiments.models import REASONER
+
+
+def add_config_flags(parser: Parser, without: Iterable[str] = ()) -> None:
+    """The flags of every key of a configuration but some, in groups."""
+    skipped = set(without)
+    group = parser.add_argument_group("where values come from (later ones win)")
+    group.add_argument(
+        "--preset",
+        metavar="NAME|FILE",
+        help=f"{', '.join(preset_names())} or a TOML file (default: demo, or paper with --model)",
+    )
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any key of a preset, such as backend_params.quest.page=16",
+    )
+    groups: dict[str, Any] = {}
+    for key in dataclasses.fields(Config):
+        flag, name = key.metadata["flag"], key.metadata["group"]
+        if flag is None or key.name in skipped:
+            continue
+        if name not in groups:
+            groups[name] = parser.add_argument_group(name)
+        groups[name].add_argument(
+            flag,
+            dest=key.name,
+            default=None,
+            metavar=key.metadata["metavar"],
+            help=key.metadata["help"],
+        )
+
+
+def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
+    """The preset's name and the configuration a command line asks for.
+
+    Args:
+        args: parsed flags of `add_config_flags`.
+        fixed: keys the command decides itself, over everything else.
+
+    Raises:
+        InvalidValue: an unknown preset or key, or a value that cannot be used.
+    """
+    overrides: dict[str, Any] = {}
+    for assignment in args.set:
+        for key, value in parse_assignment(assignment).items():
+            if isinstance(value, dict):
+                table = overrides.setdefault(key, {})
+                for method, params in value.items():
+                    table[method] = {**table.get(method, {}), **params}
+            else:
+                overrides[key] = value
+    for declared in dataclasses.fields(Config):
+        given = getattr(args, declared.name, None)
+        if given is not None:
+            overrides[declared.name] = given
+    overrides |= fixed
+    preset = args.preset or _default_preset(overrides)
+    return preset, load(preset, overrides)
+
+
+def _default_preset(overrides: dict[str, Any]) -> str:
+    """The demo's parameters are made for the reasoner; another model gets the paper's."""
+    return "demo" if overrides.get("models", REASONER) == REASONER else "paper"

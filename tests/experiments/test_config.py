@@ -1,0 +1,140 @@
+"""Configurations: precedence, unknown keys, checks, the presets that ship."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from attention.errors import InvalidValue
+from experiments.config import Config, load, parse_assignment, preset_names, preset_text
+from experiments.plan import build_backends, build_detectors
+
+
+def test_the_preset_beats_the_default_and_the_command_line_beats_both() -> None:
+    assert Config().max_new_tokens == 4096
+    assert load("demo").max_new_tokens == 2048
+    assert load("demo", {"max_new_tokens": "77"}).max_new_tokens == 77
+    assert load("demo").temperature == Config().temperature == 0.0
+
+
+def test_tables_are_merged_key_by_key() -> None:
+    config = load("demo", {"backend_params": {"quest": {"page": 16}, "sink": {"sinks": 2}}})
+    assert config.backend_params == {
+        "quest": {"page": 16, "dense_layers": 0},
+        "sink": {"sinks": 2},
+    }
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_loads_and_every_key_has_a_comment(name: str) -> None:
+    config = load(name)
+    for line in preset_text(name).splitlines():
+        if " = " in line:
+            assert "#" in line, line
+    for backend in build_backends(config):
+        assert backend.name == "full" or backend.budget in config.budgets
+    (guardian,) = build_detectors(config)
+    assert guardian.params()["rate"] == 0.08
+
+
+def test_the_demo_is_the_study_the_specification_names() -> None:
+    config = load("demo")
+    assert config.datasets == ("easy", "medium", "hard")
+    assert len(config.budgets) >= 4
+    assert config.limit >= 32
+    assert config.detector_params["guardian"] == {"f": 100, "rate": 0.08}
+    assert config.backend_params["quest"] == {"page": 8, "dense_layers": 0}
+    assert config.cap == "2x-full"
+    assert config.split == "study"
+
+
+def test_the_paper_preset_holds_the_papers_grid() -> None:
+    config = load("paper")
+    assert len(config.models) == 3
+    assert config.datasets == ("gsm8k", "math500", "aime")
+    assert config.budgets == (128, 256, 512, 1024)
+    assert config.limit == 200
+    assert config.detector_params["guardian"]["f"] == 250
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("budgtes", [32], "budgets"),
+        ("limit", 0, "at least 1"),
+        ("limit", True, "whole number"),
+        ("budgets", "32,x", "whole number"),
+        ("cap", "2y-full", "2x-full"),
+        ("cap", "0", "number of tokens"),
+        ("dtype", "flaot32", "float32"),
+        ("top_p", 0, "above 0"),
+        ("top_p", "nan", "above 0"),
+        ("temperature", -1, "greedy"),
+        ("seed", -1, "at least 0"),
+        ("backends", "", "at least one"),
+        ("backend_params", {"quest": 3}, "table"),
+        ("models", ["", "x"], "names"),
+        ("split", "sutdy", "study"),
+    ],
+)
+def test_a_bad_value_names_key_and_remedy(key: str, value: object, words: str) -> None:
+    with pytest.raises(InvalidValue, match=words) as caught:
+        load("demo", {key: value})
+    assert key in str(caught.value)
+
+
+def test_an_unknown_key_of_a_file_suggests_the_nearest(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("bacth_size = 4\n")
+    with pytest.raises(InvalidValue, match="did you mean 'batch_size'"):
+        load(str(file))
+
+
+def test_a_file_that_is_no_toml_and_one_that_is_not_there(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("limit = = 3\n")
+    with pytest.raises(InvalidValue, match="valid TOML"):
+        load(str(broken))
+    with pytest.raises(InvalidValue, match="readable TOML"):
+        load(str(tmp_path / "none.toml"))
+    with pytest.raises(InvalidValue, match="did you mean 'demo'"):
+        load("dmeo")
+
+
+def test_several_samples_need_a_temperature() -> None:
+    with pytest.raises(InvalidValue, match="samples_per_problem"):
+        load("demo", {"samples_per_problem": 4})
+    assert load("demo", {"samples_per_problem": 4, "temperature": 0.6}).samples_per_problem == 4
+
+
+@pytest.mark.parametrize(
+    ("cap", "full", "expected"),
+    [("2x-full", 50, 100), ("4x-full", 50, 200), ("33", 50, 33), ("2x-full", None, 900)],
+)
+def test_the_cap_of_a_sparse_run(cap: str, full: int | None, expected: int) -> None:
+    assert load("demo", {"cap": cap, "max_new_tokens": 900}).sparse_cap(full) == expected
+
+
+def test_assignments() -> None:
+    nested = {"backend_params": {"quest": {"page": 16}}}
+    assert parse_assignment("backend_params.quest.page=16") == nested
+    assert parse_assignment("cap=4x-full") == {"cap": "4x-full"}
+    assert parse_assignment("budgets=[32, 64]") == {"budgets": [32, 64]}
+    for wrong in ("limit", "=3", "a.b=3", "a..b=3"):
+        with pytest.raises(InvalidValue):
+            parse_assignment(wrong)
+
+
+def test_the_resolved_configuration_loads_again() -> None:
+    config = load("demo", {"temperature": 0.5, "top_k": 10})
+    assert load("demo-small", config.to_dict()) == config
+    assert set(config.to_dict()) == {field.name for field in dataclasses.fields(Config)}
+
+
+def test_nothing_in_a_preset_is_unknown_to_the_dataclass() -> None:
+    for name in preset_names():
+        unknown = set(tomllib.loads(preset_text(name))) - {f.name for f in dataclasses.fields(Config)}
+        assert not unknown

@@ -1,0 +1,144 @@
+"""Problems: the reasoner's levels and local files with the columns of public data sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attention.errors import InvalidValue
+from experiments import data
+from experiments.reasoner import problem
+from experiments.reasoner.tokenizer import build_tokenizer
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_a_level_gives_the_reasoners_problems_as_they_are() -> None:
+    items = data.load("medium", "study", 3)
+    assert [item.id for item in items] == [problem("medium", "study", i).id for i in range(3)]
+    assert items[1].question == problem("medium", "study", 1).prompt
+    assert items[1].gold == problem("medium", "study", 1).answer
+    assert {(item.scorer, item.template) for item in items} == {("exact", "raw")}
+
+
+def test_reasoner_stands_for_its_three_levels_once() -> None:
+    assert data.expand(["reasoner", "easy"]) == ("easy", "medium", "hard")
+
+
+def test_gsm8k_columns_and_its_gold_after_the_marks(tmp_path: Path) -> None:
+    row = {"question": "Janet?", "answer": "16 - 3 = <<16-3=13>>13\n#### 1,018"}
+    (item,) = data.load(_write(tmp_path / "g.jsonl", [row]), "study", 5)
+    assert (item.question, item.gold, item.scorer) == ("Janet?", "1018", "math")
+    assert item.id == "0"
+
+
+def test_math_and_aime_columns(tmp_path: Path) -> None:
+    rows = [
+        {"problem": "P", "answer": "\\frac{1}{2}", "solution": "...", "unique_id": "t/1.json"},
+        {"problem": "Q", "answer": 60, "id": "1983-1", "part": ""},
+    ]
+    first, second = data.load(_write(tmp_path / "m.jsonl", rows), "study", 5)
+    assert (first.id, first.gold) == ("t/1.json", "\\frac{1}{2}")
+    assert (second.id, second.gold) == ("1983-1", "60")
+
+
+def test_capital_columns_of_the_published_aime(tmp_path: Path) -> None:
+    row = {"ID": "1984-2", "Question": "Q", "Answer": "7", "Year": 1984}
+    (item,) = data.load(_write(tmp_path / "a.jsonl", [row]), "study", 5)
+    assert (item.id, item.question, item.gold) == ("1984-2", "Q", "7")
+
+
+def test_prompts_of_ones_own_are_used_as_they_are(tmp_path: Path) -> None:
+    (item,) = data.load(
+        _write(tmp_path / "p.jsonl", [{"prompt": "1 1", "answer": "2"}]), "study", 5
+    )
+    assert (item.template, item.scorer) == ("raw", "exact")
+
+
+def test_the_limit_counts_from_the_front(tmp_path: Path) -> None:
+    rows = [{"prompt": str(i), "answer": "1"} for i in range(9)]
+    items = data.load(_write(tmp_path / "p.jsonl", rows), "study", 4)
+    assert [item.question for item in items] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"question": "a", "solution": "b"}\n', "columns"),
+        ('{"question": "a"\n', "line 1"),
+        ('{"question": "a", "answer": "1"}\n[1]\n', "line 2"),
+        ("", "at least one problem"),
+        ('{"question": "a", "answer": "1", "id": 1}\n{"question": "b", "answer": "1", "id": 1}', "id"),
+        ('{"question": 3, "answer": "1"}', "a text"),
+        ('{"question": "a", "answer": ""}', "an answer"),
+        ('{"question": "a", "answer": null}', "an answer"),
+        ('{"question": "a", "answer": "work ####  "}', "an answer"),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InvalidValue, match=words):
+        data.load(str(path), "study", 5)
+
+
+def test_a_name_nobody_knows_suggests_names_and_files(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="did you mean 'gsm8k'"):
+        data.load("gsm8", "study", 1)
+    _write(tmp_path / "problems.jsonl", [{"prompt": "1", "answer": "1"}])
+    with pytest.raises(InvalidValue, match=r"problems\.jsonl"):
+        data.load(str(tmp_path / "problem.jsonl"), "study", 1)
+
+
+def test_without_the_package_a_hub_set_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    with pytest.raises(InvalidValue, match="pip install"):
+        data.load("math500", "study", 1)
+
+
+def test_the_hubs_rows_go_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rows(list[dict[str, Any]]):
+        def select(self, which: range) -> list[dict[str, Any]]:
+            return [self[i] for i in which]
+
+    class Fake:
+        @staticmethod
+        def load_dataset(repository: str, configuration: str | None, split: str) -> Rows:
+            assert (repository, configuration, split) == ("openai/gsm8k", "main", "test")
+            return Rows([{"question": f"q{i}", "answer": f"#### {i}"} for i in range(9)])
+
+    monkeypatch.setitem(__import__("sys").modules, "datasets", Fake)
+    items = data.load("gsm8k", "study", 2)
+    assert [(item.question, item.gold) for item in items] == [("q0", "0"), ("q1", "1")]
+
+
+def test_a_prompt_goes_through_the_chat_template_where_there_is_one() -> None:
+    tokenizer = build_tokenizer()
+    item = data.Item("0", "1 plus 2 ?", "3", "math", "math")
+    plain = item.prompt_ids(tokenizer)
+    assert plain == tokenizer(data.MATH_TEMPLATE.format(problem="1 plus 2 ?"))["input_ids"]
+    tokenizer.chat_template = "{% for m in messages %}</think>{{ m.content }}{% endfor %}<think>"
+    think, answer = tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
+    assert item.prompt_ids(tokenizer) == [answer, *plain, think]
+    raw = data.Item("0", "1 plus 2 ?", "3", "exact", "raw")
+    assert raw.prompt_ids(tokenizer) == tokenizer("1 plus 2 ?")["input_ids"]
+
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs copies of the public data sets")
+@pytest.mark.parametrize(
+    ("file", "count"),
+    [("gsm8k_test.jsonl", 1319), ("math500.jsonl", 500), ("aime_1983_2024.jsonl", 933)],
+)
+def test_the_public_sets_load_whole(file: str, count: int) -> None:
+    items = data.load(str(SHARED / file), "study", 10_000)
+    assert len(items) == count
+    assert all("####" not in item.gold and item.gold for item in items)

@@ -1,0 +1,182 @@
+"""Figures show the numbers of the rows, as whole files, and leave no trace in matplotlib."""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import matplotlib
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from synthetic_samples import demo, guarded, sample, sparse
+
+from experiments import figures as module
+from experiments.figures import figures
+from experiments.measures import rows
+from experiments.sample import Sample
+
+
+@pytest.fixture(scope="module")
+def sweep() -> list[Sample]:
+    return demo(problems=6, budgets=(16, 32, 64), backends=("h2o", "quest"))
+
+
+@pytest.fixture(scope="module")
+def drawn(
+    sweep: list[Sample], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[Path], dict[str, Figure]]:
+    """The files, and the figures as they were when saved."""
+    kept: dict[str, Figure] = {}
+    save = module._save
+
+    def keep(figure: Figure, stem: Path) -> list[Path]:
+        kept[stem.name] = figure
+        return save(figure, stem)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_save", keep)
+        paths = figures(sweep, rows(sweep, seed=0), tmp_path_factory.mktemp("f") / "new")
+    return paths, kept
+
+
+def test_three_figures_as_png_and_svg_and_nothing_else(
+    drawn: tuple[list[Path], dict[str, Figure]],
+) -> None:
+    paths, _ = drawn
+    names = ["figure1-accuracy-length", "figure2-compression", "figure3-curves"]
+    assert [p.name for p in paths] == [n + end for n in names for end in (".png", ".svg")]
+    assert sorted(paths[0].parent.iterdir()) == sorted(paths)
+    for path in paths:
+        if path.suffix == ".png":
+            assert path.read_bytes().startswith(b"\x89PNG")
+            assert path.read_bytes().endswith(b"IEND\xaeB`\x82")
+        else:
+            assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+def test_figure_1_draws_every_row_and_full_attention_dashed(
+    sweep: list[Sample], drawn: tuple[list[Path], dict[str, Figure]]
+) -> None:
+    axes = drawn[1]["figure1-accuracy-length"].axes
+    assert [axis.get_title().split()[0] for axis in axes[:3]] == ["easy", "medium", "hard"]
+    found = rows(sweep, seed=0)
+    for column, dataset in enumerate(("easy", "medium", "hard")):
+        for axis, name in ((axes[column], "accuracy"), (axes[3 + column], "mean_tokens")):
+            solid = [line for line in axis.lines if line.get_linestyle() == "-"]
+            shown = [list(line.get_ydata()) for line in solid]
+            part = [r for r in found if r.dataset == dataset and r.detector == "none"]
+            assert shown == [
+                [getattr(row, name) for row in part if row.backend == backend]
+                for backend in ("h2o", "quest")
+            ]
+            (dashed,) = [line for line in axis.lines if line.get_linestyle() == "--"]
+            assert set(dashed.get_ydata()) == {getattr(part[0], name)}
+            assert [tick.get_text() for tick in axis.get_xticklabels()] in (
+                ["16", "32", "64"],
+                [],
+            )
+            assert list(axis.get_xticks()) == [16, 32, 64]
+            low, high = axis.get_ylim()
+            assert all(low <= value <= high for line in shown for value in line)
+
+
+def test_figure_1_draws_the_detector_only_where_it_moved_something(
+    drawn: tuple[list[Path], dict[str, Figure]],
+) -> None:
+    axes = drawn[1]["figure1-accuracy-length"].axes
+    dotted = [[line for line in axis.lines if line.get_linestyle() == ":"] for axis in axes]
+    assert not any(dotted[:3])  # accuracy is the same with and without
+    assert all(dotted[4:])
+    for line in dotted[5]:
+        assert line.get_ydata()[0] < 0.75 * axes[5].lines[1].get_ydata()[0]
+
+
+def test_legend_covers_no_panel(drawn: tuple[list[Path], dict[str, Figure]]) -> None:
+    for figure in drawn[1].values():
+        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+        (legend,) = figure.legends
+        box = legend.get_window_extent(renderer)
+        assert not any(box.overlaps(axis.get_tightbbox(renderer)) for axis in figure.axes)
+
+
+def test_figure_2_is_the_compression_ratio(
+    sweep: list[Sample], drawn: tuple[list[Path], dict[str, Figure]]
+) -> None:
+    axis = drawn[1]["figure2-compression"].axes[2]
+    solid = [line for line in axis.lines if line.get_linestyle() == "-"]
+    part = [r for r in rows(sweep, seed=0) if (r.dataset, r.detector) == ("hard", "none")]
+    assert list(solid[0].get_ydata()) == [r.compression_ratio for r in part if r.backend == "h2o"]
+
+
+def test_figure_3_draws_one_line_a_sample_green_or_red_at_the_middle_budget(
+    sweep: list[Sample], drawn: tuple[list[Path], dict[str, Figure]]
+) -> None:
+    figure = drawn[1]["figure3-curves"]
+    assert "budget 32" in figure.get_suptitle()
+    axis = figure.axes[3 + 1]  # second row h2o, second column medium
+    assert figure.axes[3].get_ylabel().startswith("h2o")
+    chosen = [
+        s
+        for s in sweep
+        if (s.dataset, s.backend, s.budget, s.detector) == ("medium", "h2o", 32, "none")
+    ]
+    lines = [line for line in axis.lines if line.get_linestyle() == "-"]
+    assert len(lines) == len(chosen) == 6
+    assert {s.correct for s in chosen} == {True, False}
+    expected = sorted((s.curve[-1][1], "#1a9850" if s.correct else "#d73027") for s in chosen)
+    assert sorted((line.get_xdata()[-1], to_hex(line.get_color())) for line in lines) == expected
+    right = axis.get_xlim()[1]
+    assert all(s.curve[-1][1] <= right for s in sweep if s.dataset == "medium" and s.budget == 32)
+
+
+def test_same_samples_same_svg_and_global_state_untouched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it now fails
+    before = matplotlib.rcParams.copy()
+    small = demo(problems=3, budgets=(16, 32), backends=("h2o",), datasets=("easy",))
+    first = figures(small, rows(small, seed=0), tmp_path / "a")
+    second = figures(small[::-1], rows(small[::-1], seed=0), tmp_path / "b")
+    assert [p.read_text() for p in first[1::2]] == [p.read_text() for p in second[1::2]]
+    assert matplotlib.rcParams.copy() == before
+
+
+def test_a_broken_save_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "figure1-accuracy-length.png").write_text("old")
+    samples = [sample(0), sparse(0)]
+
+    def full_disk(_: Figure, name: str, **__: object) -> None:
+        Path(name).write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        figures(samples, rows(samples, seed=0), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["figure1-accuracy-length.png"]
+    assert (tmp_path / "figure1-accuracy-length.png").read_text() == "old"
+
+
+def test_models_get_their_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Figure, "savefig", lambda _, name, **__: Path(name).write_text("drawn"))
+    samples = [make(0, model=m) for m in ("org/one", "two") for make in (sample, sparse)]
+    names = [path.name for path in figures(samples, rows(samples, seed=0), tmp_path)]
+    assert names[0] == "figure1-accuracy-length-org-one.png"
+    assert len(set(names)) == 12
+    assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
+
+
+def test_nothing_sparse_nothing_drawn(tmp_path: Path) -> None:
+    assert figures([], [], tmp_path / "none") == []
+    only_full = [sample(0)]
+    assert figures(only_full, rows(only_full, seed=0), tmp_path / "full") == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_missing_values_leave_gaps(tmp_path: Path) -> None:
+    unscored = [sample(0, correct=None, curve=()), sparse(0, correct=None, curve=())]
+    unscored += [sample(0, dataset="hard"), guarded(unscored[1], 50)]
+    assert len(figures(unscored, rows(unscored, seed=0), tmp_path)) == 6

@@ -1,0 +1,384 @@
+"""Every measure on numbers small enough to check by hand, then properties, then the hard cases."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic_samples import demo, failed, guarded, sample, sparse
+
+from experiments.measures import Row, rows
+from experiments.sample import Sample
+
+KEYS = [
+    "model",
+    "dataset",
+    "backend",
+    "budget",
+    "penalty",
+    "detector",
+    "action",
+    "n",
+    "accuracy",
+    "accuracy_low",
+    "accuracy_high",
+    "accuracy_change",
+    "mean_tokens",
+    "length_ratio",
+    "length_ratio_low",
+    "length_ratio_high",
+    "token_savings",
+    "finished",
+    "capped",
+    "stopped",
+    "errors",
+    "keys_kept_max",
+    "keys_read_mean",
+    "keys_read_max",
+    "dense_layer_keys_read_mean",
+    "compression_ratio",
+    "repetition_rate",
+    "decode_sec",
+    "keys_read_per_solved",
+]
+
+
+def row_of(samples: list[Sample], **which: object) -> Row:
+    found = [
+        row
+        for row in rows(samples, seed=0)
+        if all(getattr(row, name) == value for name, value in which.items())
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_row_starts_with_the_keys_others_read_and_is_json() -> None:
+    document = rows(demo(problems=3), seed=0)[5].to_dict()
+    assert list(document)[: len(KEYS)] == KEYS
+    assert set(document) == {field.name for field in fields(Row)}
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def test_accuracy_and_its_change_against_the_same_problems() -> None:
+    full = [sample(i, correct=i != 3) for i in range(6)]
+    small = [sparse(i, correct=i in (2, 3)) for i in range(6)]
+    row = row_of(full + small, backend="h2o")
+    assert (row.n, row.pairs, row.pairs_missing) == (6, 6, 0)
+    assert row.accuracy == pytest.approx(2 / 6)
+    assert row.accuracy_change == pytest.approx((2 - 5) / 6)
+    assert (row.solved_lost, row.solved_gained) == (4, 1)
+    # five differing pairs, four one way: 2 * (1 + 5) / 32
+    assert row.accuracy_change_p == pytest.approx(12 / 32)
+
+
+def test_length_ratio_is_the_mean_of_ratios_and_of_sums_apart() -> None:
+    full = [sample(0, tokens=100), sample(1, tokens=200), sample(2, tokens=400)]
+    small = [
+        sparse(0, tokens=150),
+        sparse(1, tokens=400, status="capped", finish="length"),
+        sparse(2, tokens=300),
+    ]
+    row = row_of(full + small, backend="h2o")
+    assert row.length_ratio == pytest.approx((1.5 + 2.0 + 0.75) / 3)
+    assert row.length_ratio_of_sums == pytest.approx(850 / 700)
+    assert row.length_ratio_finished == pytest.approx((1.5 + 0.75) / 2)
+    assert row.length_ratio_capped == pytest.approx(2.0)
+    assert row.length_ratio_stopped is None
+    assert row.length_ratio_low <= row.length_ratio <= row.length_ratio_high
+    assert (row.finished, row.capped, row.stopped, row.errors) == (2, 1, 0, 0)
+    assert row.mean_tokens == pytest.approx(850 / 3)
+
+
+def test_full_attention_compared_with_itself_changes_nothing() -> None:
+    row = row_of([sample(i, tokens=100 + i) for i in range(5)], backend="full")
+    assert (row.length_ratio, row.length_ratio_low, row.length_ratio_high) == (1, 1, 1)
+    assert (row.accuracy_change, row.accuracy_change_p) == (0, 1)
+    assert (row.token_savings, row.detector_pairs, row.break_even_budget) == (None, None, None)
+
+
+def test_detector_saves_tokens_over_all_correct_and_incorrect() -> None:
+    alone = [
+        sparse(0, tokens=100, correct=True),
+        sparse(1, tokens=400, correct=False),
+        sparse(2, tokens=300, correct=True),
+        sparse(3, tokens=200, correct=False),
+    ]
+    watched = [
+        guarded(alone[0], None),
+        guarded(alone[1], 100),
+        replace(guarded(alone[2], 150), correct=False),
+        replace(guarded(alone[3], 150), correct=True),
+    ]
+    row = row_of(alone + watched, detector="guardian")
+    assert row.token_savings == pytest.approx(1 - 500 / 1000)
+    assert row.token_savings_correct == pytest.approx(1 - 250 / 400)
+    assert row.token_savings_incorrect == pytest.approx(1 - 250 / 600)
+    assert row.token_savings_low <= row.token_savings <= row.token_savings_high
+    assert (row.detector_tokens, row.detector_tokens_without) == (500, 1000)
+    assert (row.detector_solved_lost, row.detector_solved_gained) == (1, 1)
+    assert (row.detector_accuracy_change, row.detector_accuracy_change_p) == (0, 1)
+    assert (row.finished, row.stopped) == (1, 3)
+    assert row.pairs == 0  # nothing of full attention here
+    assert row.length_ratio is None
+
+
+def test_detector_is_compared_within_its_own_parameters() -> None:
+    one = [sparse(0, tokens=100, backend_params=(("page", 8),))]
+    other = [sparse(0, tokens=900, backend_params=(("page", 16),))]
+    found = rows(one + other + [guarded(one[0], 50), guarded(other[0], 90)], seed=0)
+    watched = {row.backend_params["page"]: row for row in found if row.detector != "none"}
+    assert len(found) == 4
+    assert watched[8].token_savings == pytest.approx(0.5)
+    assert watched[16].token_savings == pytest.approx(0.9)
+
+
+def test_cost_per_solved_problem_counts_unsolved_ones_too() -> None:
+    full = [sample(i, keys_read=1000.0, correct=i < 3) for i in range(4)]
+    small = [sparse(i, keys_read=600.0, decode_sec=7.0, correct=i < 1) for i in range(4)]
+    row = row_of(full + small, backend="h2o")
+    assert row.keys_read_per_solved == pytest.approx(2400)
+    assert row.keys_read_per_solved_ratio == pytest.approx(2400 / (4000 / 3))
+    assert row.sec_per_solved == pytest.approx(4 * 8)
+    assert row.sec_per_solved_ratio == pytest.approx(32 / (16 / 3))
+    assert (row.end_to_end_sec, row.end_to_end_ratio) == (pytest.approx(8), pytest.approx(2))
+    assert (row.prefill_sec, row.decode_sec) == (1.0, 7.0)
+
+
+def test_memory_is_bytes_times_seconds() -> None:
+    full = [sample(0, cache_byte_sec=100.0), sample(1, cache_byte_sec=300.0)]
+    small = [sparse(0, cache_byte_sec=50.0), sparse(1, cache_byte_sec=250.0, cache_bytes_peak=9000)]
+    row = row_of(full + small, backend="h2o")
+    assert (row.cache_byte_sec, row.cache_byte_sec_ratio) == (150.0, 0.75)
+    assert row.cache_bytes_peak == 9000
+
+
+def test_keys_are_means_and_maxima() -> None:
+    small = [
+        sparse(0, keys_kept_max=30, keys_read_mean=20.0, keys_read_max=32),
+        sparse(1, keys_kept_max=32, keys_read_mean=30.0, keys_read_max=31),
+        sparse(2, keys_kept_max=None, keys_read_mean=None, keys_read_max=None),
+    ]
+    row = row_of(small)
+    assert (row.keys_kept_max, row.keys_read_mean, row.keys_read_max) == (32, 25.0, 32)
+    assert row.dense_layer_keys_read_mean is None
+
+
+def test_compression_and_its_curve() -> None:
+    small = [
+        sparse(0, curve=((50, 100, 50), (100, 200, 80), (130, 260, 90)), repeated=True),
+        sparse(1, curve=((50, 100, 40), (90, 180, 60))),
+        sparse(2, curve=()),
+    ]
+    row = row_of(small)
+    assert row.compression_ratio == pytest.approx((90 / 260 + 60 / 180) / 2)
+    assert row.repetition_rate == pytest.approx(1 / 3)
+    # 90 is one output's end and no check of the other; from 100 on only the first is left
+    assert [(at, n) for at, _, n in row.compression_curve] == [(50, 2), (100, 1), (130, 1)]
+    assert row.compression_curve[0][1] == pytest.approx(0.45)
+
+
+def test_avg_and_pass_at_k_need_all_samples_of_a_problem() -> None:
+    def tried(item: int, at: int, correct: bool) -> Sample:
+        return sparse(item, sample_index=at, correct=correct)
+
+    small = [tried(0, 0, True), tried(0, 1, False), tried(0, 2, False)]
+    small += [tried(1, 0, False), tried(1, 1, False), tried(1, 2, False)]
+    small += [tried(2, 0, True), tried(2, 1, True), failed(2, sample_index=2)]
+    row = row_of(small)
+    assert (row.samples_per_problem, row.problems, row.samples, row.n) == (3, 3, 9, 8)
+    assert row.avg_at_k == pytest.approx(1 / 6)
+    assert row.pass_at_k == pytest.approx(1 / 2)
+    one_each = row_of([sparse(0), sparse(1)])
+    assert (one_each.avg_at_k, one_each.pass_at_k) == (None, None)
+
+
+def test_samples_of_a_problem_are_one_value_of_the_length_ratio() -> None:
+    full = [sample(0, sample_index=k) for k in (0, 1)] + [sample(1)]
+    small = [sparse(0, sample_index=k, tokens=200) for k in (0, 1)] + [sparse(1, tokens=100)]
+    assert row_of(full + small, backend="h2o").length_ratio == pytest.approx(1.5)
+
+
+def test_partner_has_neither_penalty_nor_detector() -> None:
+    full = [sample(0, tokens=100), sample(0, tokens=10, penalty="lz")]
+    full.append(guarded(full[0], 50))
+    small = [sparse(0, tokens=300, penalty="lz")]
+    assert row_of(full + small, backend="h2o").length_ratio == pytest.approx(3)
+    assert row_of(full + small, backend="full", penalty="lz").length_ratio == pytest.approx(0.1)
+    assert row_of(full + small, detector="guardian").length_ratio == pytest.approx(0.5)
+
+
+def line(costs: dict[int, float], solved: int = 4) -> list[Sample]:
+    full = [sample(i, keys_read=1000.0) for i in range(4)]
+    return full + [
+        sparse(i, budget=budget, keys_read=1000.0 * cost, correct=i < solved)
+        for budget, cost in costs.items()
+        for i in range(4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("costs", "budget", "kind"),
+    [
+        ({16: 4.0, 64: 0.25}, 32.0, "crossing"),
+        ({16: 2.0, 32: 0.5, 64: 2.0, 128: 0.5}, 64 * 2**0.5, "crossing"),
+        ({16: 0.9, 32: 0.8}, 16.0, "at most"),
+        ({16: 2.0, 32: 1.0}, 32.0, "crossing"),
+        ({16: 0.5, 32: 1.5}, None, "never"),
+    ],
+)
+def test_break_even_is_where_every_larger_budget_costs_less(
+    costs: dict[int, float], budget: float | None, kind: str
+) -> None:
+    found = [row for row in rows(line(costs), seed=0) if row.backend == "h2o"]
+    assert {row.break_even for row in found} == {kind}
+    for row in found:
+        assert row.break_even_budget == (None if budget is None else pytest.approx(budget))
+
+
+def test_break_even_after_a_budget_that_solves_nothing_is_only_bounded() -> None:
+    samples = line({32: 0.5}) + [sparse(i, budget=16, correct=False) for i in range(4)]
+    row = row_of(samples, backend="h2o", budget=16)
+    assert (row.keys_read_per_solved, row.keys_read_per_solved_ratio) == (None, None)
+    assert (row.break_even_budget, row.break_even) == (32.0, "at most")
+
+
+def test_order_of_rows_is_a_readers() -> None:
+    found = rows(demo(problems=2, backends=("sink", "h2o"), budgets=(64, 16)), seed=0)
+    first = [(row.dataset, row.backend, row.budget, row.detector) for row in found[:5]]
+    assert first == [
+        ("easy", "full", None, "none"),
+        ("easy", "full", None, "guardian"),
+        ("easy", "h2o", 16, "none"),
+        ("easy", "h2o", 16, "guardian"),
+        ("easy", "h2o", 64, "none"),
+    ]
+    assert list(dict.fromkeys(row.dataset for row in found)) == ["easy", "medium", "hard"]
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_order_of_samples_changes_nothing(shuffle: random.Random) -> None:
+    samples = demo(problems=6, budgets=(16, 64), backends=("h2o", "quest"))
+    before = rows(samples, seed=1)
+    shuffle.shuffle(samples)
+    assert rows(samples, seed=1) == before
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 5000), st.booleans()), min_size=1, max_size=12))
+def test_detector_that_never_fires_saves_nothing(traces: list[tuple[int, bool]]) -> None:
+    alone = [sparse(i, tokens=t, correct=c) for i, (t, c) in enumerate(traces)]
+    row = row_of(alone + [guarded(one, None) for one in alone], detector="guardian")
+    assert row.token_savings == 0
+    assert row.token_savings_correct in (0, None)
+    assert row.token_savings_incorrect in (0, None)
+    assert (row.detector_accuracy_change, row.detector_accuracy_change_p) == (0, 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 900), st.integers(1, 900), st.booleans(), st.booleans()),
+        min_size=2,
+        max_size=15,
+    )
+)
+def test_intervals_contain_their_estimates(pairs: list[tuple[int, int, bool, bool]]) -> None:
+    samples = [sample(i, tokens=full, correct=a) for i, (full, _, a, _) in enumerate(pairs)]
+    samples += [sparse(i, tokens=mine, correct=b) for i, (_, mine, _, b) in enumerate(pairs)]
+    for row in rows(samples, seed=3):
+        assert 0 <= row.accuracy_low <= row.accuracy <= row.accuracy_high <= 1
+        assert row.length_ratio_low <= row.length_ratio <= row.length_ratio_high
+        assert row.mean_tokens_low <= row.mean_tokens <= row.mean_tokens_high
+        assert -1 <= row.accuracy_change <= 1
+        json.dumps(row.to_dict(), allow_nan=False)
+
+
+def test_no_samples_give_no_rows() -> None:
+    assert rows([], seed=0) == []
+
+
+def test_errors_only_are_counted_and_measure_nothing() -> None:
+    full = [sample(i) for i in range(3)]
+    broken = [failed(0), failed(1), failed(2, status="out_of_memory")]
+    row = row_of(full + broken, backend="h2o")
+    assert (row.n, row.samples, row.errors, row.out_of_memory) == (0, 3, 3, 1)
+    assert (row.pairs, row.pairs_missing) == (0, 3)
+    known = "n samples problems finished capped stopped errors out_of_memory pairs pairs_missing "
+    known += "samples_per_problem reused_tokens compression_curve model dataset backend budget "
+    known += "penalty detector action backend_params"
+    values = row.to_dict()
+    assert {name for name, value in values.items() if value is not None} == set(known.split())
+
+
+def test_one_failed_sample_leaves_the_pairs_of_the_others() -> None:
+    full = [sample(0, tokens=100), failed(1, backend="full", budget=None), sample(2, tokens=100)]
+    small = [sparse(0, tokens=200), sparse(1, tokens=900), failed(2), sparse(3, tokens=900)]
+    row = row_of(full + small, backend="h2o")
+    assert (row.pairs, row.pairs_missing, row.n, row.errors) == (1, 3, 3, 1)
+    assert row.length_ratio == pytest.approx(2)
+    assert row.mean_tokens == pytest.approx(2000 / 3)
+
+
+def test_none_solved_has_no_cost_per_solved_problem() -> None:
+    samples = [sample(i) for i in range(3)] + [sparse(i, correct=False) for i in range(3)]
+    row = row_of(samples, backend="h2o")
+    assert (row.accuracy, row.accuracy_low) == (0, 0)
+    assert (row.keys_read_per_solved, row.sec_per_solved) == (None, None)
+    assert row.keys_read_per_solved_ratio is None
+    assert row.break_even == "never"
+
+
+def test_nobody_solved_leaves_break_even_unknown() -> None:
+    samples = [sample(0, correct=False), sparse(0, correct=False)]
+    assert row_of(samples, backend="h2o").break_even is None
+
+
+def test_all_capped() -> None:
+    full = [sample(i) for i in range(3)]
+    capped = {"tokens": 200, "status": "capped", "finish": "length", "correct": False}
+    row = row_of(full + [sparse(i, **capped) for i in range(3)], backend="h2o")
+    assert (row.finished, row.capped) == (0, 3)
+    assert (row.length_ratio_finished, row.length_ratio_capped) == (None, 2)
+    assert (row.length_ratio_low, row.length_ratio_high) == (2, 2)
+
+
+def test_one_problem_has_a_ratio_but_no_interval() -> None:
+    row = row_of([sample(0), sparse(0, tokens=150)], backend="h2o")
+    assert (row.length_ratio, row.length_ratio_low, row.length_ratio_high) == (1.5, None, None)
+    assert row.accuracy_high == 1
+    assert 0 < row.accuracy_low < 1
+
+
+def test_unscored_samples_still_have_a_length() -> None:
+    row = row_of([sample(0, correct=None), sparse(0, correct=None, tokens=150)], backend="h2o")
+    assert (row.n, row.accuracy, row.accuracy_low, row.accuracy_change) == (0, None, None, None)
+    assert (row.length_ratio, row.keys_read_per_solved) == (1.5, None)
+
+
+def test_missing_is_never_zero_and_nan_never_leaves() -> None:
+    samples = [sample(0), sparse(0, decode_sec=float("nan"), keys_read=None)]
+    samples += [sample(1), sparse(1, decode_sec=5.0, keys_read=float("inf"))]
+    row = row_of(samples, backend="h2o")
+    assert (row.decode_sec, row.end_to_end_sec, row.end_to_end_ratio) == (5.0, 6.0, 1.5)
+    assert (row.keys_read_per_solved, row.keys_read_per_solved_ratio) == (None, None)
+    json.dumps(row.to_dict(), allow_nan=False)
+
+
+def test_a_problem_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="occurs twice under h2o, budget 32"):
+        rows([sparse(0), sparse(0)], seed=0)
+
+
+def test_hundreds_of_rows_take_a_moment() -> None:
+    backends = tuple(f"b{i}" for i in range(10))
+    samples = demo(problems=40, budgets=(16, 32, 64, 128, 256), backends=backends)
+    began = time.process_time()
+    assert len(rows(samples, seed=0)) == 306
+    assert time.process_time() - began < 6

@@ -1,0 +1,180 @@
+"""The reasoner's language: problems are solvable and disjoint, chains compute what they say."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attention.errors import InvalidValue
+from experiments.reasoner import LEVELS, SPLITS, problem, words
+from experiments.reasoner.problems import STEPS, Problem
+from experiments.reasoner.thresholds import KINDS, corrupt, rejected
+from experiments.reasoner.tokenizer import build_tokenizer, pieces, vocabulary
+from experiments.reasoner.traces import NO_FAULTS, TraceConfig, write_trace
+
+levels = st.sampled_from(LEVELS)
+indices = st.integers(0, 10**6)
+
+
+def solve(drawn: Problem) -> tuple[int, int]:
+    """Oracle: the goal's value and the computations it takes, by recursion over the facts."""
+    memo: dict[str, int] = {}
+    computed = 0
+
+    def value(name: str) -> int:
+        nonlocal computed
+        if name not in memo:
+            fact = drawn.fact_of[name]
+            parts = [value(operand) for operand in fact.operands]
+            if fact.kind == "given":
+                memo[name] = fact.number
+            else:
+                computed += 1
+                memo[name] = {
+                    "plus": lambda: parts[0] + fact.number,
+                    "minus": lambda: parts[0] - fact.number,
+                    "twice": lambda: 2 * parts[0],
+                    "sum": lambda: parts[0] + parts[1],
+                    "diff": lambda: parts[0] - parts[1],
+                }[fact.kind]()
+        return memo[name]
+
+    return value(drawn.goal), computed
+
+
+@settings(max_examples=150, deadline=None)
+@given(levels, st.sampled_from(SPLITS), indices)
+def test_answer_and_steps(level: str, split: str, index: int) -> None:
+    drawn = problem(level, split, index)
+    answer, steps = solve(drawn)
+    assert drawn.answer == str(answer)
+    assert drawn.steps == steps
+    low, high = STEPS[level]
+    assert low <= steps <= high
+    assert drawn == problem(level, split, index)
+    for fact in drawn.facts:
+        assert fact.sentence in drawn.prompt
+        stated = [int(n) for n in re.findall(r"\d+", fact.sentence)]
+        assert stated == ([] if fact.number is None else [fact.number])
+
+
+def test_splits_share_no_problem() -> None:
+    texts = {
+        split: {problem(level, split, i).prompt for level in LEVELS for i in range(150)}
+        for split in SPLITS
+    }
+    for split in SPLITS:
+        for other in SPLITS:
+            assert split == other or not texts[split] & texts[other]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [(("esay", "test", 0), "level"), (("easy", "dev", 0), "split"), (("easy", "test", -1), "index")],
+)
+def test_bad_arguments(arguments: tuple[str, str, int], field: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        problem(*arguments)
+    assert caught.value.field == field
+
+
+@settings(max_examples=100, deadline=None)
+@given(levels, indices, st.integers(0, 10**6))
+def test_faultless_chain_reaches_the_answer(level: str, index: int, seed: int) -> None:
+    drawn = problem(level, "train", index)
+    _, chain = write_trace(drawn, random.Random(seed), NO_FAULTS)
+    assert chain.text.endswith(f"The answer is \\boxed{{{drawn.answer}}}.{words.EOS}")
+    assert "Wait" not in chain.text
+    assert all(weight > 0 for _, weight in chain.parts)
+    # Every stated sum is right.
+    for a, sign, b, after in re.findall(
+        r"is (\d+), (plus|minus) (?:\w+ is )?(\d+)[^?\n]*? (\d+)[.,]", chain.text
+    ):
+        assert int(after) == int(a) + int(b) * (1 if sign == "plus" else -1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(levels, indices, st.integers(0, 10**6))
+def test_mistakes_are_untrained_and_mended(level: str, index: int, seed: int) -> None:
+    drawn = problem(level, "train", index)
+    config = TraceConfig(faulty=1, missing=0, stubborn=0, reread=0)
+    _, chain = write_trace(drawn, random.Random(seed), config)
+    assert chain.faults
+    untrained = [text for text, weight in chain.parts if weight == 0]
+    assert [t for t in untrained if t != " guess"] and len(untrained) >= len(chain.faults)
+    assert chain.text.endswith(f"\\boxed{{{drawn.answer}}}.{words.EOS}")
+    assert "Wait" in chain.text or "guess" in chain.text
+
+
+def test_missing_fact_ends_in_giving_up() -> None:
+    drawn = problem("easy", "train", 3)
+    prompt, chain = write_trace(drawn, random.Random(0), TraceConfig(missing=1))
+    assert len(prompt) < len(drawn.prompt)
+    assert chain.gave_up
+    assert chain.text.endswith(f"{words.END_THINK}\n\n{words.NOT_KNOWN}{words.EOS}")
+
+
+@settings(max_examples=60, deadline=None)
+@given(levels, indices, st.integers(0, 10**6))
+def test_vocabulary_covers_the_language(level: str, index: int, seed: int) -> None:
+    tokenizer = _tokenizer()
+    prompt, chain = write_trace(
+        problem(level, "train", index), random.Random(seed), TraceConfig(faulty=1, reread=0.2)
+    )
+    text = prompt + chain.text
+    ids = tokenizer(text)["input_ids"]
+    assert tokenizer.unk_token_id not in ids
+    assert [vocabulary()[i] for i in ids] == pieces(text)
+    assert tokenizer.decode(ids) == text == "".join(vocabulary()[i] for i in ids)
+
+
+def test_tokens_the_language_promises() -> None:
+    assert 300 <= len(vocabulary()) <= 2000
+    assert len(set(vocabulary())) == len(vocabulary())
+    for token in ("\n\n", words.THINK, words.END_THINK, words.BOXED, " 42", "42"):
+        assert token in vocabulary()
+    assert set(pieces(words.CUE)) <= set(vocabulary())
+
+
+def test_at_least_six_forms_of_everything() -> None:
+    groups = [*words.FACTS.values(), words.QUESTIONS, words.ASK, words.OPEN, words.BACK]
+    groups += [words.GIVEN, words.TAKE, words.MAKES, words.VERDICTS, words.WAIT, words.CHECK]
+    assert all(len(set(group)) >= 6 for group in groups)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_corrupt_changes_one_number_of_the_derivation(kind: str) -> None:
+    drawn = problem("medium", "train", 1)
+    _, chain = write_trace(drawn, random.Random(0), NO_FAULTS)
+    text = chain.text.removesuffix(words.EOS)
+    edit = corrupt(drawn, text, kind, random.Random(0))
+    assert edit is not None
+    assert not text.startswith(edit.chain)
+    stem = re.sub(r"\d+$", "", edit.chain)
+    assert text.startswith(stem)
+    assert "Let me" not in edit.chain
+    assert edit.name in drawn.fact_of
+
+
+def test_rejected_needs_the_right_variable_and_a_rejection() -> None:
+    drawn = problem("medium", "train", 1)
+    _, chain = write_trace(drawn, random.Random(0), NO_FAULTS)
+    edit = corrupt(drawn, chain.text, "computed", random.Random(0))
+    assert edit is not None
+    bad = f"After x, {edit.name} was 9? A fact. x is 1, plus 2 makes 3, wrong. Wait, so {edit.name}"
+    assert rejected(edit, bad)
+    assert not rejected(edit, bad.replace(edit.name, "other"))
+    assert not rejected(edit, bad.replace("wrong", "right"))
+
+
+_CACHE: list = []
+
+
+def _tokenizer():
+    if not _CACHE:
+        _CACHE.append(build_tokenizer())
+    return _CACHE[0]

@@ -1,0 +1,77 @@
+"""What counts as solved."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from attention.errors import InvalidValue
+from experiments import scoring
+from experiments.reasoner import problem
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("so \\boxed{17}.", "17"),
+        ("\\boxed{1} no, \\boxed{2}", "2"),
+        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\boxed{3} then \\boxed{4", "3"),
+        ("\\boxed{\\boxed{5}}", "5"),
+        ("\\boxed{", None),
+        ("\\boxed{}", ""),
+        ("17", None),
+        ("", None),
+    ],
+)
+def test_the_last_complete_box(text: str, expected: str | None) -> None:
+    assert scoring.last_boxed(text) == expected
+
+
+def test_exact_match_of_the_reasoners_answer() -> None:
+    gold = problem("easy", "study", 0).answer
+    assert scoring.correct(f"</think> The answer is \\boxed{{{gold}}}.", gold, "exact")
+    assert scoring.correct(f"\\boxed{{ {gold} }}", gold, "exact")
+    assert not scoring.correct(f"\\boxed{{{gold}0}}", gold, "exact")
+    assert not scoring.correct(f"The answer is {gold}.", gold, "exact")
+
+
+def test_a_generation_cut_before_its_answer_is_incorrect() -> None:
+    assert not scoring.correct("I derive 17, so \\boxed{17", "17", "exact")
+
+
+def test_an_unknown_scorer_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="exact"):
+        scoring.correct("\\boxed{1}", "1", "exat")
+
+
+def test_mathematics_without_the_package_is_refused_before_decoding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(InvalidValue, match="math-verify"):
+        scoring.require("math", "gsm8k")
+    scoring.require("exact", "easy")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("math_verify") is None, reason="needs the extra `eval` (math-verify)"
+)
+@pytest.mark.parametrize(
+    ("answer", "gold", "same"),
+    [
+        ("18", "18", True),
+        ("18.0", "18", True),
+        ("1,018", "1018", True),
+        ("\\$18", "18", True),
+        ("\\dfrac{1}{2}", "\\frac{1}{2}", True),
+        ("0.5", "\\frac{1}{2}", True),
+        ("\\left( 3, \\frac{\\pi}{2} \\right)", "(3,\\frac{\\pi}{2})", True),
+        ("19", "18", False),
+        ("-18", "18", False),
+        ("", "18", False),
+    ],
+)
+def test_equal_mathematics(answer: str, gold: str, same: bool) -> None:
+    assert scoring.correct(f"so \\boxed{{{answer}}}", gold, "math") is same

@@ -1,0 +1,281 @@
+"""The store: what was appended is read back, whatever happens to the files meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from attention.errors import InvalidValue
+from experiments import store as store_module
+from experiments.store import Store, require_writable, write_atomically
+
+
+def _id(number: int) -> str:
+    return f"{number:032x}"
+
+
+def _meta(tokens: int | None = 5, finish: str | None = "eos", **more: Any) -> dict[str, Any]:
+    return {
+        "cell": {"model": "m", "dataset": "easy", "dtype": "float32", "backend": {"name": "full"}},
+        "item_id": "i",
+        "status": "ok",
+        "finish": finish,
+        "tokens": tokens,
+        "message": None,
+        **more,
+    }
+
+
+def _failure(message: str = "boom") -> dict[str, Any]:
+    return _meta(None, None) | {"status": "error", "message": message}
+
+
+def _fill(folder: Path, count: int, start: int = 0) -> Path:
+    with Store(folder) as store:
+        for number in range(start, start + count):
+            store.append(_id(number), _meta(tokens=number), {"new_ids": list(range(number))})
+    return max((folder / "traces").iterdir(), key=lambda p: p.stat().st_mtime_ns)
+
+
+def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+    _fill(tmp_path, 20)
+    store = Store(tmp_path)
+    assert len(store) == store.stored() == 20
+    assert store.notices == []
+    record = store.get(_id(7))
+    assert record is not None
+    assert record.meta["tokens"] == 7
+    assert record.trace() == {"new_ids": list(range(7))}
+    assert store.get(_id(99)) is None
+
+
+def test_opening_and_closing_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Store(tmp_path / "s") as store:
+        assert len(store) == 0
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_file_of_records_is_a_valid_zstandard_file(tmp_path: Path) -> None:
+    file = _fill(tmp_path, 3)
+    with file.open("rb") as raw:
+        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        lines = reader.read().decode().replace("}{", "}\n{").splitlines()
+    assert [json.loads(line).get("tokens") for line in lines[::2]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 20, 31, 32, 33, 60])
+def test_a_torn_last_record_is_dropped_with_a_notice(tmp_path: Path, cut: int) -> None:
+    file = _fill(tmp_path, 4)
+    before = file.read_bytes()
+    _fill(tmp_path / "one", 1, start=3)
+    last = len((next((tmp_path / "one" / "traces").iterdir())).read_bytes())
+    file.write_bytes(before[: len(before) - last + cut])
+    store = Store(tmp_path)
+    assert len(store) == 3
+    (notice,) = store.notices
+    assert "torn" in notice
+    assert file.name in notice
+
+
+def test_every_cut_of_a_file_keeps_the_whole_records_before_it(tmp_path: Path) -> None:
+    file = _fill(tmp_path, 3)
+    whole = file.read_bytes()
+    kept = []
+    for size in range(len(whole) + 1):
+        file.write_bytes(whole[:size])
+        store = Store(tmp_path)
+        kept.append(len(store))
+        assert bool(store.notices) == (size not in _boundaries(whole))
+    assert kept == sorted(kept)
+    assert kept[-1] == 3
+
+
+def _boundaries(whole: bytes) -> list[int]:
+    at, found = 0, [0]
+    while at < len(whole):
+        length = store_module._frame_length(whole[at : at + store_module._HEAD.size])
+        assert length is not None
+        at += store_module._HEAD.size + length
+        found.append(at)
+    return found
+
+
+def test_every_flipped_byte_is_reported_and_costs_one_record(tmp_path: Path) -> None:
+    file = _fill(tmp_path, 3)
+    whole = file.read_bytes()
+    rng = random.Random(0)
+    for at in rng.sample(range(len(whole)), 150):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << rng.randrange(8)
+        file.write_bytes(damaged)
+        store = Store(tmp_path)
+        assert len(store) == 2, at
+        assert store.notices, at
+        assert all(file.name in notice for notice in store.notices)
+        for record in store:
+            assert record.trace() == {"new_ids": list(range(record.meta["tokens"]))}
+
+
+def test_a_corrupt_record_is_reported_by_its_run(tmp_path: Path) -> None:
+    file = _fill(tmp_path, 3)
+    data = bytearray(file.read_bytes())
+    data[_boundaries(bytes(data))[1] + store_module._HEAD.size + 12] ^= 0xFF
+    file.write_bytes(data)
+    store = Store(tmp_path)
+    assert _id(1) in store.notices[0]
+    assert "corrupt" in store.notices[0]
+    assert store.get(_id(1)) is None
+
+
+def test_a_file_being_written_is_not_called_torn(tmp_path: Path) -> None:
+    writer = Store(tmp_path)
+    writer.append(_id(1), _meta(), {})
+    assert writer._writer is not None
+    os.write(writer._writer._file.fileno(), store_module._PREFIX)
+    assert Store(tmp_path).notices == []
+    assert len(Store(tmp_path)) == 1
+    writer.close()
+    assert "torn" in Store(tmp_path).notices[0]
+
+
+def test_a_trace_beats_a_failure_and_a_longer_trace_a_shorter_one(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.append(_id(1), _failure(), None)
+        assert store.get(_id(1)).failed
+        store.append(_id(1), _meta(9, "length"), {"a": 1})
+        store.append(_id(1), _meta(4, "length"), {"a": 2})
+        store.append(_id(1), _failure(), None)
+    for opened in (store, Store(tmp_path)):
+        record = opened.get(_id(1))
+        assert record is not None
+        assert (record.meta["tokens"], record.trace()) == (9, {"a": 1})
+    assert Store(tmp_path).stored() == 4
+
+
+@pytest.mark.parametrize(
+    ("meta", "cap", "expected"),
+    [
+        (_meta(10, "eos"), 99, True),
+        (_meta(10, "length"), 10, True),
+        (_meta(10, "length"), 11, False),
+        (_meta(10, "length"), 3, True),
+        (_failure(), 5, True),
+    ],
+)
+def test_which_caps_a_record_serves(
+    tmp_path: Path, meta: dict[str, Any], cap: int, expected: bool
+) -> None:
+    with Store(tmp_path) as store:
+        assert store.append(_id(1), meta, {}).serves(cap) is expected
+
+
+def test_a_failure_has_a_message_and_no_trace(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        record = store.append(_id(1), _failure("no memory"), None)
+        with pytest.raises(InvalidValue, match="no memory"):
+            record.trace()
+
+
+def _write_many(folder: Path, start: int) -> None:
+    with Store(folder) as store:
+        for number in range(start, start + 200):
+            store.append(_id(number), _meta(tokens=number), {"n": number})
+
+
+def test_two_processes_write_at_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_write_many, args=(tmp_path, s)) for s in (0, 100)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    store = Store(tmp_path)
+    assert len(list((tmp_path / "traces").iterdir())) == 2
+    assert store.notices == []
+    assert (len(store), store.stored()) == (300, 400)
+    assert all(record.trace() == {"n": record.meta["tokens"]} for record in store)
+
+
+def test_records_are_synced_in_batches_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    real = os.fsync
+    with Store(tmp_path) as store:
+        store.append(_id(0), _meta(), {})
+        monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(handle), real(handle)))
+        for number in range(1, 2 * store_module.SYNC_EVERY + 2):
+            store.append(_id(number), _meta(), {})
+        assert len(synced) == 2
+    assert len(synced) == 3
+
+
+class _FullDisk:
+    """A file on a disk with room for so many bytes."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self._file, self._room = file, room
+
+    def write(self, blob: bytes) -> int:
+        if self._room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done: int = self._file.write(blob[: self._room])
+        self._room -= done
+        return done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize("room", [0, 1, 40])
+def test_no_space_left_is_one_message_and_no_half_record(tmp_path: Path, room: int) -> None:
+    store = Store(tmp_path)
+    store.append(_id(0), _meta(), {})
+    assert store._writer is not None
+    store._writer._file = _FullDisk(store._writer._file, room)
+    with pytest.raises(InvalidValue, match="space left"):
+        store.append(_id(1), _meta(), {})
+    store._writer._file = store._writer._file._file
+    store.append(_id(2), _meta(), {"after": 1})
+    store.close()
+    again = Store(tmp_path)
+    assert again.notices == []
+    assert {record.id for record in again} == {_id(0), _id(2)}
+    assert again.get(_id(2)).trace() == {"after": 1}
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(InvalidValue, match="a folder"):
+        Store(file)
+    with pytest.raises(InvalidValue, match="is a file"):
+        require_writable(file / "below" / "it")
+    with pytest.raises(InvalidValue, match="out"):
+        Store(Path("/proc/nobody-can")).append(_id(1), _meta(), {})
+    require_writable(tmp_path / "not" / "yet")
+    assert not (tmp_path / "not").exists()
+
+
+def test_an_atomic_write_leaves_the_old_file_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.json"
+    write_atomically(path, "old")
+
+    def fail(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(InvalidValue, match="space left"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["m.json"]

@@ -1,0 +1,125 @@
+"""Tables hold the right numbers in the right cells and fit the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+from synthetic_samples import demo, failed, guarded, sample, sparse
+
+from experiments.measures import rows
+from experiments.sample import Sample
+from experiments.tables import main_tables, table1, table3
+
+
+def lines(table: Table, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(table)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def cells(table: Table) -> list[list[str]]:
+    columns = [list(column.cells) for column in table.columns]
+    return [[str(cell) for cell in row] for row in zip(*columns, strict=True)]
+
+
+def small_sweep() -> list[Sample]:
+    full = [sample(i, tokens=100, keys_read=1000.0, correct=i != 9) for i in range(10)]
+    short = [
+        sparse(i, tokens=150 if i < 5 else 200, keys_read=500.0, correct=i < 2) for i in range(10)
+    ]
+    large = [sparse(i, budget=64, tokens=100, correct=i != 9) for i in range(10)]
+    watched = [guarded(one, 100 if one.budget == 32 else None) for one in [*short, *large]]
+    return full + short + large + watched
+
+
+def test_main_table_cell_by_cell() -> None:
+    (table,) = main_tables(rows(small_sweep(), seed=0))
+    full, short, large = cells(table)
+    assert full == ["full", "—", r"90 \[60, 98]", "—", "—", "—", "—", "—"]
+    assert short[:4] == ["h2o", "32", r"20 \[6, 51]", "-70.0*"]
+    assert short[4].startswith(r"[bold]1.75 \[1.6")
+    assert short[5:] == ["2.25", "42.9%", "0.0"]  # 5000 / 2 over 10000 / 9; 1 - 1000 / 1750
+    assert large[:4] == ["", "64", r"90 \[60, 98]", "0.0\u00a0"]
+    assert large[4:] == [r"1.00 \[1.00, 1.00]", "1.00", "0.0%", "0.0"]
+
+
+def test_nothing_solved_failed_and_missing_are_words_not_numbers() -> None:
+    samples = [sample(i) for i in range(3)]
+    samples += [sparse(0, correct=False), sparse(1, correct=False), failed(2)]
+    samples += [sparse(i, budget=64, item_id=f"x{i}") for i in range(3)]
+    (table,) = main_tables(rows(samples, seed=0))
+    assert "1 samples failed and are left out" in str(table.title)
+    _, none_solved, unpaired = cells(table)
+    assert none_solved[5] == "none"
+    assert unpaired[3:] == ["—", "—", "—"]
+
+
+def test_tables_fit_eighty_columns_without_cutting_a_number() -> None:
+    found = rows(demo(problems=8), seed=0)
+    for table in [*main_tables(found), *table1(found), *table3(found)]:
+        shown = lines(table)
+        assert max(len(line.rstrip()) for line in shown) <= 80
+        assert "…" not in "".join(shown)
+
+
+def test_one_table_a_data_set_from_easy_to_hard() -> None:
+    tables = main_tables(rows(demo(problems=2), seed=0))
+    assert [str(table.title).split(":")[0] for table in tables] == ["easy", "medium", "hard"]
+    assert [table.caption is None for table in tables] == [True, True, False]
+
+
+def test_table_1_shows_savings_and_accuracy_change_by_backend_and_budget() -> None:
+    samples = small_sweep()
+    samples += [guarded(one, None) for one in samples[:10]]
+    samples = [
+        Sample(**{**vars(one), "correct": False}) if one.status == "stopped" else one
+        for one in samples
+    ]
+    (table,) = table1(rows(samples, seed=0))
+    assert [str(column.header) for column in table.columns] == ["data set", "budget", "full", "h2o"]
+    assert cells(table) == [
+        ["easy", "—", "0.0 / 0.0", ""],
+        ["", "32", "", "42.9 / -20.0"],
+        ["", "64", "", "0.0 / 0.0"],
+    ]
+    assert str(table.title).startswith("Table 1: tokens saved by Guardian")
+
+
+def test_table_3_parts_correct_and_incorrect() -> None:
+    (table,) = table3(rows(small_sweep(), seed=0))
+    # correct: two of 150 stopped at 100; incorrect: 450 + 1000 tokens stopped at 800
+    assert cells(table)[0] == ["easy", "32", f"{100 / 3:.1f} / {100 * (1 - 800 / 1450):.1f}"]
+    assert cells(table)[1] == ["", "64", "0.0 / 0.0"]
+
+
+def test_two_actions_of_a_detector_are_told_apart() -> None:
+    alone = [sample(0), sparse(0)]
+    stop = guarded(alone[1], 50)
+    finish = Sample(**{**vars(guarded(alone[1], 70)), "action": "finish"})
+    tables = table1(rows([*alone, stop, finish], seed=0))
+    titles = [str(table.title) for table in tables]
+    assert ["(finish)" in titles[0], "(stop)" in titles[1]] == [True, True]
+    (main,) = main_tables(rows([*alone, stop, finish], seed=0))
+    assert cells(main)[1][6::2] == ["30.0%", "50.0%"]
+
+
+def test_parameters_that_differ_are_named() -> None:
+    samples = [sample(0)] + [
+        sparse(0, backend="quest", backend_params=(("dense_layers", 0), ("page", page)))
+        for page in (8, 16)
+    ]
+    (table,) = main_tables(rows(samples, seed=0))
+    assert [row[0] for row in cells(table)] == ["full", "quest page=16", "quest page=8"]
+
+
+@pytest.mark.parametrize("make", [main_tables, table1, table3])
+def test_no_rows_no_tables(make: object) -> None:
+    assert make([]) == []  # type: ignore[operator]
+
+
+def test_a_models_brackets_are_text() -> None:
+    samples = [sample(0, model="[red]/a[b]"), sparse(0, model="[red]/a[b]")]
+    assert "[red]/a[b]" in "\n".join(lines(main_tables(rows(samples, seed=0))[0]))

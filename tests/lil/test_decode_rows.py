@@ -1,0 +1,196 @@
+"""A row's tokens do not depend on its batch, on replaced neighbours or on a reused prefix."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+import attention
+import lil
+from attention.errors import InvalidValue
+
+LENGTHS = (1, 5, 9, 17, 30, 12, 3, 40)
+BACKENDS = ("full", "sink", "h2o", "quest", "infllm")
+
+
+def prompts(seed: int = 0) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[rng.randrange(60) for _ in range(n)] for n in LENGTHS]
+
+
+def backend(name: str, budget: int = 32) -> attention.Backend:
+    return attention.get(name) if name == "full" else attention.get(name, budget=budget)
+
+
+@torch.inference_mode()
+def oracle(model, prompt: list[int], count: int) -> list[int]:
+    """Greedy tokens of one sequence by transformers alone, everything read again at each token."""
+    ids = torch.tensor([prompt])
+    for _ in range(count):
+        logits = model(input_ids=ids, use_cache=False).logits[0, -1]
+        ids = torch.cat([ids, logits.argmax()[None, None]], dim=1)
+    return ids[0, len(prompt) :].tolist()
+
+
+def ids(traces: list[lil.Trace]) -> list[list[int]]:
+    return [list(trace.new_ids) for trace in traces]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen"])
+def test_ragged_rows_with_replacement_equal_transformers_alone(family, tokenizer, request):
+    model = request.getfixturevalue(family)
+    caps = [40, 3, 25, 60, 1, 50, 33, 8]
+    expected = [oracle(model, p, cap) for p, cap in zip(prompts(), caps, strict=True)]
+    assert len({token for row in expected for token in row}) > 15  # not one dead loop
+    for batch_size in (1, 3, 8, 100):
+        traces = lil.decode(model, tokenizer, prompts(), max_new_tokens=caps, batch_size=batch_size)
+        assert ids(traces) == expected
+        assert [trace.finish for trace in traces] == ["length"] * 8
+        assert [trace.prompt_ids for trace in traces] == [tuple(p) for p in prompts()]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_backend_gives_a_row_the_tokens_it_has_alone(name, qwen, tokenizer):
+    caps = [110, 20, 70, 90, 5, 120, 64, 33]
+    options = {"backend": backend(name), "max_new_tokens": caps}
+    alone = lil.decode(qwen, tokenizer, prompts(), batch_size=1, **options)
+    batched = lil.decode(qwen, tokenizer, prompts(), batch_size=3, **options)
+    for one, other in zip(alone, batched, strict=True):
+        assert other.new_ids == one.new_ids
+        assert other.keys_kept_max == one.keys_kept_max
+        assert other.keys_read_max == one.keys_read_max
+        assert other.keys_read_mean == pytest.approx(one.keys_read_mean, nan_ok=True)
+        assert other.checks[-1]["keys_read"] == one.checks[-1]["keys_read"]
+        assert other.curve == one.curve
+
+
+@pytest.mark.parametrize("temperature", [0.7, 2.0])
+def test_sampled_rows_do_not_depend_on_their_batch(temperature, qwen, tokenizer):
+    options = {"max_new_tokens": [30, 4, 25, 30, 1, 30, 12, 8], "temperature": temperature}
+    options |= {"top_k": 40, "top_p": 0.95, "seed": 3}
+    runs = [
+        ids(lil.decode(qwen, tokenizer, prompts(), batch_size=size, **options))
+        for size in (1, 3, 8)
+    ]
+    assert runs[0] == runs[1] == runs[2]
+    assert runs[0] != ids(lil.decode(qwen, tokenizer, prompts(), **{**options, "seed": 4}))
+
+
+def test_a_random_stream_belongs_to_its_item_and_sample(qwen, tokenizer):
+    options = {"max_new_tokens": 20, "temperature": 1.5, "batch_size": 2}
+    one = prompts()[3]
+    names = ["a", "b", "a", "a"]
+    traces = lil.decode(
+        qwen, tokenizer, [one] * 4, item_ids=names, sample_indices=[0, 0, 1, 0], **options
+    )
+    first, other_item, other_sample, same = ids(traces)
+    assert first == same
+    assert first != other_item
+    assert first != other_sample
+
+
+@torch.inference_mode()
+def test_sampling_is_the_inverse_cdf_of_the_models_own_distribution(qwen, tokenizer):
+    """The stream's k-th number picks the k-th token, by transformers' logits and a running sum."""
+    prompt = prompts()[4]
+    (trace,) = lil.decode(
+        qwen, tokenizer, [prompt], max_new_tokens=15, temperature=1.3, seed=5, item_ids=["x"]
+    )
+    stream = lil.sampling.row_stream(5, "x", 0)
+    seen = list(prompt)
+    for token in trace.new_ids:
+        logits = qwen(input_ids=torch.tensor([seen]), use_cache=False).logits[0, -1].tolist()
+        weights = [math.exp(score / 1.3) for score in logits]
+        u, reached = stream.random() * math.fsum(weights), 0.0
+        for index, weight in enumerate(weights):
+            reached += weight
+            if u < reached:
+                assert index == token
+                break
+        else:
+            pytest.fail("the running sum never passed the number drawn")
+        seen.append(token)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_reused_prefix_changes_nothing(name, temperature, qwen, tokenizer):
+    """Tokens, curve, keys and bytes are those of a run from scratch; seconds are estimated."""
+    chosen = backend(name, budget=64)
+    rows = prompts()[:6]
+    options = {"backend": chosen, "max_new_tokens": 120, "batch_size": 3, "check_every": 10}
+    options["temperature"] = temperature
+    scratch = lil.decode(qwen, tokenizer, rows, **options)
+    room = [min(100, int(min(1e6, chosen.exact_until)) - len(row)) for row in rows]
+    lengths = [room[0], 1, room[2] // 2, 0, max(0, room[4]), 10 if room[5] > 10 else 0]
+    assert sum(lengths) > 20 or name == "infllm"
+    forced = [trace.new_ids[: max(0, n)] for trace, n in zip(scratch, lengths, strict=True)]
+    reused = lil.decode(qwen, tokenizer, rows, forced=forced, **options)
+    for old, new, given in zip(scratch, reused, forced, strict=True):
+        assert new.reused_tokens == len(given)
+        assert new.new_ids == old.new_ids
+        assert (new.finish, new.curve) == (old.finish, old.curve)
+        for field in ("keys_kept_max", "keys_read_max", "cache_bytes_peak"):
+            assert getattr(new, field) == getattr(old, field), field
+        assert new.keys_read_mean == pytest.approx(old.keys_read_mean)
+        assert new.dense_layer_keys_read_mean == pytest.approx(old.dense_layer_keys_read_mean)
+        assert [c["tokens"] for c in new.checks] == [c["tokens"] for c in old.checks]
+        assert [c["keys_read"] for c in new.checks] == [c["keys_read"] for c in old.checks]
+        assert all(c["seconds"] >= 0 for c in new.checks)
+        if name == "full":  # others hold method state that is not proportional to the tokens
+            assert [c["cache_bytes"] for c in new.checks] == pytest.approx(
+                [c["cache_bytes"] for c in old.checks]
+            )
+
+
+def test_reused_tokens_cost_the_rows_own_mean_seconds(qwen, tokenizer):
+    row = prompts()[2]
+    (scratch,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=60)
+    (trace,) = lil.decode(
+        qwen, tokenizer, [row], max_new_tokens=60, forced=[scratch.new_ids[:40]], check_every=10
+    )
+    # 59 steps choose the 2nd to the 60th token; all are charged alike on average.
+    mean = trace.decode_sec / 59
+    for check in trace.checks[:4]:
+        assert check["seconds"] == pytest.approx(mean * (check["tokens"] - 1))
+
+
+def test_a_prefix_that_already_ended_is_not_decoded(qwen, tokenizer, eos):
+    row = prompts()[0]
+    (free,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=30)
+    stop = free.new_ids[12]
+    at = free.new_ids.index(stop) + 1
+    eos(stop)
+    options = {"check_every": 5, "batch_size": 2}
+    (scratch,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=30, **options)
+    assert (scratch.finish, scratch.tokens) == ("eos", at)
+    for cap, given in ((30, free.new_ids), (30, free.new_ids[:at]), (at - 1, free.new_ids)):
+        (trace,) = lil.decode(qwen, tokenizer, [row], forced=[given], max_new_tokens=cap, **options)
+        (expected,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=cap, **options)
+        assert trace.new_ids == expected.new_ids
+        assert (trace.finish, trace.curve) == (expected.finish, expected.curve)
+        assert [c["keys_read"] for c in trace.checks] == [c["keys_read"] for c in expected.checks]
+        assert trace.checks[-1]["cache_bytes"] == expected.checks[-1]["cache_bytes"]
+        assert trace.keys_kept_max == expected.keys_kept_max
+        assert trace.keys_read_mean == expected.keys_read_mean
+        assert trace.reused_tokens == trace.tokens
+        assert trace.decode_sec is None
+        assert [c["seconds"] for c in trace.checks] == [None] * len(trace.checks)
+
+
+def test_a_prefix_beyond_exactness_is_refused(qwen, tokenizer):
+    with pytest.raises(InvalidValue, match=r"forced\[0\] = '33 tokens'"):
+        lil.decode(
+            qwen, tokenizer, [[5] * 30], forced=[[6, 7, 8]], backend=backend("sink", budget=32)
+        )
+
+
+def test_lower_precision_is_widened_before_sampling(tokenizer):
+    from conftest import build_model
+
+    model = build_model("qwen", torch.bfloat16)
+    (trace,) = lil.decode(model, tokenizer, [[5, 6, 7]], max_new_tokens=5, temperature=1.0)
+    assert trace.tokens == 5

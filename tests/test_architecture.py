@@ -1,0 +1,80 @@
+"""The tree explains the architecture: imports go one way, importing changes nothing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = ("attention", "lil", "experiments")
+TOP_LEVEL = {
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "constraints.txt",
+    "lil",
+    "attention",
+    "experiments",
+    "tests",
+    "scripts",
+    "docs",
+}
+
+
+def imported(source: str) -> set[str]:
+    """Top-level packages a module imports, wherever in it the import stands."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("layer", range(len(LAYERS)))
+def test_imports_go_one_way(layer: int) -> None:
+    modules = list((ROOT / LAYERS[layer]).rglob("*.py"))
+    assert modules
+    above = set(LAYERS[layer + 1 :]) | {"tests", "scripts"}
+    wrong = {str(m): imported(m.read_text()) & above for m in modules}
+    assert not {m: names for m, names in wrong.items() if names}
+
+
+def test_imported_finds_what_it_should() -> None:
+    source = "import a.b\nfrom c.d import e\ndef f():\n    import g\nfrom . import h"
+    assert imported(source) == {"a", "c", "g"}
+
+
+def test_top_level_is_fixed() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    names = {line.split("/")[0] for line in listed.stdout.splitlines()}
+    assert {n for n in names if not n.startswith(".")} <= TOP_LEVEL
+
+
+def test_importing_changes_nothing() -> None:
+    """No random state, thread count, default type, registry or file is touched by an import."""
+    code = """
+import json, os, torch
+from transformers import AttentionInterface
+def state():
+    return [torch.initial_seed(), torch.get_num_threads(), str(torch.get_default_dtype()),
+            torch.is_grad_enabled(), sorted(AttentionInterface().valid_keys()),
+            sorted(os.listdir(".")), dict(os.environ)]
+before = state()
+import attention, lil, experiments.cli
+print(json.dumps(before == state()))
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert out.stdout.strip() == "true"

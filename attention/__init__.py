@@ -1,7 +1,7 @@
 """Sparse attention backends for transformers models, applied and removed by a `with` block.
 
-    with attention.Sink(budget=1024).on(model) as cache:
-        model.generate(**inputs, past_key_values=cache)
+with attention.Sink(budget=1024).on(model) as cache:
+    model.generate(**inputs, past_key_values=cache)
 """
 
 from attention.backend import Backend

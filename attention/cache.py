@@ -375,9 +375,7 @@ class AttentionCache(Cache):
             read_mean=torch.from_numpy(read.astype(np.float64)),
             keys_read=torch.from_numpy(cost),
             dense_read_mean=(
-                torch.from_numpy((seen * self._decoded).astype(np.float64))
-                if first
-                else None
+                torch.from_numpy((seen * self._decoded).astype(np.float64)) if first else None
             ),
             bytes=torch.from_numpy(held),
         )

@@ -55,9 +55,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None) -> tuple[Tens
     return torch.bmm(probs.to(v.dtype), v), probs
 
 
-def dense(
-    q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, whole: bool
-) -> Tensor:
+def dense(q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, whole: bool) -> Tensor:
     """Causal attention of T queries over everything held.
 
     Args:

@@ -218,7 +218,7 @@ def _reads(trace: Trace, kept: int) -> dict[str, float | None]:
             "dense_layer_keys_read_mean": trace.dense_layer_keys_read_mean,
             "cache_bytes_peak": trace.cache_bytes_peak,
         }
-    seen = len(trace.prompt_ids) + kept
+    seen = len(trace.prompt_ids) + kept - 1  # the last token is chosen, not yet read
     held = [check["cache_bytes"] for check in trace.checks if check["tokens"] < kept]
     held.append(trace.cost_at(kept)["cache_bytes"])
     return {

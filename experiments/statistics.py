@@ -79,7 +79,7 @@ class Bootstrap:
         Nothing where the second numbers sum to 0; no bounds where that happens in a resample, or
         for a single pair.
         """
-        ordered = list(pairs)
+        ordered = sorted(pairs)
         below = math.fsum(pair[1] for pair in ordered)
         if below == 0:
             return NOTHING

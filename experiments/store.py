@@ -17,6 +17,7 @@ import json
 import os
 import secrets
 import struct
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -151,12 +152,14 @@ class Store:
         """One row a run: identity, status, text, tokens, correct and costs; missing is null."""
         import pandas as pd
 
+        from lil import Trace
+
         rows = []
         for record in self:
             meta = dict(record.meta)
             cell = meta.pop("cell")
             trace = {} if record.failed else record.trace()
-            trace["text"] = meta.pop("text", None)
+            text = None if record.failed else Trace.from_dict(trace).text
             for key in ("prompt_ids", "new_ids", "pieces", "prompt_bytes", "curve", "checks"):
                 trace.pop(key, None)
             rows.append(
@@ -166,6 +169,7 @@ class Store:
                     "backend": cell["backend"]["name"],
                     "budget": cell["backend"].get("budget"),
                     **meta,
+                    "text": text,
                     **trace,
                 }
             )
@@ -374,7 +378,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Refuse an output folder that cannot be made or written, without making it.
+    """Refuse an output folder that cannot be made or written, without leaving anything.
+
+    Permissions do not tell: the superuser, read-only and virtual file systems answer otherwise. So
+    a folder is made beside where this one would go, and removed at once.
 
     Raises:
         InvalidValue: a file stands in the way, or permissions do.
@@ -384,8 +391,8 @@ def require_writable(folder: Path) -> None:
         nearest = nearest.parent
     if not nearest.is_dir():
         raise InvalidValue("out", str(folder), f"a folder ({nearest} is a file)")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise InvalidValue("out", str(folder), f"a folder that can be written ({nearest} cannot)")
+    with _disk(folder):
+        Path(tempfile.mkdtemp(prefix=".lil-", dir=nearest)).rmdir()
 
 
 def _lock(handle: int) -> None:

@@ -97,11 +97,11 @@ def prepare(config: Config, out: Path) -> Prepared:
     detectors = tuple(build_detectors(config))
     device = models.resolve_device(config.device)
     datasets = data.expand(config.datasets)
+    sources = tuple(models.find(name, config.revision) for name in config.models)
     problems = {name: data.load(name, config.split, config.limit) for name in datasets}
     for name, items in problems.items():
         for scorer in {item.scorer for item in items}:
             scoring.require(scorer, name)
-    sources = tuple(models.find(name, config.revision) for name in config.models)
     threads = models.use_threads(config.threads)
 
     cells: list[Cell] = []

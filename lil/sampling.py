@@ -69,10 +69,10 @@ class Sampler:
         if self.top_k is not None or self.top_p < 1:
             probs = self._truncate(probs)
         edges = probs.cumsum(dim=-1)
-        total = edges[:, -1:]
-        target = torch.tensor(uniforms, dtype=edges.dtype, device=edges.device)[:, None] * total
-        # A product rounded up to the total would point past the last token that has probability.
-        target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
+        draws = torch.tensor(uniforms, dtype=edges.dtype, device=edges.device)
+        # A float64 below 1 times the total rounds to less than the total, so the edge found never
+        # lies past the last token that has probability.
+        target = draws[:, None] * edges[:, -1:]
         return torch.searchsorted(edges, target, right=True)[:, 0]
 
     def _truncate(self, probs: Tensor) -> Tensor:

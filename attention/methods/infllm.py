@@ -124,9 +124,7 @@ class InfLLMLayer(Layer):
         # The mass with which the tokens of the newest block left the window.
         self.left_mass = self.slots("left_mass", dtype=wide, limit=self.block)
         # KV heads side by side: the sum over heads is then part of the product with the query.
-        self.means = self.slots(
-            "means", (geometry.Hkv * D,), heads=1, dtype=wide, unit=self.block
-        )
+        self.means = self.slots("means", (geometry.Hkv * D,), heads=1, dtype=wide, unit=self.block)
         self.chosen: Tensor | None = None
 
     # Which part a token is in

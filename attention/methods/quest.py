@@ -105,9 +105,7 @@ class QuestLayer(Selecting):
         upper = logits(signed.flatten(0, 1), bounds).view(B, Hkv, -1, pages)
         upper = upper.amax(2) if self.gqa == "max" else upper.flatten(1, 2)
         last = step.once("last page", lambda: step.tensor(self.pages(step.seen) - 1)[:, None, None])
-        others = step.once(
-            ("others", pages), lambda: torch.arange(pages, device=q.device) < last
-        )
+        others = step.once(("others", pages), lambda: torch.arange(pages, device=q.device) < last)
         # Pages begun by no token of a row have bounds of -inf, whose products can be nan.
         upper = upper.masked_fill(~others, float("-inf"))
         values, index = top(upper, self.quota - 1)

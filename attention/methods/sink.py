@@ -101,8 +101,9 @@ class SinkLayer(Layer):
         self.turn_sinks(step.past, step)
         before = self.held_positions(step.past)
         counts: Counts = (before >= 0).sum(-1)
-        keys, values = self.join(self.k.data, k, before, step), self.join(
-            self.v.data, v, before, step
+        keys, values = (
+            self.join(self.k.data, k, before, step),
+            self.join(self.v.data, v, before, step),
         )
         whole_prompt = not step.past.any() and not step.padded
         last = step.last_visible(counts, "sink")
@@ -185,5 +186,3 @@ class SinkLayer(Layer):
 def _pick(x: Tensor, index: Tensor) -> Tensor:
     """Slots `index` (B, N) of each row of (B, H, C, D), the same in all heads."""
     return x.take_along_dim(index[:, None, :, None], dim=2)
-
-

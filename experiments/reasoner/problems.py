@@ -100,7 +100,6 @@ def generate(
     for name, (kind, operands, number) in drawn.made.items():
         sentence = rng.choice(words.FACTS[kind]).format(
             X=theme.opening(name),
-            x=theme.subject(name),
             y=theme.subject(operands[0]) if operands else "",
             z=theme.subject(operands[1]) if len(operands) > 1 else "",
             n=number,

@@ -29,9 +29,10 @@ class Stage:
     traces: TraceConfig
 
 
+# Reading a fact in the prompt is learnt last and much sooner where there are few facts.
 CURRICULUM = (
     Stage(1.0e6, (1, 2), NO_FAULTS),
-    Stage(2.5e6, (1, 5), TraceConfig(faulty=0.3)),
+    Stage(11.0e6, (1, 5), TraceConfig(faulty=0.4)),
     Stage(float("inf"), (1, MAX_STEPS), TraceConfig()),
 )
 

@@ -88,56 +88,57 @@ THEMES = (
     ),
 )
 
-# {X} opens a sentence with the subject of the fact, {x} has it further on; {y} and {z} are other
-# subjects, {n} a number, {u} the unit.
+# {X} opens the sentence with the subject of the fact, {y} and {z} are other subjects, {n} a number,
+# {u} the unit. Facts begin with what they define: a form that ends with it ("Add 3 to the pear for
+# the lamp.") must be read by another circuit, and a model this small learnt both too slowly.
 FACTS: dict[str, tuple[str, ...]] = {
     "given": (
         " {X} {has} {n} {u}.",
-        " {X} {has} exactly {n} {u}.",
-        " We know {x} {has} {n}.",
-        " Surely {x} {has} {n} {u}.",
-        " Just {n} is what {x} {has}.",
-        " For {x} write down {n}.",
+        " {X} {has} exactly {n}.",
+        " {X} surely {has} {n}.",
+        " {X} {has} just {n} {u}.",
+        " {X} only {has} {n}.",
+        " {X} {has} {n} {u} in all.",
     ),
     "plus": (
         " {X} {has} {n} more than {y}.",
         " {X} {has} {n} {u} above {y}.",
-        " Next to {y}, {x} {has} {n} more.",
         " {X} {has} what {y} {has} and {n} extra.",
-        " Add {n} to {y} for {x}.",
-        " Raise {y} by {n} for {x}.",
+        " {X} tops {y} by {n}.",
+        " {X} {has} {n} on top of {y}.",
+        " {X} goes {n} {u} beyond {y}.",
     ),
     "minus": (
         " {X} {has} {n} less than {y}.",
         " {X} {has} {n} {u} below {y}.",
-        " Next to {y}, {x} {has} {n} less.",
         " {X} {has} what {y} {has} but {n} short.",
-        " Take {n} from {y} for {x}.",
-        " Lower {y} by {n} for {x}.",
+        " {X} trails {y} by {n}.",
+        " {X} {has} {n} under {y}.",
+        " {X} falls {n} {u} short of {y}.",
     ),
     "twice": (
         " {X} {has} twice what {y} {has}.",
         " {X} {has} double the {u} of {y}.",
-        " Next to {y}, {x} {has} twice that.",
-        " Count {y} two times for {x}.",
-        " Double {y} for {x}.",
-        " Two of {y} make {x}.",
+        " {X} {has} two times {y}.",
+        " {X} doubles {y}.",
+        " {X} is twice {y}.",
+        " {X} {has} as much as two of {y}.",
     ),
     "sum": (
         " {X} {has} as much as {y} and {z} together.",
         " {X} {has} the sum of {y} and {z}.",
-        " Both {y} and {z} make {x}.",
-        " Join {y} with {z} for {x}.",
-        " Add {y} to {z} for {x}.",
-        " With {y} and {z} one gets {x}.",
+        " {X} joins {y} with {z}.",
+        " {X} adds {y} to {z}.",
+        " {X} {has} both {y} and {z}.",
+        " {X} equals {y} and {z} combined.",
     ),
     "diff": (
         " {X} {has} as much as {y} without {z}.",
         " {X} {has} the rest of {y} after {z}.",
-        " From {y} drop {z} for {x}.",
-        " Remove {z} from {y} for {x}.",
-        " Less {z}, {y} makes {x}.",
-        " The gap of {y} over {z} is {x}.",
+        " {X} is {y} with {z} removed.",
+        " {X} {has} what {y} leaves over {z}.",
+        " {X} equals {y} less {z}.",
+        " {X} {has} the gap from {y} to {z}.",
     ),
 }
 

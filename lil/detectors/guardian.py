@@ -69,7 +69,7 @@ class Guardian:
     @property
     def threshold(self) -> float:
         """Growth in bytes per `f` tokens below which the generation ends."""
-        # Rounded: 0.08 * 350 is 28.000000000000004 in binary, and 28 bytes must not fall below it.
+        # Rounded: 0.07 * 100 is 7.000000000000001 in binary, and 7 bytes must not fall below it.
         return round(self.rate * self.f, 9)
 
     def params(self) -> dict[str, object]:

@@ -61,7 +61,7 @@ def tiny_config(tiny_model: Path) -> Callable[..., Config]:
             "limit": 4,
             "backends": "full,h2o,sink",
             "budgets": "32,96",
-            "max_new_tokens": 40,
+            "max_new_tokens": 24,
             "batch_size": 3,
             "check_every": 7,
             "threads": 1,

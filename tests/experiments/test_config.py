@@ -136,5 +136,7 @@ def test_the_resolved_configuration_loads_again() -> None:
 
 def test_nothing_in_a_preset_is_unknown_to_the_dataclass() -> None:
     for name in preset_names():
-        unknown = set(tomllib.loads(preset_text(name))) - {f.name for f in dataclasses.fields(Config)}
+        unknown = set(tomllib.loads(preset_text(name))) - {
+            f.name for f in dataclasses.fields(Config)
+        }
         assert not unknown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,10 @@ def test_the_limit_counts_from_the_front(tmp_path: Path) -> None:
         ('{"question": "a"\n', "line 1"),
         ('{"question": "a", "answer": "1"}\n[1]\n', "line 2"),
         ("", "at least one problem"),
-        ('{"question": "a", "answer": "1", "id": 1}\n{"question": "b", "answer": "1", "id": 1}', "id"),
+        (
+            '{"question": "a", "answer": "1", "id": 1}\n{"question": "b", "answer": "1", "id": 1}',
+            "id",
+        ),
         ('{"question": 3, "answer": "1"}', "a text"),
         ('{"question": "a", "answer": ""}', "an answer"),
         ('{"question": "a", "answer": null}', "an answer"),
@@ -130,15 +134,18 @@ def test_a_prompt_goes_through_the_chat_template_where_there_is_one() -> None:
     assert raw.prompt_ids(tokenizer) == tokenizer("1 plus 2 ?")["input_ids"]
 
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+PUBLIC = Path(os.environ.get("LIL_PUBLIC_DATA", "not given"))
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs copies of the public data sets")
+@pytest.mark.skipif(
+    not PUBLIC.is_dir(),
+    reason="LIL_PUBLIC_DATA names no folder with copies of the public data sets",
+)
 @pytest.mark.parametrize(
     ("file", "count"),
     [("gsm8k_test.jsonl", 1319), ("math500.jsonl", 500), ("aime_1983_2024.jsonl", 933)],
 )
 def test_the_public_sets_load_whole(file: str, count: int) -> None:
-    items = data.load(str(SHARED / file), "study", 10_000)
+    items = data.load(str(PUBLIC / file), "study", 10_000)
     assert len(items) == count
     assert all("####" not in item.gold and item.gold for item in items)

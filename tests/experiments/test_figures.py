@@ -127,6 +127,10 @@ def test_figure_3_draws_one_line_a_sample_green_or_red_at_the_middle_budget(
     assert {s.correct for s in chosen} == {True, False}
     expected = sorted((s.curve[-1][1], "#1a9850" if s.correct else "#d73027") for s in chosen)
     assert sorted((line.get_xdata()[-1], to_hex(line.get_color())) for line in lines) == expected
+    column = figure.axes[1::3]  # panels below each other can be compared by eye
+    assert {(one.get_xlim(), one.get_ylim()) for one in column} == {
+        (axis.get_xlim(), axis.get_ylim())
+    }
     right = axis.get_xlim()[1]
     assert all(s.curve[-1][1] <= right for s in sweep if s.dataset == "medium" and s.budget == 32)
 

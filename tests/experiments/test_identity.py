@@ -53,7 +53,9 @@ def test_what_changes_tokens_changes_the_identity(change: dict[str, Any]) -> Non
 
 
 def test_item_prompt_sample_and_version_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = {run_id(BASE, *rest) for rest in (("i", "p", 0), ("j", "p", 0), ("i", "q", 0), ("i", "p", 1))}
+    ids = {
+        run_id(BASE, *rest) for rest in (("i", "p", 0), ("j", "p", 0), ("i", "q", 0), ("i", "p", 1))
+    }
     assert len(ids) == 4
     monkeypatch.setattr(identity, "VERSION", identity.VERSION + 1)
     assert run_id(BASE, "i", "p", 0) not in ids

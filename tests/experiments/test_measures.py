@@ -194,6 +194,8 @@ def test_avg_and_pass_at_k_need_all_samples_of_a_problem() -> None:
     assert (row.samples_per_problem, row.problems, row.samples, row.n) == (3, 3, 9, 8)
     assert row.avg_at_k == pytest.approx(1 / 6)
     assert row.pass_at_k == pytest.approx(1 / 2)
+    one_short = row_of([*small, tried(3, 0, True)])  # a sample that was never decoded
+    assert (one_short.problems, one_short.avg_at_k) == (4, pytest.approx(1 / 6))
     one_each = row_of([sparse(0), sparse(1)])
     assert (one_each.avg_at_k, one_each.pass_at_k) == (None, None)
 

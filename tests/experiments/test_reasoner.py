@@ -74,7 +74,11 @@ def test_splits_share_no_problem() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "field"),
-    [(("esay", "test", 0), "level"), (("easy", "dev", 0), "split"), (("easy", "test", -1), "index")],
+    [
+        (("esay", "test", 0), "level"),
+        (("easy", "dev", 0), "split"),
+        (("easy", "test", -1), "index"),
+    ],
 )
 def test_bad_arguments(arguments: tuple[str, str, int], field: str) -> None:
     with pytest.raises(InvalidValue) as caught:

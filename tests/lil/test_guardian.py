@@ -121,8 +121,9 @@ def test_evidence_adds_up():
 
 
 def test_growth_equal_to_the_threshold_goes_on():
-    """0.08 * 350 is a little more than 28 in binary; the paper's comparison is with 28."""
-    assert Guardian(f=350).threshold == 28
+    """0.07 * 100 is a little more than 7 in binary; the paper's comparison is with 7."""
+    assert 0.07 * 100 > 7
+    assert Guardian(f=100, rate=0.07).threshold == 7
     pieces = fresh(30, seed=3)
     small = len(zlib.compress(PROMPT, 6))
     growth = len(zlib.compress(PROMPT + b"".join(pieces), 6)) - small

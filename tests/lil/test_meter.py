@@ -94,8 +94,11 @@ def test_a_build_that_is_not_exact_is_compressed_from_scratch(monkeypatch: pytes
         deflate.incremental_is_exact.cache_clear()
 
 
-def test_this_build_is_read_incrementally():
-    assert deflate.incremental_is_exact() == isinstance(codecs.new("deflate"), deflate.Deflate)
+def test_zlib_itself_is_read_incrementally():
+    if "ng" in zlib.ZLIB_RUNTIME_VERSION:
+        pytest.skip("zlib-ng may choose its matches by how it is fed")
+    assert deflate.incremental_is_exact()
+    assert isinstance(codecs.new("deflate"), deflate.Deflate)
 
 
 def test_unknown_codec_names_the_nearest():

@@ -1,0 +1,115 @@
+"""Where the command line starts: which noun, which exit code, where output goes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from experiments.cli.parser import Parser, nearest
+
+#: Noun, which is also its module, and what it does. A module defines `EXAMPLES`,
+#: `add_arguments(parser)` and `command(args, console)`.
+NOUNS = {
+    "sweep": "the grid: models x data sets x backends x budgets; resumes by itself",
+    "run": "one configuration; prints the text of a few samples as they stream",
+    "replay": "detectors over stored traces with other parameters, no decoding",
+    "report": "tables and figures again from a store; CSV and Parquet",
+    "curve": "compression-ratio curve of any text file or stored trace",
+    "list": "backends, penalties, detectors, data sets, presets, with their sources",
+    "bench": "speed of the parts",
+}
+
+_EXAMPLES = """\
+examples:
+  lil sweep                                  the demo: what sparse attention costs, on this machine
+  lil run --backend h2o --budget 64          watch a model lose its notes
+  lil replay --f 50,100,200                  other stopping rules over the same traces
+  lil curve essay.txt
+
+`lil NOUN --help` shows the flags of a noun and examples.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code.
+
+    0 done, 1 every run failed, 2 something the user can correct (one message), 130 interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        print("lil: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has gone; nothing can be said to it any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except ValueError as error:
+        from attention.errors import InvalidValue
+
+        if not isinstance(error, InvalidValue):
+            raise
+        print(f"lil: error: {error}", file=sys.stderr)
+        return 2
+
+
+def _dispatch(arguments: list[str]) -> int:
+    parser = Parser(
+        prog="lil",
+        description="Less is Less: what sparse attention saves, what it costs, how to stop it.",
+        epilog=_EXAMPLES,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    nouns = parser.add_subparsers(dest="noun", metavar="NOUN", title="nouns")
+    chosen = next((a for a in arguments if not a.startswith("-")), None)
+    for noun, line in NOUNS.items():
+        sub = nouns.add_parser(noun, help=line, description=f"{line[0].upper()}{line[1:]}.")
+        if noun == chosen:
+            module = importlib.import_module(f"experiments.cli.{noun}")
+            sub.epilog = module.EXAMPLES
+            sub.add_argument(
+                "--json",
+                action="store_true",
+                help="one JSON document on stdout, everything else on stderr",
+            )
+            module.add_arguments(sub)
+    if chosen is not None and chosen not in NOUNS:
+        parser.error(
+            f"no noun {chosen!r}: expected one of {', '.join(NOUNS)}" + nearest(chosen, NOUNS)
+        )
+    args, unknown = parser.parse_known_args(arguments)
+    if args.version:
+        from importlib.metadata import version
+
+        print(version("lil-attention"))
+        return 0
+    if args.noun is None:
+        parser.print_help(sys.stderr)
+        return 2
+    if unknown:
+        sub = nouns.choices[args.noun]
+        near = nearest(unknown[0].partition("=")[0], sub.option_strings())
+        sub.error(f"{sub.prog!r} has no {unknown[0]!r}{near}")
+    args.arguments = arguments
+    return _run(args)
+
+
+def _run(args: object) -> int:
+    from rich.console import Console
+
+    noun, as_json = args.noun, args.json  # type: ignore[attr-defined]
+    module = importlib.import_module(f"experiments.cli.{noun}")
+    if not as_json:
+        code: int = module.command(args, Console()).code
+        return code
+    out = sys.stdout
+    # Whatever a library prints must not stand beside the document.
+    with contextlib.redirect_stdout(sys.stderr):
+        result = module.command(args, Console(stderr=True))
+    print(json.dumps(result.document, allow_nan=False), file=out, flush=True)
+    return int(result.code)

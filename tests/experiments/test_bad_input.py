@@ -1,0 +1,169 @@
+"""Bad input on the command line: exit code 2, one message, no traceback, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def place(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a model, problems, and things that are wrong."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").symlink_to(tiny_model)
+    (tmp_path / "wrong_columns.jsonl").write_text('{"text": "a", "solution": "b"}\n')
+    (tmp_path / "broken.jsonl").write_text('{"prompt": "a", "answer": "1"}\n{"prompt"\n')
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "a_file").write_text("not a folder")
+    (tmp_path / "unknown_key.toml").write_text("bugdets = [32]\n")
+    headless = tmp_path / "headless"
+    shutil.copytree(tiny_model, headless)
+    config = json.loads((headless / "config.json").read_text())
+    config["architectures"] = ["Qwen3Model"]
+    (headless / "config.json").write_text(json.dumps(config))
+    (tmp_path / "no_weights").mkdir()
+    shutil.copy(tiny_model / "config.json", tmp_path / "no_weights")
+    return tmp_path
+
+
+# Each: what is wrong, the arguments, and what the one message must contain.
+CASES = [
+    ("unknown backend", "sweep --backends full,h20", ["backend", "'h20'", "did you mean 'h2o'"]),
+    ("budget below sinks and window", "sweep --backends sink --budgets 3", ["budget = 3", "sinks"]),
+    ("budget a page does not divide", "sweep --backends quest --budgets 33", ["budget", "33"]),
+    ("budget that is no number", "sweep --budgets 32,abc", ["budgets = 'abc'", "whole number"]),
+    ("missing data file", "sweep --dataset emtpy.jsonl", ["emtpy.jsonl", "mean 'empty.jsonl'"]),
+    ("misspelt level", "sweep --dataset medum", ["dataset = 'medum'", "did you mean 'medium'"]),
+    ("wrong columns", "sweep --dataset wrong_columns.jsonl", ["columns", "question and answer"]),
+    ("broken line", "sweep --dataset broken.jsonl", ["line 2", "JSON"]),
+    ("empty file", "sweep --dataset empty.jsonl", ["empty.jsonl", "at least one problem"]),
+    ("model without a causal head", "sweep --model headless", ["headless", "causal", "Qwen3Model"]),
+    ("model folder without weights", "sweep --model no_weights", ["no_weights", "weights"]),
+    ("missing model folder", "sweep --model ./nowhere", ["model = './nowhere'", "folder"]),
+    ("a file where the output goes", "sweep --out a_file/store", ["out", "a_file is a file"]),
+    ("an output that is a file", "sweep --out a_file", ["out = 'a_file'", "folder"]),
+    ("unwritable folder", "sweep --out /proc/lil", ["out", "/proc"]),
+    ("unknown option", "sweep --bugdets 32", ["--bugdets", "did you mean '--budgets'"]),
+    ("unknown noun", "sweeep", ["sweeep", "did you mean 'sweep'"]),
+    ("unknown preset", "sweep --preset dmeo", ["preset = 'dmeo'", "did you mean 'demo'"]),
+    ("unknown key", "sweep --preset unknown_key.toml", ["'bugdets'", "did you mean 'budgets'"]),
+    ("unknown key set", "sweep --set limti=3", ["'limti'", "did you mean 'limit'"]),
+    ("unknown parameter", "sweep --set backend_params.quest.pgae=8", ["pgae", "mean 'page'"]),
+    ("unknown detector", "sweep --detector guradian", ["guradian", "did you mean 'guardian'"]),
+    ("bad detector value", "sweep --set detector_params.guardian.f=0", ["f = 0", "at least 1"]),
+    ("cap", "sweep --cap 2x", ["cap = '2x'", "'2x-full'"]),
+    ("limit", "sweep --limit 0", ["limit = 0", "at least 1"]),
+    ("dtype", "sweep --dtype float23", ["dtype = 'float23'", "did you mean 'float32'"]),
+    ("device", "sweep --device cdua", ["device = 'cdua'", "cpu"]),
+    ("samples of greedy", "sweep --samples-per-problem 3", ["samples_per_problem", "temperature"]),
+    ("run without budget", "run --backend h2o", ["budget", "--budget N"]),
+    ("run of an unknown backend", "run --backend sinks --budget 64", ["did you mean 'sink'"]),
+    ("no store to replay", "replay nothing-here", ["store = 'nothing-here'", "lil sweep"]),
+    ("no store to report", "report model", ["store = 'model'", "manifest.json"]),
+    ("curve of nothing", "curve nofile.txt", ["file = 'nofile.txt'", "readable"]),
+    ("curve with a bad codec", "curve a_file --codec defalte", ["did you mean 'deflate'"]),
+    ("curve step", "curve a_file --every 0", ["every = 0"]),
+    ("plot nowhere", "curve a_file --plot a_file/x.png", ["a_file is a file"]),
+    ("list of nothing", "list backnds", ["backnds"]),
+    ("bench length", "bench meter --tokens 0", ["tokens = 0"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_one_message_and_nothing_left_behind(
+    place: Path,
+    capfd: pytest.CaptureFixture[str],
+    arguments: str,
+    words: list[str],
+    as_json: bool,
+) -> None:
+    typed = arguments.split()
+    if typed[0] in ("sweep", "run") and "--model" not in typed:
+        typed += ["--model", "model", *([] if "--preset" in typed else ["--preset", "demo-small"])]
+    if as_json:
+        typed.append("--json")
+    before = _listing(place)
+    capfd.readouterr()
+    try:
+        code = main(typed)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    out, err = capfd.readouterr()
+    assert code == 2
+    assert out == ""
+    assert err.startswith("lil: error: ")
+    assert err.count("\n") == 1, err
+    for word in words:
+        assert word in err
+    assert _listing(place) == before
+
+
+def _listing(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+def _lil(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.cli", *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_real_process_says_it_the_same_way(place: Path) -> None:
+    before = _listing(place)
+    done = _lil("sweep", "--model", "headless", "--preset", "demo-small", cwd=place)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("lil: error: model = 'headless'")
+    assert done.stderr.count("\n") == 1
+    assert _listing(place) == before
+
+
+def test_a_full_disk_is_one_message(
+    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from experiments import store
+
+    def refuse(_self: object, _blob: bytes) -> int:
+        with store._disk(place / "out"):
+            raise OSError(28, "No space left on device")
+        return 0
+
+    monkeypatch.setattr(store._Writer, "write", refuse)
+    small = ["--preset", "demo-small", "--limit", "1", "--max-new-tokens", "3", "--json"]
+    code = main(["sweep", "--model", "model", "--out", "out", *small])
+    out, err = capfd.readouterr()
+    assert (code, out) == (2, "")
+    errors = [line for line in err.splitlines() if line.startswith("lil: error")]
+    assert len(errors) == 1
+    assert "space left" in errors[0]
+    assert "Traceback" not in err
+    assert json.loads((place / "out" / "manifest.json").read_text())["status"] == "failed"
+
+
+def test_a_fault_of_ours_keeps_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from experiments.cli import list as list_noun
+
+    def broken(*_: object) -> None:
+        raise ValueError("ours")
+
+    monkeypatch.setattr(list_noun, "command", broken)
+    with pytest.raises(ValueError, match="ours"):
+        main(["list"])
+    assert "lil: error" not in capfd.readouterr().err

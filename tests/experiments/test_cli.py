@@ -1,0 +1,272 @@
+"""The command line: one JSON document, help, exit codes, and every noun once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import figures, sweep
+from experiments.cli import entry, main
+from experiments.measures import Row
+
+ROOT = Path(__file__).parents[2]
+CapFd = pytest.CaptureFixture[str]
+
+# In the order of the specification; a plain list, as JSON gives it back.
+ROW_KEYS = [
+    *("model", "dataset", "backend", "budget", "penalty", "detector", "action", "n", "accuracy"),
+    *("accuracy_low", "accuracy_high", "accuracy_change", "mean_tokens", "length_ratio"),
+    *("length_ratio_low", "length_ratio_high", "token_savings", "finished", "capped", "stopped"),
+    *("errors", "keys_kept_max", "keys_read_mean", "keys_read_max", "dense_layer_keys_read_mean"),
+    *("compression_ratio", "repetition_rate", "decode_sec", "keys_read_per_solved"),
+]
+
+
+@pytest.fixture(scope="module")
+def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A folder with a finished sweep, and its command."""
+    out = tmp_path_factory.mktemp("cli") / "store"
+    command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"]
+    command += ["--limit", "3", "--backends", "h2o,quest", "--budgets", "32,96", "--threads", "1"]
+    command += ["--max-new-tokens", "30", "--out", str(out)]
+    command += ["--set", "detector_params.guardian.f=10"]
+    command += ["--set", "detector_params.guardian.rate=0.8"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "figures", lambda *_: [])
+        assert main(command) == 0
+    return out, command
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes seconds; where it is not what is tested, it is left out."""
+    monkeypatch.setattr(figures, "figures", lambda *_: [])
+
+
+def _json(capfd: CapFd, *arguments: str) -> Any:
+    capfd.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capfd.readouterr().out)  # fails if anything stands beside the document
+
+
+def test_a_sweep_says_what_it_found(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
+    out, command = swept
+    capfd.readouterr()
+    assert main(command) == 0
+    printed, said = capfd.readouterr()
+    assert "15 of 15 runs are in the store already" in said
+    assert "0 runs decoded" in said
+    assert "easy: 3 problems" in printed
+    assert "Table 1" in printed
+    assert "output tokens" in printed
+    for number in (1, 2, 3):
+        assert f"figures/figure{number}" in printed
+    assert any((out / "figures").glob("figure1*.png"))
+    assert printed.strip().endswith(f"store: {out}")
+    assert printed.count("Sparse attention") == 1  # the finding
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_json_is_one_document_with_the_rows(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
+    _, command = swept
+    document = _json(capfd, *command)
+    assert set(document) == {"manifest", "rows"}
+    rows = document["rows"]
+    assert len(rows) == 5 * 2
+    for row in rows:
+        assert list(row)[: len(ROW_KEYS)] == ROW_KEYS
+    assert {row["detector"] for row in rows} == {"none", "guardian"}
+    assert document["manifest"]["status"] == "finished"
+    assert document["manifest"]["finding"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_report_gives_the_sweeps_rows_and_files(
+    swept: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
+) -> None:
+    out, command = swept
+    expected = _json(capfd, *command)["rows"]
+    csv = tmp_path / "samples.csv"
+    assert _json(capfd, "report", str(out), "--csv", str(csv))["rows"] == expected
+    lines = csv.read_text().splitlines()
+    assert len(lines) > 2 * 15
+    assert lines[0].startswith("model,dataset,item_id")
+
+
+def test_replay_takes_other_parameters(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
+    out, _ = swept
+    document = _json(capfd, "replay", str(out), "--f", "5,10", "--rate", "0.4,0.8", "--check-live")
+    labels = {row["detector"] for row in document["rows"]}
+    assert labels == {"none"} | {
+        f"guardian(f={f}, rate={rate})" for f in (5, 10) for rate in (0.4, 0.8)
+    }
+    assert [one["traces"] for one in document["manifest"]["live"]] == [15] * 4
+    assert not any(one["differ"] for one in document["manifest"]["live"])
+    assert sum(one["verdicts"] for one in document["manifest"]["live"]) > 0
+
+    by_rate = _json(capfd, "replay", str(out), "--f", "10", "--rate", "0.8")["rows"]
+    by_bytes = _json(capfd, "replay", str(out), "--f", "10", "--t", "8")["rows"]
+    assert by_rate == by_bytes
+
+
+def test_run_streams_live_and_stops_live(tiny_model: Path, capfd: CapFd) -> None:
+    base = ["run", "--preset", "demo-small", "--model", str(tiny_model), "--threads", "1"]
+    base += ["--backend", "h2o", "--budget", "32", "--max-new-tokens", "30", "--limit", "3"]
+    plain = _json(capfd, *base)
+    assert [s["finish"] in ("eos", "length") for s in plain["samples"]] == [True] * 3
+    assert all(s["evidence"] is None for s in plain["samples"])
+    base += ["--detector", "guardian", "--set", "detector_params.guardian.f=5"]
+    base += ["--set", "detector_params.guardian.rate=2"]
+    document = _json(capfd, *base)
+    stopped = [s for s in document["samples"] if s["finish"] == "guardian"]
+    assert stopped
+    for sample in stopped:
+        assert sample["evidence"]["step"] == sample["tokens"]
+    capfd.readouterr()
+    assert main(base) == 0
+    printed = capfd.readouterr().out
+    assert "ended by guardian" in printed
+    assert "growth_bytes" in printed
+    words = stopped[0]["text"].split()
+    assert " ".join(words[:4]) in " ".join(printed.split())  # the text itself was printed
+
+
+def test_curves_of_a_text_and_of_a_stored_trace(
+    swept: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
+) -> None:
+    text = tmp_path / "loop.txt"
+    text.write_text("the same words again " * 300)
+    plot = tmp_path / "curve.png"
+    (document,) = _json(capfd, "curve", str(text), "--every", "2000", "--plot", str(plot))
+    ratios = [point["ratio"] for point in document["points"]]
+    assert ratios == sorted(ratios, reverse=True)
+    assert document["points"][-1]["original_bytes"] == 6300
+    assert document["points"][0]["tokens"] is None
+    assert plot.stat().st_size > 1000
+
+    from experiments.store import Store
+
+    record = max(Store(swept[0]), key=lambda record: record.meta["tokens"])
+    (document,) = _json(capfd, "curve", f"{swept[0]}:{record.id[:8]}", "--every", "7")
+    assert [p["tokens"] for p in document["points"]][:2] == [7, 14]
+    assert main(["curve", str(text)]) == 0
+    assert "ratio" in capfd.readouterr().out
+
+
+def test_list_names_everything_with_its_source(capfd: CapFd) -> None:
+    found = _json(capfd, "list")
+    assert {"full", "h2o", "sink", "quest", "infllm"} <= set(found["backends"])
+    assert "guardian" in found["detectors"]
+    assert {"easy", "medium", "hard", "gsm8k", "math500", "aime"} <= set(found["datasets"])
+    assert {"demo", "demo-small", "paper"} <= set(found["presets"])
+    assert all(line for kind in found.values() for line in kind.values())
+    assert set(_json(capfd, "list", "presets")) == {"presets"}
+
+
+def test_bench_measures_a_check(capfd: CapFd) -> None:
+    found = _json(capfd, "bench", "meter", "--tokens", "2000", "--repeats", "2")
+    assert found["tokens"] == 2000
+    assert found["incremental_ms"] > 0
+
+
+def test_without_a_noun_there_is_help_and_exit_code_2(capfd: CapFd) -> None:
+    assert main([]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    for noun in entry.NOUNS:
+        assert noun in err
+
+
+@pytest.mark.parametrize("noun", list(entry.NOUNS))
+def test_help_has_worked_examples(noun: str, capfd: CapFd) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([noun, "--help"])
+    assert stop.value.code == 0
+    out = capfd.readouterr().out
+    assert "examples:" in out
+    assert f"lil {noun}" in out
+    assert "--json" in out
+
+
+def test_every_flag_the_specification_names(capfd: CapFd) -> None:
+    with pytest.raises(SystemExit):
+        main(["sweep", "--help"])
+    out = capfd.readouterr().out
+    flags = (
+        "--preset --model --dataset --backends --budgets --limit --batch-size --seed --cap "
+        "--max-new-tokens --temperature --top-p --samples-per-problem --dtype --device --revision "
+        "--detector --out --json"
+    )
+    for flag in flags.split():
+        assert f"{flag} " in out or f"{flag}\n" in out
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_ctrl_c_leaves_with_130_and_the_next_sweep_goes_on(
+    swept: tuple[Path, list[str]],
+    tmp_path: Path,
+    capfd: CapFd,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, command = swept
+    mine = [*command, "--out", str(tmp_path / "o"), "--limit", "1"]
+    steps = 0
+
+    def interrupt(_self: object, _tokens: int) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 40:
+            raise KeyboardInterrupt
+
+    from experiments.cli.progress import Bars
+
+    monkeypatch.setattr(Bars, "step", interrupt)
+    assert main(mine) == 130
+    err = capfd.readouterr().err
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    status = json.loads((tmp_path / "o" / "manifest.json").read_text())["status"]
+    assert status == "interrupted"
+    monkeypatch.undo()
+    assert main(mine) == 0
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_all_runs_failing_is_exit_code_1(
+    swept: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: CapFd
+) -> None:
+    def broken(*_: object, **__: object) -> object:
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setattr(sweep.lil, "stream", broken)
+    assert main([*swept[1], "--out", str(tmp_path / "o"), "--limit", "1"]) == 1
+    out, err = capfd.readouterr()
+    assert "no kernel image" in err
+    assert "5 runs failed" in out
+
+
+def test_help_and_the_package_load_nothing_heavy() -> None:
+    code = (
+        "import sys, experiments, experiments.cli\n"
+        "experiments.cli.main([])\n"
+        "heavy = {'torch', 'transformers', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_row_keys_come_first_in_the_rows_themselves() -> None:
+    assert list(Row.__dataclass_fields__)[: len(ROW_KEYS)] == ROW_KEYS

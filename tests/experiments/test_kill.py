@@ -1,0 +1,113 @@
+"""SIGKILL in the middle of a sweep: the same command ends with the same results.
+
+A forked child sweeps and kills itself, between two steps of decoding or in the middle of writing a
+record; `scripts/kill_test.py` does the same to real processes at random moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import manifest, measures, replay, store, sweep
+from experiments.config import Config
+from experiments.plan import Plan, build_detectors
+from experiments.store import Store
+
+Make = Callable[..., Config]
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+
+
+class Killer(sweep.Watcher):
+    """Kills its own process after so many decode steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def step(self, tokens: int) -> None:
+        del tokens
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _sweep(config: Config, out: Path, watcher: sweep.Watcher) -> None:
+    prepared = sweep.prepare(config, out)
+    sweep.run(prepared, out, preset="x", arguments=[], watcher=watcher)
+
+
+def _in_a_child(work: Callable[[], None]) -> int:
+    """Exit status of a forked child; 9 if it was killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _rows(out: Path, config: Config) -> list[dict[str, object]]:
+    plan = Plan.from_dict(manifest.read(out)["plan"])
+    results = replay.samples(Store(out), plan, config, build_detectors(config))
+    assert results.missing == 0
+    return [
+        {k: v for k, v in row.to_dict().items() if "sec" not in k and "end_to_end" not in k}
+        for row in measures.rows(results.samples, seed=0)
+    ]
+
+
+def test_killed_at_random_steps_it_ends_the_same(tiny_config: Make, tmp_path: Path) -> None:
+    config = tiny_config(limit=3, dtype="float64")
+    _sweep(config, tmp_path / "whole", sweep.Watcher())
+    rng = random.Random(0)
+    kills = 0
+    for _ in range(6):
+        steps = rng.randrange(20, 70)
+        status = _in_a_child(lambda s=steps: _sweep(config, tmp_path / "killed", Killer(s)))
+        kills += status == -signal.SIGKILL
+    assert kills >= 3
+    _sweep(config, tmp_path / "killed", sweep.Watcher())
+    killed, whole = Store(tmp_path / "killed"), Store(tmp_path / "whole")
+    assert len(list((tmp_path / "killed" / "traces").iterdir())) >= 3
+    assert killed.stored() == len(killed) == len(whole) == 15
+    assert {r.id: r.trace()["new_ids"] for r in killed} == {
+        r.id: r.trace()["new_ids"] for r in whole
+    }
+    assert _rows(tmp_path / "killed", config) == _rows(tmp_path / "whole", config)
+    assert manifest.read(tmp_path / "killed")["status"] == "finished"
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.99])
+def test_killed_while_writing_a_record(tiny_config: Make, tmp_path: Path, part: float) -> None:
+    config = tiny_config(limit=2, budgets="32", max_new_tokens=8)
+
+    def torn() -> None:
+        real = store._Writer.write
+        written = 0
+
+        def write(self: Any, blob: bytes) -> int:
+            nonlocal written
+            written += 1
+            if written == 4:
+                os.write(self._file.fileno(), blob[: int(part * len(blob))])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(self, blob)
+
+        store._Writer.write = write  # type: ignore[method-assign]
+        _sweep(config, tmp_path, sweep.Watcher())
+
+    assert _in_a_child(torn) == -signal.SIGKILL
+    assert manifest.read(tmp_path)["status"] == "running"
+    opened = Store(tmp_path)
+    assert len(opened) == 3
+    assert len(opened.notices) == (part > 0)
+    _sweep(config, tmp_path, sweep.Watcher())
+    assert Store(tmp_path).stored() == len(Store(tmp_path)) == 6

@@ -1,0 +1,234 @@
+"""Stored traces as samples: cut at caps and verdicts, with the costs they had there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lil
+from experiments import live, manifest, replay, sweep
+from experiments.config import Config
+from experiments.plan import Plan, build_detectors
+from experiments.repetition import repeats
+from experiments.store import Store
+
+Make = Callable[..., Config]
+
+
+@pytest.fixture(scope="module")
+def swept(
+    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Store, Plan, Config, Path]:
+    from experiments.config import load
+
+    out = tmp_path_factory.mktemp("swept")
+    config = load(
+        "demo-small",
+        {
+            "models": str(tiny_model),
+            "datasets": "easy,medium",
+            "limit": 4,
+            "backends": "full,h2o,quest,infllm",
+            "budgets": "32,96",
+            "max_new_tokens": 50,
+            "check_every": 7,
+            "threads": 1,
+            "detector_params": {"guardian": {"f": 10, "rate": 0.8}},
+        },
+    )
+    prepared = sweep.prepare(config, out)
+    sweep.run(prepared, out, preset="x", arguments=[], watcher=sweep.Watcher())
+    return Store(out), Plan.from_dict(manifest.read(out)["plan"]), config, out
+
+
+def test_every_run_gives_one_sample_a_detector(swept: Any) -> None:
+    store, plan, config, _ = swept
+    results = replay.samples(store, plan, config, build_detectors(config))
+    assert results.missing == 0
+    assert len(results.samples) == 2 * len(plan) == 2 * 2 * 4 * 7
+    statuses = {s.status for s in results.samples}
+    assert statuses == {"ok", "capped", "stopped"}
+
+
+def test_a_stop_ends_text_tokens_costs_and_curve_where_it_fired(swept: Any) -> None:
+    store, plan, config, _ = swept
+    samples = replay.samples(store, plan, config, build_detectors(config)).samples
+    alone = {(s.backend, s.budget, s.pair): s for s in samples if s.detector == "none"}
+    stopped = [s for s in samples if s.status == "stopped"]
+    assert len(stopped) > 5
+    for sample in stopped:
+        whole = alone[sample.backend, sample.budget, sample.pair]
+        assert sample.tokens == sample.stopped_at
+        assert sample.tokens is not None
+        assert whole.tokens is not None
+        assert sample.tokens % 10 == 0
+        assert sample.tokens < whole.tokens
+        assert whole.text is not None
+        assert sample.text is not None
+        assert whole.text.startswith(sample.text)
+        assert (sample.finish, sample.action, sample.detector) == ("guardian", "stop", "guardian")
+        for name in ("keys_read", "decode_sec", "cache_byte_sec"):
+            mine, theirs = getattr(sample, name), getattr(whole, name)
+            assert 0 < mine < theirs, name
+        assert sample.curve[-1][0] == sample.tokens
+        assert sample.curve[-1][1] == len(sample.text.encode())
+        assert sample.curve[:-1] == whole.curve[: len(sample.curve) - 1]
+
+
+def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model: Path) -> None:
+    """A replayed stop against a run that really ended at that token."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from experiments.plan import build_backends, describe_backend
+
+    store, plan, config, _ = swept
+    samples = replay.samples(store, plan, config, build_detectors(config)).samples
+    model = AutoModelForCausalLM.from_pretrained(tiny_model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    backends = {repr(sorted(describe_backend(b).items())): b for b in build_backends(config)}
+    checked = set()
+    for cell in plan.cells:
+        for run in plan.runs(cell):
+            (stopped,) = [
+                s
+                for s in samples
+                if s.detector == "guardian"
+                and (s.backend, s.budget) == (cell.backend["name"], cell.budget)
+                and (s.dataset, s.item_id) == (cell.dataset, run.item_id)
+            ]
+            if stopped.status != "stopped" or cell.backend["name"] in checked:
+                continue
+            record = store.get(run.id)
+            (capped,) = lil.decode(
+                model,
+                tokenizer,
+                [record.trace()["prompt_ids"]],
+                backend=backends[repr(sorted(cell.backend.items()))],
+                max_new_tokens=stopped.tokens,
+                check_every=7,
+            )
+            assert capped.text == stopped.text
+            assert stopped.keys_read == pytest.approx(
+                capped.cost_at(capped.tokens)["keys_read"], rel=0.02
+            )
+            assert stopped.keys_read_mean == pytest.approx(capped.keys_read_mean, rel=0.05)
+            assert stopped.keys_read_max == capped.keys_read_max
+            assert stopped.keys_kept_max == capped.keys_kept_max
+            assert stopped.cache_bytes_peak == pytest.approx(capped.cache_bytes_peak, rel=0.05)
+            assert stopped.curve[-1] == capped.curve[-1]
+            checked.add(cell.backend["name"])
+    assert checked == {"full", "h2o", "quest", "infllm"}
+
+
+def test_a_verdict_beyond_the_cap_does_not_count(swept: Any) -> None:
+    store, plan, config, _ = swept
+    shorter = Config(**{**vars(config), "cap": "8"})
+    samples = replay.samples(store, plan, shorter, build_detectors(config)).samples
+    sparse = [s for s in samples if s.backend != "full"]
+    assert all((s.tokens or 0) <= 8 and s.status != "stopped" for s in sparse)
+    assert any(s.status == "capped" and len(s.text or "") > 0 for s in sparse)
+    assert all(s.correct is False for s in sparse if s.status == "capped")
+
+
+def test_what_the_store_lacks_is_counted(swept: Any, tmp_path: Path) -> None:
+    _, plan, config, _ = swept
+    results = replay.samples(Store(tmp_path), plan, config, [])
+    assert (results.samples, results.missing) == ([], len(plan))
+
+
+def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
+    store, plan, config, _ = swept
+    run = next(plan.runs(plan.cells[0]))
+    record = store.get(run.id)
+    trace = lil.Trace.from_dict(record.trace())
+    text = b"".join(trace.pieces[:5]).decode()
+    meta = {**record.meta, "scorer": "exact", "gold": "5", "correct": False}
+    with_answer = (*trace.pieces[:4], b"\\boxed{5}", *trace.pieces[5:])
+    changed = lil.Trace.from_dict(
+        trace.to_dict()
+        | {
+            "pieces": {
+                "text": b"".join(with_answer).decode("latin-1"),
+                "encoding": "latin-1",
+                "lengths": [len(p) for p in with_answer],
+            }
+        }
+    )
+    fake = type(record)(record.id, meta, record.path, record.offset, record.length)
+    sample = replay._sample(run, fake, changed, 5, label="none", verdict=None)
+    assert sample.correct is True
+    assert sample.status == "capped"
+    before = replay._sample(run, fake, changed, 4, label="none", verdict=None)
+    assert before.correct is False
+    assert text != sample.text
+
+
+def test_labels_name_what_differs() -> None:
+    guardians = [lil.Guardian(f=10), lil.Guardian(f=20), lil.Guardian(f=20, rate=0.5)]
+    assert replay.labels(guardians[:1]) == ["guardian"]
+    assert replay.labels(guardians[:2]) == ["guardian(f=10)", "guardian(f=20)"]
+    assert replay.labels(guardians) == [
+        "guardian(f=10, rate=0.08)",
+        "guardian(f=20, rate=0.08)",
+        "guardian(f=20, rate=0.5)",
+    ]
+
+
+def test_live_and_replayed_agree_on_every_trace(swept: Any) -> None:
+    store, plan, config, _ = swept
+    for guardian in (*build_detectors(config), lil.Guardian(f=7, rate=1.0), lil.Guardian(f=1)):
+        fed = live.check_fed(store, plan, config, guardian)
+        assert (fed.traces, fed.differ) == (len(plan), [])
+    assert live.check_fed(store, plan, config, lil.Guardian(f=7, rate=1.0)).verdicts > 10
+
+
+def test_real_decoding_agrees_with_replay(swept: Any) -> None:
+    store, plan, config, _ = swept
+    (guardian,) = build_detectors(config)
+    decoded = live.check_decoded(store, plan, config, guardian, "cpu", 20)
+    assert (decoded.traces, decoded.differ) == (20, [])
+    assert decoded.verdicts > 0
+
+
+def test_a_detector_that_depends_on_its_chunks_is_found_out(swept: Any) -> None:
+    store, plan, config, _ = swept
+
+    class Chunky:
+        """Fires at once when it gets many tokens together."""
+
+        name = "chunky"
+
+        def params(self) -> dict[str, object]:
+            return {}
+
+        def start(self, prompt: bytes = b"") -> None:
+            del prompt
+
+        def update(self, pieces: Any) -> lil.Verdict | None:
+            return lil.Verdict("chunky", 3, {"n": len(pieces)}) if len(pieces) > 3 else None
+
+        def clone(self) -> Chunky:
+            return Chunky()
+
+    fed = live.check_fed(store, plan, config, Chunky())
+    assert len(fed.differ) > len(plan) / 2
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([7] * 20, True),
+        ([7] * 19, False),
+        ([1, 2, 3] * 20, True),
+        ([9, *[1, 2, 3] * 20, 4], True),
+        ([*[1, 2, 3] * 19, 1, 2], False),
+        ([*[1, 2] * 10, 5, *[1, 2] * 10], False),
+        (list(range(400)), False),
+        ([], False),
+    ],
+)
+def test_degenerate_repetition(tokens: list[int], expected: bool) -> None:
+    assert repeats(tokens) is expected

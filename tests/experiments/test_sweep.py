@@ -1,0 +1,311 @@
+"""The sweep: what is decoded, what is not decoded twice, and what a failure costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lil
+from experiments import manifest, replay, sweep
+from experiments.config import Config
+from experiments.plan import Plan
+from experiments.store import Store
+
+Make = Callable[..., Config]
+
+
+class Notes(sweep.Watcher):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.tokens = 0
+        self.done = 0.0
+        self.left = 0.0
+
+    def plan(self, runs: int, stored: int, weight: float) -> None:
+        self.runs, self.stored, self.left = runs, stored, weight
+
+    def step(self, tokens: int) -> None:
+        self.tokens += tokens
+
+    def run_done(self, weight: float) -> None:
+        self.done += weight
+
+    def weigh(self, weight: float) -> None:
+        self.left = weight
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def go(config: Config, out: Path, **options: Any) -> tuple[sweep.Outcome, Notes]:
+    notes = Notes()
+    prepared = sweep.prepare(config, out)
+    outcome = sweep.run(
+        prepared, out, preset="demo-small", arguments=["sweep"], watcher=notes, **options
+    )
+    return outcome, notes
+
+
+def tokens_of(out: Path) -> dict[str, list[int]]:
+    store = Store(out)
+    return {record.id: record.trace()["new_ids"] for record in store if not record.failed}
+
+
+def test_full_runs_first_and_caps_every_other_run(tiny_config: Make, tmp_path: Path) -> None:
+    config = tiny_config()
+    outcome, notes = go(config, tmp_path)
+    plan = Plan.from_dict(manifest.read(tmp_path)["plan"])
+    assert outcome.counts.runs == len(plan) == 4 * 5 == notes.runs
+    assert outcome.counts.failed == 0
+    store = Store(tmp_path)
+    assert len(store) == store.stored() == 20
+    cells = [record.meta["cell"]["backend"]["name"] for record in store]
+    assert cells[:4] == ["full"] * 4
+    finishes = set()
+    for run, cap in replay.capped_runs(store, plan, config):
+        record = store.get(run.id)
+        assert record is not None
+        if not run.cell.is_full:
+            full = replay.full_record(store, plan, run)
+            assert full is not None
+            assert cap == 2 * full.meta["tokens"]
+        assert record.meta["tokens"] <= cap
+        assert (record.meta["finish"] == "length") == (record.meta["tokens"] == cap) or (
+            record.meta["finish"] == "eos"
+        )
+        finishes.add(record.meta["finish"])
+    assert finishes == {"eos", "length"}  # else this grid shows nothing
+
+
+def test_the_same_sweep_again_does_nothing(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(tiny_config(), tmp_path)
+    files = {p: p.read_bytes() for p in (tmp_path / "traces").iterdir()}
+    monkeypatch.setattr(lil, "stream", None)  # anything decoded now would fail
+    outcome, notes = go(tiny_config(), tmp_path)
+    assert {p: p.read_bytes() for p in (tmp_path / "traces").iterdir()} == files
+    assert (outcome.counts.decoded, outcome.counts.stored_before) == (0, 20)
+    assert (notes.stored, notes.left, notes.tokens) == (20, 0.0, 0)
+
+
+def test_a_larger_sweep_decodes_only_what_is_new(tiny_config: Make, tmp_path: Path) -> None:
+    go(tiny_config(limit=3), tmp_path)
+    outcome, _ = go(tiny_config(limit=4), tmp_path)
+    assert (outcome.counts.stored_before, outcome.counts.decoded) == (15, 5)
+    outcome, _ = go(tiny_config(limit=4, batch_size=1, detectors="none"), tmp_path)
+    assert outcome.counts.decoded == 0
+
+
+def test_a_longer_trace_serves_a_shorter_cap_and_not_the_other_way(
+    tiny_config: Make, tmp_path: Path
+) -> None:
+    go(tiny_config(), tmp_path)
+    shorter = tiny_config(max_new_tokens=12)
+    outcome, _ = go(shorter, tmp_path)
+    assert outcome.counts.decoded == 0
+    plan = Plan.from_dict(manifest.read(tmp_path)["plan"])
+    samples = replay.samples(Store(tmp_path), plan, shorter, []).samples
+    assert max(s.tokens or 0 for s in samples if s.backend == "full") == 12
+    assert all(s.tokens is not None and s.tokens <= 24 for s in samples)
+
+    longer, _ = go(tiny_config(cap="4x-full"), tmp_path)
+    assert 0 < longer.counts.decoded < 16
+    alone = tmp_path / "alone"
+    go(tiny_config(cap="4x-full"), alone)
+    assert tokens_of(tmp_path) == tokens_of(alone)
+
+
+def test_a_reused_prefix_changes_no_token_and_no_keys(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(backends="full,h2o,sink,quest,infllm", budgets="128", dtype="float64")
+    outcome, _ = go(config, tmp_path / "reused")
+    assert outcome.counts.reused_tokens > 50
+    monkeypatch.setattr(sweep._Runner, "_known_prefix", lambda *_: ())
+    scratch, _ = go(config, tmp_path / "scratch")
+    assert scratch.counts.reused_tokens == 0
+    assert scratch.counts.decoded_tokens == (
+        outcome.counts.decoded_tokens + outcome.counts.reused_tokens
+    )
+    assert tokens_of(tmp_path / "reused") == tokens_of(tmp_path / "scratch")
+    plan = Plan.from_dict(manifest.read(tmp_path / "reused")["plan"])
+    pairs = zip(
+        replay.samples(Store(tmp_path / "reused"), plan, config, []).samples,
+        replay.samples(Store(tmp_path / "scratch"), plan, config, []).samples,
+        strict=True,
+    )
+    for reused, alone in pairs:
+        assert reused.status == alone.status
+        assert reused.keys_read_mean == pytest.approx(alone.keys_read_mean)
+        assert reused.keys_read_max == alone.keys_read_max
+
+
+def test_sampled_runs_reuse_no_prefix(tiny_config: Make, tmp_path: Path) -> None:
+    config = tiny_config(
+        temperature=0.8, samples_per_problem=2, limit=2, budgets="128", backends="sink"
+    )
+    outcome, _ = go(config, tmp_path)
+    assert (outcome.counts.decoded, outcome.counts.reused_tokens) == (8, 0)
+    texts = tokens_of(tmp_path)
+    assert len({tuple(ids) for ids in texts.values()}) > 2  # two samples of a problem differ
+
+
+def _failing(bad: Callable[[dict[str, Any], list[int]], Exception | None]) -> Callable[..., Any]:
+    real = lil.stream
+
+    def stream(model: Any, tokenizer: Any, prompts: list[list[int]], **options: Any) -> Any:
+        def events() -> Iterator[tuple[int, lil.Trace]]:
+            for index, trace in real(model, tokenizer, prompts, **options):
+                for prompt in prompts:
+                    if (error := bad(options, prompt)) is not None:
+                        raise error
+                yield index, trace
+
+        return events()
+
+    return stream
+
+
+def test_one_bad_sample_costs_itself_alone(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(tiny_config(), tmp_path / "good")
+    config = tiny_config()
+    victim = list(sweep.prepare(config, tmp_path / "bad").prompts.values())[2]
+
+    def bad(options: dict[str, Any], prompt: list[int]) -> Exception | None:
+        sparse = options["backend"].name == "h2o" and options["backend"].budget == 32
+        return ValueError("a cell of this row broke") if sparse and prompt == victim else None
+
+    monkeypatch.setattr(lil, "stream", _failing(bad))
+    outcome, notes = go(config, tmp_path / "bad")
+    assert (outcome.counts.failed, outcome.counts.decoded) == (1, 19)
+    assert any("broke" in note for note in notes.notes)
+    (failed,) = [record for record in Store(tmp_path / "bad") if record.failed]
+    assert failed.meta["status"] == "error"
+    assert failed.meta["message"] == "ValueError: a cell of this row broke"
+    good = tokens_of(tmp_path / "good")
+    assert {**tokens_of(tmp_path / "bad"), failed.id: good[failed.id]} == good
+
+    plan = Plan.from_dict(manifest.read(tmp_path / "bad")["plan"])
+    samples = replay.samples(Store(tmp_path / "bad"), plan, config, []).samples
+    (error,) = [s for s in samples if s.status == "error"]
+    assert (error.tokens, error.correct, error.text, error.keys_read) == (None,) * 4
+
+    monkeypatch.undo()
+    again, _ = go(config, tmp_path / "bad")
+    assert again.counts.decoded == 0
+    retried, _ = go(config, tmp_path / "bad", retry_failed=True)
+    assert (retried.counts.decoded, retried.counts.failed) == (1, 0)
+    assert tokens_of(tmp_path / "bad") == good
+
+
+def test_out_of_memory_is_a_status_of_its_own(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad(options: dict[str, Any], prompt: list[int]) -> Exception | None:
+        del prompt
+        sink = options["backend"].name == "sink"
+        return MemoryError() if sink else None
+
+    monkeypatch.setattr(lil, "stream", _failing(bad))
+    outcome, _ = go(tiny_config(limit=2, budgets="32"), tmp_path)
+    assert outcome.counts.failed == 2
+    statuses = [r.meta["status"] for r in Store(tmp_path) if r.failed]
+    assert statuses == ["out_of_memory"] * 2
+
+
+def test_a_batch_too_large_for_memory_is_decoded_in_halves(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = lil.stream
+
+    def stream(model: Any, tokenizer: Any, prompts: list[list[int]], **options: Any) -> Any:
+        if len(prompts) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return real(model, tokenizer, prompts, **options)
+
+    monkeypatch.setattr(lil, "stream", stream)
+    outcome, _ = go(tiny_config(budgets="32", max_new_tokens=6), tmp_path)
+    assert (outcome.counts.failed, outcome.counts.decoded) == (0, 12)
+
+
+def test_where_full_attention_failed_its_own_cap_holds(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad(options: dict[str, Any], prompt: list[int]) -> Exception | None:
+        del prompt
+        return MemoryError() if options["backend"].name == "full" else None
+
+    monkeypatch.setattr(lil, "stream", _failing(bad))
+    outcome, _ = go(tiny_config(limit=2), tmp_path)
+    assert (outcome.counts.failed, outcome.counts.decoded) == (2, 8)
+    lengths = [r.meta["tokens"] for r in Store(tmp_path) if not r.failed]
+    assert max(lengths) == 24
+
+
+def test_an_interrupted_sweep_is_marked_and_goes_on(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(tiny_config(), tmp_path / "whole")
+    calls = 0
+    real = Store.append
+
+    def append(self: Store, *args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 7:
+            raise KeyboardInterrupt
+        return real(self, *args)
+
+    monkeypatch.setattr(Store, "append", append)
+    with pytest.raises(KeyboardInterrupt):
+        go(tiny_config(), tmp_path / "cut")
+    monkeypatch.undo()
+    assert manifest.read(tmp_path / "cut")["status"] == "interrupted"
+    assert len(Store(tmp_path / "cut")) == 6
+    outcome, _ = go(tiny_config(), tmp_path / "cut")
+    assert outcome.counts.decoded == 14
+    assert tokens_of(tmp_path / "cut") == tokens_of(tmp_path / "whole")
+
+
+def test_the_manifest_says_what_ran_and_where(tiny_config: Make, tmp_path: Path) -> None:
+    go(tiny_config(limit=1), tmp_path)
+    values = json.loads((tmp_path / "manifest.json").read_text())
+    assert values["status"] == "finished"
+    assert values["arguments"] == ["sweep"]
+    assert values["config"]["budgets"] == [32, 96]
+    assert values["packages"]["torch"]
+    assert values["device"] == "cpu"
+    assert values["dtype"] == "float32"
+    assert len(values["models"][0]["digest"]) == 32
+    assert set(values) >= {"commit", "dirty", "python", "threads", "seed", "started", "ended"}
+    assert Plan.from_dict(values["plan"]).to_dict() == values["plan"]
+
+
+def test_the_weights_add_up_for_the_bar(tiny_config: Make, tmp_path: Path) -> None:
+    _, notes = go(tiny_config(), tmp_path)
+    assert notes.tokens > 0
+    full = [
+        r.meta["tokens"] for r in Store(tmp_path) if r.meta["cell"]["backend"]["name"] == "full"
+    ]
+    # Full attention is weighed by its cap, everything after it by what full attention took.
+    assert notes.left == 4 * sum(full)
+    assert notes.done == pytest.approx(4 * 24 / 4 + 4 * sum(full))
+
+
+def test_the_store_gives_a_frame(tiny_config: Make, tmp_path: Path) -> None:
+    go(tiny_config(limit=2), tmp_path)
+    frame = Store(tmp_path).frame()
+    assert len(frame) == 10
+    assert set(frame["backend"]) == {"full", "h2o", "sink"}
+    assert frame[frame["backend"] == "full"]["budget"].isna().all()
+    assert frame["text"].str.len().min() >= 0
+    assert {"tokens", "correct", "status", "keys_read_mean", "decode_sec"} <= set(frame.columns)

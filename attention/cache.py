@@ -11,8 +11,9 @@ from torch import Tensor
 from transformers import Cache
 
 from attention.errors import InvalidValue
+from attention.inputs import check_positions, new_tokens
 from attention.layer import Geometry, Layer
-from attention.stats import CacheStats, LayerStats, RowStats
+from attention.stats import CacheStats, RowStats, cache_stats, row_stats
 from attention.step import Counts, Step
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ class AttentionCache(Cache):
         """Real tokens seen per row, (B,); also each row's next position."""
         device = self.layers[0].geometry.device if self.layers else None
         return torch.tensor(self._seen, device=device)
+
+    @property
+    def decoded(self) -> bool:
+        """Whether the last forward was a decode step of some row still here."""
+        return bool(self._decoded.any())
 
     @property
     def kv_heads(self) -> int:
@@ -149,55 +155,9 @@ class AttentionCache(Cache):
         past = self._seen if self.layers else np.zeros(B, dtype=np.int64)
         if len(past) != B:
             raise InvalidValue("input_ids", f"{B} rows", f"{len(past)} rows, as this cache holds")
-        new = self._new_tokens(mask, past, B, T, q.device)
-        step = Step(past, new, T, q.device)
-        self._check_positions(position_ids, step, q.device)
+        step = Step(past, new_tokens(mask, past, self.columns, T), T, q.device)
+        check_positions(position_ids, step)
         self._step, self._done = step, 0
-
-    def _new_tokens(
-        self, mask: Tensor | None, past: Counts, B: int, T: int, device: torch.device
-    ) -> Counts:
-        """Real tokens among the last T columns of each row."""
-        everything = np.full(B, T, dtype=np.int64)
-        if mask is None:
-            return everything
-        if mask.ndim != 2 or mask.shape[-1] != self.columns + T or mask.shape[0] not in (1, B):
-            raise InvalidValue(
-                "attention_mask",
-                tuple(mask.shape),
-                f"a padding mask of shape ({B}, {self.columns + T}), or None",
-            )
-        if T == 1 and past.all() and device.type != "cpu":
-            return everything  # all rows are past their padding; looking would wait for the device
-        real = np.broadcast_to(mask[:, -T:].bool().cpu().numpy(), (B, T))
-        new: Counts = real.sum(-1).astype(np.int64)
-        first = real.argmax(-1)
-        if (new + first != T)[new > 0].any() or (new < T)[past > 0].any():
-            raise InvalidValue(
-                "attention_mask",
-                "zeros behind real tokens",
-                "left padding: in each row zeros, if any, before the first real token",
-            )
-        return new
-
-    def _check_positions(
-        self, position_ids: Tensor | None, step: Step, device: torch.device
-    ) -> None:
-        # On a GPU a look at every decode step would wait for the device.
-        if position_ids is None or (step.decode and device.type != "cpu"):
-            return
-        given = position_ids.cpu().numpy()
-        due = (step.past + step.new - step.T)[:, None] + np.arange(step.T)
-        wrong = (given != due) & (due >= step.past[:, None])
-        wrong[step.idle] = False
-        if wrong.any():
-            row, column = (int(x[0]) for x in np.nonzero(wrong))
-            raise InvalidValue(
-                "position_ids",
-                int(np.broadcast_to(given, due.shape)[row, column]),
-                f"{due[row, column]} in row {row}, column {column}: the number of real tokens "
-                "before it (attention_mask.cumsum(-1) - 1; cache.seen[:, None] when decoding)",
-            )
 
     # Rows
 
@@ -347,7 +307,7 @@ class AttentionCache(Cache):
     is_linear = is_sliding
     is_dummy = is_sliding
 
-    # Accounting
+    # Looking
 
     def row_stats(self) -> RowStats:
         """What the last forward kept, read and holds, per row; costs no device time.
@@ -358,27 +318,7 @@ class AttentionCache(Cache):
         self._idle()
         if not self.layers:
             raise RuntimeError("row_stats() before the first forward")
-        seen, last = self._seen, self.layers[-1]
-        dense = self.backend.dense_layers
-        first = self.layers[:dense][:1]
-        sparse = self.layers[dense:]
-        held = last.row_bytes(seen) * len(sparse)
-        held = held + (first[0].row_bytes(seen) * dense if first else 0)
-        # Layers of one kind cost the same unless the cost depends on what they chose.
-        costs = [x.cost(seen) for x in sparse] if last.cost_varies else [last.cost(seen)]
-        cost = sum(costs) * (len(sparse) // len(costs))
-        cost = (cost + (first[0].cost(seen) * dense if first else 0)) * self._decoded
-        read = last.reads(seen) * self._decoded
-        return RowStats(
-            kept_max=torch.from_numpy(last.kept(seen).copy()),
-            read_max=torch.from_numpy(read.copy()),
-            read_mean=torch.from_numpy(read.astype(np.float64)),
-            keys_read=torch.from_numpy(cost),
-            dense_read_mean=(
-                torch.from_numpy((seen * self._decoded).astype(np.float64)) if first else None
-            ),
-            bytes=torch.from_numpy(held),
-        )
+        return row_stats(self.layers, self.backend.dense_layers, self._seen, self._decoded)
 
     def stats(self, per_layer: bool = False) -> CacheStats:
         """A summary of the whole cache, counted in the state itself.
@@ -386,36 +326,7 @@ class AttentionCache(Cache):
         Args:
             per_layer: fill `layers` too.
         """
-        self._idle()
-        layers = tuple(self._layer_stats(i) for i in range(len(self.layers)))
-        sparse = layers[self.backend.dense_layers :]
-        maxima = [x.read_max for x in sparse if x.read_max is not None]
-        means = [x.read_mean for x in sparse if x.read_mean is not None]
-        return CacheStats(
-            backend=self.backend.name,
-            params=self.backend.params(),
-            seen=self._seen.tolist(),
-            kept=max((x.kept for x in sparse), default=0),
-            read_max=max(maxima) if maxima else None,
-            read_mean=sum(means) / len(means) if means else None,
-            bytes=sum(x.bytes for x in layers),
-            layers=layers if per_layer else (),
-        )
-
-    def _layer_stats(self, index: int) -> LayerStats:
-        reads = (
-            [p.shape[-1] for p in self.read_positions(index) if p.numel()]
-            if self._decoded.any()
-            else []
-        )
-        layer = self.layers[index]
-        return LayerStats(
-            dense=index < self.backend.dense_layers,
-            kept=max(p.shape[-1] for p in self.kept_positions(index)),
-            read_max=max(reads) if reads else None,
-            read_mean=sum(reads) / len(reads) if reads else None,
-            bytes=int(layer.row_bytes(self._seen).sum()),
-        )
+        return cache_stats(self, per_layer)
 
     def kept_positions(self, layer: int) -> list[Tensor]:
         """Absolute positions of the tokens a layer keeps: per row (Hkv, kept), ascending."""
@@ -432,7 +343,7 @@ class AttentionCache(Cache):
             RuntimeError: the last forward was no decode step.
         """
         self._idle()
-        if not self._decoded.any():
+        if not self.decoded:
             raise RuntimeError("read_positions() needs a decode step (T = 1) as the last forward")
         state = self.layers[layer]
         none = torch.zeros(state.geometry.Hkv, 0, dtype=torch.long)

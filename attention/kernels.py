@@ -84,11 +84,17 @@ def dense(q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, whole: 
         columns = max(1, MASK_ELEMENTS // (S * (B * Hkv if last.shape[0] > 1 else 1)))
         parts = []
         for t in range(0, T, columns):
-            seen = slots <= last[:, t : t + columns, None]
+            # No query of the block sees more than this many slots.
+            n = S - T + min(t + columns, T)
+            seen = slots[:n] <= last[:, t : t + columns, None]
             mask = seen[:, None].expand(-1, Hkv, -1, -1).flatten(0, 1) if len(seen) > 1 else seen
             parts.append(
                 functional.scaled_dot_product_attention(
-                    folded[:, :, t : t + columns], keys, values, mask[:, None], scale=scaling
+                    folded[:, :, t : t + columns],
+                    keys[:, :, :n],
+                    values[:, :, :n],
+                    mask[:, None],
+                    scale=scaling,
                 )
             )
         out = torch.cat(parts, dim=2)
@@ -125,18 +131,19 @@ def dense_with_mass(
     columns = max(1, BLOCK_ELEMENTS // (B * Hq * S))
     for t in range(0, T, columns):
         n = min(columns, T - t)
-        newest = last[:, t : t + n, None]
+        seen = S - T + t + n  # no query of the block sees more slots
+        age = last[:, t : t + n, None] - slots[:seen]
         block = grouped[:, :, :, t : t + n].reshape(B, Hkv, G * n, D)
-        scores = torch.matmul(block, k.transpose(2, 3)).view(B, Hkv, G, n, S)
-        scores.masked_fill_((slots > newest)[:, None, None], float("-inf"))
+        scores = torch.matmul(block, k[:, :, :seen].transpose(2, 3)).view(B, Hkv, G, n, seen)
+        scores.masked_fill_((age < 0)[:, None, None], float("-inf"))
         probs = torch.softmax(scores, dim=-1, dtype=wide)
-        mixed = torch.matmul(probs.to(v.dtype).view(B, Hkv, G * n, S), v)
+        mixed = torch.matmul(probs.to(v.dtype).view(B, Hkv, G * n, seen), v[:, :, :seen])
         out[:, t : t + n] = mixed.view(B, Hq, n, -1).transpose(1, 2)
         if real is not None:
             probs = probs * real[:, None, None, t : t + n, None]
         if band is not None:
-            probs = probs * (newest - slots < band)[:, None, None]
-        mass += probs.sum(3)
+            probs = probs * (age < band)[:, None, None]
+        mass[..., :seen] += probs.sum(3)
     return out, mass
 
 

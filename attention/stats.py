@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
+
+from attention.layer import Layer
+from attention.step import Counts
+
+if TYPE_CHECKING:
+    from attention.cache import AttentionCache
 
 
 @dataclass(frozen=True)
@@ -67,3 +77,64 @@ class CacheStats:
     read_mean: float | None
     bytes: int
     layers: tuple[LayerStats, ...] = ()
+
+
+def row_stats(
+    layers: Sequence[Layer], dense: int, seen: Counts, decoded: npt.NDArray[np.bool_]
+) -> RowStats:
+    """Numbers of every row from its length alone, layers of one kind counted once.
+
+    Args:
+        dense: how many first layers are dense.
+        seen: real tokens per row, (B,).
+        decoded: rows whose last token came as a decode step, (B,).
+    """
+    first, sparse = layers[:dense][:1], layers[dense:]
+    last = layers[-1]
+    # Layers of one kind cost the same unless the cost depends on what they chose.
+    costs = [x.cost(seen) for x in sparse] if last.cost_varies else [last.cost(seen)]
+    cost = sum(costs) * (len(sparse) // len(costs))
+    held = last.row_bytes(seen) * len(sparse)
+    for layer in first:
+        cost = cost + layer.cost(seen) * dense
+        held = held + layer.row_bytes(seen) * dense
+    read = last.reads(seen) * decoded
+    whole = torch.from_numpy((seen * decoded).astype(np.float64))
+    return RowStats(
+        kept_max=torch.from_numpy(last.kept(seen).copy()),
+        read_max=torch.from_numpy(read),
+        read_mean=torch.from_numpy(read.astype(np.float64)),
+        keys_read=torch.from_numpy(cost * decoded),
+        dense_read_mean=whole if first else None,
+        bytes=torch.from_numpy(held),
+    )
+
+
+def cache_stats(cache: AttentionCache, per_layer: bool) -> CacheStats:
+    """The summary of a cache, from the positions its layers hold."""
+    dense = cache.backend.dense_layers
+    layers = tuple(_layer_stats(cache, i, i < dense) for i in range(len(cache.layers)))
+    maxima = [x.read_max for x in layers[dense:] if x.read_max is not None]
+    means = [x.read_mean for x in layers[dense:] if x.read_mean is not None]
+    return CacheStats(
+        backend=cache.backend.name,
+        params=cache.backend.params(),
+        seen=cache.seen.tolist(),
+        kept=max((x.kept for x in layers[dense:]), default=0),
+        read_max=max(maxima) if maxima else None,
+        read_mean=sum(means) / len(means) if means else None,
+        bytes=sum(x.bytes for x in layers),
+        layers=layers if per_layer else (),
+    )
+
+
+def _layer_stats(cache: AttentionCache, index: int, dense: bool) -> LayerStats:
+    positions = cache.read_positions(index) if cache.decoded else []
+    reads = [p.shape[-1] for p in positions if p.numel()]
+    return LayerStats(
+        dense=dense,
+        kept=max(p.shape[-1] for p in cache.kept_positions(index)),
+        read_max=max(reads) if reads else None,
+        read_mean=sum(reads) / len(reads) if reads else None,
+        bytes=int(cache.layers[index].row_bytes(cache.seen.cpu().numpy()).sum()),
+    )

@@ -92,7 +92,6 @@ def prepare(config: Config, out: Path) -> Prepared:
         InvalidValue: the first thing that cannot be used.
     """
     require_writable(out)
-    Store(out)  # an output path that is a file is refused here
     backends = tuple(build_backends(config))
     detectors = tuple(build_detectors(config))
     device = models.resolve_device(config.device)

@@ -41,16 +41,21 @@ class Opened:
         return results
 
 
-def open_store(folder: Path, console: Console) -> Opened:
+def open_store(folder: Path, console: Console | None) -> Opened:
     """A store as its last sweep left it.
+
+    Args:
+        folder: of the store.
+        console: where damage is reported; None where that has been done.
 
     Raises:
         InvalidValue: no store there.
     """
     values = manifest.read(folder)
     store = Store(folder)
-    for notice in store.notices:
-        console.print(notice, markup=False, soft_wrap=True)
+    if console is not None:
+        for notice in store.notices:
+            console.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
     config = Config(**check(values["config"], f"{folder / manifest.NAME}"))
     return Opened(folder, store, values, Plan.from_dict(values["plan"]), config)
 

@@ -67,7 +67,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         f"{counts.reused_tokens:,} reused), {counts.stored_before} were stored, "
         f"{counts.failed} failed; seed {config.seed}"
     )
-    shown = show(open_store(out, bars.console), console, bars.console)
+    shown = show(open_store(out, None), console, bars.console)
     console.print(f"store: {out}", highlight=False, markup=False, soft_wrap=True)
     usable = any(sample.status not in ("error", "out_of_memory") for sample in shown.samples)
     return Done(shown.document, code=0 if usable else 1)

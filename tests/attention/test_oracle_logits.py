@@ -202,6 +202,31 @@ def test_replaced_rows_start_anew_and_the_others_go_on(method: str) -> None:
                     assert positions(kept, row) == naive.layers[layer].kept()
 
 
+@pytest.mark.parametrize("method", METHODS)
+@torch.no_grad()
+def test_a_prompt_in_chunks(method: str) -> None:
+    """T > 1 on a held cache: queries see everything held; evicting methods cut after each chunk."""
+    params = parameters(method, 32)
+    model = tiny_model("qwen3", (4, 2), 2, torch.float64)
+    lengths = (20, 33, 2, *(1,) * 30)
+    tokens = np.random.default_rng(5).integers(0, VOCABULARY, sum(lengths)).tolist()
+    naive = oracle(model, method, params, torch.float64)
+    seen = 0
+    with attention.get(method, **params).on(model) as cache:
+        for T in lengths:
+            chunk = tokens[seen : seen + T]
+            out = model(
+                input_ids=torch.tensor([chunk]),
+                position_ids=torch.arange(seen, seen + T)[None],
+                past_key_values=cache,
+            )
+            gap = np.abs(out.logits[0].numpy() - naive.forward(chunk)).max()
+            assert gap <= 1e-9, f"{T} tokens after {seen}: {gap:.1e}"
+            for layer in range(2):
+                assert positions(cache.kept_positions(layer), 0) == naive.layers[layer].kept()
+            seen += T
+
+
 def step_forward(model: Any, cache: Any, step: tuple[int, ...]) -> torch.Tensor:
     out = model(
         input_ids=torch.tensor(step)[:, None],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -92,7 +94,7 @@ def test_the_pages_with_the_largest_bounds_are_read(
     for r, n in enumerate(lengths):
         pages = -(-(n + 1) // page)
         for h, head in enumerate(made.read_positions(r, n + 1).tolist()[: upper.shape[1]]):
-            others = sorted(range(pages - 1), key=lambda p: -float(upper[r, h, p]))  # noqa: B023
+            others = sorted(range(pages - 1), key=lambda p: -float(upper[r, h, p]))
             want = {*others[: quota - 1], pages - 1} if pages > quota else set(range(pages))
             assert {t // page for t in head} == want
             assert head == [t for t in range(n + 1) if t // page in want]
@@ -121,9 +123,10 @@ def test_larger_budgets_read_supersets() -> None:
     for budget in (8, 12, 20, 32):
         made = layer(budget, 4, "sum")
         filled(made, [45, 50])
-        read.append([[set(h) for h in made.read_positions(r, n).tolist()]
-                     for r, n in enumerate((46, 51))])
-    for small, large in zip(read, read[1:], strict=False):
+        read.append(
+            [[set(h) for h in made.read_positions(r, n).tolist()] for r, n in enumerate((46, 51))]
+        )
+    for small, large in pairwise(read):
         for r in range(2):
             assert all(a < b for a, b in zip(small[r], large[r], strict=True))
 
@@ -158,9 +161,10 @@ def test_dense_layers_read_everything() -> None:
         follow(m, cache, [tokens(20)], tokens(1, 5))
         assert cache.read_positions(0)[0].tolist() == [list(range(25))] * 2
         assert cache.read_positions(1)[0].shape == (2, 5)  # a page of 4 and the last one's token
-    with pytest.raises(attention.InvalidValue, match="dense_layers"), attention.Quest(
-        budget=8, page=4
-    ).on(m):
+    with (
+        pytest.raises(attention.InvalidValue, match="dense_layers"),
+        attention.Quest(budget=8, page=4).on(m),
+    ):
         pass
 
 

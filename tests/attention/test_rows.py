@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from driving import BACKENDS, decode, follow, model, prefill, step, tokens
@@ -36,12 +38,8 @@ def test_ragged_batch_is_its_rows(backend: attention.Backend, chunk: int | None)
                 want = follow(m, alone, [prompt], given[r : r + 1], chunk)[0]
                 assert (got[r] - want).abs().max() < 1e-9
             for layer in range(2):
-                assert torch.equal(
-                    alone.kept_positions(layer)[0], cache.kept_positions(layer)[r]
-                )
-                assert torch.equal(
-                    alone.read_positions(layer)[0], cache.read_positions(layer)[r]
-                )
+                assert torch.equal(alone.kept_positions(layer)[0], cache.kept_positions(layer)[r])
+                assert torch.equal(alone.read_positions(layer)[0], cache.read_positions(layer)[r])
             own = alone.row_stats()
             for name in STATS:
                 assert getattr(own, name)[0] == getattr(stats, name)[r], name
@@ -51,7 +49,7 @@ def test_ragged_batch_is_its_rows(backend: attention.Backend, chunk: int | None)
 def prefill_columns(m, cache, prompt, chunk, first) -> None:
     """Feed a row alone with the chunk borders it had in the padded batch."""
     borders = [0, *range(chunk - first, len(prompt), chunk), len(prompt)]
-    for start, end in zip(borders, borders[1:], strict=False):
+    for start, end in pairwise(borders):
         m(input_ids=prompt[None, start:end], past_key_values=cache)
 
 
@@ -148,9 +146,7 @@ def copy_buffers(source: torch.nn.Module, target: torch.nn.Module) -> None:
     from oracles.models import make_exact
 
     make_exact(target)
-    assert (
-        target.model.rotary_emb.inv_freq == source.model.rotary_emb.inv_freq
-    ).all()
+    assert (target.model.rotary_emb.inv_freq == source.model.rotary_emb.inv_freq).all()
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)

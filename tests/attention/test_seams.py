@@ -1,0 +1,295 @@
+"""How a model is patched and restored, and what is refused before it computes anything wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from driving import BACKENDS, follow, left_pad, model, prefill, step, tokens
+from oracles.models import tiny_config, tiny_model
+from transformers import AutoModelForCausalLM, DynamicCache, GPT2Config, LlamaConfig, MistralConfig
+
+import attention
+from attention.runtime import NAME
+
+
+@pytest.mark.parametrize("before", ["eager", "sdpa"])
+def test_the_model_is_restored_whatever_happens(before: str) -> None:
+    m = model()
+    was = m.config._attn_implementation
+    m.set_attn_implementation(before)
+    try:
+        with attention.Full().on(m):
+            assert m.config._attn_implementation == NAME
+            with attention.Sink(budget=8).on(m):
+                pass
+            assert m.config._attn_implementation == NAME
+        assert m.config._attn_implementation == before
+        with pytest.raises(ZeroDivisionError), attention.Sink(budget=8).on(m):
+            raise ZeroDivisionError
+        assert m.config._attn_implementation == before
+        with torch.no_grad():
+            m(input_ids=tokens(1, 5))
+    finally:
+        m.set_attn_implementation(was)
+
+
+def test_two_models_and_two_caches_do_not_meet() -> None:
+    one, other = model(), model("qwen3")
+    given = tokens(1, 20)
+    with attention.Sink(budget=9).on(one) as a, attention.H2O(budget=9).on(other) as b:
+        text = [tokens(12)]
+        prefill(one, a, text), prefill(other, b, text)
+        got = [(step(one, a, c), step(other, b, c)) for c in given.T]
+        alone = follow(one, a.new(), text, given)[0, 1:], follow(other, b.new(), text, given)[0, 1:]
+    for i in range(2):
+        assert torch.equal(torch.cat([pair[i] for pair in got]), alone[i])
+
+
+def test_a_cache_ends_with_its_block() -> None:
+    m = model()
+    with attention.Full().on(m) as cache:
+        prefill(m, cache, [tokens(5)])
+    with pytest.raises(attention.InvalidValue, match="closed full block"):
+        step(m, cache, tokens(1))
+    with (
+        attention.Full().on(m),
+        pytest.raises(attention.InvalidValue, match="closed full block"),
+    ):
+        step(m, cache, tokens(1))
+
+
+@torch.no_grad()
+def test_calls_around_the_cache_are_refused() -> None:
+    m, ids = model(), tokens(1, 5)
+    with attention.Full().on(m):
+        for call in ({}, {"use_cache": False}, {"past_key_values": DynamicCache()}):
+            with pytest.raises(attention.InvalidValue, match="past_key_values"):
+                m(input_ids=ids, **call)
+
+
+def test_gradients_and_dropout_are_refused() -> None:
+    config = tiny_config("llama", (4, 2), 2)
+    config.attention_dropout = 0.1
+    m = AutoModelForCausalLM.from_config(config)
+    ids = tokens(1, 5)
+    with attention.Full().on(m) as cache:
+        with pytest.raises(attention.InvalidValue, match="no_grad"):
+            m.eval()(input_ids=ids, past_key_values=cache)
+        with pytest.raises(attention.InvalidValue, match="dropout"), torch.no_grad():
+            m.train()(input_ids=ids, past_key_values=cache.new())
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_inference_mode_may_come_and_go(backend: attention.Backend) -> None:
+    m, text, given = model(), [tokens(20), tokens(6, seed=1)], tokens(2, 12)
+    with backend.on(m) as cache:
+        want = follow(m, cache.new(), text, given)[:, 1:]
+        with torch.inference_mode():
+            prefill(m, cache, text)
+            got = [step(m, cache, given[:, 0])]
+        got += [step(m, cache, column) for column in given[:, 1:6].T]
+        with torch.inference_mode():
+            cache.select_rows([0, 1])
+            got += [step(m, cache, column) for column in given[:, 6:9].T]
+        got += [step(m, cache, column) for column in given[:, 9:].T]
+    assert torch.equal(torch.stack(got, 1), want)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@torch.no_grad()
+def test_generate_is_the_hand_written_loop(backend: attention.Backend) -> None:
+    m = model()
+    ids, mask = left_pad([tokens(23), tokens(4, seed=1), tokens(40, seed=2)])
+    with backend.on(m) as cache:
+        got = m.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            past_key_values=cache,
+            max_new_tokens=40,
+            do_sample=False,
+        )[:, 40:]
+        assert cache.get_seq_length() == 79
+        assert cache.seen.tolist() == [62, 43, 79]
+        other = cache.new()
+        logits = prefill(m, other, [tokens(23), tokens(4, seed=1), tokens(40, seed=2)])
+        for column in got.T:
+            assert torch.equal(logits.argmax(-1), column)
+            logits = step(m, other, column)
+
+
+@torch.no_grad()
+def test_a_mask_like_that_of_generate_changes_nothing_in_decode() -> None:
+    m, text = model(), [tokens(20), tokens(6, seed=1)]
+    _, mask = left_pad(text)
+    with attention.H2O(budget=9).on(m) as cache:
+        other = cache.new()
+        prefill(m, cache, text), prefill(m, other, text)
+        for column in tokens(2, 8).T:
+            mask = torch.cat((mask, torch.ones(2, 1, dtype=torch.long)), dim=1)
+            masked = m(
+                input_ids=column[:, None],
+                attention_mask=mask,
+                position_ids=mask.sum(-1, keepdim=True) - 1,
+                past_key_values=cache,
+            ).logits[:, -1]
+            assert torch.equal(masked, step(m, other, column))
+
+
+@pytest.mark.parametrize(
+    ("mask", "says"),
+    [
+        ([[1, 1, 1, 0, 0]], "left padding"),
+        ([[1, 0, 1, 1, 1]], "left padding"),
+        ([[1, 1, 1]], "shape"),
+        ([[[[0.0]]]], "shape"),
+    ],
+)
+def test_other_masks_are_refused_and_leave_the_cache_as_it_was(mask: list, says: str) -> None:
+    m, ids = model(), tokens(1, 5)
+    with attention.Full().on(m) as cache, torch.no_grad():
+        want = m(input_ids=ids, past_key_values=cache.new()).logits
+        with pytest.raises(attention.InvalidValue, match=says):
+            m(input_ids=ids, attention_mask=torch.tensor(mask), past_key_values=cache)
+        assert torch.equal(m(input_ids=ids, past_key_values=cache).logits, want)
+        # Padding cannot come after real tokens.
+        with pytest.raises(attention.InvalidValue, match="left padding"):
+            m(
+                input_ids=ids,
+                attention_mask=torch.tensor([[1] * 5 + [0] + [1] * 4]),
+                past_key_values=cache,
+            )
+
+
+@torch.no_grad()
+def test_wrong_positions_are_refused() -> None:
+    m = model()
+    ids, mask = left_pad([tokens(5), tokens(3, seed=1)])
+    with attention.Sink(budget=8).on(m) as cache:
+        with pytest.raises(attention.InvalidValue, match="row 1, column 2"):
+            m(input_ids=ids, attention_mask=mask, past_key_values=cache)
+        prefill(m, cache, [tokens(5), tokens(3, seed=1)])
+        with pytest.raises(attention.InvalidValue, match="expected 3 in row 1"):
+            m(input_ids=ids[:, :1], past_key_values=cache)
+        assert step(m, cache, ids[:, 0]).isfinite().all()
+        with pytest.raises(attention.InvalidValue, match="2 rows"):
+            m(input_ids=ids[:1, :1], past_key_values=cache)
+
+
+def tiny(config) -> torch.nn.Module:
+    for name in ("num_hidden_layers", "n_layer"):
+        if hasattr(config, name):
+            setattr(config, name, 2)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+def test_other_families_are_refused_by_name() -> None:
+    sizes = {
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 16,
+        "vocab_size": 20,
+        "num_hidden_layers": 2,
+    }
+    for config in (MistralConfig(**sizes), GPT2Config(n_embd=16, n_head=2, n_layer=2)):
+        m = tiny(config)
+        with (
+            pytest.raises(attention.InvalidValue, match=config.model_type),
+            attention.Full().on(m),
+        ):
+            pass
+    with (
+        pytest.raises(attention.InvalidValue, match="PreTrainedModel"),
+        attention.Full().on(torch.nn.Linear(2, 2)),
+    ):
+        pass
+    sliding = tiny_config("qwen2", (4, 2), 2)
+    sliding.layer_types = ["full_attention", "sliding_attention"]
+    m = AutoModelForCausalLM.from_config(sliding)
+    with pytest.raises(attention.InvalidValue, match="sliding_attention"), attention.Full().on(m):
+        pass
+
+
+def scaled(kind: str) -> torch.nn.Module:
+    rope = {"rope_type": kind, "rope_theta": 10_000.0, "factor": 4.0}
+    if kind == "llama3":
+        rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    if kind in ("llama3", "longrope", "yarn"):
+        rope["original_max_position_embeddings"] = 32
+    if kind == "longrope":
+        rope |= {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    config = LlamaConfig(
+        vocab_size=53, hidden_size=64, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
+        rope_parameters=rope,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    m = AutoModelForCausalLM.from_config(config).double().eval()
+    with torch.no_grad():
+        for p in m.parameters():
+            p.normal_(0, 0.15)
+    return m
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_frequencies_that_change_are_refused_where_keys_are_turned(kind: str) -> None:
+    m = scaled(kind)
+    for backend in (attention.Sink(budget=8), attention.InfLLM(budget=16)):
+        with pytest.raises(attention.InvalidValue, match=kind), backend.on(m):
+            pass
+    for backend in (
+        attention.Sink(budget=8, positions="absolute"),
+        attention.Sink(budget=8, sinks=0),
+        attention.H2O(budget=8),
+    ):
+        with backend.on(m) as cache:
+            follow(m, cache, [tokens(10)], tokens(1, 4))
+
+
+@pytest.mark.parametrize("kind", ["llama3", "yarn", "linear"])
+def test_the_scaling_of_the_model_is_honoured(kind: str) -> None:
+    """A window as long as the text is exact; one slot less and the sinks are turned by one."""
+    m, ids = scaled(kind), tokens(1, 40)
+    with torch.no_grad():
+        want = m(input_ids=ids, use_cache=False).logits[0]
+    for backend in (attention.Sink(budget=40), attention.InfLLM(budget=128, n_local=40)):
+        with backend.on(m) as cache:
+            got = follow(m, cache, [ids[0, :10]], ids[:, 10:])[0]
+        assert (got - want[9:]).abs().max() < 1e-9
+    with attention.Sink(budget=39).on(m) as cache:
+        follow(m, cache, [ids[0, :10]], ids[:, 10:])
+        layer = cache.layers[0].state
+        first, held = layer["first"].data[:, :, :4], layer["k"].data[:, :, :4]
+        size = (held.norm(dim=-1) / first.norm(dim=-1) - 1).abs().max()
+        assert size < 1e-6  # a turn, so the attention factor of yarn is not applied twice
+        assert (held - first).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_half_precision_follows_float32(backend: attention.Backend, dtype: torch.dtype) -> None:
+    text, given = [tokens(12), tokens(5, seed=1)], tokens(2, 3)
+    exact = tiny_model("llama", (4, 2), 2, torch.float32)
+    half = tiny_model("llama", (4, 2), 2, dtype)
+    with backend.on(exact) as cache:
+        want = follow(exact, cache, text, given)
+    with backend.on(half) as cache:
+        got = follow(half, cache, text, given)
+        assert cache.layers[1].state[next(iter(cache.layers[1].state))].data.dtype is dtype
+    assert got.dtype is dtype
+    # InfLLM may choose another block; the others read nearly everything here.
+    assert (got.float() - want).abs().median() < 0.05 * want.abs().max()
+
+
+def test_a_cache_can_be_reset_and_repeated() -> None:
+    m, text, given = model(), [tokens(20)], tokens(1, 10)
+    with attention.H2O(budget=9).on(m) as cache:
+        want = follow(m, cache, text, given)
+        cache.reset()
+        assert cache.get_seq_length() == 0
+        assert torch.equal(follow(m, cache, text, given), want)
+        cache.batch_repeat_interleave(2)
+        assert cache.batch_size == 2
+        assert cache.seen.tolist() == [30, 30]
+        with pytest.raises(RuntimeError, match="first forward"):
+            cache.new().row_stats()

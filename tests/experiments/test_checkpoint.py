@@ -1,0 +1,42 @@
+"""A sample of the reasoner's thresholds on the committed checkpoint (`scripts/check_reasoner.py`
+prints them all)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from experiments.reasoner import LEVELS, checkpoint_path, problem
+from experiments.reasoner.thresholds import solved
+from experiments.reasoner.tokenizer import pieces, vocabulary
+from lil import decode, token_bytes
+
+
+@pytest.fixture(scope="module")
+def loaded() -> tuple[Any, Any]:
+    path = checkpoint_path()
+    return (
+        AutoModelForCausalLM.from_pretrained(path).eval(),
+        AutoTokenizer.from_pretrained(path),
+    )
+
+
+def test_small_enough() -> None:
+    assert sum(file.stat().st_size for file in checkpoint_path().iterdir()) <= 16e6
+
+
+def test_tokenizer_is_the_language(loaded: tuple[Any, Any]) -> None:
+    _, tokenizer = loaded
+    assert token_bytes(tokenizer) == [piece.encode() for piece in vocabulary()]
+    text = problem("hard", "study", 1).prompt
+    assert tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"]) == pieces(text)
+
+
+def test_solves_a_sample(loaded: tuple[Any, Any]) -> None:
+    model, tokenizer = loaded
+    drawn = [problem(level, "test", 1000 + i) for level in LEVELS[:2] for i in range(6)]
+    traces = decode(model, tokenizer, [p.prompt for p in drawn], max_new_tokens=1500)
+    assert sum(solved(p, t) for p, t in zip(drawn, traces, strict=True)) >= 11
+    assert sum(t.finish == "eos" for t in traces) >= 11

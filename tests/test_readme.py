@@ -1,0 +1,66 @@
+"""Every example of the README runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of one language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+SHELL = [line for block in blocks("bash") for line in block.splitlines() if line.strip()]
+LIL = [line for line in SHELL if line.startswith("lil ")]
+SCRIPTS = [line for line in SHELL if not line.startswith("lil ")]
+
+
+def test_the_two_commands() -> None:
+    assert SCRIPTS[:2] == ["scripts/demo", "scripts/test"]
+    for line in SCRIPTS:
+        script = ROOT / line.removeprefix("python ").split()[0]
+        assert script.is_file()
+        assert line.startswith("python ") or os.access(script, os.X_OK)
+    assert "scripts/test" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(len(blocks("python"))))
+def test_python_example(block: int, tmp_path: Path) -> None:
+    out = subprocess.run(
+        [sys.executable, "-c", blocks("python")[block]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        check=False,
+    )
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.strip()
+
+
+@pytest.mark.slow
+def test_command_examples(tmp_path: Path) -> None:
+    """In order and in one folder: later lines use what earlier ones wrote."""
+    assert len(LIL) >= 5
+    (tmp_path / "README.md").write_text(README)
+    for line in LIL:
+        out = subprocess.run(
+            [sys.executable, "-m", "experiments.cli", *line.split()[1:]],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            check=False,
+        )
+        assert out.returncode == 0, f"{line}\n{out.stderr}"
+        assert out.stdout.strip(), line

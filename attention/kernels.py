@@ -84,8 +84,8 @@ def dense(q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, whole: 
         columns = max(1, MASK_ELEMENTS // (S * (B * Hkv if last.shape[0] > 1 else 1)))
         parts = []
         for t in range(0, T, columns):
-            # No query of the block sees more than this many slots.
-            n = S - T + min(t + columns, T)
+            # No query of the block sees more slots; columns that are padding in all rows see one.
+            n = max(1, S - T + min(t + columns, T))
             seen = slots[:n] <= last[:, t : t + columns, None]
             mask = seen[:, None].expand(-1, Hkv, -1, -1).flatten(0, 1) if len(seen) > 1 else seen
             parts.append(
@@ -131,7 +131,8 @@ def dense_with_mass(
     columns = max(1, BLOCK_ELEMENTS // (B * Hq * S))
     for t in range(0, T, columns):
         n = min(columns, T - t)
-        seen = S - T + t + n  # no query of the block sees more slots
+        # No query of the block sees more slots; columns that are padding in all rows see one.
+        seen = max(1, S - T + t + n)
         age = last[:, t : t + n, None] - slots[:seen]
         block = grouped[:, :, :, t : t + n].reshape(B, Hkv, G * n, D)
         scores = torch.matmul(block, k[:, :, :seen].transpose(2, 3)).view(B, Hkv, G, n, seen)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import lil
+from attention.errors import InvalidValue
 from experiments import data, models, replay
 from experiments.config import Config
 from experiments.plan import Plan, Run, build_backends, describe_backend
@@ -92,7 +93,7 @@ def check_decoded(
     Tokens are compared as well. At most `limit` runs, spread evenly over the plan.
 
     Raises:
-        InvalidValue: the model or the data are not there, or no longer the same.
+        InvalidValue: the model is not there, or its weights are no longer those of the sweep.
     """
     chosen = _spread(
         [
@@ -105,7 +106,10 @@ def check_decoded(
     agreement = Agreement()
     backends = {repr(sorted(describe_backend(b).items())): b for b in build_backends(config)}
     for model in dict.fromkeys(run.cell.model for run, _ in chosen):
-        loaded = models.load(models.find(model, config.revision), config.dtype, device)
+        source = models.find(model, config.revision)
+        if source.digest != next(r.cell.model_digest for r, _ in chosen if r.cell.model == model):
+            raise InvalidValue("model", model, "the weights the store was made with")
+        loaded = models.load(source, config.dtype, device)
         for cell in plan.cells:
             mine = [(run, cap) for run, cap in chosen if run.cell == cell and cell.model == model]
             if not mine:

@@ -15,10 +15,10 @@ class Sample:
     A detector's sample is the same trace cut where the detector fired: tokens, keys, seconds and
     the curve end there; `detector="none"` is the trace as decoded.
 
-    Units: tokens, seconds, bytes. `keys_read` is summed over steps, layers and KV heads (page bounds
-    and representatives in key equivalents); `keys_read_mean` and `keys_read_max` are keys per decode
-    step over sparsified layers and query heads. `cache_byte_sec` is bytes held times seconds held.
-    `curve` holds (tokens, original bytes, compressed bytes) of the output alone.
+    Units: tokens, seconds, bytes. `keys_read` is summed over steps, layers and KV heads (page
+    bounds and representatives in key equivalents); `keys_read_mean` and `keys_read_max` are keys
+    per decode step over sparsified layers and query heads. `cache_byte_sec` is bytes held times
+    seconds held. `curve` holds (tokens, original bytes, compressed bytes) of the output alone.
     """
 
     model: str

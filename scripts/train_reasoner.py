@@ -65,7 +65,7 @@ def new_model(args: argparse.Namespace) -> Qwen3ForCausalLM:
 
 
 def learning_rate(done: float) -> float:
-    """Multiplier at a share `done` of the run: short warm-up, flat, linear fall over the last 40%."""
+    """Multiplier at a share `done` of the run: warm-up, flat, linear fall over the last 40%."""
     return min(1.0, (done + 1e-4) / 0.01, max(0.0, (1 - done) / 0.4) + 0.01)
 
 
@@ -148,9 +148,7 @@ def main() -> None:
         if finished or time.time() - last_save > args.save_minutes * 60:
             figures = training.held_out(model, 64 if finished else 16)
             console.print({name: round(value, 3) for name, value in figures.items()})
-            record.update(
-                tokens=state["tokens"], seconds=round(state["seconds"]), held_out=figures
-            )
+            record.update(tokens=state["tokens"], seconds=round(state["seconds"]), held_out=figures)
             save(model, optimizers, state, args.out, record)
             last_save = time.time()
         if finished:

@@ -174,7 +174,7 @@ class _Drawn:
 
     def _binary(self, first: str, second: str, add: bool) -> str:
         a, b = self.values[first], self.values[second]
-        if add and a + b <= _MAX_VALUE or a == b:
+        if (add and a + b <= _MAX_VALUE) or a == b:
             if a + b <= _MAX_VALUE:
                 return self._add("sum", (first, second), None, a + b)
             # Equal and too large to add: their gap is 0, which the range allows here alone.

@@ -35,7 +35,7 @@ def vocabulary() -> tuple[str, ...]:
         subjects += [theme.opening(name) for name in theme.names]
         for text in (*subjects, theme.verb, theme.infinitive, *theme.units, *theme.names):
             found.update(pieces(f" {text}"))
-    blank = {k: "" for k in ("X", "x", "y", "z", "n", "u", "has", "have", "v", "p")}
+    blank = dict.fromkeys(("X", "x", "y", "z", "n", "u", "has", "have", "v", "p"), "")
     forms = [form for kind in words.FACTS.values() for form in kind]
     forms += [pair for verdict in words.VERDICTS for pair in verdict]
     for group in (
@@ -44,10 +44,10 @@ def vocabulary() -> tuple[str, ...]:
         words.RESTART, words.GIVE_UP, (words.NOT_KNOWN, words.CUE),
     ):  # fmt: skip
         forms += group
-    phrases = " plus minus twice is was not known guess First After The answer is".split()
+    phrases = "plus minus twice is was not known guess First After The answer"
     for form in forms:
         found.update(pieces(form.format(**blank)))
-    found.update(f" {word}" for word in phrases)
+    found.update(f" {word}" for word in phrases.split())
     found.update(("First", "After", "The"))
     found.discard(" ")
     return special + tuple(sorted(found - set(special)))

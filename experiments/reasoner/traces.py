@@ -53,12 +53,12 @@ class Chain:
         return "".join(text for text, _ in self.parts)
 
 
-class _OutOfRange(Exception):
+class _OutOfRangeError(Exception):
     """A mistaken value led outside 0..99: draw the chain again."""
 
 
-class _GiveUp(Exception):
-    pass
+class _GiveUpError(Exception):
+    """The chain ends without an answer."""
 
 
 def write_trace(problem: Problem, rng: random.Random, config: TraceConfig) -> tuple[str, Chain]:
@@ -76,7 +76,7 @@ def write_trace(problem: Problem, rng: random.Random, config: TraceConfig) -> tu
         writer = _Writer(problem, rng, config, hidden)
         try:
             writer.run()
-        except _OutOfRange:
+        except _OutOfRangeError:
             continue
         return prompt, writer.chain
 
@@ -116,7 +116,7 @@ class _Writer:
 
     def number(self, value: int, weight: float = 1.0) -> None:
         if not 0 <= value <= words.MAX_NUMBER:
-            raise _OutOfRange
+            raise _OutOfRangeError
         self.say(f" {value}", weight)
 
     def wrong(self, value: int, kind: str) -> int:
@@ -146,8 +146,8 @@ class _Writer:
             self.derive(goal)
             self.check_until_clean()
             self.ask()
-            self.say(f"{words.END_THINK}\n\nThe answer is {words.BOXED}{self.known[goal]}" "}.")
-        except _GiveUp:
+            self.say(f"{words.END_THINK}\n\nThe answer is {words.BOXED}{self.known[goal]}}}.")
+        except _GiveUpError:
             self.chain.gave_up = True
             self.say(words.GIVE_UP[form_of(goal, shift=9)])
             self.say(f"\n\n{words.END_THINK}\n\n{words.NOT_KNOWN}")
@@ -210,7 +210,7 @@ class _Writer:
             self.open(name)
             self.say(words.UNSEEN[form_of(name, shift=2)] + "\n\n")
         if self.visits >= self.config.starts:
-            raise _GiveUp
+            raise _GiveUpError
         self.say(words.RESTART[form_of(self.problem.goal, shift=8)] + "\n\n")
         self.ask()
         self.derive(self.problem.goal)
@@ -296,7 +296,7 @@ class _Writer:
             if self.stubborn and failed == self.config.stubborn_passes:
                 self.stubborn = False
                 if self.rng.random() < self.config.give_up:
-                    raise _GiveUp
+                    raise _GiveUpError
 
     def check_pass(self) -> bool:
         clean = True

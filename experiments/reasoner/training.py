@@ -1,17 +1,18 @@
-"""What the training script needs beside its loop: batches, the fast forward pass, held-out figures."""
+"""What training needs beside its loop: batches, a fast forward pass, held-out figures."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
 
-from . import problems
+from . import problems, words
 from .tokenizer import pieces, vocabulary
 from .traces import NO_FAULTS, TraceConfig, write_trace
 
@@ -56,13 +57,9 @@ def encode(text: str) -> list[int]:
     return [index[piece] for piece in pieces(text)]
 
 
+@cache
 def _index() -> dict[str, int]:
-    if not _INDEX:
-        _INDEX.update({piece: i for i, piece in enumerate(vocabulary())})
-    return _INDEX
-
-
-_INDEX: dict[str, int] = {}  # filled once, never changed: the vocabulary is a constant
+    return {piece: i for i, piece in enumerate(vocabulary())}
 
 
 def draw_problem(rng: random.Random, steps: int) -> problems.Problem:
@@ -139,7 +136,7 @@ def _pad(rng: random.Random, rows: list[tuple[list[int], list[float]]]) -> Batch
 
 
 class Groups(torch.utils.data.IterableDataset[list[Batch]]):
-    """Groups from `start` on, for a DataLoader worker; the stage follows the tokens drawn so far."""
+    """Groups from `start` on, for a DataLoader worker; the stage follows the tokens drawn."""
 
     def __init__(self, seed: int, start: int, tokens: int, batch_tokens: int) -> None:
         self.seed, self.start, self.tokens, self.batch_tokens = seed, start, tokens, batch_tokens
@@ -204,7 +201,8 @@ def hidden_states(model: Any, ids: Tensor, places: Tensor) -> Tensor:
 
     def turn(values: Tensor) -> Tensor:
         first, second = values.chunk(2, -1)
-        return values * cos + torch.cat((-second, first), -1) * sin
+        turned: Tensor = values * cos + torch.cat((-second, first), -1) * sin
+        return turned
 
     for layer in model.model.layers:
         attention = layer.self_attn
@@ -220,7 +218,8 @@ def hidden_states(model: Any, ids: Tensor, places: Tensor) -> Tensor:
         x = x + attention.o_proj(attended.transpose(1, 2).reshape(B, T, -1))
         h = _norm(x, layer.post_attention_layernorm)
         x = x + layer.mlp.down_proj(F.silu(layer.mlp.gate_proj(h)) * layer.mlp.up_proj(h))
-    return _norm(x, model.model.norm)
+    final: Tensor = _norm(x, model.model.norm)
+    return final
 
 
 def _norm(x: Tensor, module: Any) -> Tensor:
@@ -269,7 +268,7 @@ def held_out(model: Any, count: int = 24) -> dict[str, float]:
         figures[level] = exact / count
     judged = caught = 0
     mistakes = TraceConfig(faulty=1, fix_fault=0, reread=0, missing=0, stubborn=0)
-    rejections = {pair[1] for pair in _verdicts()}
+    rejections = {pair[1] for pair in words.VERDICTS}
     for i in range(count * 2):
         drawn = problems.problem("medium", "heldout", i)
         prompt, chain = write_trace(drawn, random.Random(i), mistakes)
@@ -285,9 +284,3 @@ def held_out(model: Any, count: int = 24) -> dict[str, float]:
         caught += sum(hits[p][0] for p in places)
     figures["mistakes_caught"] = caught / max(judged, 1)
     return figures
-
-
-def _verdicts() -> tuple[tuple[str, str], ...]:
-    from . import words
-
-    return words.VERDICTS

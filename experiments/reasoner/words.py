@@ -1,7 +1,7 @@
 """The reasoner's language: names, facts, questions and the phrases of a chain of thought.
 
 Every list of surface forms has at least six entries. Which form a line takes is a function of the
-variable it speaks of (`form_of`), so that greedy decoding stays varied and every choice can be learnt.
+variable it speaks of (`form_of`): greedy decoding stays varied and every choice can be learnt.
 """
 
 from __future__ import annotations
@@ -37,13 +37,17 @@ class Theme:
         return subject[0].upper() + subject[1:] if self.phrase != "{}" else subject
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 THEMES = (
     Theme(
         "people",
-        tuple(
-            "Anna Ben Carl Dora Emil Fay Gus Hana Ivan Jane Karl Lena Max Nora Otto Paul Rosa Sam "
-            "Tina Uma Vera Walt Xena Yuri Zoe Alan Beth Cleo Dirk Ella Finn Greta Hugo Iris Jack "
-            "Kate".split()
+        _names(
+            "Anna Ben Carl Dora Emil Fay Gus Hana Ivan Jane Karl Lena Max Nora Otto Paul Rosa "
+            "Sam Tina Uma Vera Walt Xena Yuri Zoe Alan Beth Cleo Dirk Ella Finn Greta Hugo "
+            "Iris Jack Kate"
         ),
         "{}",
         "has",
@@ -52,10 +56,10 @@ THEMES = (
     ),
     Theme(
         "shops",
-        tuple(
-            "pear plum bread milk soup cake lamp chair vase knife spoon plate towel shirt scarf "
-            "hat shoe belt ring clock pen brush rope drum flute kite doll ball bowl jar mug basket "
-            "ladder hammer saw broom".split()
+        _names(
+            "pear plum bread milk soup cake lamp chair vase knife spoon plate towel shirt "
+            "scarf hat shoe belt ring clock pen brush rope drum flute kite doll ball bowl jar "
+            "mug basket ladder hammer saw broom"
         ),
         "the {}",
         "costs",
@@ -64,10 +68,10 @@ THEMES = (
     ),
     Theme(
         "boxes",
-        tuple(
-            "red blue green black white brown pink grey gold silver violet orange yellow ivory "
-            "olive amber coral navy teal beige copper maroon lilac mint ruby sand rose lemon peach "
-            "cream steel bronze cherry jade pearl rust".split()
+        _names(
+            "red blue green black white brown pink grey gold silver violet orange yellow "
+            "ivory olive amber coral navy teal beige copper maroon lilac mint ruby sand rose "
+            "lemon peach cream steel bronze cherry jade pearl rust"
         ),
         "the {} box",
         "holds",
@@ -76,10 +80,10 @@ THEMES = (
     ),
     Theme(
         "journeys",
-        tuple(
-            "Oslo Rome Paris Cairo Lima Delhi Tokyo Quito Dakar Accra Sofia Riga Turin Lyon Porto "
-            "Split Basel Bonn Kiel Graz Ghent Leeds Perth Osaka Kyoto Hanoi Seoul Tunis Malmo Bergen "
-            "Vilnius Tallinn Zagreb Geneva Milan Naples".split()
+        _names(
+            "Oslo Rome Paris Cairo Lima Delhi Tokyo Quito Dakar Accra Sofia Riga Turin Lyon "
+            "Porto Split Basel Bonn Kiel Graz Ghent Leeds Perth Osaka Kyoto Hanoi Seoul Tunis "
+            "Malmo Bergen Vilnius Tallinn Zagreb Geneva Milan Naples"
         ),
         "{}",
         "takes",

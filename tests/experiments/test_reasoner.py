@@ -109,7 +109,8 @@ def test_mistakes_are_untrained_and_mended(level: str, index: int, seed: int) ->
     _, chain = write_trace(drawn, random.Random(seed), config)
     assert chain.faults
     untrained = [text for text, weight in chain.parts if weight == 0]
-    assert [t for t in untrained if t != " guess"] and len(untrained) >= len(chain.faults)
+    assert [t for t in untrained if t != " guess"]
+    assert len(untrained) >= len(chain.faults)
     assert chain.text.endswith(f"\\boxed{{{drawn.answer}}}.{words.EOS}")
     assert "Wait" in chain.text or "guess" in chain.text
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import lil
+from attention.errors import InvalidValue
 from experiments import live, manifest, replay, sweep
 from experiments.config import Config
 from experiments.plan import Plan, build_detectors
@@ -193,6 +194,25 @@ def test_real_decoding_agrees_with_replay(swept: Any) -> None:
     decoded = live.check_decoded(store, plan, config, guardian, "cpu", 20)
     assert (decoded.traces, decoded.differ) == (20, [])
     assert decoded.verdicts > 0
+
+
+def test_other_weights_are_not_compared(swept: Any, tmp_path: Path) -> None:
+    import dataclasses
+    import json
+    import shutil
+
+    store, plan, config, _ = swept
+    moved = tmp_path / "model"
+    shutil.copytree(config.models[0], moved)
+    there = {(str(moved), dataset): items for (_, dataset), items in plan.items.items()}
+    cells = tuple(dataclasses.replace(cell, model=str(moved)) for cell in plan.cells)
+    copied = Plan(cells, there, 1)
+    (guardian,) = build_detectors(config)
+    assert live.check_decoded(store, copied, config, guardian, "cpu", 1).differ == []
+    values = json.loads((moved / "config.json").read_text())
+    (moved / "config.json").write_text(json.dumps(values | {"rope_theta": 5.0}))
+    with pytest.raises(InvalidValue, match="weights the store was made with"):
+        live.check_decoded(store, copied, config, guardian, "cpu", 1)
 
 
 def test_a_detector_that_depends_on_its_chunks_is_found_out(swept: Any) -> None:

@@ -240,9 +240,11 @@ def test_no_space_left_is_one_message_and_no_half_record(tmp_path: Path, room: i
     store = Store(tmp_path)
     store.append(_id(0), _meta(), {})
     assert store._writer is not None
+    size = store._writer.path.stat().st_size
     store._writer._file = _FullDisk(store._writer._file, room)
     with pytest.raises(InvalidValue, match="space left"):
         store.append(_id(1), _meta(), {})
+    assert store._writer.path.stat().st_size == size
     store._writer._file = store._writer._file._file
     store.append(_id(2), _meta(), {"after": 1})
     store.close()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,9 @@ def find(name: str, revision: str | None = None) -> Source:
             raise InvalidValue("model", name, f"its checkpoint at {location}, which is missing")
     if Path(location).exists() or location.startswith((".", "/", "~")):
         return _folder(name, Path(location).expanduser())
+    if "/" not in name and get_close_matches(name, [REASONER]):
+        allowed = f"{REASONER}, a folder that exists, or a hub id"
+        raise InvalidValue("model", name, allowed, [REASONER])  # not worth asking the hub
     return _hub(name, revision)
 
 

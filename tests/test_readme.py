@@ -33,6 +33,17 @@ def test_the_two_commands() -> None:
     assert "scripts/test" in (ROOT / ".ci" / "run").read_text()
 
 
+def test_results_are_those_of_the_sweep() -> None:
+    out = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "readme_results.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert out.returncode == 0, "run scripts/readme_results.py"
+    assert "| `h2o` |" in out.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(len(blocks("python"))))
 def test_python_example(block: int, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -122,8 +123,10 @@ def bar(text: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 def quiet_transformers() -> None:
-    """Loading bars and warnings of transformers would break our own lines."""
-    from transformers.utils import logging
+    """Loading bars, warnings and retries of transformers and its hub would break our own lines."""
+    from huggingface_hub.utils import logging as hub
+    from transformers.utils import logging as transformers
 
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
+    transformers.disable_progress_bar()
+    transformers.set_verbosity_error()
+    hub.set_verbosity(logging.CRITICAL)

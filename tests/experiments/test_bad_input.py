@@ -49,6 +49,7 @@ CASES = [
     ("empty file", "sweep --dataset empty.jsonl", ["empty.jsonl", "at least one problem"]),
     ("model without a causal head", "sweep --model headless", ["headless", "causal", "Qwen3Model"]),
     ("model folder without weights", "sweep --model no_weights", ["no_weights", "weights"]),
+    ("misspelt model", "sweep --model raesoner", ["'raesoner'", "did you mean 'reasoner'"]),
     ("missing model folder", "sweep --model ./nowhere", ["model = './nowhere'", "folder"]),
     ("a file where the output goes", "sweep --out a_file/store", ["out", "a_file is a file"]),
     ("an output that is a file", "sweep --out a_file", ["out = 'a_file'", "folder"]),

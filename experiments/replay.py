@@ -220,27 +220,21 @@ def _reads(trace: Trace, kept: int) -> dict[str, float | None]:
         }
     seen = len(trace.prompt_ids) + kept - 1  # the last token is chosen, not yet read
     held = [check["cache_bytes"] for check in trace.checks if check["tokens"] < kept]
-    held.append(trace.cost_at(kept)["cache_bytes"])
+    cost = trace.cost_at(kept)
+    held.append(cost["cache_bytes"])
     return {
         # Nothing can hold or read more keys than there are tokens.
         "keys_kept_max": min(trace.keys_kept_max, seen),
         "keys_read_max": None if trace.keys_read_max is None else min(trace.keys_read_max, seen),
-        "keys_read_mean": _mean_until(trace, trace.keys_read_mean, kept),
-        "dense_layer_keys_read_mean": _mean_until(trace, trace.dense_layer_keys_read_mean, kept),
+        "keys_read_mean": _per_step(cost["read_sum"], kept),
+        "dense_layer_keys_read_mean": _per_step(cost["dense_read_sum"], kept),
         "cache_bytes_peak": int(max(held)),
     }
 
 
-def _mean_until(trace: Trace, mean: float | None, kept: int) -> float | None:
-    """The mean over the first steps, from the whole run's in proportion to all keys read.
-
-    Exact where every layer reads the same number of keys.
-    """
-    steps, all_steps = kept - 1, trace.tokens - 1
-    total = trace.cost_at(trace.tokens)["keys_read"]
-    if mean is None or steps < 1 or not total:
-        return None
-    return mean * (trace.cost_at(kept)["keys_read"] / steps) / (total / all_steps)
+def _per_step(total: float | None, kept: int) -> float | None:
+    """The mean over decode steps: the first token comes from the prompt, without one."""
+    return None if total is None or kept < 2 else total / (kept - 1)
 
 
 def _byte_sec(trace: Trace, kept: int) -> float | None:

@@ -16,13 +16,17 @@ class Check(TypedDict):
 
     `keys_read` is cumulative over steps, layers and KV heads, page bounds and representatives in
     key equivalents; `cache_bytes` is held at that moment; `seconds` is cumulative decode time, None
-    where the row decoded nothing of its own to measure it by.
+    where the row decoded nothing of its own to measure it by. `read_sum` and `dense_read_sum` are
+    cumulative over steps, each step's mean over sparsified (dense) layers and query heads: divided
+    by the tokens - 1 steps they give the means of a cut trace; None without dense layers.
     """
 
     tokens: int
     keys_read: float
     cache_bytes: float
     seconds: float | None
+    read_sum: float
+    dense_read_sum: float | None
 
 
 @dataclass(frozen=True)
@@ -101,17 +105,20 @@ class Trace:
             "keys_read": 0.0,
             "cache_bytes": after["cache_bytes"],
             "seconds": 0.0 if measured else None,
+            "read_sum": 0.0,
+            "dense_read_sum": None if after["dense_read_sum"] is None else 0.0,
         }
         before = self.checks[right - 1] if right else origin
         share = (tokens - before["tokens"]) / (after["tokens"] - before["tokens"])
-        seconds = None
-        if before["seconds"] is not None and after["seconds"] is not None:
-            seconds = _between(before["seconds"], after["seconds"], share)
         return {
             "tokens": tokens,
             "keys_read": _between(before["keys_read"], after["keys_read"], share),
             "cache_bytes": _between(before["cache_bytes"], after["cache_bytes"], share),
-            "seconds": seconds,
+            "seconds": _between_known(before["seconds"], after["seconds"], share),
+            "read_sum": _between(before["read_sum"], after["read_sum"], share),
+            "dense_read_sum": _between_known(
+                before["dense_read_sum"], after["dense_read_sum"], share
+            ),
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,11 +166,17 @@ def _check(record: Mapping[str, Any]) -> Check:
         "keys_read": record["keys_read"],
         "cache_bytes": record["cache_bytes"],
         "seconds": record["seconds"],
+        "read_sum": record["read_sum"],
+        "dense_read_sum": record["dense_read_sum"],
     }
 
 
 def _between(start: float, end: float, share: float) -> float:
     return start + (end - start) * share
+
+
+def _between_known(start: float | None, end: float | None, share: float) -> float | None:
+    return None if start is None or end is None else _between(start, end, share)
 
 
 def _to_text(data: bytes) -> dict[str, Any]:

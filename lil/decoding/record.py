@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lil.decoding.row import Row
+from lil.decoding.row import Mark, Row
 from lil.trace import Check, Trace
 
 
@@ -40,8 +40,9 @@ class Reuse:
         steps = self.steps(generated)
         return steps * self.prompt + steps * (steps + 1) // 2
 
-    def check(self, generated: int, keys_read: float, held: float, seconds: float) -> Check:
+    def check(self, mark: Mark) -> Check:
         """A check with the spared steps added to what the row's own steps measured."""
+        generated, held, spared = mark.tokens, mark.cache_bytes, self.key_sum(mark.tokens)
         if generated <= self.tokens:
             held = self.bytes_per_token * (self.prompt + generated - 1)
         spared_sec = None
@@ -51,9 +52,13 @@ class Reuse:
             spared_sec = self.step_sec * self.steps(generated)
         return {
             "tokens": generated,
-            "keys_read": keys_read + self.key_rows * self.key_sum(generated),
+            "keys_read": mark.keys_read + self.key_rows * spared,
             "cache_bytes": held,
-            "seconds": None if spared_sec is None else seconds + spared_sec,
+            "seconds": None if spared_sec is None else mark.seconds + spared_sec,
+            "read_sum": mark.read_sum + spared,
+            "dense_read_sum": (
+                None if math.isnan(mark.dense_read_sum) else mark.dense_read_sum + spared
+            ),
         }
 
 
@@ -78,8 +83,10 @@ def make_trace(row: Row, key_rows: int, check_every: int) -> Trace:
         step_sec=row.marks[-1].seconds / own_steps if own_steps else None,
     )
     early = range(check_every, min(row.reused, generated - 1) + 1, check_every)
-    checks = [reuse.check(t, 0.0, 0.0, 0.0) for t in early]
-    checks += [reuse.check(*mark) for mark in row.marks]
+    dense = not math.isnan(totals.dense_read_sum)
+    nothing = Mark(0, 0.0, 0.0, 0.0, 0.0, 0.0 if dense else math.nan)
+    checks = [reuse.check(nothing._replace(tokens=t)) for t in early]
+    checks += [reuse.check(mark) for mark in row.marks]
     steps = own_steps + reuse.steps(generated)
     spared = reuse.key_sum(generated)
     longest_spared = prompt + reuse.steps(generated) if spared else 0
@@ -87,7 +94,6 @@ def make_trace(row: Row, key_rows: int, check_every: int) -> Trace:
     def mean(own_sum: float) -> float | None:
         return (own_sum + spared) / steps if steps else None
 
-    dense = not math.isnan(totals.dense_read_sum)
     return Trace(
         prompt_ids=row.request.prompt_ids,
         new_ids=tuple(row.new_ids),

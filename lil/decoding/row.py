@@ -24,6 +24,8 @@ class Mark(NamedTuple):
     keys_read: float
     cache_bytes: float
     seconds: float
+    read_sum: float
+    dense_read_sum: float
 
 
 class Row:
@@ -134,7 +136,16 @@ class Row:
         """Note what has been generated and what it cost so far."""
         self._measure_text()
         self.totals = totals
-        self.marks.append(Mark(len(self.new_ids), totals.keys_read, totals.bytes_now, seconds))
+        self.marks.append(
+            Mark(
+                tokens=len(self.new_ids),
+                keys_read=totals.keys_read,
+                cache_bytes=totals.bytes_now,
+                seconds=seconds,
+                read_sum=totals.read_sum,
+                dense_read_sum=totals.dense_read_sum,
+            )
+        )
 
     def _measure_text(self) -> None:
         """One point of the curve; meters work only here, not at every token."""

@@ -1,49 +1,11 @@
-"""Tiny random models and a tokenizer whose tokens are its text."""
+"""Fixtures of the decode loop's tests."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
-
-WORDS = ["<eos>", "<unk>", " Anna", " has", " 3", ".", "\n\n", *(f" word{i}" for i in range(50))]
-SIZES = {
-    "vocab_size": 60,  # three more than the tokenizer has, as published models do
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 4096,
-    "initializer_range": 0.15,  # the usual 0.02 makes attention flat and tests blind
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
-
-
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    words = {word: index for index, word in enumerate(WORDS)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
-
-
-def build_model(family: str, dtype: torch.dtype = torch.float64) -> torch.nn.Module:
-    torch.manual_seed(11)
-    if family == "llama":
-        model = LlamaForCausalLM(LlamaConfig(**SIZES))
-    else:
-        model = Qwen3ForCausalLM(Qwen3Config(**SIZES))
-    return model.to(dtype).eval()
+from tiny_models import build_model, build_tokenizer
+from transformers import PreTrainedTokenizerFast
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,9 @@ def test_full_attention_costs_what_arithmetic_says(qwen, tokenizer):
         assert [c["tokens"] for c in trace.checks] == ends
         assert [c["keys_read"] for c in trace.checks] == [keys_of_full(P, n) for n in ends]
         assert [c["cache_bytes"] for c in trace.checks] == [(P + n - 1) * TOKEN_BYTES for n in ends]
+        sums = [keys_of_full(P, n) / keys_of_full(P, 2) * (P + 1) for n in ends]
+        assert [c["read_sum"] for c in trace.checks] == pytest.approx(sums)
+        assert [c["dense_read_sum"] for c in trace.checks] == [None] * len(ends)
         assert trace.keys_kept_max == P + cap - 1
         assert trace.cache_bytes_peak == (P + cap - 1) * TOKEN_BYTES
         assert trace.dense_layer_keys_read_mean is None

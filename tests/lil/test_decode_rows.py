@@ -139,6 +139,9 @@ def test_a_reused_prefix_changes_nothing(name, temperature, qwen, tokenizer):
         assert new.dense_layer_keys_read_mean == pytest.approx(old.dense_layer_keys_read_mean)
         assert [c["tokens"] for c in new.checks] == [c["tokens"] for c in old.checks]
         assert [c["keys_read"] for c in new.checks] == [c["keys_read"] for c in old.checks]
+        for field in ("read_sum", "dense_read_sum"):
+            sums = [c[field] for c in old.checks]
+            assert [c[field] for c in new.checks] == pytest.approx(sums), field
         assert all(c["seconds"] >= 0 for c in new.checks)
         if name == "full":  # others hold method state that is not proportional to the tokens
             assert [c["cache_bytes"] for c in new.checks] == pytest.approx(
@@ -190,7 +193,7 @@ def test_a_prefix_beyond_exactness_is_refused(qwen, tokenizer):
 
 
 def test_lower_precision_is_widened_before_sampling(tokenizer):
-    from conftest import build_model
+    from tiny_models import build_model
 
     model = build_model("qwen", torch.bfloat16)
     (trace,) = lil.decode(model, tokenizer, [[5, 6, 7]], max_new_tokens=5, temperature=1.0)

@@ -10,7 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
-from lil import Trace
+from lil import Check, Trace
+
+
+def _check(tokens: int, keys: float, held: float, seconds: float, *, read_sum: float) -> Check:
+    return {
+        "tokens": tokens,
+        "keys_read": keys,
+        "cache_bytes": held,
+        "seconds": seconds,
+        "read_sum": read_sum,
+        "dense_read_sum": None,
+    }
+
 
 TRACE = Trace(
     prompt_ids=(4, 5),
@@ -21,8 +33,8 @@ TRACE = Trace(
     evidence=None,
     curve=((2, 5, 13), (4, 9, 17)),
     checks=(
-        {"tokens": 2, "keys_read": 30.0, "cache_bytes": 400.0, "seconds": 0.5},
-        {"tokens": 4, "keys_read": 90.0, "cache_bytes": 600.0, "seconds": 1.5},
+        _check(2, 30.0, 400.0, 0.5, read_sum=10.0),
+        _check(4, 90.0, 600.0, 1.5, read_sum=26.0),
     ),
     keys_kept_max=6,
     keys_read_max=6,
@@ -72,22 +84,23 @@ def test_text_leaves_out_the_final_eos_only():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "keys", "held", "seconds"),
+    "check",
     [
-        (0, 0, 400, 0),
-        (1, 15, 400, 0.25),
-        (2, 30, 400, 0.5),
-        (3, 60, 500, 1.0),
-        (4, 90, 600, 1.5),
+        _check(0, 0, 400, 0, read_sum=0),
+        _check(1, 15, 400, 0.25, read_sum=5),
+        _check(2, 30, 400, 0.5, read_sum=10),
+        _check(3, 60, 500, 1.0, read_sum=18),
+        _check(4, 90, 600, 1.5, read_sum=26),
     ],
 )
-def test_cost_between_checks(tokens: int, keys: float, held: float, seconds: float):
-    assert TRACE.cost_at(tokens) == {
-        "tokens": tokens,
-        "keys_read": keys,
-        "cache_bytes": held,
-        "seconds": seconds,
-    }
+def test_cost_between_checks(check: Check):
+    assert TRACE.cost_at(check["tokens"]) == check
+
+
+def test_dense_layers_are_summed_where_there_are_some():
+    checks = tuple({**check, "dense_read_sum": 100.0 * i} for i, check in enumerate(TRACE.checks))
+    trace = dataclasses.replace(TRACE, checks=checks)
+    assert [trace.cost_at(tokens)["dense_read_sum"] for tokens in (0, 2, 3, 4)] == [0, 0, 50, 100]
 
 
 def test_seconds_that_were_not_measured_stay_missing():

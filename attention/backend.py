@@ -87,3 +87,14 @@ def one_of(field: str, value: object, choices: Iterable[str]) -> None:
     known = tuple(choices)
     if value not in known:
         raise InvalidValue(field, value, "one of " + ", ".join(map(repr, known)), known)
+
+
+def share(field: str, value: object) -> None:
+    """Check that a parameter is a number from 0 to 1.
+
+    Raises:
+        InvalidValue: it is not.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:  # type: ignore[operator]
+        raise InvalidValue(field, value, "a number from 0 to 1")

@@ -337,7 +337,8 @@ class AttentionCache(Cache):
     def read_positions(self, layer: int) -> list[Tensor]:
         """Positions the last decode query read: per row (Hkv, read), ascending.
 
-        (Hq, read) where each query head has its own set; read = 0 in rows replaced since.
+        (Hq, read) where each query head has its own set, -1 first where it is smaller than
+        another's; read = 0 in rows replaced since.
 
         Raises:
             RuntimeError: the last forward was no decode step.

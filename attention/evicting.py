@@ -55,7 +55,9 @@ class Evicting(Layer):
 
     @abstractmethod
     def learn(self, mass: Tensor, step: Step) -> None:
-        """Take in the probability each slot received, summed over this forward's queries.
+        """Take in the probability each slot received, summed over the forward's queries.
+
+        In a prefill each query counts as much as `counts` says.
 
         Args:
             mass: (B, Hkv, G, S), over the first S slots.
@@ -68,6 +70,14 @@ class Evicting(Layer):
         Called for all rows as soon as one is full; answers for empty slots and for rows below
         the budget are not used.
         """
+
+    def counts(self, step: Step) -> Tensor | None:
+        """How much each query of a prefill counts in `learn`, (B or 1, T); None for 1 each."""
+        return step.real()
+
+    def placed(self, S: int, held: Counts, step: Step) -> Tensor:  # noqa: ARG002
+        """The first S keys, of which rows hold `held`, at the positions queries see them at."""
+        return self.k.data[:, :, :S]
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         Hkv = self.geometry.Hkv
@@ -85,7 +95,8 @@ class Evicting(Layer):
         for slots in self.memories:
             slots.flat.index_fill_(0, at, slots.fill)
         self.spend(S)
-        keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.k, self.v))
+        keys = self.placed(S, self.reads(step.seen), step).flatten(0, 1)
+        values = self.v.data.flatten(0, 1)[:, :S]
         hidden = step.hidden(self.limit)
         out, probs = attend(group(q, Hkv, scaling), keys, values, hidden)
         self.learn(probs.view(step.rows, Hkv, -1, S), step)
@@ -109,11 +120,12 @@ class Evicting(Layer):
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         held = self.kept(step.past)
         self.lay_out(k, v, held, step)
-        keys, values = self.k.data, self.v.data
+        total: Counts = held + step.new
+        keys, values = self.placed(int(total.max()), total, step), self.v.data
         last = step.last_visible(held, "evicting")
-        out, mass = dense_with_mass(q, keys, values, scaling, last, step.real())
+        out, mass = dense_with_mass(q, keys, values, scaling, last, self.counts(step))
         self.learn(mass, step)
-        self.cut(held + step.new, step)
+        self.cut(total, step)
         return out
 
     def lay_out(self, k: Tensor, v: Tensor, held: Counts, step: Step) -> None:

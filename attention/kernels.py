@@ -107,7 +107,7 @@ def dense_with_mass(
     v: Tensor,
     scaling: float,
     last: Tensor,
-    real: Tensor | None,
+    counts: Tensor | None,
     band: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`dense`, and the probability each slot received, summed over queries.
@@ -115,7 +115,7 @@ def dense_with_mass(
     Computed in blocks of queries so that memory stays bounded.
 
     Args:
-        real: (B, T), False for padding queries, which give no mass; None when all are real.
+        counts: (B or 1, T), factor of the mass a query gives, 0 or False for padding; None for 1.
         band: only queries less than this many tokens after a slot give it mass; None for all.
 
     Returns:
@@ -140,8 +140,8 @@ def dense_with_mass(
         probs = torch.softmax(scores, dim=-1, dtype=wide)
         mixed = torch.matmul(probs.to(v.dtype).view(B, Hkv, G * n, seen), v[:, :, :seen])
         out[:, t : t + n] = mixed.view(B, Hq, n, -1).transpose(1, 2)
-        if real is not None:
-            probs = probs * real[:, None, None, t : t + n, None]
+        if counts is not None:
+            probs = probs * counts[:, None, None, t : t + n, None]
         if band is not None:
             probs = probs * (age < band)[:, None, None]
         mass[..., :seen] += probs.sum(3)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -60,7 +61,8 @@ class Layer(ABC):
     """
 
     is_compileable = False  # asked by transformers of each layer of a cache
-    cost_varies = False  # whether `cost` depends on what a layer chose, not on lengths alone
+    # Whether costs and reads depend on what a layer chose, not on lengths alone.
+    cost_varies = False
 
     def __init__(self, geometry: Geometry, budget: int | None) -> None:
         self.geometry, self.budget = geometry, budget
@@ -159,7 +161,11 @@ class Layer(ABC):
 
     @abstractmethod
     def reads(self, seen: Counts) -> Counts:
-        """Keys the last decode query read per query head, (B,)."""
+        """Keys the last decode query read per query head, (B,); where heads differ, the most."""
+
+    def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
+        """Keys the last decode query read, the mean over query heads, (B,)."""
+        return self.reads(seen).astype(np.float64)
 
     def cost(self, seen: Counts) -> Counts:
         """Keys the last decode step read, summed over KV heads, index structures included."""
@@ -235,11 +241,10 @@ class KeepAll(Layer):
 
 
 def row_lists(positions: Tensor, live: Tensor) -> Tensor:
-    """The live positions of one row's heads, ascending: (H, S) and (H, S) to (H, n).
+    """The live positions of one row's heads, ascending: (H, S) and (H, S) to (H, most).
 
-    Raises ValueError where heads differ in number, which no method of this package does.
+    A head with fewer of them than another begins with -1.
     """
-    counts = np.unique(live.sum(-1).cpu().numpy())
-    if len(counts) > 1:
-        raise ValueError(f"heads of one row hold different numbers of tokens: {counts.tolist()}")
-    return positions[live].view(len(positions), -1).sort(dim=-1).values
+    most = int(live.sum(-1).max())
+    ordered = positions.masked_fill(~live, -1).sort(dim=-1).values
+    return ordered[:, ordered.shape[1] - most :]

@@ -31,12 +31,12 @@ class Selecting(KeepAll):
     """Everything is kept; a decode query reads `quota` pages of `page` tokens.
 
     While all pages of all rows fit, attention is dense and nothing is chosen. A method answers
-    `choose`, and updates what it knows of the keys in `notice`.
+    `choose`, and updates what it knows of the keys in `notice`. Without a budget it always chooses.
     """
 
-    def __init__(self, geometry: Geometry, budget: int, page: int) -> None:
+    def __init__(self, geometry: Geometry, budget: int | None, page: int) -> None:
         super().__init__(geometry, budget, page)
-        self.page, self.quota = page, budget // page
+        self.page, self.quota = page, 0 if budget is None else budget // page
         self.chosen: Choice | None = None
 
     @abstractmethod

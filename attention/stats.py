@@ -92,18 +92,19 @@ def row_stats(
     first, sparse = layers[:dense][:1], layers[dense:]
     last = layers[-1]
     # Layers of one kind cost the same unless the cost depends on what they chose.
-    costs = [x.cost(seen) for x in sparse] if last.cost_varies else [last.cost(seen)]
-    cost = sum(costs) * (len(sparse) // len(costs))
+    asked = sparse if last.cost_varies else [last]
+    cost = sum(x.cost(seen) for x in asked) * (len(sparse) // len(asked))
     held = last.row_bytes(seen) * len(sparse)
     for layer in first:
         cost = cost + layer.cost(seen) * dense
         held = held + layer.row_bytes(seen) * dense
-    read = last.reads(seen) * decoded
+    read = np.max([x.reads(seen) for x in asked], axis=0) * decoded
+    mean = np.mean([x.mean_reads(seen) for x in asked], axis=0) * decoded
     whole = torch.from_numpy((seen * decoded).astype(np.float64))
     return RowStats(
         kept_max=torch.from_numpy(last.kept(seen).copy()),
         read_max=torch.from_numpy(read),
-        read_mean=torch.from_numpy(read.astype(np.float64)),
+        read_mean=torch.from_numpy(mean),
         keys_read=torch.from_numpy(cost * decoded),
         dense_read_mean=whole if first else None,
         bytes=torch.from_numpy(held),
@@ -130,11 +131,12 @@ def cache_stats(cache: AttentionCache, per_layer: bool) -> CacheStats:
 
 def _layer_stats(cache: AttentionCache, index: int, dense: bool) -> LayerStats:
     positions = cache.read_positions(index) if cache.decoded else []
-    reads = [p.shape[-1] for p in positions if p.numel()]
+    # -1 where a head read fewer than another.
+    reads = [(p >= 0).sum(-1).double() for p in positions if p.numel()]
     return LayerStats(
         dense=dense,
         kept=max(p.shape[-1] for p in cache.kept_positions(index)),
-        read_max=max(reads) if reads else None,
-        read_mean=sum(reads) / len(reads) if reads else None,
+        read_max=int(max(r.max() for r in reads)) if reads else None,
+        read_mean=float(sum(r.mean() for r in reads)) / len(reads) if reads else None,
         bytes=int(cache.layers[index].row_bytes(cache.seen.cpu().numpy()).sum()),
     )

@@ -83,7 +83,10 @@ class Step:
         Args:
             limit: the most slots a row can fill.
         """
-        held = self.seen if limit is None else np.minimum(self.seen, limit)
+        return self.behind(self.seen if limit is None else np.minimum(self.seen, limit), limit)
+
+    def behind(self, held: Counts, key: Hashable) -> Tensor | None:
+        """Which of the slots 0..max(held) lie behind those held, (B, 1, 1, S); None when none."""
 
         def make() -> Tensor | None:
             widest = int(held.max())
@@ -92,7 +95,14 @@ class Step:
             slots = torch.arange(widest, device=self.device)
             return (slots >= self.tensor(held)[:, None])[:, None, None]
 
-        return self.once(("hidden", limit), make)
+        return self.once(("behind", key), make)
+
+    def newest(self, queries: int) -> Tensor:
+        """Which columns are among the last real tokens, this many, (B or 1, T)."""
+        columns = torch.arange(self.T, device=self.device)
+        late = (columns >= self.T - queries)[None]
+        real = self.real()
+        return late if real is None else late & real
 
     def last_visible(self, before: Counts, key: Hashable) -> Tensor:
         """Newest slot each query may see when the new tokens follow `before` held ones.

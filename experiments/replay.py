@@ -13,11 +13,11 @@ from itertools import pairwise
 from experiments.config import Config
 from experiments.identity import Cell
 from experiments.plan import Plan, Run
-from experiments.repetition import repeats
 from experiments.sample import Sample, Status
 from experiments.scoring import correct
 from experiments.store import Record, Store
 from lil import Detector, Meter, Trace, Verdict, replay
+from lil.repetition import repeats
 
 
 @dataclass(frozen=True)

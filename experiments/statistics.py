@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 
 LEVEL = 0.95
 RESAMPLES = 10_000
@@ -38,6 +37,8 @@ def wilson(solved: int, n: int) -> Interval:
     """
     if n == 0:
         return NOTHING
+    from scipy.stats import binomtest  # a second to import
+
     bounds = binomtest(solved, n).proportion_ci(LEVEL, method="wilson")
     return Interval(solved / n, float(bounds.low), float(bounds.high))
 
@@ -51,6 +52,8 @@ def mcnemar(lost: int, gained: int) -> float:
 
     McNemar (1947), exact binomial form, from scipy; 1 where no pair differs.
     """
+    from scipy.stats import binomtest
+
     differing = lost + gained
     return float(binomtest(lost, differing).pvalue) if differing else 1.0
 

@@ -14,9 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoTokenizer
-
 import attention
 import lil
 from attention.errors import InvalidValue
@@ -124,6 +121,8 @@ def prepare(config: Config, out: Path) -> Prepared:
 
 
 def _tokenizer(source: models.Source) -> Any:
+    from transformers import AutoTokenizer
+
     try:
         return AutoTokenizer.from_pretrained(source.location, revision=source.revision)
     except (OSError, ValueError, KeyError) as error:
@@ -429,12 +428,16 @@ def _message(error: Exception) -> str:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
+    import torch
+
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def _free_memory(error: Exception) -> None:
+    import torch
+
     if _is_out_of_memory(error):
         gc.collect()
         if torch.cuda.is_available():

@@ -4,29 +4,46 @@
 `replay` puts any detector over a stored trace; `curve` shows how a text compresses as it grows.
 """
 
-from lil import codecs, detectors, penalties
-from lil.curves import curve, token_curve
-from lil.decoding import decode, stream
-from lil.detectors import Detector, Guardian, Verdict
-from lil.meter import Meter
-from lil.pieces import token_bytes
-from lil.replaying import replay
-from lil.trace import Check, Trace
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Check",
-    "Detector",
-    "Guardian",
-    "Meter",
-    "Trace",
-    "Verdict",
-    "codecs",
-    "curve",
-    "decode",
-    "detectors",
-    "penalties",
-    "replay",
-    "stream",
-    "token_bytes",
-    "token_curve",
-]
+from attention.lazy import lazy
+
+if TYPE_CHECKING:
+    from lil import codecs as codecs
+    from lil import detectors as detectors
+    from lil import penalties as penalties
+    from lil.curves import curve as curve
+    from lil.curves import token_curve as token_curve
+    from lil.decoding import decode as decode
+    from lil.decoding import stream as stream
+    from lil.detectors import Detector as Detector
+    from lil.detectors import Guardian as Guardian
+    from lil.detectors import Verdict as Verdict
+    from lil.meter import Meter as Meter
+    from lil.penalties import LZPenalty as LZPenalty
+    from lil.pieces import token_bytes as token_bytes
+    from lil.replaying import replay as replay
+    from lil.trace import Check as Check
+    from lil.trace import Trace as Trace
+
+_HOME = {
+    "Check": "trace",
+    "Detector": "detectors",
+    "Guardian": "detectors",
+    "LZPenalty": "penalties",
+    "Meter": "meter",
+    "Trace": "trace",
+    "Verdict": "detectors",
+    "codecs": "codecs",
+    "curve": "curves",
+    "decode": "decoding",
+    "detectors": "detectors",
+    "penalties": "penalties",
+    "replay": "replaying",
+    "stream": "decoding",
+    "token_bytes": "pieces",
+    "token_curve": "curves",
+}
+
+__all__ = sorted(_HOME)
+__getattr__, __dir__ = lazy(__name__, _HOME)

@@ -38,7 +38,7 @@ def main() -> int:
     table = Table(title=f"Reasoner, {count} test problems a level, {edits} edits a kind")
     for name in ("figure", "reached", "at least", "met"):
         table.add_column(name, justify="left" if name == "figure" else "right")
-    missed, texts = 0, {}
+    missed, texts, chains = 0, {}, {}
 
     def add(figure: str, value: float, bound: float, most: bool = False) -> None:
         nonlocal missed
@@ -63,9 +63,12 @@ def main() -> int:
                 add("hard: mean tokens", figures.mean_tokens, HARD_TOKENS, most=True)
             else:
                 table.add_row(f"{level}: mean tokens", f"{figures.mean_tokens:.0f}", "", "")
+            chains[level] = traces
             texts[level] = [trace.text for trace in traces]
         for kind in thresholds.KINDS:
-            share, cases = thresholds.found(model, tokenizer, kind, edits, told(f"wrong {kind}"))
+            share, cases = thresholds.found(
+                model, tokenizer, kind, edits, chains, told(f"wrong {kind}")
+            )
             add(f"wrong {kind} found", share, FOUND)
             texts[kind] = [
                 {"chain": e.chain, "name": e.name, "then": t, "found": thresholds.rejected(e, t)}

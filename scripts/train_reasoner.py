@@ -3,8 +3,10 @@
     python scripts/train_reasoner.py --tokens 40e6 --out experiments/reasoner/checkpoint
 
 Seeded and resumable: started again with the same --out it goes on from the last saved state; a
-different --tokens moves the end (the learning rate falls linearly over the last 40%). Matrices are
-trained with Muon, everything else with AdamW. bf16 autocast on CPU and GPU, float32 weights.
+different --tokens moves the end (the learning rate falls linearly over the last 40%). --init goes
+on from a finished checkpoint with fresh optimizers: its tokens count, so the curriculum goes on
+too. Matrices are trained with Muon, everything else with AdamW. bf16 autocast on CPU and GPU,
+float32 weights.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tokens", type=float, default=40e6, help="tokens to train on in all")
     parser.add_argument("--out", type=Path, default=Path("runs/reasoner"))
+    parser.add_argument("--init", type=Path, help="checkpoint to go on from")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=192)
@@ -93,7 +96,13 @@ def main() -> None:
         torch.optim.AdamW(others, lr=args.adam_lr, betas=(0.9, 0.98), weight_decay=0.0),
     ]
     base = [args.muon_lr, args.adam_lr]
-    state = {"tokens": 0, "group": 0, "step": 0, "seconds": 0.0}
+    state = {"tokens": 0, "begin": 0, "group": 0, "step": 0, "seconds": 0.0}
+    if args.init is not None:
+        model.load_state_dict(Qwen3ForCausalLM.from_pretrained(args.init).state_dict())
+        before = json.loads((args.init / "training.json").read_text())
+        state.update(
+            tokens=before["tokens"], begin=before["tokens"], seconds=float(before["seconds"])
+        )
     resume = args.out.with_suffix(".resume")
     if resume.exists():
         saved = torch.load(resume, map_location=device)
@@ -118,7 +127,8 @@ def main() -> None:
     }
     for batches in loader:
         for batch in batches:
-            scale = learning_rate(state["tokens"] / args.tokens)
+            run = args.tokens - state["begin"]
+            scale = learning_rate((state["tokens"] - state["begin"]) / run)
             for optimizer, lr in zip(optimizers, base, strict=True):
                 optimizer.param_groups[0]["lr"] = lr * scale
             moved = training.Batch(*(getattr(batch, f).to(device) for f in batch.__annotations__))

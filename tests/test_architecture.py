@@ -71,10 +71,47 @@ def state():
             torch.is_grad_enabled(), sorted(AttentionInterface().valid_keys()),
             sorted(os.listdir(".")), dict(os.environ)]
 before = state()
-import attention, lil, experiments.cli
+import attention, lil, experiments.cli, experiments.sweep
+for package in (attention, lil):
+    for name in package.__all__:
+        getattr(package, name)
 print(json.dumps(before == state()))
 """
     out = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert out.stdout.strip() == "true"
+
+
+@pytest.mark.parametrize("noun", ["sweep", "run", "replay", "report", "curve", "list", "bench"])
+def test_help_does_not_wait_for_torch(noun: str) -> None:
+    code = (
+        "import sys\n"
+        "from experiments.cli import main\n"
+        "try:\n"
+        f"    main([{noun!r}, '--help'])\n"
+        "except SystemExit as left:\n"
+        "    assert left.code == 0\n"
+        "slow = {'torch', 'transformers', 'scipy.stats'} & set(sys.modules)\n"
+        "assert not slow, slow\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", ["attention", "lil"])
+def test_lazy_names_are_what_a_type_checker_sees(package: str) -> None:
+    module = __import__(package)
+    declared: dict[str, str] = {}
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "attention.lazy"):
+            declared.update({alias.name: str(node.module) for alias in node.names})
+    assert sorted(declared) == module.__all__
+    assert set(module.__all__) <= set(dir(module))
+    for name, home in declared.items():
+        value = getattr(module, name)
+        assert value is getattr(__import__(home, fromlist=[name]), name)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = module.nonsense

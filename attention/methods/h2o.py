@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
-from attention.backend import Backend, one_of, whole
+from attention.backend import Backend, one_of, share, whole
 from attention.errors import InvalidValue
 from attention.evicting import Evicting
 from attention.layer import Geometry, Layer
-from attention.step import Step
+from attention.ropes import rotate
+from attention.step import Counts, Step
 
 GQA = ("sum", "mean", "max")
+POSITIONS = ("absolute", "rolled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,15 +25,23 @@ class H2O(Backend):
 
     H2O, arXiv 2306.14048; FMInference/H2O, `utils_real_drop`. A slot's score is the sum over all
     queries so far, the prompt's included, of the probability they gave it, never normalised or
-    decayed. The authors attend first and evict afterwards, so their queries read budget + 1 tokens;
-    this equals their code with heavy = budget // 2 and recent = budget - budget // 2 - 1. They
-    score per query head of a model without grouped heads; here one set is kept per KV head.
+    decayed (by default). The authors attend first and evict afterwards, so their queries read
+    budget + 1 tokens; this equals their code with heavy = budget // 2 and
+    recent = budget - budget // 2 - 1. They score per query head of a model without grouped heads;
+    here one set is kept per KV head.
 
     Args:
         budget: tokens a decode query may read, current token included; at least 2.
         heavy: tokens kept for their score, below `budget`; budget // 2 by default. The other
             budget - heavy are the newest, the current one included.
         gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max".
+        positions: "absolute", keys keep the position they were seen at; "rolled", distances are
+            those inside the cache.
+        score_from_prefill: whether the queries of a prompt score too. If not, a prompt is cut
+            among equals, which keeps its oldest tokens.
+        normalise: None, or "age" to rank by score per query that could see the token.
+        decay: factor of all scores at each query, above 0 and at most 1.
+        dense_layers: first layers left dense; exempt from the budget.
 
     Raises:
         InvalidValue: a parameter is out of range.
@@ -41,6 +52,11 @@ class H2O(Backend):
     budget: int
     heavy: int | None = None
     gqa: str = "sum"
+    positions: str = "absolute"
+    score_from_prefill: bool = True
+    normalise: str | None = None
+    decay: float = 1.0
+    dense_layers: int = 0
 
     def __post_init__(self) -> None:
         whole("budget", self.budget, 2)
@@ -49,39 +65,81 @@ class H2O(Backend):
             if whole("heavy", self.heavy, 0, allowed) >= self.budget:
                 raise InvalidValue("heavy", self.heavy, allowed)
         one_of("gqa", self.gqa, GQA)
+        one_of("positions", self.positions, POSITIONS)
+        if not isinstance(self.score_from_prefill, bool):
+            raise InvalidValue("score_from_prefill", self.score_from_prefill, "True or False")
+        if self.normalise is not None:
+            one_of("normalise", self.normalise, ("age",))
+        share("decay", self.decay)
+        if not self.decay:
+            raise InvalidValue("decay", self.decay, "a number above 0")
+        whole("dense_layers", self.dense_layers, 0)
 
     @property
     def exact_until(self) -> float:
         return self.budget
+
+    @property
+    def turns_keys(self) -> bool:
+        return self.positions == "rolled"
 
     def params(self) -> dict[str, Any]:
         heavy = self.budget // 2 if self.heavy is None else self.heavy
         return super().params() | {"heavy": heavy}
 
     def layer(self, geometry: Geometry) -> Layer:
-        return H2OLayer(geometry, self.budget, self.params()["heavy"], self.gqa)
+        return H2OLayer(geometry, self)
 
 
 class H2OLayer(Evicting):
     """Scores are sums per KV head, or per query head where the largest of the group counts."""
 
-    def __init__(self, geometry: Geometry, budget: int, heavy: int, gqa: str) -> None:
-        super().__init__(geometry, budget)
-        self.recent, self.gqa = budget - heavy, gqa
-        tail = (geometry.G,) if gqa == "max" else ()
+    def __init__(self, geometry: Geometry, backend: H2O) -> None:
+        super().__init__(geometry, backend.budget)
+        self.backend, self.gqa = backend, backend.gqa
+        self.recent = backend.budget - backend.params()["heavy"]
+        tail = (geometry.G,) if self.gqa == "max" else ()
         self.score = self.remember("score", tail, dtype=geometry.wide)
 
-    def learn(self, mass: Tensor, step: Step) -> None:  # noqa: ARG002
+    def counts(self, step: Step) -> Tensor | None:
+        if not self.backend.score_from_prefill:
+            return step.newest(0)
+        if self.backend.decay == 1:
+            return super().counts(step)
+        later = torch.arange(step.T - 1, -1, -1, device=step.device, dtype=self.geometry.wide)
+        return step.newest(step.T) * self.backend.decay**later
+
+    def learn(self, mass: Tensor, step: Step) -> None:
+        if not step.decode and not self.backend.score_from_prefill:
+            return
         score = self.score.data[:, :, : mass.shape[-1]]
+        if self.backend.decay != 1:
+            new = step.tensor(step.new).view(-1, *([1] * (score.ndim - 1)))
+            score *= self.backend.decay ** new.to(score.dtype)
         score += mass.transpose(2, 3) if self.gqa == "max" else mass.sum(2)
 
     def worth(self, S: int, step: Step) -> Tensor:
-        score = self.score.data[:, :, :S]
+        score, position = self.score.data[:, :, :S], self.position.data[:, :, :S]
         if self.gqa == "max":
             score = score.amax(-1)
         elif self.gqa == "mean":
             score = score / self.geometry.G
+        if self.backend.normalise == "age":
+            score = score / (step.seen_tokens[:, None, None] - position)
         oldest_recent = step.once(
             "recent", lambda: (step.seen_tokens - self.recent + 1)[:, None, None]
         )
-        return score.masked_fill(self.position.data[:, :, :S] >= oldest_recent, float("inf"))
+        return score.masked_fill(position >= oldest_recent, float("inf"))
+
+    def placed(self, S: int, held: Counts, step: Step) -> Tensor:
+        keys = super().placed(S, held, step)
+        if self.backend.positions == "absolute" or (held == step.seen).all():
+            return keys
+        position = self.position.data[:, :, :S].long()
+        # Empty slots come last; nobody reads them.
+        aged = position.masked_fill(position < 0, torch.iinfo(position.dtype).max)
+        end = aged.argsort(-1).argsort(-1) + step.tensor(step.seen - held)[:, None, None]
+        start = position.clamp(min=0)
+        each = keys.flatten(0, 1)[:, None]
+        turn = self.geometry.rope.turn(start.flatten(0, 1), end.flatten(0, 1), each)
+        return rotate(each, turn).view(keys.shape)

@@ -135,7 +135,8 @@ class QuestLayer(Selecting):
         """Keys read by any query head of a group, summed over KV heads, (B,)."""
         assert self.chosen is not None
         B = len(seen)
-        pages = int(self.pages(seen).max())
+        # A row replaced since the choice may have been longer than all that are left.
+        pages = max(int(self.pages(seen).max()), int(self.chosen.pages.max()) + 1)
         hit = torch.zeros(B, self.geometry.Hq, pages, dtype=torch.bool)
         hit.scatter_(2, self.chosen.pages.cpu(), self.chosen.live.cpu())
         read = hit.view(B, self.geometry.Hkv, -1, pages).any(2).sum((1, 2)).numpy()

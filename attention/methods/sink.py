@@ -15,7 +15,7 @@ from attention.layer import Geometry, Layer
 from attention.ropes import Turn, rotate
 from attention.step import Counts, Step
 
-POSITIONS = ("cache", "absolute")
+POSITIONS = ("cache", "absolute", "hf_sinkcache")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,10 @@ class Sink(Backend):
         budget: tokens a decode query may read, current token included; more than `sinks`.
         sinks: first tokens kept for ever; 0 makes a sliding window.
         positions: "cache", distances are those inside the cache (the paper); "absolute", keys keep
-            the position they were seen at.
+            the position they were seen at; "hf_sinkcache", a control: what the SinkCache that
+            transformers removed did under `generate`. It turned the window keys back by one at
+            each step while the query went on by one, so that their distances drift to twice the
+            true ones.
 
     Raises:
         InvalidValue: a parameter is out of range.
@@ -50,26 +53,28 @@ class Sink(Backend):
 
     @property
     def exact_until(self) -> float:
-        return self.budget
+        # SinkCache turned keys one step before it dropped one.
+        return self.budget - (self.positions == "hf_sinkcache")
 
     @property
     def turns_keys(self) -> bool:
-        return self.positions == "cache" and self.sinks > 0
+        return self.positions == "hf_sinkcache" or (self.positions == "cache" and self.sinks > 0)
 
     def layer(self, geometry: Geometry) -> Layer:
-        return SinkLayer(geometry, self.budget, self.sinks, self.turns_keys)
+        return SinkLayer(geometry, self.budget, self.sinks, self.positions)
 
 
 class SinkLayer(Layer):
     """Sinks in the first slots, the window in a ring behind them: slot follows from position."""
 
-    def __init__(self, geometry: Geometry, budget: int, sinks: int, turns: bool) -> None:
+    def __init__(self, geometry: Geometry, budget: int, sinks: int, positions: str) -> None:
         super().__init__(geometry, budget)
-        self.limit, self.sinks, self.turns = budget, sinks, turns
+        self.limit, self.sinks = budget, sinks
+        self.turns, self.drifts = positions == "cache" and sinks > 0, positions == "hf_sinkcache"
         self.k = self.slots("k", (geometry.D,), limit=budget)
         self.v = self.slots("v", (geometry.D,), limit=budget)
         # Sink keys as the model roped them: turning these anew each step leaves no error behind.
-        self.first = self.slots("first", (geometry.D,), limit=sinks) if turns else None
+        self.first = self.slots("first", (geometry.D,), limit=sinks) if self.turns else None
 
     def slot_of(self, position: Counts) -> Counts:
         """Slot of each position, for the newest tokens and the sinks."""
@@ -86,6 +91,8 @@ class SinkLayer(Layer):
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         Hkv = self.geometry.Hkv
         held = min(step.longest, self.limit)
+        if self.drifts:
+            self.drift(step)
         for slots, new in ((self.k, k), (self.v, v)):
             slots.fit(held)
             at = step.flat(self.slot_of(step.past), Hkv, slots.capacity, "ring")
@@ -163,6 +170,22 @@ class SinkLayer(Layer):
             return self.geometry.rope.turn(start, start + gone, sinks)
 
         self.k.data[:, :, : self.sinks] = rotate(sinks, step.once("turn", turn))
+
+    def drift(self, step: Step) -> None:
+        """Turn all window keys held back by one position, in rows that reach the budget."""
+        if not (step.seen >= self.limit).any():
+            return
+        window = self.k.data[:, :, self.sinks :]
+
+        def turn() -> Turn:
+            one = torch.ones(1, 1, dtype=torch.long, device=window.device)
+            return self.geometry.rope.turn(one, torch.zeros_like(one), window)
+
+        full = step.once(
+            "drifting", lambda: step.tensor(step.seen >= self.limit)[:, None, None, None]
+        )
+        turned = rotate(window, step.once("back", turn))
+        self.k.data[:, :, self.sinks :] = torch.where(full, turned, window)
 
     def kept(self, seen: Counts) -> Counts:
         return np.minimum(seen, self.limit)

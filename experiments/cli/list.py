@@ -59,7 +59,9 @@ def _lines(kind: str) -> dict[str, str]:
         from lil import codecs
 
         return {name: _first_line(codecs, name) for name in codecs.names()}
-    return {}  # penalties: none ship yet
+    from lil import penalties
+
+    return penalties.describe()
 
 
 def _first_comment(text: str) -> str:

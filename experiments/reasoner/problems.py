@@ -84,9 +84,18 @@ def split_of(prompt: str) -> str:
 
 
 def generate(
-    rng: random.Random, steps: int, distractors: int, problem_id: str, level: str
+    rng: random.Random,
+    steps: int,
+    distractors: int,
+    problem_id: str,
+    level: str,
+    rivals: int = 0,
 ) -> Problem:
-    """Draw a problem with exactly `steps` needed computations and some facts nobody needs."""
+    """Draw a problem with exactly `steps` needed computations and some facts nobody needs.
+
+    `rivals` of them, beside the distractors, start from an operand of a needed fact, so that the
+    operand alone does not tell which number is meant.
+    """
     theme = rng.choice(words.THEMES)
     unit = rng.choice(theme.units)
     names = list(theme.names)
@@ -96,6 +105,8 @@ def generate(
     needed = len(drawn.values)
     for _ in range(distractors):
         drawn.distractor()
+    for _ in range(rivals):
+        drawn.rival(list(drawn.made)[:needed])
     facts = []
     for name, (kind, operands, number) in drawn.made.items():
         sentence = rng.choice(words.FACTS[kind]).format(
@@ -107,7 +118,7 @@ def generate(
             has=theme.verb,
         )
         facts.append(Fact(name, kind, operands, number, sentence))
-    assert len(facts) == needed + distractors
+    assert len(facts) == needed + distractors + rivals
     rng.shuffle(facts)
     question = rng.choice(words.QUESTIONS).format(
         x=theme.subject(goal), u=unit, has=theme.verb, have=theme.infinitive
@@ -182,6 +193,15 @@ class _Drawn:
         if a < b:
             first, second, a, b = second, first, b, a
         return self._add("diff", (first, second), None, a - b)
+
+    def rival(self, needed: list[str]) -> str:
+        """A fact nobody needs that reads like a needed one up to its number or second operand."""
+        computed = [self.made[name] for name in needed if self.made[name][1]]
+        kind, operands, _ = self.rng.choice(computed)
+        if len(operands) == 1:
+            return self._unary(operands[0], self.rng.choice(("plus", "minus")))
+        second = self.rng.choice([n for n in self.values if n not in operands])
+        return self._binary(operands[0], second, kind == "sum")
 
     def distractor(self) -> str:
         if self.rng.random() < 0.4:

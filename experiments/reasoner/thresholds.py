@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,36 +91,35 @@ def found(
     tokenizer: Any,
     kind: str,
     count: int,
+    chains: Mapping[str, Sequence[Trace]],
     on_step: Callable[[int], None] | None = None,
 ) -> tuple[float, list[tuple[Edit, str]]]:
     """Share of `count` wrong values put into the model's own chains that a later check rejects.
 
-    The chain is the model's own, decoded greedily on problems of all levels in turn; one number of
-    its derivation is replaced, everything after it is cut off and the model goes on from there. It
-    counts as found when a later check says that the value settled for the variable concerned is
-    wrong and corrects it ("Wait, ...").
+    One number of a chain's derivation is replaced, everything after it is cut off and the model
+    goes on from there. It counts as found when a later check says that the value settled for the
+    variable concerned is wrong and corrects it ("Wait, ...").
+
+    Args:
+        chains: the model's own, by level, for the first test problems as `levels` yields them;
+            solved ones are taken from all levels in turn.
 
     Returns:
         the share, and each case with the text that followed.
+
+    Raises:
+        ValueError: too few of the chains are solved.
     """
     rng = random.Random(f"edits/{kind}")
     edits: list[Edit] = []
-    index = 0
-    while len(edits) < count:
-        drawn = [problem(LEVELS[i % 3], "test", i // 3) for i in range(index, index + count)]
-        index += count
-        traces = decode(
-            model,
-            tokenizer,
-            [p.prompt for p in drawn],
-            max_new_tokens=MAX_NEW_TOKENS,
-            batch_size=64,
-            on_step=on_step,
-        )
-        for p, trace in zip(drawn, traces, strict=True):
-            edit = corrupt(p, trace.text, kind, rng)
-            if edit is not None and solved(p, trace):
+    for index, row in enumerate(zip(*(chains[level] for level in LEVELS), strict=True)):
+        for level, trace in zip(LEVELS, row, strict=True):
+            drawn = problem(level, "test", index)
+            edit = corrupt(drawn, trace.text, kind, rng)
+            if edit is not None and solved(drawn, trace):
                 edits.append(edit)
+    if len(edits) < count:
+        raise ValueError(f"{len(edits)} chains to edit, {count} wanted")
     edits = edits[:count]
     followed = decode(
         model,

@@ -6,7 +6,8 @@ Kate is 10."), so that a check pass can walk the values in order: recall the val
 recall the operands, compute again, judge. A pass that found something wrong is followed by another.
 
 Mistakes are injected into about half of the chains. The mistaken token itself is not trained
-(weight 0), everything after it is; the judgement of a check counts three times.
+(weight 0), everything after it is; the judgement of a check counts three times, and so does what a
+line reads from the prompt for the first time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from .words import form_of
 
 JUDGE_WEIGHT = 3.0
 RECOMPUTE_WEIGHT = 2.0
+READ_WEIGHT = 3.0  # operands, signs and numbers of a fact, read from the prompt
+QUOTE_WEIGHT = 2.0  # a fact quoted word for word
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,8 @@ class _Writer:
         if fact.kind == "given":
             self.say(words.GIVEN[form_of(name, shift=3)])
             assert fact.number is not None
-            self.settle(name, fact.number, "constant" if name in self.faulty else None)
+            fault = "constant" if name in self.faulty else None
+            self.settle(name, fact.number, fault, READ_WEIGHT)
             return
         fault = self.pick_fault(fact)
         number = fact.number
@@ -228,15 +232,16 @@ class _Writer:
     def expression(self, fact: Fact, fault: str | None) -> None:
         first = fact.operands[0]
         if fact.kind == "twice":
-            self.say(f" {first} twice")
+            self.say(f" {first} twice", READ_WEIGHT)
             return
-        self.say(f" {first} {'plus' if fact.kind in ('plus', 'sum') else 'minus'}")
+        sign = "plus" if fact.kind in ("plus", "sum") else "minus"
+        self.say(f" {first} {sign}", READ_WEIGHT)
         if fact.number is None:
-            self.say(f" {fact.operands[1]}")
+            self.say(f" {fact.operands[1]}", READ_WEIGHT)
         elif fault == "number":
             self.misread = self.wrong(fact.number, "number")
         else:
-            self.number(fact.number)
+            self.number(fact.number, READ_WEIGHT)
 
     def evaluate(self, fact: Fact, number: int | None, fault: str | None) -> int | None:
         """State operands and operation; the value, or None where an operand is not known."""
@@ -268,13 +273,13 @@ class _Writer:
         self.number(number)
         return operands[0] + number * (1 if fact.kind == "plus" else -1)
 
-    def settle(self, name: str, value: int, fault: str | None) -> None:
+    def settle(self, name: str, value: int, fault: str | None, weight: float = 1.0) -> None:
         self.say(" First," if self.last is None else f" After {self.last},")
         self.say(f" {name} is")
         if fault is not None:
             value = self.wrong(value, fault)
         else:
-            self.number(value)
+            self.number(value, weight)
         self.say(".\n\n")
         self.known[name] = value
         if name not in self.order:
@@ -313,7 +318,7 @@ class _Writer:
         self.say(f" {name} was")
         self.number(self.known[name])
         self.say("?")
-        self.say(fact.sentence)
+        self.say(fact.sentence, QUOTE_WEIGHT)
         if fact.kind == "given":
             assert fact.number is not None
             value = fact.number

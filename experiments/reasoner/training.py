@@ -28,13 +28,18 @@ class Stage:
     until_tokens: float
     steps: tuple[int, int]
     traces: TraceConfig
+    draws: int = 1  # steps are the largest of that many draws: 2 makes long problems likelier
+    rivals: int = 0  # up to this many facts start from an operand another fact starts from
 
 
 # Reading a fact in the prompt is learnt last and much sooner where there are few facts.
 CURRICULUM = (
     Stage(1.0e6, (1, 2), NO_FAULTS),
     Stage(11.0e6, (1, 5), TraceConfig(faulty=0.4)),
-    Stage(float("inf"), (1, MAX_STEPS), TraceConfig()),
+    Stage(25.0e6, (1, MAX_STEPS), TraceConfig()),
+    Stage(38.0e6, (1, MAX_STEPS), TraceConfig(), draws=2),
+    # 38 of 40 misread numbers belonged to another fact with the same operand.
+    Stage(float("inf"), (1, MAX_STEPS), TraceConfig(), rivals=5),
 )
 
 
@@ -62,21 +67,28 @@ def _index() -> dict[str, int]:
     return {piece: i for i, piece in enumerate(vocabulary())}
 
 
-def draw_problem(rng: random.Random, steps: int) -> problems.Problem:
-    """A training problem with that many steps; its text hashes to the split `train`."""
+def draw_problem(rng: random.Random, steps: int, rivals: int = 0) -> problems.Problem:
+    """A training problem with that many steps and up to that many rivals.
+
+    Its text hashes to the split `train`.
+    """
     level = next((lv for lv, (lo, hi) in problems.STEPS.items() if lo <= steps <= hi), "medium")
     if steps < 2:
         level = "easy"
     while True:
-        drawn = problems.generate(rng, steps, rng.randint(1, 5), "train", level)
+        drawn = problems.generate(
+            rng, steps, rng.randint(1, 4), "train", level, rivals=rng.randint(0, rivals)
+        )
         if problems.split_of(drawn.prompt) == "train":
             return drawn
 
 
-def sequence(rng: random.Random, steps: int, config: TraceConfig) -> tuple[list[int], list[float]]:
+def sequence(
+    rng: random.Random, steps: int, config: TraceConfig, rivals: int = 0
+) -> tuple[list[int], list[float]]:
     """Ids and weights of one prompt (weight 0) with its chain."""
     while True:
-        prompt, chain = write_trace(draw_problem(rng, steps), rng, config)
+        prompt, chain = write_trace(draw_problem(rng, steps, rivals), rng, config)
         ids = encode(prompt)
         weights = [0.0] * len(ids)
         for text, weight in chain.parts:
@@ -108,7 +120,8 @@ def batch_group(seed: int, group: int, stage: Stage, batch_tokens: int) -> list[
     drawn: list[tuple[list[int], list[float]]] = []
     total = 0
     while total < GROUP * batch_tokens:
-        drawn.append(sequence(rng, rng.randint(*stage.steps), stage.traces))
+        steps = max(rng.randint(*stage.steps) for _ in range(stage.draws))
+        drawn.append(sequence(rng, steps, stage.traces, stage.rivals))
         total += len(drawn[-1][0])
     drawn.sort(key=lambda pair: len(pair[0]))
     batches: list[Batch] = []

@@ -1,16 +1,33 @@
 """Codecs a meter can count with: one file each, and the file's name is the codec's name.
 
-A codec file defines `new() -> Codec`. Adding one touches no table: `names()` reads the folder and
-`new(name)` imports the file on demand.
+A codec file defines `new(symbols: Symbols) -> Codec`. Adding one touches no table: `names()` reads
+the folder and `new(name)` imports the file on demand.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 from attention.errors import InvalidValue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Symbols:
+    """What the bytes of a stream stand for; general compressors see bytes and need not know.
+
+    Args:
+        width: bytes of one symbol: 1 for text, 4 for token ids as little-endian uint32.
+        alphabet: number of different symbols; None where it is not known.
+    """
+
+    width: int = 1
+    alphabet: int | None = 256
+
+
+TEXT = Symbols()
 
 
 class Codec(Protocol):
@@ -34,13 +51,13 @@ def names() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
-def new(name: str) -> Codec:
-    """An empty codec by name.
+def new(name: str, symbols: Symbols = TEXT) -> Codec:
+    """An empty codec by name, for a stream of `symbols`.
 
     Raises:
-        InvalidValue: no codec has this name.
+        InvalidValue: no codec has this name, or it needs to know an alphabet that is None.
     """
     known = names()
     if name not in known:
         raise InvalidValue("codec", name, "one of " + ", ".join(known), choices=known)
-    return cast(Codec, importlib.import_module(f"{__name__}.{name}").new())
+    return cast(Codec, importlib.import_module(f"{__name__}.{name}").new(symbols))

@@ -11,7 +11,7 @@ import functools
 import random
 import zlib
 
-from lil.codecs import Codec
+from lil.codecs import Codec, Symbols
 from lil.codecs._scratch import FromScratch
 
 LEVEL = 6
@@ -64,6 +64,6 @@ def incremental_is_exact() -> bool:
     return True
 
 
-def new() -> Codec:
+def new(_: Symbols) -> Codec:
     """An empty stream, from scratch at every reading where this zlib build needs that."""
     return Deflate() if incremental_is_exact() else FromScratch(from_scratch)

@@ -5,25 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from oracles.models import VOCABULARY, tiny_model
 from torch import Tensor
 
 import attention
+from attention.layer import Geometry
+from attention.ropes import Rope
+from attention.step import Step
 
 # One backend of every method, sparse from 16 to 32 tokens on, in every layer.
 BACKENDS: tuple[attention.Backend, ...] = (
     attention.Full(),
     attention.Sink(budget=16),
     attention.Sink(budget=17, sinks=2, positions="absolute"),
+    attention.Sink(budget=13, positions="hf_sinkcache"),
     attention.H2O(budget=16),
     attention.H2O(budget=15, heavy=9, gqa="max"),
+    attention.H2O(budget=16, positions="rolled", decay=0.8),
+    attention.H2O(budget=14, score_from_prefill=False, normalise="age", dense_layers=1),
+    attention.H2OUniform(budget=16, dense_layers=1),
     attention.Quest(budget=16, page=4, dense_layers=0),
     attention.Quest(budget=18, page=3, dense_layers=1, gqa="query_head"),
     attention.InfLLM(budget=16),
     attention.InfLLM(budget=32, n_init=5, block=4, topk=2, n_local=12, repr_topk=2),
+    attention.Window(budget=15),
+    attention.TOVA(budget=16),
+    attention.Random(budget=17, sinks=2),
+    attention.Oracle(budget=16),
+    attention.Oracle(top_p=0.8, gqa="max"),
+    attention.RaaS(budget=16, page=4, protect_prompt=False),
+    attention.RKV(budget=18),
+    attention.SnapKV(budget=17),
 )
-KEEP_ALL = tuple(b for b in BACKENDS if b.name in ("full", "quest", "infllm"))
+KEEP_ALL = tuple(
+    b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "h2o_uniform")
+)
 
 
 def model(family: str = "llama", heads: tuple[int, int] = (4, 2), layers: int = 2) -> Any:
@@ -80,3 +98,59 @@ def follow(
     """Logits after the prompt and after each given token, (B, 1 + n, vocabulary)."""
     first = prefill(m, cache, prompts, chunk)
     return torch.cat((first[:, None], decode(m, cache, given)), dim=1)
+
+
+class Bare:
+    """A layer without a model, fed random vectors; all that was fed is kept to check against.
+
+    Attributes:
+        q, k: everything fed so far, (rows, Hq, n, D) and (rows, Hkv, n, D).
+    """
+
+    def __init__(
+        self,
+        backend: attention.Backend,
+        heads: tuple[int, int] = (4, 2),
+        rows: int = 1,
+        **more: Any,
+    ) -> None:
+        self.rows, (self.Hq, self.Hkv), self.D = rows, heads, 6
+        at = {"index": 0, "dtype": torch.float64, "device": torch.device("cpu")} | more
+        self.layer = backend.layer(
+            Geometry(
+                method=backend.name,
+                B=rows,
+                Hq=self.Hq,
+                Hkv=self.Hkv,
+                D=self.D,
+                rope=Rope(None),
+                **at,
+            )
+        )
+        self.random = torch.Generator().manual_seed(0)
+        self.n = 0
+        self.q, self.k = (torch.zeros(rows, h, 0, self.D, dtype=torch.float64) for h in heads)
+
+    def draw(self, H: int, T: int) -> Tensor:
+        return torch.randn(self.rows, H, T, self.D, generator=self.random, dtype=torch.float64)
+
+    def feed(self, T: int = 1, k: Tensor | None = None) -> None:
+        """One forward of T tokens, T = 1 being a decode step once something is held."""
+        q = self.draw(self.Hq, T)
+        k = self.draw(self.Hkv, T) if k is None else k
+        past = np.full(self.rows, self.n, dtype=np.int64)
+        step = Step(past, np.full_like(past, T), T, torch.device("cpu"))
+        self.layer.forward(q, k, self.draw(self.Hkv, T), 1.0, step)
+        self.n += T
+        self.q, self.k = torch.cat((self.q, q), 2), torch.cat((self.k, k), 2)
+
+    def kept(self, row: int = 0) -> list[list[int]]:
+        return self.layer.kept_positions(row, self.n).tolist()
+
+    def read(self, row: int = 0) -> list[list[int]]:
+        return self.layer.read_positions(row, self.n).tolist()
+
+    def probabilities(self, query: int, held: Sequence[int], head: int, row: int = 0) -> Tensor:
+        """Softmax of a query head's query over these positions of its KV head."""
+        keys = self.k[row, head // (self.Hq // self.Hkv), list(held)]
+        return (keys @ self.q[row, head, query]).softmax(0)

@@ -66,18 +66,18 @@ def test_exact_until(backend: attention.Backend) -> None:
     until = 60 if math.isinf(backend.exact_until) else int(backend.exact_until)
     ids = tokens(2, until + 12)
     want = own_logits(m, ids, "sdpa")
-    for prompt in (1, until // 2, until):
+    for prompt in {1, max(until // 2, 1), max(until, 1)}:
         with backend.on(m) as cache:
             first = prefill(m, cache, list(ids[:, :prompt]))
             got = torch.cat((first[:, None], decode(m, cache, ids[:, prompt:])), dim=1)
         gap = (got - want[:, prompt - 1 :]).abs().amax((0, 2))
-        exact = until - prompt + 1
+        exact = max(until, prompt) - prompt + 1
         assert gap[:exact].max() <= 1e-9
         if backend.name != "full":
             assert gap[exact:].max() > 1e-6
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", [b for b in BACKENDS if b.exact_until], ids=str)
 def test_prefill_chunked_and_step_by_step_agree_until_exact_until(
     backend: attention.Backend,
 ) -> None:
@@ -87,7 +87,9 @@ def test_prefill_chunked_and_step_by_step_agree_until_exact_until(
     texts, given = [tokens(until), tokens(until - 3, seed=1)], tokens(2, 20, seed=2)
     with backend.on(m) as cache:
         want = follow(m, cache, texts, given)
-        for chunk in (1, 3):
+        # Some treat a prompt apart, and a token fed alone is none: no chunk of one for them.
+        apart = backend.name == "raas" or not getattr(backend, "score_from_prefill", True)
+        for chunk in (4,) if apart else (1, 3):
             got = follow(m, cache.new(), texts, given, chunk)
             assert (got - want).abs().max() <= 1e-9
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from driving import follow, model, prefill, step, tokens
+from driving import Bare, follow, model, prefill, step, tokens
 from oracles.models import tiny_model
 
 import attention
+from attention.methods.h2o import H2OLayer
+from attention.step import Step
 
 
 def scores(cache, layer: int = 1) -> torch.Tensor:
@@ -126,6 +128,81 @@ def test_sums_are_at_least_float32(dtype: torch.dtype) -> None:
         assert scores(cache).sum() == pytest.approx(4 * 700, rel=1e-4)
 
 
+@pytest.mark.parametrize("gqa", ["sum", "mean", "max"])
+@pytest.mark.parametrize("normalise", [None, "age"])
+@pytest.mark.parametrize("decay", [1.0, 0.7])
+@pytest.mark.parametrize("from_prefill", [True, False])
+def test_options_of_the_score(
+    from_prefill: bool, decay: float, normalise: str | None, gqa: str
+) -> None:
+    """A replay: queries are scored one by one, and ranked anew after each forward."""
+    backend = attention.H2O(
+        budget=9,
+        heavy=4,
+        gqa=gqa,
+        decay=decay,
+        normalise=normalise,
+        score_from_prefill=from_prefill,
+    )
+    bare = Bare(backend)
+    score = torch.zeros(4, 100, dtype=torch.float64)  # per query head and position
+    held: list[list[int]] = [[], []]
+    for T in (6, 1, 1, 11, *[1] * 20, 3, *[1] * 5):
+        start = bare.n
+        bare.feed(T)
+        for j in range(2):
+            for n in range(start + 1, bare.n + 1):
+                held[j].append(n - 1)
+                for h in (2 * j, 2 * j + 1):
+                    if from_prefill or T == 1:
+                        score[h] *= decay
+                        score[h, held[j]] += bare.probabilities(n - 1, held[j], h)
+            both = score[2 * j : 2 * j + 2]
+            rank = {"sum": both.sum(0), "mean": both.mean(0), "max": both.amax(0)}[gqa]
+            if normalise:
+                rank = rank / (bare.n - torch.arange(100)).clamp(min=1)
+            if len(held[j]) > 8:
+                old = sorted(held[j][:-4], key=lambda p: (-float(rank[p]), p))[:4]
+                held[j] = sorted(old) + held[j][-4:]
+        assert bare.kept() == held
+
+
+def test_rolled_positions_are_those_of_the_paper_of_sinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the tokens of `sink` kept by force, `rolled` must be its positions in the cache."""
+
+    def first_three(self: H2OLayer, S: int, _: Step) -> torch.Tensor:
+        position = self.position.data[:, :, :S].double()
+        return position.masked_fill(position < 3, float("inf"))
+
+    m, texts, given = model("qwen3"), [tokens(30), tokens(5, seed=1)], tokens(2, 25)
+    with attention.Sink(budget=11, sinks=3).on(m) as cache:
+        want = follow(m, cache, texts, given)
+    monkeypatch.setattr(H2OLayer, "worth", first_three)
+    with attention.H2O(budget=11, positions="rolled").on(m) as cache:
+        assert (follow(m, cache, texts, given) - want).abs().max() < 1e-9
+    with attention.H2O(budget=11).on(m) as cache:
+        assert (follow(m, cache, texts, given) - want).abs().max() > 1e-3
+
+
+def test_rolled_and_absolute_agree_until_the_first_eviction() -> None:
+    m, given = model(), tokens(1, 20)
+    logits = []
+    for positions in ("rolled", "absolute"):
+        with attention.H2O(budget=12, positions=positions).on(m) as cache:
+            logits.append(follow(m, cache, [tokens(5)], given)[0])
+    gap = (logits[0] - logits[1]).abs().amax(-1)
+    assert gap[:8].max() <= 1e-12
+    # The first tokens dropped were followed by others, which move.
+    assert gap[8:].max() > 1e-9
+
+
+def test_dense_layers_are_full_attention() -> None:
+    m = model()
+    with attention.H2O(budget=8, dense_layers=1).on(m) as cache:
+        follow(m, cache, [tokens(20)], tokens(1, 3))
+        assert [p[0].shape[1] for p in map(cache.kept_positions, range(2))] == [23, 7]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -134,6 +211,12 @@ def test_sums_are_at_least_float32(dtype: torch.dtype) -> None:
         {"budget": 8, "heavy": -1},
         {"budget": 8, "gqa": "median"},
         {"budget": "8"},
+        {"budget": 8, "positions": "cache"},
+        {"budget": 8, "score_from_prefill": 0},
+        {"budget": 8, "normalise": "length"},
+        {"budget": 8, "decay": 0},
+        {"budget": 8, "decay": 1.1},
+        {"budget": 8, "dense_layers": -1},
     ],
 )
 def test_bad_parameters_are_refused(arguments) -> None:

@@ -26,6 +26,19 @@ def layer(budget: int, page: int, gqa: str, rows: int = 2, G: int = 2, D: int = 
     )
 
 
+def test_counting_right_after_the_longest_row_was_replaced() -> None:
+    m = model()
+    backend = attention.Quest(budget=32, dense_layers=0, gqa="query_head")
+    with backend.on(m) as cache, torch.no_grad():
+        prefill(m, cache, [tokens(200), tokens(70, seed=1)])
+        decode(m, cache, tokens(2, 1, seed=2))
+        expected = int(cache.row_stats().keys_read[1])
+        other = cache.new()
+        prefill(m, other, [tokens(5, seed=3)])
+        cache.replace_rows([0], other)
+        assert cache.row_stats().keys_read.tolist() == [0, expected]
+
+
 def filled(made: QuestLayer, lengths: list[int], seed: int = 0) -> torch.Tensor:
     """Prefill ragged rows and append one token to each; the query of that token (B, 4, 1, D)."""
     torch.manual_seed(seed)

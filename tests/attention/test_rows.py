@@ -69,7 +69,11 @@ def test_replaced_rows_start_anew_and_the_others_do_not_notice(
         assert cache.seen.tolist() == [23, 5, 50, 45]
         got = decode(m, cache, given[:, 20:])
         want = decode(m, untouched, given[:, 20:])
-        assert torch.equal(got[[0, 2]], want[[0, 2]])
+        # Where rows hold or read different numbers of keys, the widest row decides how wide the
+        # products are, and so their rounding.
+        ragged = backend.name in ("raas", "rkv", "snapkv") or getattr(backend, "top_p", None)
+        rounding = 1e-12 if ragged else 0
+        assert (got[[0, 2]] - want[[0, 2]]).abs().max() <= rounding
         for r, prompt in ((3, newcomers[0]), (1, newcomers[1])):
             alone = follow(m, cache.new(), [prompt], given[r : r + 1, 20:])[0, 1:]
             assert (got[r] - alone).abs().max() < 1e-9
@@ -118,9 +122,12 @@ def test_order_of_rows_does_not_matter(backend: attention.Backend) -> None:
     assert (one[order] - other).abs().max() < 1e-9
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", [b for b in BACKENDS if b.name != "random"], ids=str)
 def test_order_of_kv_groups_does_not_matter(backend: attention.Backend) -> None:
-    """Swap the two groups in all projections: the model is the same function."""
+    """Swap the two groups in all projections: the model is the same function.
+
+    Not with `random`, whose sample depends on the number of the head.
+    """
     m, given = model(), tokens(2, 24)
     swapped = model("llama", (4, 2), 2).__class__(m.config).to(torch.float64).eval()
     swapped.load_state_dict(m.state_dict())
@@ -155,7 +162,10 @@ def test_repeating_kv_heads_by_hand_changes_nothing(backend: attention.Backend) 
 
     With one set per KV head the sets of the copies may differ; so only where they cannot.
     """
-    if backend.name not in ("full", "sink") and getattr(backend, "gqa", "") != "query_head":
+    if (
+        backend.name not in ("full", "sink", "window", "tova")
+        and getattr(backend, "gqa", "") != "query_head"
+    ):
         pytest.skip("the methods that choose per KV head choose anew for each copy")
     grouped = model("llama", (4, 2))
     single = model("llama", (4, 4)).__class__(

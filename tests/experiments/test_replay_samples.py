@@ -13,7 +13,6 @@ from attention.errors import InvalidValue
 from experiments import live, manifest, replay, sweep
 from experiments.config import Config
 from experiments.plan import Plan, build_detectors
-from experiments.repetition import repeats
 from experiments.store import Store
 
 Make = Callable[..., Config]
@@ -237,20 +236,3 @@ def test_a_detector_that_depends_on_its_chunks_is_found_out(swept: Any) -> None:
 
     fed = live.check_fed(store, plan, config, Chunky())
     assert len(fed.differ) > len(plan) / 2
-
-
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [
-        ([7] * 20, True),
-        ([7] * 19, False),
-        ([1, 2, 3] * 20, True),
-        ([9, *[1, 2, 3] * 20, 4], True),
-        ([*[1, 2, 3] * 19, 1, 2], False),
-        ([*[1, 2] * 10, 5, *[1, 2] * 10], False),
-        (list(range(400)), False),
-        ([], False),
-    ],
-)
-def test_degenerate_repetition(tokens: list[int], expected: bool) -> None:
-    assert repeats(tokens) is expected

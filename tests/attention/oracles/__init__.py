@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from .full import FullLayer
 from .h2o import H2OLayer
+from .h2o_uniform import H2OUniformLayer
 from .infllm import InfLLMLayer
 from .layer import Layer, Slot
 from .naive_model import NaiveModel, rope_table
+from .oracle_topk import TrueTopLayer
 from .quest import QuestLayer
+from .raas import RaaSLayer
+from .random import RandomLayer
+from .rkv import RKVLayer
 from .sink import SinkLayer
+from .snapkv import SnapKVLayer
+from .tova import TOVALayer
+from .window import WindowLayer
 
 METHODS: dict[str, type[Layer]] = {
     "full": FullLayer,
@@ -20,6 +28,14 @@ METHODS: dict[str, type[Layer]] = {
     "h2o": H2OLayer,
     "quest": QuestLayer,
     "infllm": InfLLMLayer,
+    "window": WindowLayer,
+    "tova": TOVALayer,
+    "random": RandomLayer,
+    "oracle": TrueTopLayer,
+    "raas": RaaSLayer,
+    "rkv": RKVLayer,
+    "snapkv": SnapKVLayer,
+    "h2o_uniform": H2OUniformLayer,
 }
 
 __all__ = ["METHODS", "Layer", "NaiveModel", "Slot", "rope_table"]

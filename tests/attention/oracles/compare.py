@@ -20,7 +20,17 @@ from .naive_model import NaiveModel
 STEPS = 200
 TOLERANCE = {torch.float32: 5e-5, torch.float64: 1e-9}
 MINIMUM = {"sink": 5, "h2o": 2, "quest": 32, "infllm": 16}
-SELECTING = ("quest", "infllm")
+FURTHER_MINIMUM = {
+    "window": 1,
+    "tova": 2,
+    "random": 5,
+    "oracle": 1,
+    "raas": 32,
+    "rkv": 11,
+    "snapkv": 4,
+    "h2o_uniform": 1,
+}
+SELECTING = ("quest", "infllm", "oracle")
 
 # Below this relative gap a choice among scores is a coin flip in that dtype: rounding decides
 # which slot loses, two correct programs differ, and the comparison is made on other tokens.
@@ -130,9 +140,17 @@ def decisive(case: Case, tries: int = 30) -> tuple[Case, int]:
     raise RuntimeError(f"{case}: every choice of {tries} seeds is a coin flip")
 
 
-def positions(rows: Sequence[torch.Tensor], row: int) -> list[list[int]]:
-    """(Hkv, kept) of one row -> sorted positions per KV head."""
-    return [sorted(head) for head in rows[row].tolist()]
+def positions(rows: Sequence[torch.Tensor], row: int, Hkv: int | None = None) -> list[list[int]]:
+    """(Hkv, kept) of one row -> sorted positions per KV head.
+
+    (Hq, kept), of query heads which choose for themselves, gives the unions over the groups; -1
+    fills up heads that read fewer tokens than others.
+    """
+    heads = [head.tolist() for head in rows[row]]
+    G = len(heads) // (Hkv or len(heads))
+    return [
+        sorted({p for h in heads[i : i + G] for p in h if p >= 0}) for i in range(0, len(heads), G)
+    ]
 
 
 @torch.no_grad()
@@ -142,6 +160,7 @@ def run_library(
     """The backend on a left-padded batch of prompts, then T = 1 steps of the forced tokens."""
     runs = [Run() for _ in prompts]
     layers = range(model.config.num_hidden_layers)
+    Hkv = model.config.num_key_value_heads
     with backend.on(model) as cache:
         for i, logits in enumerate(forward(model, cache, prompts, forced)):
             # Methods that keep everything are asked now and then: the lists grow long.
@@ -151,7 +170,7 @@ def run_library(
             for row, run in enumerate(runs):
                 run.logits.append(logits[row].numpy())
                 run.kept.append([positions(layer, row) for layer in kept])
-                run.read.append([positions(layer, row) for layer in read])
+                run.read.append([positions(layer, row, Hkv) for layer in read])
     return runs
 
 

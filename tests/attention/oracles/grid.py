@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .compare import MINIMUM, Case
+from .compare import FURTHER_MINIMUM, MINIMUM, STEPS, Case
 from .models import HEADS
 from .naive_model import FAMILIES
 
@@ -17,6 +17,70 @@ BUDGETS = {
     "quest": (32, 48, 64),
     "infllm": (16, 17, 23, 32, 48, 64),
 }
+FURTHER_BUDGETS = {
+    "window": (1, 2, 16, 33, 64),
+    "tova": (2, 3, 16, 33, 64),
+    "random": (5, 6, 17, 32, 64),
+    "oracle": (1, 2, 16, 33, 64),
+    "raas": (32, 48, 64),
+    "rkv": (11, 12, 16, 33, 64),
+    "snapkv": (4, 5, 16, 33, 64),
+    "h2o_uniform": (1, 16, 64),
+}
+# Options and sizes beside the defaults, each with a budget.
+FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("random", {"budget": 16, "sinks": 0, "recent": 1, "seed": 7}),
+    ("random", {"budget": 24, "sinks": 2, "recent": 22}),
+    ("oracle", {"budget": 16, "gqa": "mean"}),
+    ("oracle", {"budget": 16, "gqa": "max"}),
+    ("oracle", {"top_p": 0.5}),
+    ("oracle", {"top_p": 0.9}),
+    ("oracle", {"top_p": 0.05, "gqa": "max"}),
+    ("raas", {"budget": 16, "page": 4}),
+    ("raas", {"budget": 32, "page": 1}),
+    ("raas", {"budget": 24, "page": 4, "gqa": "sum"}),
+    ("raas", {"budget": 24, "page": 4, "alpha": 0.1}),
+    ("raas", {"budget": 32, "page": 8, "alpha": 0.3, "gqa": "mean"}),
+    ("raas", {"budget": 16, "page": 4, "protect_prompt": False}),
+    ("rkv", {"budget": 32, "gqa": "mean"}),
+    ("rkv", {"budget": 32, "mix": 0.9, "window": 3, "kernel": 3}),
+    ("rkv", {"budget": 24, "threshold": 0.1, "kernel": 1}),
+    ("snapkv", {"budget": 32, "gqa": "mean"}),
+    ("snapkv", {"budget": 32, "gqa": "max", "window": 1, "kernel": 1}),
+    ("snapkv", {"budget": 24, "window": 5, "kernel": 7}),
+    ("h2o_uniform", {"budget": 32, "dense_layers": 0}),
+    ("h2o_uniform", {"budget": 32, "dense_layers": 1}),
+    ("sink", {"budget": 16, "positions": "hf_sinkcache"}),
+    ("sink", {"budget": 33, "positions": "hf_sinkcache", "sinks": 2}),
+    ("sink", {"budget": 5, "positions": "hf_sinkcache"}),
+    ("h2o", {"budget": 32, "heavy": 5}),
+    ("h2o", {"budget": 16, "heavy": 0}),
+    ("h2o", {"budget": 16, "heavy": 15}),
+    ("h2o", {"budget": 32, "positions": "rolled"}),
+    ("h2o", {"budget": 7, "positions": "rolled"}),
+    ("h2o", {"budget": 32, "score_from_prefill": False}),
+    ("h2o", {"budget": 32, "normalise": "age"}),
+    ("h2o", {"budget": 32, "decay": 0.9}),
+    ("h2o", {"budget": 32, "dense_layers": 1}),
+    (
+        "h2o",
+        {"budget": 24, "gqa": "max", "decay": 0.97, "normalise": "age", "positions": "rolled"},
+    ),
+    (
+        "h2o",
+        {"budget": 24, "decay": 0.8, "normalise": "age", "score_from_prefill": False},
+    ),
+    ("quest", {"budget": 32, "dense_layers": 0, "gqa": "query_head"}),
+    ("quest", {"budget": 24, "page": 4, "dense_layers": 1, "gqa": "query_head"}),
+    ("quest", {"budget": 32, "dense_layers": 0, "rule": "paper_script"}),
+    ("quest", {"budget": 64, "dense_layers": 1, "rule": "paper_script"}),
+    ("quest", {"budget": 1024, "dense_layers": 0, "rule": "paper_script"}),
+    ("quest", {"budget": 24, "page": 3, "dense_layers": 0, "rule": "paper_script"}),
+    ("infllm", {"budget": 32, "selection": "kv_head"}),
+    ("infllm", {"budget": 64, "selection": "kv_head"}),
+    ("infllm", {"budget": 64, "far_position": "absolute"}),
+    ("infllm", {"budget": 23, "far_position": "absolute", "selection": "kv_head"}),
+)
 DTYPES = (torch.float32, torch.float64)
 PROMPTS = (37, 80, 5)  # longer than every budget, in between, and shorter than most
 
@@ -30,6 +94,7 @@ class Variant:
     layers: int = 2
     sharp: float = 1.0
     prompt: int | None = None  # None: goes round
+    steps: int = STEPS
 
 
 def variants() -> list[Variant]:
@@ -49,6 +114,59 @@ def variants() -> list[Variant]:
     found += [Variant("h2o", (("budget", b),), sharp=2.0, prompt=5) for b in (7, 16, 33, 64)]
     found += [Variant("infllm", (("budget", b),), sharp=2.0, prompt=5) for b in (16, 64)]
     return found
+
+
+def further_variants() -> list[Variant]:
+    """The backends beyond the five of the paper, and the options of those five."""
+    found = []
+    for method, budgets in FURTHER_BUDGETS.items():
+        assert budgets[0] == FURTHER_MINIMUM[method]
+        for budget in budgets:
+            params: dict[str, Any] = {"budget": budget}
+            if method == "h2o_uniform":
+                params["dense_layers"] = 1
+            if method == "snapkv" and budget == 4:
+                params["kernel"] = 1  # 5 would average over all three candidates: always ties
+            found.append(further(method, params))
+    return found + [further(method, params) for method, params in FURTHER_OPTIONS]
+
+
+def further(method: str, params: dict[str, Any]) -> Variant:
+    prompt = None
+    if method == "raas" and params.get("protect_prompt", True):
+        # The prompt's pages must leave one page of the budget free.
+        page = params.get("page", 16)
+        prompt = params["budget"] - page - page // 2
+    if not params.get("score_from_prefill", True):
+        prompt = 20  # a prompt that is cut has equal scores only: see `further_ties`
+    # These two decide anew between tiny probabilities at every step: of 200 one is a coin flip.
+    steps = 80 if method in ("oracle", "tova") else STEPS
+    # Sharper attention, so that scores differ and newcomers are kept.
+    return Variant(method, tuple(params.items()), sharp=1.5, prompt=prompt, steps=steps)
+
+
+def further_ties() -> list[Case]:
+    """Cases whose scores are equal zeros at a cut: the older stay. Not for `decisive`."""
+    params = (("budget", 32), ("score_from_prefill", False))
+    return [Case("llama", heads, "h2o", params, prompt=80, sharp=1.5) for heads in HEADS]
+
+
+def further_grid() -> list[Case]:
+    """Every further variant on every grouping in every dtype; families and prompts go round."""
+    return [
+        case(variant, i, FAMILIES[(i + h) % len(FAMILIES)], heads, dtype)
+        for h, heads in enumerate(HEADS)
+        for i, variant in enumerate(further_variants())
+        for dtype in DTYPES
+    ]
+
+
+def further_sample() -> list[Case]:
+    """Every further variant once; families, groupings, prompts and dtypes go round."""
+    return [
+        case(v, i + i // 9, FAMILIES[i % 3], HEADS[(i + i // 3) % 3], DTYPES[(i + i // 2) % 2])
+        for i, v in enumerate(further_variants())
+    ]
 
 
 def full_grid() -> list[Case]:
@@ -80,5 +198,13 @@ def pick(i: int, d: int) -> Case:
 def case(v: Variant, i: int, family: str, heads: tuple[int, int], dtype: torch.dtype) -> Case:
     prompt = PROMPTS[i % len(PROMPTS)] if v.prompt is None else v.prompt
     return Case(
-        family, heads, v.method, v.params, dtype, layers=v.layers, prompt=prompt, sharp=v.sharp
+        family,
+        heads,
+        v.method,
+        v.params,
+        dtype,
+        layers=v.layers,
+        prompt=prompt,
+        steps=v.steps,
+        sharp=v.sharp,
     )

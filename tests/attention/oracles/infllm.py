@@ -10,6 +10,8 @@ import numpy as np
 
 from .layer import Layer, Slot, softmax
 
+SIZES = ("block", "topk", "n_init", "n_local")  # all of them given, or none
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -33,12 +35,27 @@ def default_parameters(budget: int) -> dict[str, int]:
 
 
 class InfLLMLayer(Layer):
-    """Keeps everything; far tokens are seen at one distance, n_local - 1."""
+    """Keeps everything; far tokens are seen at one distance, n_local - 1.
 
-    def __init__(self, *args: Any, budget: int, repr_topk: int = 4, **kwargs: Any) -> None:
+    selection="kv_head": each KV head chooses its own blocks, by the sum over its group.
+    far_position="absolute": far tokens are seen where they are (the choice of blocks is the same).
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        budget: int,
+        repr_topk: int = 4,
+        selection: str = "layer",
+        far_position: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        sizes = {name: kwargs.pop(name) for name in SIZES if name in kwargs}
         super().__init__(*args, **kwargs)
-        self.budget = budget
-        self.__dict__.update(default_parameters(budget))
+        if selection not in ("layer", "kv_head") or far_position not in (None, "absolute"):
+            raise ValueError(f"no selection {selection!r} or no far_position {far_position!r}")
+        self.budget, self.selection, self.far_position = budget, selection, far_position
+        self.__dict__.update(sizes or default_parameters(budget))
         self.block: int
         self.topk: int
         self.n_init: int
@@ -47,7 +64,7 @@ class InfLLMLayer(Layer):
         self.representatives: dict[tuple[int, int], np.ndarray] = {}
 
     def exact_until(self) -> float:
-        return self.n_local
+        return self.budget if self.far_position == "absolute" else self.n_local
 
     def parts(self) -> Parts:
         left = max(self.n - self.n_local, 0)  # tokens which have left the window
@@ -78,26 +95,38 @@ class InfLLMLayer(Layer):
         far_q = self.rope(q, np.full(self.Hq, self.n_local - 1))
         near_q = self.rope(q, np.full(self.Hq, self.n - 1))
 
-        scores = np.zeros(len(parts.blocks), dtype=q.dtype)
+        scores = np.zeros((self.Hkv, len(parts.blocks)), dtype=q.dtype)
         for i, block in enumerate(parts.blocks):
             for h in range(self.Hq):
-                scores[i] += far_q[h] @ self.representative(h // self.G, block)
-        chosen = [parts.blocks[i] for i in self.best(scores, self.topk)]
+                j = h // self.G
+                scores[j, i] += far_q[h] @ self.representative(j, block)
+        if self.selection == "kv_head":
+            chosen = [self.best(scores[j], self.topk) for j in range(self.Hkv)]
+        else:
+            chosen = [self.best(scores.sum(0), self.topk)] * self.Hkv
 
-        # Spec: init, the chosen blocks and the remainder are all "far"; only the window is near.
-        far = [*parts.init, *(s for block in chosen for s in block), *parts.remainder]
         local = list(parts.local)
         out = self.output(q)
         for j in range(self.Hkv):
+            # Spec: init, chosen blocks and the remainder are all "far"; only the window is near.
+            blocks = [s for i in chosen[j] for s in parts.blocks[i]]
+            far = [*parts.init, *blocks, *parts.remainder]
             slots = self.slots[j]
             values = np.array([slots[s].v for s in far + local])
             local_keys = self.rope(np.array([slots[s].k for s in local]), np.array(local))
             for h in self.group(j):
-                logits = [slots[s].k @ far_q[h] * self.scale for s in far]
+                logits = [self.far_logit(slots[s], far_q[h], near_q[h]) for s in far]
                 logits += [key @ near_q[h] * self.scale for key in local_keys]
                 p = softmax(np.array(logits, dtype=q.dtype))
                 out[h] = p @ values
                 self.saw(h, [slots[s] for s in far + local], self.n - 1, p)
             self.read[j] = far + local
-        assert len(far) + len(local) <= self.budget
+            assert len(self.read[j]) <= self.budget
         return out
+
+    def far_logit(self, slot: Slot, far_q: np.ndarray, near_q: np.ndarray) -> float:
+        """q.k of a token outside the window."""
+        if self.far_position == "absolute":
+            key = self.rope(slot.k[None], np.array([slot.position]))[0]
+            return float(key @ near_q * self.scale)
+        return float(slot.k @ far_q * self.scale)

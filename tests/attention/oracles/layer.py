@@ -117,12 +117,18 @@ class Layer:
             return per_head.max(0)
         raise ValueError(f"no reduction {how!r}")
 
-    def best(self, scores: np.ndarray, count: int) -> list[int]:
-        """Indices of the `count` largest scores, in order of age; ties go to the older one."""
+    def best(self, scores: np.ndarray, count: int, probabilities: bool = False) -> list[int]:
+        """Indices of the `count` largest scores, in order of age; ties go to the older one.
+
+        The margin is relative to the largest score. Rounding moves one softmax's probabilities in
+        proportion to themselves, by the absolute error of their logits (some five times that of
+        other scores): for `probabilities` it is relative to the last chosen one, a fifth of that.
+        """
         order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
         if 0 < count < len(order):
             gap = float(scores[order[count - 1]] - scores[order[count]])
-            scale = float(np.abs(scores).max())
+            last = 5 * float(scores[order[count - 1]])
+            scale = last if probabilities else float(np.abs(scores).max())
             self.margin = min(self.margin, gap / scale if scale else 0.0)
         return sorted(order[:count])
 

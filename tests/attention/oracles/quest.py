@@ -14,6 +14,8 @@ class QuestLayer(Layer):
 
     gqa: "sum", "mean" or "max" of the bounds over the group give one set per KV head;
     "query_head" lets each query head choose, and a KV head's read is then the union.
+    rule="paper_script" is the authors' accuracy script: each query head reads its
+    min(n, budget) // page best pages, but at least 3, and the last page competes with the others.
     """
 
     def __init__(
@@ -23,18 +25,27 @@ class QuestLayer(Layer):
         page: int = 16,
         dense_layers: int = 2,
         gqa: str = "sum",
+        rule: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        if rule not in (None, "paper_script"):
+            raise ValueError(f"no rule {rule!r}")
+        self.script = rule == "paper_script"
         self.budget, self.page, self.gqa = budget, page, gqa
         self.dense = self.index < dense_layers
 
     def exact_until(self) -> float:
+        if self.script:
+            # One token on a fourth page makes four pages, of which three are read.
+            return max(self.budget, 3) if self.page == 1 else 3 * self.page
         return self.budget
 
     def step(self, q: np.ndarray) -> np.ndarray:
         pages = -(-self.n // self.page)
         fit = self.budget // self.page
+        if self.script:
+            fit = max(min(self.n, self.budget) // self.page, 3)
         # Spec: "dense while all pages fit"; the last page counts whole although it may be partial.
         if self.dense or pages <= fit:
             return super().step(q)
@@ -46,19 +57,22 @@ class QuestLayer(Layer):
             keys = self.rope(np.array([slot.k for slot in slots]), where)
             values = np.array([slot.v for slot in slots])
             queries = [self.rope(q[h][None], now)[0] for h in self.group(j)]
-            bounds = np.zeros((self.G, pages - 1), dtype=q.dtype)
-            for p in range(pages - 1):  # the last page is forced and needs no bound
+            forced = set() if self.script else {pages - 1}
+            rivals = pages - len(forced)  # a forced last page needs no bound
+            bounds = np.zeros((self.G, rivals), dtype=q.dtype)
+            for p in range(rivals):
                 inside = keys[p * self.page : (p + 1) * self.page]
                 upper, lower = inside.max(0), inside.min(0)
                 for g, query in enumerate(queries):
                     bounds[g, p] = np.maximum(query * upper, query * lower).sum()
-            if self.gqa == "query_head":
-                chosen = [self.best(bounds[g], fit - 1) for g in range(self.G)]
+            count = fit - len(forced)
+            if self.script or self.gqa == "query_head":
+                chosen = [self.best(bounds[g], count) for g in range(self.G)]
             else:
-                chosen = [self.best(self.reduce(bounds, self.gqa), fit - 1)] * self.G
+                chosen = [self.best(self.reduce(bounds, self.gqa), count)] * self.G
             union: set[int] = set()
             for g, h in enumerate(self.group(j)):
-                take = [s for s in range(self.n) if s // self.page in {*chosen[g], pages - 1}]
+                take = [s for s in range(self.n) if s // self.page in {*chosen[g], *forced}]
                 out[h] = softmax(keys[take] @ queries[g] * self.scale) @ values[take]
                 union.update(take)
             self.read[j] = sorted(union)

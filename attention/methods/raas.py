@@ -1,0 +1,143 @@
+"""RaaS: pages that no query has looked at for longest go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attention.backend import Backend, one_of, share, whole
+from attention.compressing import Compressing
+from attention.errors import InvalidValue
+from attention.layer import Geometry, Layer
+from attention.step import Step
+
+GQA = ("sum", "mean", "max")
+# The stamp of a protected token: never the oldest.
+PROMPT = torch.iinfo(torch.int32).max
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaaS(Backend):
+    """Drops the page whose stamp is oldest; pages that receive attention are stamped anew.
+
+    RaaS, arXiv 2502.11147; DerekHJH/RaaS. At each step the better half of the pages, or all above
+    `alpha`, are stamped with the number of tokens seen, and the page of the current token always.
+    Among equal stamps the oldest page goes. A page's score is the largest true probability one of
+    its tokens receives, where the authors take Quest's upper bound of q.k; all held tokens are read
+    anyway. Pages that hold a token of the prompt stay for ever and count. One set of pages is kept
+    per KV head.
+
+    Args:
+        budget: tokens a decode query may read, current token included; a multiple of `page`, at
+            least two pages.
+        page: tokens per page.
+        alpha: score above which a page is stamped, from 0 to 1; None for the better half.
+        protect_prompt: keep the pages of the prompt; a prompt of more than budget - page tokens is
+            then refused. Otherwise it is read whole and its newest pages stay.
+        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max".
+
+    Raises:
+        InvalidValue: a parameter is out of range; when used, a prompt that does not fit.
+    """
+
+    name: ClassVar[str] = "raas"
+    source: ClassVar[str] = "RaaS: pages by when they were last needed (arXiv 2502.11147)"
+    budget: int
+    page: int = 16
+    alpha: float | None = None
+    protect_prompt: bool = True
+    gqa: str = "max"
+
+    def __post_init__(self) -> None:
+        whole("page", self.page, 1)
+        allowed = f"a multiple of page = {self.page}, at least two pages"
+        if whole("budget", self.budget, 2 * self.page, allowed) % self.page:
+            raise InvalidValue("budget", self.budget, allowed)
+        if self.alpha is not None:
+            share("alpha", self.alpha)
+        if not isinstance(self.protect_prompt, bool):
+            raise InvalidValue("protect_prompt", self.protect_prompt, "True or False")
+        one_of("gqa", self.gqa, GQA)
+
+    @property
+    def exact_until(self) -> float:
+        return self.budget
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return RaaSLayer(geometry, self)
+
+
+class RaaSLayer(Compressing):
+    """Whole pages are dropped, so slots in order of age are pages too; all but the last are full.
+
+    A page's stamp is the largest of its tokens' stamps.
+    """
+
+    def __init__(self, geometry: Geometry, backend: RaaS) -> None:
+        super().__init__(geometry, backend.budget, backend.page, window=0)
+        self.page, self.alpha, self.gqa = backend.page, backend.alpha, backend.gqa
+        self.protect = backend.protect_prompt
+        self.stamp = self.remember("stamp", dtype=torch.int32)
+
+    def by_page(self, x: Tensor) -> Tensor:
+        """The largest number of each page, (..., S) to (..., pages); numbers are not negative."""
+        padded = functional.pad(x, (0, -x.shape[-1] % self.page))
+        return padded.view(*x.shape[:-1], -1, self.page).amax(-1)
+
+    def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
+        super().append(q, k, v, step)
+        stamp = step.seen_tokens
+        if self.protect:
+            # A row whose first token comes in a decode step of other rows has a prompt of one.
+            prompt = (
+                step.past_tokens == 0 if step.decode else torch.ones_like(stamp, dtype=torch.bool)
+            )
+            stamp = stamp.masked_fill(prompt, PROMPT)
+        stamp = stamp.to(torch.int32)[:, None, None]
+        self.write(self.stamp, stamp.expand(-1, *k.shape[1:3]), step)
+        if self.protect and not step.decode:
+            pages = int((self.by_page(self.stamp.data[:, 0]) == PROMPT).sum(-1).max())
+            if pages * self.page > self.limit - self.page:
+                raise InvalidValue(
+                    "prompt",
+                    f"{pages} pages of {self.page} tokens",
+                    f"at most budget - page = {self.limit - self.page} tokens, as the prompt's "
+                    "pages are never dropped; or protect_prompt=False",
+                )
+
+    def learn(self, probs: Tensor, step: Step) -> None:
+        score = self.by_page(probs)
+        score = score.amax(2) if self.gqa == "max" else score.sum(2)
+        if self.gqa == "mean":
+            score = score / self.geometry.G
+        S, page = probs.shape[-1], torch.arange(score.shape[-1], device=probs.device)
+        held = step.tensor(-(-(self.held + 1) // self.page))[:, None, None]
+        if self.alpha is None:
+            score = score.masked_fill(page >= held, -1)
+            rank = score.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+            stamped = rank < (held // 2).clamp(min=1)
+        else:
+            stamped = score > self.alpha
+        # The current token came with a stamp of its own, so its page needs none.
+        stamped = stamped.repeat_interleave(self.page, dim=-1)[..., :S]
+        old = self.stamp.data[:, :, :S]
+        now = step.seen_tokens.to(torch.int32)[:, None, None]
+        self.stamp.data[:, :, :S] = torch.where(stamped, torch.maximum(old, now), old)
+
+    def target(self, seen: int) -> int:
+        return self.limit - self.page + seen % self.page
+
+    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+        S = k.shape[2]
+        stamp = self.by_page(self.stamp.data[rows, :, :S])
+        pages = stamp.shape[-1]
+        # Among equal stamps the younger page is worth more.
+        age = torch.arange(pages, device=k.device, dtype=torch.float64) / pages
+        worth = (stamp + age).masked_fill(stamp == PROMPT, float("inf"))
+        if S % self.page:
+            worth[..., -1] = float("inf")
+        return worth.repeat_interleave(self.page, dim=-1)[..., :S]

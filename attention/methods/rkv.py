@@ -1,0 +1,110 @@
+"""R-KV: tokens the newest queries attend to and whose keys are not there twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attention.backend import Backend, one_of, share, whole
+from attention.compressing import Compressing, check_window, interval
+from attention.errors import InvalidValue
+from attention.kernels import BLOCK_ELEMENTS
+from attention.layer import Geometry, Layer
+
+GQA = ("max", "mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RKV(Backend):
+    """Keeps tokens by attention of the newest queries minus redundancy of keys, and the newest.
+
+    R-KV, arXiv 2505.24133; scores as in Zefan-Cai/R-KV. Attention: logits reduced over the group,
+    softmax over all but the last `window` tokens, mean over the last `window` queries, maximum
+    over `kernel` neighbours. Redundancy: softmax of the mean cosine with all keys, where every
+    key leaves the newest one similar to it out of account, so that one of each kind survives. The
+    authors grow to budget + 128 tokens and compress to the budget; here a row that reaches the
+    budget is compressed to budget - min(128, budget // 4). Where a key has no similar one, they
+    leave the oldest out of account; here nothing.
+
+    Args:
+        budget: tokens a decode query may read, current token included; at least 11 with a window
+            of 8.
+        window: newest tokens kept, whose queries score the others.
+        mix: weight of attention, from 0 to 1; redundancy has the rest. The paper's 0.1 by default
+            (the code's is 0.07).
+        kernel: neighbours over which attention is the maximum, itself included; odd.
+        threshold: cosine above which two keys are similar, from 0 to 1.
+        gqa: how the logits of the G query heads of a KV head become one: "max" or "mean".
+
+    Raises:
+        InvalidValue: a parameter is out of range.
+    """
+
+    name: ClassVar[str] = "rkv"
+    source: ClassVar[str] = "R-KV: attention minus redundancy of keys (arXiv 2505.24133)"
+    budget: int
+    window: int = 8
+    mix: float = 0.1
+    kernel: int = 7
+    threshold: float = 0.5
+    gqa: str = "max"
+
+    def __post_init__(self) -> None:
+        check_window(self.budget, self.window)
+        share("mix", self.mix)
+        share("threshold", self.threshold)
+        if whole("kernel", self.kernel, 1) % 2 == 0:
+            raise InvalidValue("kernel", self.kernel, "an odd integer")
+        one_of("gqa", self.gqa, GQA)
+
+    @property
+    def exact_until(self) -> float:
+        return self.budget
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return RKVLayer(geometry, self)
+
+
+class RKVLayer(Compressing):
+    """Scores are computed anew at each compression."""
+
+    def __init__(self, geometry: Geometry, backend: RKV) -> None:
+        super().__init__(geometry, backend.budget, interval(backend.budget), backend.window)
+        self.backend = backend
+
+    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+        candidates, wide = k.shape[2] - self.window, self.geometry.wide
+        keys = k.to(wide)
+        attention = self.attention(q.to(wide), keys[:, :, :candidates])
+        rest = redundancy(keys, self.backend.threshold)[:, :, :candidates]
+        score = self.backend.mix * attention - (1 - self.backend.mix) * rest
+        return functional.pad(score, (0, self.window), value=float("inf"))
+
+    def attention(self, q: Tensor, k: Tensor) -> Tensor:
+        """(R, Hkv, G, window, D) and (R, Hkv, S, D) to (R, Hkv, S)."""
+        scores = (q.flatten(2, 3) @ k.transpose(2, 3)).view(*q.shape[:4], -1)
+        scores = scores.amax(2) if self.backend.gqa == "max" else scores.mean(2)
+        mean = scores.softmax(-1).mean(2)
+        kernel = self.backend.kernel
+        return functional.max_pool1d(mean, kernel, stride=1, padding=kernel // 2)
+
+
+def redundancy(k: Tensor, threshold: float) -> Tensor:
+    """How much each key repeats the others, (R, Hkv, S, D) to (R, Hkv, S), adding up to 1."""
+    R, Hkv, S, _ = k.shape
+    unit = k / (k.norm(dim=-1, keepdim=True) + 1e-8)
+    slot = torch.arange(S, device=k.device)
+    total = k.new_zeros(R, Hkv, S)
+    # In blocks of keys, so that memory stays bounded after a long prompt.
+    size = max(1, BLOCK_ELEMENTS // (R * Hkv * S))
+    for start in range(0, S, size):
+        block = slot[start : start + size]
+        cosine = unit[:, :, block] @ unit.transpose(2, 3)
+        cosine.masked_fill_(block[:, None] == slot, 0)
+        newest = torch.where(cosine > threshold, slot, -1).amax(-1, keepdim=True)
+        total += cosine.masked_fill_(newest == slot, 0).sum(2)
+    return (total / S).softmax(-1)

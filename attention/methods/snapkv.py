@@ -1,0 +1,85 @@
+"""SnapKV, applied in decode: tokens the newest queries and their neighbours attend to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attention.backend import Backend, one_of, whole
+from attention.compressing import Compressing, check_window, interval
+from attention.errors import InvalidValue
+from attention.layer import Geometry, Layer
+
+GQA = ("sum", "mean", "max")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapKV(Backend):
+    """Keeps the newest tokens, and those their queries attend to, averaged over neighbours.
+
+    SnapKV, arXiv 2404.14469; FasterDecoding/SnapKV. The authors compress the prompt once; here a
+    row that reaches the budget, by its prompt or in decode, is compressed to
+    budget - min(128, budget // 4) by the same rule. They choose per query head; here one set is
+    kept per KV head.
+
+    Args:
+        budget: tokens a decode query may read, current token included; at least 4.
+        window: newest tokens kept, whose queries score the others; min(32, budget // 4) by default.
+        kernel: neighbours over which probability is averaged, itself included; odd. Beyond the
+            ends they count as 0.
+        gqa: how the probabilities of the G query heads of a KV head become one: "sum", "mean" or
+            "max".
+
+    Raises:
+        InvalidValue: a parameter is out of range.
+    """
+
+    name: ClassVar[str] = "snapkv"
+    source: ClassVar[str] = "SnapKV in decode: what the newest queries attend to (arXiv 2404.14469)"
+    budget: int
+    window: int | None = None
+    kernel: int = 5
+    gqa: str = "sum"
+
+    def __post_init__(self) -> None:
+        whole("budget", self.budget, 4)
+        check_window(self.budget, self.params()["window"])
+        if whole("kernel", self.kernel, 1) % 2 == 0:
+            raise InvalidValue("kernel", self.kernel, "an odd integer")
+        one_of("gqa", self.gqa, GQA)
+
+    @property
+    def exact_until(self) -> float:
+        return self.budget
+
+    def params(self) -> dict[str, Any]:
+        window = min(32, self.budget // 4) if self.window is None else self.window
+        return super().params() | {"window": window}
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return SnapKVLayer(geometry, self.budget, self.params()["window"], self.kernel, self.gqa)
+
+
+class SnapKVLayer(Compressing):
+    """Scores are computed anew at each compression."""
+
+    def __init__(self, geometry: Geometry, budget: int, window: int, kernel: int, gqa: str) -> None:
+        super().__init__(geometry, budget, interval(budget), window)
+        self.kernel, self.gqa = kernel, gqa
+
+    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+        S, wide = k.shape[2], self.geometry.wide
+        scores = q.flatten(2, 3).to(wide) @ k.to(wide).transpose(2, 3)
+        scores = scores.view(*q.shape[:4], S)
+        slot = torch.arange(S, device=k.device)
+        scores.masked_fill_(slot > slot[S - self.window :, None], float("-inf"))
+        mass = scores.softmax(-1)[..., : S - self.window].sum(3)
+        score = mass.amax(2) if self.gqa == "max" else mass.sum(2)
+        if self.gqa == "mean":
+            score = score / self.geometry.G
+        pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)
+        return functional.pad(pooled, (0, self.window), value=float("inf"))

@@ -1,0 +1,39 @@
+"""Window: the newest tokens and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attention.backend import Backend, whole
+from attention.layer import Geometry, Layer
+from attention.methods.sink import SinkLayer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window(Backend):
+    """Keeps the last `budget` tokens, the same in all layers and heads.
+
+    Sliding window attention, as in Longformer, arXiv 2004.05150, applied to a model that was not
+    trained with it. The same as `sink` without sinks.
+
+    Args:
+        budget: tokens a decode query may read, current token included; at least 1.
+
+    Raises:
+        InvalidValue: a parameter is out of range.
+    """
+
+    name: ClassVar[str] = "window"
+    source: ClassVar[str] = "a sliding window (arXiv 2004.05150)"
+    budget: int
+
+    def __post_init__(self) -> None:
+        whole("budget", self.budget, 1)
+
+    @property
+    def exact_until(self) -> float:
+        return self.budget
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return SinkLayer(geometry, self.budget, sinks=0, positions="absolute")

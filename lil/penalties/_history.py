@@ -1,0 +1,198 @@
+"""What every penalty needs to know of a row before it can penalise: which tokens are its history.
+
+A `LogitsProcessor` is given ids and scores, nothing else. `HistoryPenalty` tells prompt from
+generated tokens by the calls it gets, keeps padding out, and hands each method its rows' history:
+whole at the first call, one token a row afterwards.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor
+
+from attention.errors import InvalidValue
+from lil.matching import EMPTY
+
+Memory = TypeVar("Memory")
+Self = TypeVar("Self", bound="HistoryPenalty[Any]")
+
+
+class Calls(Generic[Memory]):
+    """The calls a penalty has had: the ids of the last one, and what the method made of them."""
+
+    def __init__(self, mask: Tensor | None = None) -> None:
+        self.mask = mask
+        self.memory: Memory | None = None
+        self.prompt = 0
+        self._width = 0
+        self._ids = torch.empty(0, 0, dtype=torch.int64)
+
+    def follow(self, ids: Tensor) -> bool:
+        """Note a call's `ids` (B, n); True if they are the last call's with one more column."""
+        rows, width = ids.shape
+        if rows == self._ids.shape[0] and width == self._width + 1:
+            if torch.equal(self._ids[:, : self._width], ids[:, :-1]):
+                if width > self._ids.shape[1]:
+                    # Twice the room, so that a token costs a copy of one column on average.
+                    self._ids = torch.cat((self._ids, torch.empty_like(self._ids)), dim=1)
+                self._ids[:, self._width] = ids[:, -1]
+                self._width = width
+                return True
+            # Beams that changed places: other rows, the same prompts.
+            same = torch.equal(self._ids[:, : self.prompt], ids[:, : self.prompt])
+        else:
+            same = False
+        if not same:
+            self.prompt = width
+        self._ids, self._width = ids.clone(), width
+        return False
+
+    def live(self, ids: Tensor, pad_token_id: int | None, start: int) -> Tensor | None:
+        """Which of `ids[:, start:]` are history rather than padding (B, n - start); None: all."""
+        live = None if pad_token_id is None else ids[:, start:] != pad_token_id
+        if self.mask is None or start >= self.prompt:
+            return live
+        rows, beams = self.mask.shape[0], ids.shape[0] // self.mask.shape[0]
+        if (rows * beams, self.mask.shape[1]) != (ids.shape[0], self.prompt):
+            shape = f"(B, {self.prompt}), the prompts' shape, B a divisor of {ids.shape[0]}"
+            raise InvalidValue("attention_mask", tuple(self.mask.shape), shape)
+        real = torch.ones_like(ids, dtype=torch.bool)
+        real[:, : self.prompt] = self.mask.to(ids.device).repeat_interleave(beams, dim=0)
+        return real[:, start:] if live is None else live & real[:, start:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
+    """A transformers `LogitsProcessor` that acts on each row's history.
+
+    The first call's width is the prompt's. A call that adds one column to the last call's ids goes
+    on from it. If it has one column more but other generated tokens after the same prompts, beams
+    have changed places, and everything is computed again from the ids. Any other call starts anew,
+    as does every `clone`, so one object serves one `generate()` after another.
+
+    A subclass names itself and defines `neutral`, `_begin`, `_push` and `_penalise`. The scores
+    given are never written; neutral parameters give back the very object. Penalties are computed in
+    float32 (float64 for float64 scores) and the result has the scores' type.
+
+    Args:
+        include_prompt: whether the prompt is history too, or generated tokens alone.
+        pad_token_id: tokens with this id are padding wherever they stand, never history. For a
+            padding id that is also a token of the text use `with_mask`.
+    """
+
+    include_prompt: bool = False
+    pad_token_id: int | None = None
+    _calls: Calls[Memory] = field(default_factory=Calls, init=False, repr=False, compare=False)
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def neutral(self) -> bool:
+        """Whether these parameters change no scores."""
+
+    def params(self) -> dict[str, object]:
+        """The parameters, resolved and JSON-able."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
+
+    def clone(self: Self) -> Self:
+        """An independent penalty with the same parameters and no history."""
+        return replace(self)
+
+    def with_mask(self: Self, attention_mask: Tensor) -> Self:
+        """A clone for generations whose padded prompts have this mask.
+
+        Args:
+            attention_mask: (B, prompt width), 1 at tokens, 0 at padding.
+        """
+        if attention_mask.ndim != 2:
+            raise InvalidValue("attention_mask", tuple(attention_mask.shape), "a shape (B, width)")
+        twin = replace(self)
+        object.__setattr__(twin, "_calls", Calls(attention_mask.bool()))
+        return twin
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """New scores.
+
+        Args:
+            input_ids: (B, n), every row's prompt and generated tokens.
+            scores: (B, V), raw scores of the next token.
+
+        Raises:
+            InvalidValue: shapes that do not belong together.
+        """
+        if self.neutral:
+            return scores
+        if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
+            shapes = f"{tuple(input_ids.shape)} and {tuple(scores.shape)}"
+            raise InvalidValue("input_ids and scores", shapes, "(B, n) and (B, V)")
+        calls = self._calls
+        if calls.follow(input_ids) and calls.memory is not None:
+            start = input_ids.shape[1] - 1
+            live = calls.live(input_ids, self.pad_token_id, start)
+            newest = None if live is None else live[:, 0]
+            calls.memory = self._push(calls.memory, input_ids[:, -1], newest)
+        else:
+            start = 0 if self.include_prompt else calls.prompt
+            live = calls.live(input_ids, self.pad_token_id, start)
+            calls.memory = self._begin(right_aligned(input_ids[:, start:], live), scores.shape[1])
+        return self._penalise(calls.memory, scores)
+
+    @abstractmethod
+    def _begin(self, history: Tensor, vocabulary: int, /) -> Memory:
+        """What to remember of `history` (B, n), right-aligned with `EMPTY` before short rows."""
+
+    @abstractmethod
+    def _push(self, memory: Memory, newest: Tensor, live: Tensor | None) -> Memory:
+        """The memory after one more token `newest` (B,) in the rows that are `live`, None: all."""
+
+    @abstractmethod
+    def _penalise(self, memory: Memory, scores: Tensor) -> Tensor:
+        """New scores (B, V)."""
+
+
+def right_aligned(ids: Tensor, live: Tensor | None) -> Tensor:
+    """The live tokens of each row in order, at the right, with `EMPTY` before them."""
+    if live is None:
+        return ids
+    order = live.to(torch.int8).argsort(dim=1, stable=True)
+    return ids.masked_fill(~live, EMPTY).gather(1, order)
+
+
+def best(rows: Tensor, tokens: Tensor, rank: Tensor, vocabulary: int) -> Tensor:
+    """Of candidates (K,) the one with the smallest rank for each row and token: their indices.
+
+    One sort of K numbers, so that a token with many candidates is written once, by the same one on
+    every device.
+
+    Args:
+        rows: row of each candidate.
+        tokens: token each candidate is about.
+        rank: whole numbers from 0, below 2^31; equal ranks leave the choice open.
+        vocabulary: V.
+    """
+    keys, order = ((rows * vocabulary + tokens) << 31 | rank).sort()
+    target = keys >> 31
+    first = torch.ones_like(target, dtype=torch.bool)
+    first[1:] = target[1:] != target[:-1]
+    return order[first]
+
+
+def added(scores: Tensor, rows: Tensor, tokens: Tensor, amounts: Tensor) -> Tensor:
+    """`scores` with `amounts` (K,) added at (rows, tokens), each place named at most once."""
+    if not len(rows):
+        return scores
+    penalised = scores.clone()
+    penalised[rows, tokens] = (scores[rows, tokens].to(amounts.dtype) + amounts).to(scores.dtype)
+    return penalised
+
+
+def working_dtype(scores: Tensor) -> torch.dtype:
+    """The type to compute in: float32, or the scores' own if that is wider."""
+    return torch.promote_types(scores.dtype, torch.float32)

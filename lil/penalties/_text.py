@@ -1,0 +1,35 @@
+"""Penalties that transformers computes from a row's whole history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor
+
+from lil.matching import EMPTY
+from lil.penalties._history import HistoryPenalty, right_aligned
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPenalty(HistoryPenalty[Tensor]):
+    """Remembers each row's history (B, n), right-aligned with `EMPTY` before short rows."""
+
+    def _begin(self, history: Tensor, _vocabulary: int, /) -> Tensor:
+        return history
+
+    def _push(self, memory: Tensor, newest: Tensor, live: Tensor | None) -> Tensor:
+        history = torch.cat((memory, newest[:, None]), dim=1)
+        if live is None:
+            return history
+        kept = torch.cat((torch.ones_like(memory, dtype=torch.bool), live[:, None]), dim=1)
+        return right_aligned(history, kept)
+
+
+def widened(process: LogitsProcessor, history: Tensor, scores: Tensor) -> Tensor:
+    """What `process` makes of `scores` (B, V), given a spare column V where `EMPTY` is a token."""
+    V = scores.shape[1]
+    spare = torch.nn.functional.pad(scores, (0, 1))
+    result: Tensor = process(history.masked_fill(history == EMPTY, V), spare)
+    return result[:, :V]

@@ -1,0 +1,86 @@
+"""DRY: do not repeat yourself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from attention.errors import InvalidValue
+from lil.matching import EMPTY, Matcher
+from lil.penalties._history import HistoryPenalty, added, best, working_dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class DRYPenalty(HistoryPenalty[Matcher]):
+    """DRY: a token loses the more, the longer the repetition it would go on with (p-e-w's sampler).
+
+    Where the history's last k >= allowed_length tokens stand earlier too, the token that followed
+    them there loses multiplier * base^(k - allowed_length); the longest such match decides. There
+    is no paper: the rule is that of text-generation-webui, pull request 5677. As there, no match
+    contains a sequence breaker, a breaker is never penalised for following one, and matches are
+    counted up to `longest` tokens, so that the power stays finite. Breakers there are texts; here
+    token ids.
+
+    Args:
+        multiplier: score units for a match of `allowed_length`; 0 changes nothing.
+        base: growth of the penalty a token.
+        allowed_length: the shortest match that is penalised, in tokens.
+        sequence_breakers: ids of tokens at which matches end, such as a newline or a name.
+        longest: tokens of a match that are counted.
+
+    Raises:
+        InvalidValue: a parameter out of range.
+    """
+
+    multiplier: float = 0.8
+    base: float = 1.75
+    allowed_length: int = 2
+    sequence_breakers: Sequence[int] = ()
+    longest: int = 50
+
+    name: ClassVar[str] = "dry"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.multiplier < math.inf:
+            raise InvalidValue("multiplier", self.multiplier, "0 (no penalty) or a number above it")
+        if not 1 <= self.base < math.inf:
+            raise InvalidValue("base", self.base, "at least 1")
+        if self.allowed_length < 1:
+            raise InvalidValue("allowed_length", self.allowed_length, "at least 1 token")
+        if self.longest < self.allowed_length:
+            allowed = f"at least allowed_length = {self.allowed_length} tokens"
+            raise InvalidValue("longest", self.longest, allowed)
+        breakers = tuple(int(token) for token in self.sequence_breakers)
+        object.__setattr__(self, "sequence_breakers", breakers)
+
+    @property
+    def neutral(self) -> bool:
+        return self.multiplier == 0
+
+    def _begin(self, history: Tensor, _vocabulary: int, /) -> Matcher:
+        matcher = Matcher(
+            len(history), None, self.longest, self.sequence_breakers, device=history.device
+        )
+        matcher.load(history)
+        return matcher
+
+    def _push(self, memory: Matcher, newest: Tensor, live: Tensor | None) -> Matcher:
+        memory.push(newest, live)
+        return memory
+
+    def _penalise(self, memory: Matcher, scores: Tensor) -> Tensor:
+        V = scores.shape[1]
+        found = memory.lengths[:, :-1] >= self.allowed_length
+        rows, places = found.nonzero(as_tuple=True)
+        tokens, lengths = memory.tokens[rows, places + 1], memory.lengths[rows, places]
+        breakers = torch.tensor(self.sequence_breakers, dtype=torch.int64, device=tokens.device)
+        wanted = (tokens != EMPTY) & (tokens < V) & ~torch.isin(tokens, breakers)
+        rows, tokens, lengths = rows[wanted], tokens[wanted], lengths[wanted]
+        chosen = best(rows, tokens, self.longest - lengths, V)
+        excess = (lengths[chosen] - self.allowed_length).to(working_dtype(scores))
+        return added(scores, rows[chosen], tokens[chosen], -self.multiplier * self.base**excess)

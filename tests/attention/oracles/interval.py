@@ -1,0 +1,50 @@
+"""What the oracles of `rkv` and `snapkv` share: a cut every so many tokens, by the last queries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .layer import Layer
+
+
+class IntervalLayer(Layer):
+    """Once `budget` tokens are held, keeps the last `window` and the best others.
+
+    budget - interval stay, interval = min(128, budget // 4). A method gives the scores of the
+    candidates, which are all held tokens but the last `window`.
+    """
+
+    def __init__(self, *args: Any, budget: int, window: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.budget, self.window = budget, window
+        self.stay = budget - min(128, budget // 4)
+        if self.stay <= window or self.stay == budget:
+            raise ValueError(f"budget {budget} is too small for a window of {window}")
+        self.queries: list[np.ndarray] = []  # (Hq, D), at their positions; the last `window` ones
+
+    def exact_until(self) -> float:
+        return self.budget
+
+    def forward(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        for t in range(len(q)):
+            self.queries.append(self.rope(q[t], np.full(self.Hq, self.n + t)))
+        self.queries = self.queries[-self.window :]
+        return super().forward(q, k, v)
+
+    def cut(self) -> None:
+        if len(self.slots[0]) < self.budget:
+            return
+        for j in range(self.Hkv):
+            candidates = len(self.slots[j]) - self.window
+            where = np.array([slot.position for slot in self.slots[j]])
+            keys = self.rope(np.array([slot.k for slot in self.slots[j]]), where)
+            chosen = self.best(self.scores(j, keys), self.stay - self.window)
+            self.slots[j] = [
+                slot for i, slot in enumerate(self.slots[j]) if i in chosen or i >= candidates
+            ]
+
+    def scores(self, j: int, keys: np.ndarray) -> np.ndarray:
+        """Of each candidate (held - window,) of KV head j; keys (held, D), roped, by age."""
+        raise NotImplementedError

@@ -1,0 +1,42 @@
+"""Oracle of `snapkv` in decode: what the last queries saw, averaged over neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .interval import IntervalLayer
+from .layer import softmax
+
+
+class SnapKVLayer(IntervalLayer):
+    """Scores the probability mass of the last `window` queries, pooled; compresses at intervals."""
+
+    def __init__(
+        self,
+        *args: Any,
+        budget: int,
+        window: int | None = None,
+        kernel: int = 5,
+        gqa: str = "sum",
+        **kwargs: Any,
+    ) -> None:
+        if window is None:
+            window = max(min(32, budget // 4), 1)
+        super().__init__(*args, budget=budget, window=window, **kwargs)
+        self.kernel, self.gqa = kernel, gqa
+
+    def scores(self, j: int, keys: np.ndarray) -> np.ndarray:
+        candidates = len(keys) - self.window
+        mass = np.zeros((self.G, candidates), dtype=keys.dtype)
+        for back, query in enumerate(reversed(self.queries)):
+            seen = keys[: len(keys) - back]  # the last tokens held are those of the last queries
+            for g, h in enumerate(self.group(j)):
+                mass[g] += softmax(seen @ query[h] * self.scale)[:candidates]
+        total = self.reduce(mass, self.gqa)
+        half = self.kernel // 2
+        # Beyond the ends there are zeros, which count in the mean.
+        return np.array(
+            [total[max(i - half, 0) : i + half + 1].sum() / self.kernel for i in range(candidates)]
+        )

@@ -1,0 +1,41 @@
+"""The further cases are worth comparing: they can be built, are sparse, and no choice is a flip."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracles.compare import Case, decisive, oracle, run_oracle
+from oracles.grid import further_grid, further_sample, further_ties, further_variants
+from oracles.models import tiny_model
+
+
+def test_every_further_variant_is_in_both_grids() -> None:
+    wanted = {(v.method, v.params) for v in further_variants()}
+    assert {(c.method, c.params) for c in further_sample()} == wanted
+    assert {(c.method, c.params) for c in further_grid()} == wanted
+    names = [str(c) for c in further_grid()]
+    assert len(set(names)) == len(names)
+
+
+def test_every_further_case_makes_an_oracle() -> None:
+    model = tiny_model("llama", (4, 2), 2, further_grid()[0].dtype)
+    for variant in further_variants():
+        naive = oracle(model, variant.method, dict(variant.params), further_grid()[0].dtype)
+        assert len(naive.layers) == 2
+
+
+def test_the_tied_cases_keep_the_older() -> None:
+    for case in further_ties():
+        run = run_oracle(case)
+        assert run.margin == 0
+        # After the prompt: the first 16 (heavy) and the last 15 (recent but one).
+        assert run.kept[0] == [[[*range(16), *range(65, 80)]] * case.heads[1]] * case.layers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", further_sample(), ids=str)
+def test_a_further_case_is_sparse_and_decisive(case: Case) -> None:
+    case, _ = decisive(case)
+    full = Case(**{**case.__dict__, "method": "full", "params": ()})
+    gap = np.abs(np.array(run_oracle(case).logits) - np.array(run_oracle(full).logits))
+    assert gap.max() > 1e-3

@@ -1,0 +1,94 @@
+"""The attention benchmark: what it measures and what it says of it."""
+
+from __future__ import annotations
+
+import json
+from unittest import mock
+
+import pytest
+import torch
+
+import attention
+from attention.errors import InvalidValue
+from experiments import attention_speed as speed
+from experiments.cli import main
+
+TINY = speed.Shape(heads=4, kv_heads=2, head_size=8, batch=2, context=130)
+NAMES = ["full", "sink", "h2o", "quest", "infllm"]
+
+
+def test_every_backend_stands_beside_transformers() -> None:
+    told: list[str] = []
+    found = speed.attention(NAMES, 32, [TINY], steps=2, progress=told.append)
+    rows = {row["backend"]: row for row in found["rows"]}
+    assert list(rows) == [speed.BASELINE, *NAMES]
+    assert len(told) == len(rows)
+    assert rows["full"]["faster_than_full"] is None
+    for row in rows.values():
+        assert row["ms"] > 0
+        assert row["of_floor"] == pytest.approx(row["floor_ms"] / row["ms"])
+    for name in NAMES[1:]:
+        expected = rows["full"]["ms"] / rows[name]["ms"]
+        assert rows[name]["faster_than_full"] == pytest.approx(expected)
+    # Five steps (three unmeasured) behind 130 tokens; a key takes 8 floats, rows x heads = 4.
+    assert rows["full"]["read_bytes"] == 2 * 135 * 4 * 32
+    assert rows["sink"]["read_bytes"] == rows["h2o"]["read_bytes"] == 2 * 32 * 4 * 32
+    # Quest reads two bounds for each of 9 pages of 16, too.
+    assert rows["quest"]["read_bytes"] <= (2 * 32 + 18) * 4 * 32
+    assert rows["h2o"]["held_bytes"] < rows["full"]["held_bytes"] < rows["quest"]["held_bytes"]
+
+
+@pytest.mark.parametrize("name", attention.names())
+def test_no_prompt_is_attended_to(name: str) -> None:
+    function = torch.nn.functional.scaled_dot_product_attention
+    with mock.patch.object(
+        torch.nn.functional, "scaled_dot_product_attention", side_effect=function
+    ) as fused:
+        found = speed.attention([name], 256, [TINY], steps=1)
+    assert [row["backend"] for row in found["rows"]] == [speed.BASELINE, name]
+    assert fused.call_count == 4  # the baseline's steps, three of them unmeasured
+
+
+def test_points_beyond_memory_are_named() -> None:
+    found = speed.attention(["full"], 32, [TINY], steps=1, memory=1000)
+    assert found["rows"] == []
+    assert found["left_out"] == ["context 130, batch 2: not enough memory"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps = 0"),
+        ({"backends": ["fulll"]}, "did you mean 'full'"),
+        ({"shapes": [speed.Shape(dtype="int8")]}, "dtype = 'int8'"),
+        ({"shapes": [speed.Shape(device="gpu")]}, "device = 'gpu'"),
+        ({"shapes": []}, "at least one"),
+    ],
+)
+def test_bad_values(options: dict, message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        speed.attention(**options)
+
+
+def test_command(capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--contexts", "64,100", "--batches", "1", "--budget", "32", "--steps", "1"]
+    assert main(["bench", "attention", *arguments, "--backends", "full,h2o", "--json"]) == 0
+    rows = json.loads(capfd.readouterr().out)["rows"]
+    assert [(r["context"], r["backend"]) for r in rows] == [
+        (context, name) for context in (64, 100) for name in (speed.BASELINE, "full", "h2o")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("attention --tokens 3", "--backends"),
+        ("meter --budget 3", "flag of bench meter"),
+        ("attention --contexts 3,x", "contexts"),
+    ],
+)
+def test_bad_flags(line: str, message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *line.split()]) == 2
+    said = capfd.readouterr()
+    assert message in said.err
+    assert said.out == ""

@@ -1,0 +1,77 @@
+"""Oracle of `lzss_bits`: greedy parse into literals and matches, and the code length in bits.
+
+A match of length l at distance d costs log2 d + log2 l + 1 bits, a literal log2 V + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2
+
+Literal = tuple[int]
+Match = tuple[int, int]  # (d, l)
+
+
+def longest_match(
+    tokens: Sequence[int], i: int, window: int | None, longest: int | None, overlap: bool
+) -> Match | None:
+    """(d, l) of the longest repetition which starts at index i; of equal ones the nearest."""
+    best: Match | None = None
+    farthest = i if window is None else min(i, window)
+    for d in range(1, farthest + 1):
+        length = 0
+        while (
+            i + length < len(tokens)
+            and (longest is None or length < longest)
+            and (overlap or length < d)
+            and tokens[i - d + length] == tokens[i + length]
+        ):
+            length += 1
+        if length >= 1 and (best is None or length > best[1]):
+            best = d, length
+    return best
+
+
+def parse(
+    tokens: Sequence[int],
+    *,
+    window: int | None = None,
+    longest: int | None = None,
+    overlap: bool = True,
+) -> list[Literal | Match]:
+    """Greedy from the left: the longest match of at least one token, else a literal.
+
+    Args:
+        tokens: the whole sequence.
+        window: the farthest distance of a match; None: the sequence's start.
+        longest: the most tokens of a match; None: no bound.
+        overlap: a match may run into itself (d < l), as in all LZ77 codes in use.
+    """
+    found: list[Literal | Match] = []
+    i = 0
+    while i < len(tokens):
+        match = longest_match(tokens, i, window, longest, overlap)
+        found.append((tokens[i],) if match is None else match)
+        i += 1 if match is None else match[1]
+    return found
+
+
+def unparse(parsed: Sequence[Literal | Match]) -> list[int]:
+    """The tokens of which `parsed` is a parse."""
+    tokens: list[int] = []
+    for item in parsed:
+        if len(item) == 1:
+            tokens.append(item[0])
+        else:
+            d, length = item
+            for _ in range(length):
+                tokens.append(tokens[len(tokens) - d])
+    return tokens
+
+
+def bits(parsed: Sequence[Literal | Match], V: int) -> float:
+    """Code length of a parse, in bits."""
+    total = 0.0
+    for item in parsed:
+        total += 1 + (log2(V) if len(item) == 1 else log2(item[0]) + log2(item[1]))
+    return total

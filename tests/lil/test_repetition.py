@@ -1,0 +1,100 @@
+"""Degenerate repetition against its definition, word for word."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from attention.errors import InvalidValue
+from lil.repetition import repeats
+
+
+def by_definition(tokens: list[int], times: int) -> bool:
+    """Every start, every period: are there `times` equal blocks?"""
+    for start in range(len(tokens)):
+        for period in range(1, (len(tokens) - start) // times + 1):
+            block = tokens[start : start + period]
+            if tokens[start : start + period * times] == block * times:
+                return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([7] * 20, True),
+        ([7] * 19, False),
+        ([1, 2, 3] * 20, True),
+        ([9, *[1, 2, 3] * 20, 4], True),
+        ([*[1, 2, 3] * 19, 1, 2], False),
+        ([*[1, 2] * 10, 5, *[1, 2] * 10], False),
+        (list(range(400)), False),
+        ([], False),
+    ],
+)
+def test_degenerate_repetition(tokens: list[int], expected: bool):
+    assert repeats(tokens) is expected
+
+
+# A block over few tokens, repeated about as often as asked, a token changed here and there.
+streams = st.builds(
+    lambda before, block, times, cut, after, at, token: (
+        lambda text: (
+            [*text[: at % len(text)], token, *text[at % len(text) + 1 :]]
+            if at < len(text)
+            else text
+        )
+    )([*before, *(block * times)[cut:], *after]),
+    st.lists(st.integers(0, 2), max_size=9),
+    st.lists(st.integers(0, 2), min_size=1, max_size=7),
+    st.integers(1, 8),
+    st.integers(0, 6),
+    st.lists(st.integers(0, 2), max_size=9),
+    st.integers(0, 120),
+    st.integers(0, 2),
+)
+
+
+@given(streams, st.integers(2, 7))
+@example([0, 0, 0], 3)
+@example([1, 0, 1, 0, 1, 0], 3)
+@example([5, 1, 0, 2, 1, 0, 2, 1, 0, 2, 1, 7], 3)
+@settings(max_examples=400, deadline=None, derandomize=True)
+def test_equals_the_definition(tokens: list[int], times: int):
+    assert repeats(tokens, times) is by_definition(tokens, times)
+
+
+@given(
+    st.integers(0, 40),
+    st.integers(1, 60),
+    st.sampled_from([19, 20, 21]),
+    st.integers(0, 59),
+)
+@settings(max_examples=80, deadline=None, derandomize=True)
+def test_finds_long_blocks_wherever_they_begin(before: int, period: int, times: int, extra: int):
+    """Nineteen blocks and all but a token of the twentieth are not enough, twenty are."""
+    block = list(range(100, 100 + period))
+    tail = block[: min(extra, period - 1)]
+    tokens = [*range(before), *block * times, *tail, 7, 8, 9]
+    assert repeats(tokens) is (times >= 20)
+
+
+def test_takes_little_more_than_linear_time():
+    """Eight times the tokens, less than twenty times the time; comparing all periods takes 64."""
+
+    def seconds(n: int) -> float:
+        tokens = [(i * i * 7919 + i // 13) % 50_021 for i in range(n)]
+        started = time.process_time()
+        assert not repeats(tokens)
+        return time.process_time() - started
+
+    small = min(seconds(8_192) for _ in range(3))
+    assert min(seconds(65_536) for _ in range(2)) < 20 * small
+
+
+def test_one_time_is_refused():
+    with pytest.raises(InvalidValue, match="times = 1"):
+        repeats([1, 2], times=1)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from attention.backend import Backend, one_of, share, whole
 from attention.compressing import Compressing, check_window, interval
 from attention.errors import InvalidValue
-from attention.kernels import BLOCK_ELEMENTS
+from attention.kernels import BLOCK_ELEMENTS, added
 from attention.layer import Geometry, Layer
 
 GQA = ("max", "mean")
@@ -87,8 +87,9 @@ class RKVLayer(Compressing):
     def attention(self, q: Tensor, k: Tensor) -> Tensor:
         """(R, Hkv, G, window, D) and (R, Hkv, S, D) to (R, Hkv, S)."""
         scores = (q.flatten(2, 3) @ k.transpose(2, 3)).view(*q.shape[:4], -1)
-        scores = scores.amax(2) if self.backend.gqa == "max" else scores.mean(2)
-        mean = scores.softmax(-1).mean(2)
+        group, window = scores.shape[2:4]
+        scores = scores.amax(2) if self.backend.gqa == "max" else added(scores, 2) / group
+        mean = added(scores.softmax(-1), 2) / window
         kernel = self.backend.kernel
         return functional.max_pool1d(mean, kernel, stride=1, padding=kernel // 2)
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from attention.backend import Backend, one_of, whole
 from attention.compressing import Compressing, check_window, interval
 from attention.errors import InvalidValue
+from attention.kernels import added
 from attention.layer import Geometry, Layer
 
 GQA = ("sum", "mean", "max")
@@ -77,8 +78,8 @@ class SnapKVLayer(Compressing):
         scores = scores.view(*q.shape[:4], S)
         slot = torch.arange(S, device=k.device)
         scores.masked_fill_(slot > slot[S - self.window :, None], float("-inf"))
-        mass = scores.softmax(-1)[..., : S - self.window].sum(3)
-        score = mass.amax(2) if self.gqa == "max" else mass.sum(2)
+        mass = added(scores.softmax(-1)[..., : S - self.window], 3)
+        score = mass.amax(2) if self.gqa == "max" else added(mass, 2)
         if self.gqa == "mean":
             score = score / self.geometry.G
         pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)

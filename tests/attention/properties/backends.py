@@ -17,7 +17,8 @@ REDUCTIONS = ("sum", "mean", "max")
 
 def budgets(least: int) -> st.SearchStrategy[int]:
     """Mostly small ones, which most cases exceed."""
-    return st.integers(least, least + 12) | st.integers(least, max(64, least))
+    few = st.integers(least, least + 5), st.integers(least, least + 12)
+    return st.one_of(*few, st.integers(least, max(64, least)))
 
 
 def full() -> st.SearchStrategy[attention.Backend]:

@@ -115,12 +115,14 @@ def cases(
     drawn = draw(shapes() if shape is None else shape)
     drawn = replace(drawn, D=64) if reveal else drawn
     drawn = drawn if layers is None else replace(drawn, layers=draw(layers))
+    # The simplest case of all always comes first; in a small run it would be most of it.
+    seed = draw(st.integers(0, 999).filter(bool))
     return Case(
         backend=chosen,
         shape=drawn,
         forwards=columns(lengths, widths),
-        steps=draw(st.integers(1, max(steps // 4, 1)) | st.integers(1, steps)),
-        seed=draw(st.integers(0, 999)),
+        steps=draw(st.integers(1, steps)),
+        seed=seed,
         reveal=reveal,
     )
 
@@ -132,9 +134,9 @@ def of(method: str, **how: Any) -> st.SearchStrategy[Case]:
 
 def each(
     methods: Sequence[str], build: Callable[[str], st.SearchStrategy[Any]] = of
-) -> st.SearchStrategy[Any]:
-    """What `build` makes of one of these methods."""
-    return st.sampled_from(tuple(methods)).flatmap(build)
+) -> list[st.SearchStrategy[Any]]:
+    """What `build` makes of each of these methods."""
+    return [build(method) for method in methods]
 
 
 # How far sums of probabilities may be off, relative, by the dtype of the model.
@@ -152,5 +154,5 @@ def summing(draw: Draw, backend: Callable[[int], st.SearchStrategy[attention.Bac
     n = max(lengths)
     widths = draw(chunks(n) if n < 700 else st.just((n,)))
     shape = draw(shapes(dtype=draw(st.sampled_from(tuple(SUMS)))))
-    steps, seed = draw(st.integers(1, 25)), draw(st.integers(0, 99))
+    steps, seed = draw(st.integers(1, 25)), draw(st.integers(0, 99).filter(bool))
     return Case(draw(backend(n)), shape, columns(lengths, widths), steps, seed)

@@ -39,7 +39,7 @@ def layered(method: str) -> st.SearchStrategy[Case]:
     return cases(backend, layers=st.integers(2, 3), reveal=True, prompt=40, steps=20, rows=3)
 
 
-@holds(16, case=each(BUDGETED, layered))
+@holds(1, *each(BUDGETED, layered))
 def test_budgets_are_met_in_every_layer_and_head(case: Case) -> None:
     """Budgets are met: no query head of a sparse layer gives probability to more tokens.
 
@@ -75,7 +75,7 @@ def entries(backend: attention.Backend, n: int) -> int:
     return 0
 
 
-@holds(16, case=each(METHODS, layered))
+@holds(1, *each(METHODS, layered))
 def test_counts_are_true(case: Case) -> None:
     """Contract 9: counts of keys kept and read and of bytes are what outputs and state show.
 
@@ -154,7 +154,7 @@ def promises(draw: Callable[..., Any], method: str) -> tuple[Case, int]:
     return case, draw(st.integers(1, case.backend.budget - 1))
 
 
-@holds(16, how=each(BUDGETED, promises))
+@holds(1, *each(BUDGETED, promises))
 def test_a_read_above_the_budget_raises(how: tuple[Case, int]) -> None:
     """Contract 9: a layer that reads more than it is allowed raises before any output.
 
@@ -196,7 +196,7 @@ def promised(method: str) -> st.SearchStrategy[Case]:
     return cases(backend, reveal=True, prompt=40, steps=20, rows=3)
 
 
-@holds(16, case=each(tuple(x for x in METHODS if x != "h2o_uniform"), promised))
+@holds(1, *each(tuple(x for x in METHODS if x != "h2o_uniform"), promised))
 def test_positions_come_from_tokens_seen(case: Case) -> None:
     """Contract 5: outputs are the softmax over what was read, at the distances promised.
 
@@ -223,7 +223,7 @@ def misplaced(draw: Callable[..., Any], method: str) -> tuple[Case, int, int]:
     return case, forward, draw(st.integers(-40, -1) | st.integers(1, 40))
 
 
-@holds(16, how=each(METHODS, misplaced))
+@holds(1, *each(METHODS, misplaced))
 def test_the_length_is_the_number_of_tokens_seen(how: tuple[Case, int, int]) -> None:
     """Contract 5: `get_seq_length()` answers n; other positions are refused, and harmlessly."""
     case, wrong, off = how

@@ -65,7 +65,7 @@ def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat(list(parts), dim=1)
 
 
-@holds(16, how=each(METHODS, replaced))
+@holds(1, *each(METHODS, replaced))
 def test_a_row_is_that_row_alone(how: Replaced) -> None:
     """Contract 8: ragged left-padded row = row alone, to 1e-9, also with rows replaced midway."""
     case, row = how.case, how.row
@@ -93,7 +93,7 @@ def reordered(draw: Callable[..., Any], method: str) -> tuple[Case, list[int]]:
     return case, draw(st.permutations(range(case.rows)))
 
 
-@holds(10, how=each(METHODS, reordered))
+@holds(1, *each(METHODS, reordered))
 def test_permuted_rows_give_permuted_outputs(how: tuple[Case, list[int]]) -> None:
     """Permuting the rows of a batch permutes its outputs."""
     case, order = how

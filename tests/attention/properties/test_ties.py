@@ -65,7 +65,7 @@ SIZE = {
 }
 
 
-@holds(8, case=cases(oracle(), **SIZE))
+@holds(8, cases(oracle(), **SIZE))
 def test_oracle_reads_the_older_of_equals(case: Case) -> None:
     """Ties: of equally probable tokens the older are read, the current one apart."""
     texts, letters = tied(case)
@@ -78,7 +78,7 @@ def test_oracle_reads_the_older_of_equals(case: Case) -> None:
     followed(case, texts, look)
 
 
-@holds(8, case=cases(quest(), **SIZE))
+@holds(8, cases(quest(), **SIZE))
 def test_quest_reads_the_older_of_equal_pages(case: Case) -> None:
     """Ties: of pages with equal bounds the older are read, the last one apart."""
     texts, letters = tied(case)
@@ -94,7 +94,7 @@ def test_quest_reads_the_older_of_equal_pages(case: Case) -> None:
     followed(case, texts, look)
 
 
-@holds(8, case=cases(infllm(repr_topk="block"), **SIZE))
+@holds(8, cases(infllm(repr_topk="block"), **SIZE))
 def test_infllm_reads_the_older_of_equal_blocks(case: Case) -> None:
     """Ties: of blocks with equal representatives the older are read."""
     texts, letters = tied(case, turned=True)
@@ -126,7 +126,7 @@ def evicting(method: str) -> st.SearchStrategy[Case]:
     return cases(backend, **SIZE, least_chunk=40)
 
 
-@holds(16, case=each(("tova", "h2o", "snapkv", "rkv"), evicting))
+@holds(1, *each(("tova", "h2o", "snapkv", "rkv"), evicting))
 def test_the_newer_of_equals_is_dropped(case: Case) -> None:
     """Ties: of tokens with equal scores the newer are dropped, at a cut and step by step."""
     texts, letters = tied(case)

@@ -98,7 +98,7 @@ class Evicting(Layer):
         keys = self.placed(S, self.reads(step.seen), step).flatten(0, 1)
         values = self.v.data.flatten(0, 1)[:, :S]
         hidden = step.hidden(self.limit)
-        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden)
+        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)
         self.learn(probs.view(step.rows, Hkv, -1, S), step)
         if step.longest < self.limit:
             self.next.data.copy_(step.seen_tokens[:, None, None])
@@ -123,7 +123,9 @@ class Evicting(Layer):
         total: Counts = held + step.new
         keys, values = self.placed(int(total.max()), total, step), self.v.data
         last = step.last_visible(held, "evicting")
-        out, mass = dense_with_mass(q, keys, values, scaling, last, self.counts(step))
+        out, mass = dense_with_mass(
+            q, keys, values, scaling, last, self.counts(step), sinks=self.geometry.sinks
+        )
         self.learn(mass, step)
         self.cut(total, step)
         return out

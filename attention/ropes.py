@@ -19,12 +19,21 @@ class Rope:
     A turn from position p to q undoes exactly what the model did at p, including rounding of its
     cos and sin and the attention factor of YaRN, and then does what it would do at q.
 
+    Where a model has one embedding per kind of layer it is that of full attention: the model's own
+    sliding layers are never turned.
+
     Args:
         module: the rotary embedding, called as module(x, position_ids); None if none was found.
     """
 
     def __init__(self, module: Any) -> None:
         self.module = module
+        kind = getattr(module, "rope_type", None)
+        self.layer_type = "full_attention" if isinstance(kind, dict) else None
+        self.kind = kind.get(self.layer_type) if isinstance(kind, dict) else kind
+
+    def __deepcopy__(self, memo: Any) -> Rope:
+        return self  # stateless: the module is the model's
 
     def require_fixed(self, method: str) -> None:
         """Refuse rotary embeddings that cannot turn a stored key.
@@ -32,7 +41,7 @@ class Rope:
         Raises:
             InvalidValue: frequencies change with length, or there is no rotary module.
         """
-        kind = getattr(self.module, "rope_type", None)
+        kind = self.kind
         if not isinstance(kind, str):
             raise InvalidValue(
                 "model", type(self.module).__name__, f"one rotary embedding, for {method}"
@@ -47,9 +56,14 @@ class Rope:
     def angles(self, positions: Tensor, like: Tensor) -> Turn:
         """cos and sin at these positions, (B or 1, N) to (B or 1, 1, N, rotated part of D)."""
         # The model's dtype goes in, so that its rounding of cos and sin comes out.
-        cos, sin = self.module(like, positions)
-        wide = accumulator(like.dtype)
-        return cos.to(wide).unsqueeze(1), sin.to(wide).unsqueeze(1)
+        named = () if self.layer_type is None else (self.layer_type,)
+        turn = self.module(like, positions, *named)
+        prefix = "" if self.layer_type is None else f"{self.layer_type}_"
+        if turn[0].shape[-1] == getattr(self.module, f"{prefix}inv_freq").numel():
+            # gpt-oss names each frequency once, the others once for either half of the pairs.
+            turn = tuple(torch.cat((x, x), dim=-1) for x in turn)
+        cos, sin = (x.to(accumulator(like.dtype)).unsqueeze(1) for x in turn)
+        return cos, sin
 
     def turn(self, start: Tensor, end: Tensor, like: Tensor) -> Turn:
         """The rotation that takes a vector roped at `start` to what it would be at `end`."""

@@ -72,7 +72,7 @@ class Selecting(KeepAll):
         keys, values = (take_pages(x.data, choice.pages, self.page) for x in (self.k, self.v))
         hidden = ~self.live_slots(choice, step.seen_tokens)[:, :, None]
         # One query per set: G query heads share a KV head's set, or each has its own.
-        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden)[0]
+        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden, g.sinks)[0]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = super().prefill(q, k, v, scaling, step)

@@ -13,7 +13,16 @@ from torch import Tensor
 from attention.backend import Backend, whole
 from attention.blocks import Blocks, Parts, comparable
 from attention.errors import InvalidValue
-from attention.kernels import dense_with_mass, group, hide, logits, take_pages, top
+from attention.kernels import (
+    dense_with_mass,
+    group,
+    hide,
+    logits,
+    softmax,
+    spread,
+    take_pages,
+    top,
+)
 from attention.layer import Geometry, Layer, row_lists
 from attention.ropes import Turn, rotate
 from attention.step import Counts, Step
@@ -119,10 +128,11 @@ class InfLLMLayer(Blocks):
         grouped = group(q, Hkv, scaling)
         keys, values = (x.data.flatten(0, 1)[:, :near] for x in (self.near_k, self.near_v))
         scores = hide(logits(grouped, keys), step.hidden(self.n_local))
+        sinks = spread(self.geometry.sinks, grouped)
         self.chosen = None
         if step.longest <= self.n_local:
             self.spend(near)
-            probs = torch.softmax(scores, dim=-1, dtype=self.geometry.wide)
+            probs = softmax(scores, sinks)
             out = torch.bmm(probs.to(values.dtype), values)
         else:
             far = self.far_query(grouped, step)
@@ -130,7 +140,7 @@ class InfLLMLayer(Blocks):
             self.spend(near + read)
             far_scores = hide(logits(far, far_keys), hidden)
             both = torch.cat((scores, far_scores), dim=-1)
-            probs = torch.softmax(both, dim=-1, dtype=self.geometry.wide)
+            probs = softmax(both, sinks)
             weights = probs.to(values.dtype)
             out = torch.bmm(weights[..., :near], values)
             out += torch.bmm(weights[..., near:], far_values)
@@ -209,7 +219,7 @@ class InfLLMLayer(Blocks):
         values = step.join(self.held(self.far_v.data, self.near_v.data, step, False), step.past, v)
         last = step.last_visible(step.past, "all")
         out, grouped = dense_with_mass(
-            q, keys, values, scaling, last, step.real(), band=self.n_local
+            q, keys, values, scaling, last, step.real(), self.n_local, self.geometry.sinks
         )
         mass = grouped.sum(2)
         before = self.mass.data

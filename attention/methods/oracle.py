@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention.backend import Backend, one_of, whole
 from attention.errors import InvalidValue
-from attention.kernels import accumulator, hide, logits, top
+from attention.kernels import hide, logits, softmax, spread, top
 from attention.layer import Geometry, Layer
 from attention.selecting import Choice, Selecting
 from attention.step import Counts, Step
@@ -81,8 +81,9 @@ class OracleLayer(Selecting):
     def choose(self, q: Tensor, step: Step) -> Choice:
         B, Hkv, G, _ = q.shape
         keys = self.k.data.flatten(0, 1)[:, : step.longest]
-        scores = hide(logits(q.flatten(0, 1), keys), step.hidden())
-        probs = torch.softmax(scores, dim=-1, dtype=accumulator(q.dtype)).view(B, Hkv, G, -1)
+        queries = q.flatten(0, 1)
+        scores = hide(logits(queries, keys), step.hidden())
+        probs = softmax(scores, spread(self.geometry.sinks, queries)).view(B, Hkv, G, -1)
         weight = probs.amax(2) if self.gqa == "max" else probs.sum(2)
         # The current token comes first; slots a row has not filled come last and are not read.
         current = (step.seen_tokens - 1)[:, None, None].expand(-1, Hkv, -1)

@@ -153,7 +153,8 @@ class Layer(ABC):
             slots.clear(rows)
 
     def crop(self, seen: Counts) -> None:
-        """Forget all but the first seen[r] tokens of each row, where `refuse_crop` has no reason."""
+        """Forget all but the first seen[r] tokens of each row; `refuse_crop` is asked before."""
+        raise NotImplementedError(self.geometry.method)
 
     def refuse_crop(self, seen: Counts) -> InvalidValue | None:  # noqa: ARG002
         """Why rows that have seen this much cannot be cropped exactly; None where they can."""

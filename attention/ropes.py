@@ -31,6 +31,10 @@ class Rope:
         kind = getattr(module, "rope_type", None)
         self.layer_type = "full_attention" if isinstance(kind, dict) else None
         self.kind = kind.get(self.layer_type) if isinstance(kind, dict) else kind
+        # gpt-oss gives the cosine of each once, the others once for either half of the pairs.
+        table = "inv_freq" if self.layer_type is None else f"{self.layer_type}_inv_freq"
+        found = getattr(module, table, None)
+        self.frequencies = None if found is None else len(found)
 
     def __deepcopy__(self, memo: Any) -> Rope:
         return self  # stateless: the module is the model's
@@ -57,13 +61,11 @@ class Rope:
         """cos and sin at these positions, (B or 1, N) to (B or 1, 1, N, rotated part of D)."""
         # The model's dtype goes in, so that its rounding of cos and sin comes out.
         named = () if self.layer_type is None else (self.layer_type,)
-        turn = self.module(like, positions, *named)
-        prefix = "" if self.layer_type is None else f"{self.layer_type}_"
-        if turn[0].shape[-1] == getattr(self.module, f"{prefix}inv_freq").numel():
-            # gpt-oss names each frequency once, the others once for either half of the pairs.
-            turn = tuple(torch.cat((x, x), dim=-1) for x in turn)
-        cos, sin = (x.to(accumulator(like.dtype)).unsqueeze(1) for x in turn)
-        return cos, sin
+        cos, sin = self.module(like, positions, *named)
+        if cos.shape[-1] == self.frequencies:
+            cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
+        wide = accumulator(like.dtype)
+        return cos.to(wide).unsqueeze(1), sin.to(wide).unsqueeze(1)
 
     def turn(self, start: Tensor, end: Tensor, like: Tensor) -> Turn:
         """The rotation that takes a vector roped at `start` to what it would be at `end`."""

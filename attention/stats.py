@@ -105,7 +105,7 @@ def row_stats(
     cost = held = kept = read = np.zeros_like(seen)
     mean = read.astype(np.float64)
     if asked:
-        cost = sum(x.cost(seen) for x in asked) * (len(sparse) // len(asked))
+        cost = np.sum([x.cost(seen) for x in asked], axis=0) * (len(sparse) // len(asked))
         held = sparse[-1].row_bytes(seen) * len(sparse)
         kept = sparse[-1].kept(seen)
         read = np.max([x.reads(seen) for x in asked], axis=0) * decoded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -168,10 +169,9 @@ def test_sliding_layers_are_exempt_and_reported_apart(
 def test_a_model_that_slides_throughout_leaves_a_method_nothing_and_says_so() -> None:
     m, ids = animal(WITHOUT_ROOM), tokens(1, 30)
     want = own(m, ids, 20)
-    with (
-        pytest.warns(UserWarning, match="h2o has no layer to act on"),
-        attention.H2O(budget=5).on(m) as cache,
-    ):
+    with ExitStack() as stack:
+        with pytest.warns(UserWarning, match="h2o has no layer to act on"):
+            cache = stack.enter_context(attention.H2O(budget=5).on(m))
         got = follow(m, cache, [ids[0, :20]], ids[:, 20:])
         rows, stats = cache.row_stats(), cache.stats()
     assert (got - want).abs().max() < 1e-9

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .layer import Layer, Slot, softmax
+from .layer import Layer, Slot
 
 
 class H2OLayer(Layer):
@@ -57,7 +57,7 @@ class H2OLayer(Layer):
             values = np.array([slot.v for slot in slots])
             for h in self.group(j):
                 query = self.rope(q[h][None], where[-1:])[0]
-                p = softmax(keys @ query * self.scale)
+                p = self.softmax(keys @ query * self.scale, h)
                 out[h] = p @ values
                 self.saw(h, slots, self.n - 1, p)
             self.read[j] = [slot.position for slot in slots]

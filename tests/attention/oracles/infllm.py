@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .layer import Layer, Slot, softmax
+from .layer import Layer, Slot
 
 SIZES = ("block", "topk", "n_init", "n_local")  # all of them given, or none
 
@@ -117,7 +117,7 @@ class InfLLMLayer(Layer):
             for h in self.group(j):
                 logits = [self.far_logit(slots[s], far_q[h], near_q[h]) for s in far]
                 logits += [key @ near_q[h] * self.scale for key in local_keys]
-                p = softmax(np.array(logits, dtype=q.dtype))
+                p = self.softmax(np.array(logits, dtype=q.dtype), h)
                 out[h] = p @ values
                 self.saw(h, [slots[s] for s in far + local], self.n - 1, p)
             self.read[j] = far + local

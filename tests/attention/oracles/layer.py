@@ -32,7 +32,12 @@ class Layer:
         Hq, Hkv: query heads and KV heads.
         scale: factor of q.k before the softmax.
         index: the layer's number in the model (quest leaves the first ones dense).
+
+    Attributes:
+        sink_logits: (Hq,), logits with a share in every softmax and no value, as in gpt-oss; or None.
     """
+
+    sink_logits: np.ndarray | None = None
 
     def __init__(self, rope: Rope, Hq: int, Hkv: int, scale: float, index: int = 0) -> None:
         self.rope, self.Hq, self.Hkv, self.G = rope, Hq, Hkv, Hq // Hkv
@@ -93,11 +98,17 @@ class Layer:
                 for t in range(len(q)):
                     end = held + t + 1
                     query = self.rope(q[t, h][None], where[end - 1][None])[0]
-                    p = softmax(keys[:end] @ query * self.scale)
+                    p = self.softmax(keys[:end] @ query * self.scale, h)
                     out[t, h] = p @ values[:end]
                     self.saw(h, slots[:end], first + t, p)
             self.read[j] = [slot.position for slot in slots]
         return out
+
+    def softmax(self, logits: np.ndarray, h: int) -> np.ndarray:
+        """Probabilities query head `h` gives to the keys of these logits."""
+        if self.sink_logits is None:
+            return softmax(logits)
+        return softmax(np.append(logits, self.sink_logits[h]))[:-1]
 
     def output(self, q: np.ndarray) -> np.ndarray:
         """Zeros for the output of q: one vector like a value for each query and head."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .layer import Layer, softmax
+from .layer import Layer
 
 
 class QuestLayer(Layer):
@@ -73,7 +73,7 @@ class QuestLayer(Layer):
             union: set[int] = set()
             for g, h in enumerate(self.group(j)):
                 take = [s for s in range(self.n) if s // self.page in {*chosen[g], *forced}]
-                out[h] = softmax(keys[take] @ queries[g] * self.scale) @ values[take]
+                out[h] = self.softmax(keys[take] @ queries[g] * self.scale, h) @ values[take]
                 union.update(take)
             self.read[j] = sorted(union)
         return out

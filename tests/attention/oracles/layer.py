@@ -34,7 +34,7 @@ class Layer:
         index: the layer's number in the model (quest leaves the first ones dense).
 
     Attributes:
-        sink_logits: (Hq,), logits with a share in every softmax and no value, as in gpt-oss; or None.
+        sink_logits: (Hq,), take their share in every softmax and give no value, as in gpt-oss.
     """
 
     sink_logits: np.ndarray | None = None

@@ -87,6 +87,8 @@ class QuestLayer(Selecting):
         """Compute the bounds of all pages that hold a token from start[r] on."""
         first = int(start.min()) // self.page
         last = int(self.pages(seen).max())
+        if first == last:  # cropped to whole pages
+            return
         keys = self.k.data[:, :, first * self.page : last * self.page]
         position = torch.arange(first * self.page, last * self.page, device=keys.device)
         held = position < torch.as_tensor(seen, device=keys.device)[:, None]

@@ -324,9 +324,10 @@ def test_a_window_that_changes_inside_the_block_is_refused() -> None:
 # Cropping, and a prompt in two turns
 
 
+@pytest.mark.parametrize("family", ["gemma3", "qwen2_sliding"])
 @torch.no_grad()
-def test_cropping_is_exact_until_a_window_drops_a_token_and_refused_after() -> None:
-    m, ids = animal("gemma3"), tokens(1, 12)
+def test_cropping_is_exact_until_a_window_drops_a_token_and_refused_after(family: str) -> None:
+    m, ids = animal(family), tokens(1, 12)
     for backend in (attention.Full(), attention.Quest(budget=6, page=3, dense_layers=0)):
         with backend.on(m) as cache:
             want = follow(m, cache.new(), [ids[0, :4]], ids[:, 4:])
@@ -337,8 +338,28 @@ def test_cropping_is_exact_until_a_window_drops_a_token_and_refused_after() -> N
             assert not cache.is_croppable
             held = cache.clone()
             with pytest.raises(attention.InvalidValue, match=f"at most {WINDOW} tokens.*sliding"):
-                cache.crop(-1)
+                cache.crop(-7)
             assert torch.equal(step(m, cache, ids[:, 0]), step(m, held, ids[:, 0]))
+
+
+@torch.no_grad()
+def test_guessed_tokens_are_taken_back_where_that_is_exact() -> None:
+    """Assisted decoding crops the tokens that were guessed wrong."""
+    m, helper, ids = animal("llama"), animal("mistral"), tokens(1, 10)
+    call = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 15}
+    want = m.generate(**call, do_sample=False)
+    guesses: tuple[dict[str, Any], ...] = (
+        {"prompt_lookup_num_tokens": 3},
+        {"assistant_model": helper},
+    )
+    for guess in guesses:
+        for backend in (attention.Full(), attention.Quest(budget=32, page=4, dense_layers=0)):
+            with backend.on(m) as cache:
+                got = m.generate(**call, **guess, do_sample=False, past_key_values=cache)
+            assert torch.equal(got, want)
+    for refusing, backend in ((m, attention.H2O(budget=8)), (animal("gemma3"), attention.Full())):
+        with backend.on(refusing) as cache, pytest.raises(attention.InvalidValue, match="crop"):
+            refusing.generate(**call, **guesses[0], do_sample=False, past_key_values=cache)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

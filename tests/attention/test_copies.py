@@ -156,9 +156,10 @@ def test_a_moved_model_is_refused_with_the_old_cache() -> None:
     m = build(config("llama"), torch.float32)
     with attention.H2O(budget=9).on(m) as cache:
         prefill(m, cache, [tokens(12)])
-        m.to("meta")
-        with pytest.raises(attention.InvalidValue, match=r"on meta.*on cpu"), torch.no_grad():
-            m(input_ids=tokens(1, 1).to("meta"), past_key_values=cache)
+        q, k = torch.zeros(1, 4, 1, 8, device="meta"), torch.zeros(1, 2, 1, 8, device="meta")
+        k, v = cache.update(k, k.clone(), 0)
+        with pytest.raises(attention.InvalidValue, match=r"on meta.*on cpu"):
+            cache.attend(0, q, k, v, None, 1.0, None)
 
 
 def test_autocast_is_refused() -> None:

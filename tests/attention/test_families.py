@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from contextlib import ExitStack
 from typing import Any
@@ -345,6 +346,8 @@ def test_cropping_is_exact_until_a_window_drops_a_token_and_refused_after(family
 @torch.no_grad()
 def test_guessed_tokens_are_taken_back_where_that_is_exact() -> None:
     """Assisted decoding crops the tokens that were guessed wrong."""
+    if "max_length" in inspect.signature(DynamicCache.crop).parameters:
+        pytest.skip("this transformers crops to a length")
     m, helper, ids = animal("llama"), animal("mistral"), tokens(1, 10)
     call = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 15}
     want = m.generate(**call, do_sample=False)

@@ -17,6 +17,7 @@ FAMILIES: dict[str, str | None] = {
     "qwen2": "layer_types",
     "qwen2_moe": "layer_types",
     "qwen3": "layer_types",
+    "qwen3_moe": "all",
 }
 ATTENTION = ("full_attention", "sliding_attention")
 
@@ -44,9 +45,7 @@ def check_family(config: Any) -> None:
         raise InvalidValue("model", family, "a decoder: this is an encoder-decoder")
     for tower in ("vision_config", "audio_config"):
         if getattr(config, tower, None) is not None:
-            raise InvalidValue(
-                "model", family, f"a text model: this one has a {tower.split('_')[0]} tower"
-            )
+            raise InvalidValue("model", family, f"a text model: this one's config has a {tower}")
     kinds = sorted(set(getattr(config, "layer_types", None) or ()) - set(ATTENTION))
     if kinds:
         raise InvalidValue("layer_types", kinds, "softmax attention: " + " or ".join(ATTENTION))

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from driving import decode, follow, left_pad, prefill, step, tokens
 from torch import Tensor
 from transformers import DynamicCache
-from zoo import FAMILIES, SLIDING, WINDOW, WITHOUT_ROOM, animal, build, config, sliding_layers
+from zoo import FAMILIES, HALF, SLIDING, WINDOW, WITHOUT_ROOM, animal, build, config, sliding_layers
 
 import attention
+from attention.families import check_family
 from attention.ropes import Rope, rotate
 
 pytestmark = pytest.mark.filterwarnings("ignore:every layer of this mistral")
@@ -64,6 +66,26 @@ def test_full_is_transformers_step_by_step(family: str) -> None:
             got = follow(m, cache, list(ids[:, :prompt]), ids[:, prompt:], chunk)
         assert want.abs().max() > 1
         assert (got - want).abs().max() <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("family", "more", "windows"),
+    [
+        ("qwen3", HALF, [None, WINDOW]),
+        ("qwen2_moe", HALF | {"max_window_layers": 2}, [WINDOW, None]),
+        ("qwen3_moe", HALF, [WINDOW, WINDOW]),
+        ("phi3", {"sliding_window": WINDOW}, [WINDOW, WINDOW]),
+    ],
+)
+def test_other_families_slide_where_their_config_says(
+    family: str, more: dict[str, Any], windows: list[int | None]
+) -> None:
+    m, ids = build(config(family, **more)), tokens(2, 2 * WINDOW + 4)
+    want = own(m, ids, WINDOW + 1)
+    with attention.Full().on(m) as cache:
+        got = follow(m, cache, list(ids[:, : WINDOW + 1]), ids[:, WINDOW + 1 :])
+        assert [x.window for x in cache.stats(per_layer=True).layers] == windows
+    assert (got - want).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("family", SLIDING)
@@ -283,11 +305,6 @@ def refused(m: Any, says: str) -> None:
 def test_what_cannot_work_is_refused_by_name() -> None:
     m = build(config("gemma3"), torch.float32)
     for change, says in (
-        ({"is_encoder_decoder": True}, "gemma3_text.*encoder-decoder"),
-        ({"vision_config": {}}, "gemma3_text.*vision tower"),
-        ({"audio_config": {}}, "gemma3_text.*audio tower"),
-        ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
-        ({"layer_types": ["full_attention", "chunked_attention"]}, "chunked_attention"),
         ({"use_bidirectional_attention": True}, "bidirectional"),
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
         ({"model_type": "gemma9"}, "gemma9.*gemma3_text"),
@@ -300,6 +317,22 @@ def test_what_cannot_work_is_refused_by_name() -> None:
             object.__setattr__(m.config, name, value)
     with attention.Full().on(m):
         pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("T5Config", "t5.*encoder-decoder"),
+        ("Gemma3Config", "gemma3.*vision_config"),
+        ("Qwen2AudioConfig", "qwen2_audio.*audio_config"),
+        ("Qwen3NextConfig", "linear_attention"),
+        ("Llama4TextConfig", "chunked_attention"),
+        ("Gemma2Config", "gemma2.*a family among"),
+    ],
+)
+def test_other_kinds_of_models_are_refused_with_the_reason(kind: str, says: str) -> None:
+    with pytest.raises(attention.InvalidValue, match=says):
+        check_family(getattr(transformers, kind)())
 
 
 def test_a_model_on_several_devices_is_refused() -> None:

@@ -42,6 +42,7 @@ OPTIONS = (
     ("h2o", {"budget": 12, "gqa": "max", "normalise": "age"}),
     ("rkv", {"budget": 16, "window": 4, "mix": 0.7, "gqa": "mean"}),
     ("oracle", {"top_p": 0.6}),
+    ("infllm", {"budget": 64}),  # the prompt and some more fit the window
     ("quest", {"budget": 12, "page": 3, "dense_layers": 0, "gqa": "query_head"}),
 )
 CASES = [*PARAMS.items(), *OPTIONS]

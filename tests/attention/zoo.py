@@ -20,6 +20,7 @@ from transformers import (
     Qwen2Config,
     Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 WINDOW = 5
@@ -59,6 +60,7 @@ ZOO: dict[str, tuple[Any, int, dict[str, Any]]] = {
         2,
         {"rope_parameters": ROPE, "shared_expert_intermediate_size": 16, **EXPERTS},
     ),
+    "qwen3_moe": (Qwen3MoeConfig, 2, {"rope_parameters": ROPE, "head_dim": 8, **EXPERTS}),
     "mistral": (MistralConfig, 2, {"rope_parameters": ROPE, "sliding_window": None}),
     "phi3": (Phi3Config, 2, {"rope_parameters": {**ROPE, "partial_rotary_factor": 0.5}}),
     "gemma3": (
@@ -158,7 +160,7 @@ def make_exact(m: Any) -> None:
         for ending, forward in (
             ("RMSNorm", norm),
             ("RotaryEmbedding", rotary),
-            ("Qwen2MoeTopKRouter", route),
+            ("MoeTopKRouter", route),
         ):
             if kind.endswith(ending):
                 module.forward = types.MethodType(forward, module)

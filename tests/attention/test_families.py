@@ -104,7 +104,7 @@ def test_prompts_around_the_window(family: str) -> None:
 @torch.no_grad()
 def test_long_prompts_are_masked_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """More columns than one block of either prefill holds, alone and in ragged rows."""
-    monkeypatch.setattr("attention.kernels.LONG", WINDOW)
+    monkeypatch.setattr("attention.kernels.SLIDING_COLUMNS", WINDOW)
     monkeypatch.setattr("attention.kernels.MASK_ELEMENTS", 300)
     monkeypatch.setattr("attention.kernels.BLOCK_ELEMENTS", 900)
     for family in SLIDING:

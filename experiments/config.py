@@ -399,11 +399,15 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
 def parse_assignment(text: str) -> dict[str, Any]:
     """`key=value` as typed after --set, nested by dots: `backend_params.quest.page=16`.
 
+    A method may be an import path: `backend_params.package.module:Class.page=16`.
+
     Raises:
         InvalidValue: no equals sign, or a dotted path through a key that is no table.
     """
     path, equals, raw = text.partition("=")
     keys = path.strip().split(".")
+    if ":" in path and len(keys) > 3:
+        keys = [keys[0], ".".join(keys[1:-1]), keys[-1]]  # the dots of package.module:Class
     if not equals or not all(keys):
         raise InvalidValue("--set", text, "KEY=VALUE, such as backend_params.quest.page=16")
     try:

@@ -105,7 +105,7 @@ class Blocks(Layer):
                 flat(self.far_slot(gone), self.far_k.capacity),
                 # First tokens write here too; a block overwrites all of it before it is read.
                 flat((gone - self.n_init) % self.block, self.left_mass.capacity),
-                self.geometry.rope.turn(position, torch.zeros_like(position), self.near_k.data),
+                self.geometry.rope.turn(position, range(1), self.near_k.data),
             )
 
         start, end, rest, turn = step.once("leaving", leaving)
@@ -124,7 +124,7 @@ class Blocks(Layer):
         index = step.once("complete", lambda: step.tensor(rows))
         number = step.once("number", lambda: step.tensor(blocked[rows] // self.block - 1))
         pages = (number + self.init_pages)[:, None, None].expand(-1, self.geometry.Hkv, -1)
-        keys = take_pages(self.far_k.data.index_select(0, index), pages, self.block)
+        keys = take_pages(self.far_k.data, pages, self.block, index)
         mass = self.left_mass.data.index_select(0, index).flatten(0, 1)
         self.means.data[index, 0, number] = self.mean(keys, mass).view(len(rows), -1)
 
@@ -150,7 +150,7 @@ class Blocks(Layer):
         if not turn or not gone.any():
             return x
         end = step.tensor(position)
-        roped = rotate(x, self.geometry.rope.turn(torch.zeros_like(end), end, x))
+        roped = rotate(x, self.geometry.rope.turn(range(1), end, x))
         return torch.where(step.tensor(gone)[:, None, :, None], roped, x)
 
     def store(
@@ -175,7 +175,7 @@ class Blocks(Layer):
         if was == now:
             return
         position = torch.arange(was, now, device=step.device)[None]
-        turn = self.geometry.rope.turn(position, torch.zeros_like(position), keys)
+        turn = self.geometry.rope.turn(position, range(1), keys)
         slot = step.tensor(self.far_slot(np.arange(was, now)))
         self.far_k.data[r, :, slot] = rotate(keys[None, :, was:now], turn)[0]
         self.far_v.data[r, :, slot] = values[:, was:now]

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# From here on reading K row by row (K q^T) beats q K^T on CPUs; below, the latter does.
-LONG = 1024
+# Keys of this many elements no longer stay in a CPU's cache. Reading them row by row (K q^T) is
+# then twice as fast as q K^T, which wins below.
+LARGE = 1 << 21
 # Elements of the largest temporary in a prefill with probabilities, and of its masks.
 BLOCK_ELEMENTS = 1 << 22
 MASK_ELEMENTS = 1 << 25
@@ -26,7 +27,7 @@ def group(q: Tensor, Hkv: int, scaling: float) -> Tensor:
 
 def logits(q: Tensor, k: Tensor) -> Tensor:
     """(N, G, D) against (N, S, D): (N, G, S)."""
-    if k.shape[1] >= LONG:
+    if k.numel() >= LARGE:
         return torch.bmm(k, q.transpose(1, 2)).transpose(1, 2)
     return torch.bmm(q, k.transpose(1, 2))
 
@@ -167,19 +168,22 @@ def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values[..., :k], index[..., :k]
 
 
-def take_pages(x: Tensor, pages: Tensor, page: int) -> Tensor:
+def take_pages(x: Tensor, pages: Tensor, page: int, rows: Tensor | None = None) -> Tensor:
     """Copy the chosen pages of each row.
 
     Args:
-        x: (B, Hkv, C, D), C a multiple of `page`.
+        x: (any B, Hkv, C, D), C a multiple of `page`.
         pages: (B, H, U), H a multiple of Hkv: one set per KV head, or per query head.
+        rows: which rows of x these are, (B,); None for all.
 
     Returns:
         (B * H, U * page, D).
     """
-    B, Hkv, C, D = x.shape
-    H, U = pages.shape[1:]
-    first = torch.arange(B * Hkv, device=x.device) * (C // page)
+    Hkv, C, D = x.shape[1:]
+    B, H, U = pages.shape
+    first = torch.arange(x.shape[0] * Hkv, device=x.device) * (C // page)
+    if rows is not None:
+        first = first.view(-1, Hkv)[rows].flatten()
     index = pages + first.repeat_interleave(H // Hkv).view(B, H, 1)
     taken = x.reshape(-1, page * D).index_select(0, index.reshape(-1))
     return taken.view(B * H, U * page, D)

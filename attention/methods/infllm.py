@@ -142,9 +142,8 @@ class InfLLMLayer(Blocks):
         """The query turned from its position to n_local - 1, for keys at position 0."""
 
         def turn() -> Turn:
-            position = step.past_tokens[:, None]
-            end = torch.full_like(position, self.n_local - 1)
-            return self.geometry.rope.turn(position, end, grouped)
+            end = range(self.n_local - 1, self.n_local)
+            return self.geometry.rope.turn(step.past_tokens[:, None], end, grouped)
 
         per_row = grouped.view(step.rows, self.geometry.Hq, 1, self.geometry.D)
         return rotate(per_row, step.once("far query", turn)).view(grouped.shape)

@@ -165,9 +165,9 @@ class SinkLayer(Layer):
         sinks = self.first.data[:, :, : self.sinks]
 
         def turn() -> Turn:
-            start = torch.arange(self.sinks, device=sinks.device)[None]
             gone = step.tensor(np.maximum(seen - self.limit, 0))[:, None]
-            return self.geometry.rope.turn(start, start + gone, sinks)
+            end = gone + torch.arange(self.sinks, device=sinks.device)
+            return self.geometry.rope.turn(range(self.sinks), end, sinks)
 
         self.k.data[:, :, : self.sinks] = rotate(sinks, step.once("turn", turn))
 
@@ -178,8 +178,7 @@ class SinkLayer(Layer):
         window = self.k.data[:, :, self.sinks :]
 
         def turn() -> Turn:
-            one = torch.ones(1, 1, dtype=torch.long, device=window.device)
-            return self.geometry.rope.turn(one, torch.zeros_like(one), window)
+            return self.geometry.rope.turn(range(1, 2), range(1), window)
 
         full = step.once(
             "drifting", lambda: step.tensor(step.seen >= self.limit)[:, None, None, None]

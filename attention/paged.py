@@ -131,10 +131,9 @@ class Paged(Selecting):
         pages = max(int(self.pages(seen).max()), int(self.chosen.pages.max()) + 1)
         hit = torch.zeros(len(seen), self.geometry.Hq, pages, dtype=torch.bool)
         hit.scatter_(2, self.chosen.pages.cpu(), self.chosen.live.cpu())
-        read = hit.view(len(seen), self.geometry.Hkv, -1, pages).any(2).sum((1, 2)).numpy()
-        # The last page is read by every head and is the only one that may be partly filled.
-        missing = self.pages(seen) * self.page - seen
-        total: Counts = read * self.page - missing * self.geometry.Hkv
+        read = hit.view(len(seen), self.geometry.Hkv, -1, pages).any(2).sum(1).numpy()
+        held = np.clip(seen[:, None] - np.arange(pages) * self.page, 0, self.page)
+        total: Counts = (read * held).sum(1)
         return total
 
     def row_bytes(self, seen: Counts) -> Counts:

@@ -406,14 +406,14 @@ def parse_assignment(text: str) -> dict[str, Any]:
     """
     path, equals, raw = text.partition("=")
     keys = path.strip().split(".")
-    if ":" in path and len(keys) > 3:
-        keys = [keys[0], ".".join(keys[1:-1]), keys[-1]]  # the dots of package.module:Class
     if not equals or not all(keys):
         raise InvalidValue("--set", text, "KEY=VALUE, such as backend_params.quest.page=16")
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw.strip()
+    if ":" in path and len(keys) > 3:
+        keys = [keys[0], ".".join(keys[1:-1]), keys[-1]]  # the dots of package.module:Class
     if len(keys) not in (1, 3):
         raise InvalidValue("--set", text, "a key, or TABLE.METHOD.PARAMETER")
     return {keys[0]: value} if len(keys) == 1 else {keys[0]: {keys[1]: {keys[2]: value}}}

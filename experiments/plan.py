@@ -101,9 +101,11 @@ def build_backends(config: Config) -> list[Backend]:
         if name == "full":
             continue
         params = config.backend_params.get(name, {})
-        made = [attention.get(name, **{"budget": b, **params}) for b in config.budgets]
-        # A method may be asked for by name and by import path.
-        backends += [backend for backend in made if backend not in backends]
+        for budget in config.budgets:
+            backend = attention.get(name, **{"budget": budget, **params})
+            # A method may be asked for by name and by import path.
+            if backend not in backends:
+                backends.append(backend)
     kinds = {backend.name: type(backend) for backend in backends}
     for backend in backends:
         if type(backend) is not kinds[backend.name]:

@@ -30,7 +30,7 @@ PARTS: dict[str, dict[str, Any]] = {
         "batches": [1, 16],
         "dtype": "float32",
         "device": "cpu",
-        "steps": 30,
+        "steps": 64,
     },
 }
 
@@ -93,24 +93,35 @@ def _attention(args: argparse.Namespace, console: Console) -> Done:
         found = speed.attention(
             args.backends, args.budget, shapes, args.steps, progress=status.update
         )
-    title = f"one decode step of one layer, medians of {args.steps}"
-    table = Table(title=title, title_justify="left", box=None)
-    columns = ("batch", "context", "backend", "budget", "ms", "times faster than full")
-    for name in (*columns, "than transformers", "of the bandwidth floor", "MB held"):
+    table = Table(
+        title=f"one decode step of one layer at budget {args.budget}: milliseconds, and times "
+        "faster than full attention and than transformers' sdpa with DynamicCache",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for name in ("batch", "context", "backend", "ms", "mean", "cold"):
         table.add_column(name, justify="left" if name == "backend" else "right")
+    for name in ("full", "cold", "sdpa", "floor", "MB"):
+        table.add_column(name, justify="right")
     for row in found["rows"]:
         table.add_row(
             str(row["batch"]),
             f"{row['context']:,}",
             row["backend"],
-            "" if row["budget"] is None else str(row["budget"]),
-            f"{row['ms']:.3f}",
-            _times(row["faster_than_full"]),
-            _times(row["faster_than_transformers"]),
+            *(f"{row[name]:.2f}" for name in ("ms", "mean_ms", "cold_ms")),
+            *(_times(row[f"faster_than_{than}"]) for than in ("full", "full_cold", "transformers")),
             f"{row['of_floor']:.0%}",
             f"{row['held_bytes'] / 1e6:.1f}",
         )
     console.print(table)
+    console.print(
+        "ms: median, the same layer over and over; mean: of the same steps; cold: median with "
+        "the caches overwritten before each step, as the other layers of a large model do. "
+        "floor: share reached of the time that reading the bytes takes at the bandwidth measured "
+        "in this run; beyond 100% they lay in a cache. MB: keys, values and method state."
+    )
     for line in found["left_out"]:
         console.print(f"left out: {line}")
     _conditions(console, "conditions", {k: v for k, v in found.items() if k != "rows"})

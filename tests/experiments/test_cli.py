@@ -220,6 +220,18 @@ def test_other_packages_are_listed_even_when_they_are_broken(
     assert err.startswith("lil: error: backend = 'bad': expected lil_bad:Method of lil-bad 2.0 to")
 
 
+def test_a_backend_may_lie_in_the_folder_of_the_command(
+    capfd: CapFd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lil_lies_here.py").write_text("Method = dict\n")
+    (tmp_path / "json.py").write_text("raise RuntimeError('a file that hides a module')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    monkeypatch.delitem(sys.modules, "json")
+    assert main(["run", "--backend", "lil_lies_here:Method", "--budget", "8"]) == 2
+    assert "a subclass of attention.Backend" in capfd.readouterr().err
+
+
 def test_bench_measures_a_check(capfd: CapFd) -> None:
     found = _json(capfd, "bench", "meter", "--tokens", "2000", "--repeats", "2")
     assert found["tokens"] == 2000

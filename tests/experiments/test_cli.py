@@ -161,12 +161,75 @@ def test_curves_of_a_text_and_of_a_stored_trace(
 
 def test_list_names_everything_with_its_source(capfd: CapFd) -> None:
     found = _json(capfd, "list")
-    assert {"full", "h2o", "sink", "quest", "infllm"} <= set(found["backends"])
+    backends = found.pop("backends")
+    assert {"full", "h2o", "sink", "quest", "infllm"} <= {b["name"] for b in backends}
+    assert all(b["source"] and b["error"] is None for b in backends)
     assert "guardian" in found["detectors"]
     assert {"easy", "medium", "hard", "gsm8k", "math500", "aime"} <= set(found["datasets"])
     assert {"demo", "demo-small", "paper"} <= set(found["presets"])
     assert all(line for kind in found.values() for line in kind.values())
     assert set(_json(capfd, "list", "presets")) == {"presets"}
+
+
+def test_list_shows_parameters_and_packages(capfd: CapFd) -> None:
+    (quest,) = [b for b in _json(capfd, "list", "backends")["backends"] if b["name"] == "quest"]
+    assert quest["package"] == "lil-attention"
+    budget, page, *_ = quest["parameters"]
+    assert budget == {"name": "budget", "required": True, "default": None}
+    assert page == {"name": "page", "required": False, "default": 16}
+    capfd.readouterr()
+    assert main(["list", "backends"]) == 0
+    printed = " ".join(capfd.readouterr().out.split())
+    assert f"{quest['source']} budget, page=16, dense_layers=2" in printed
+
+
+OTHER = """
+from attention.methods.window import Window
+
+class Method(Window):
+    name = "other"
+    source = "a window [bold]of another package"
+    size: float = float("inf")
+"""
+
+
+def test_other_packages_are_listed_even_when_they_are_broken(
+    capfd: CapFd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    for package, lines in (("good", "other = lil_good:Method"), ("bad", "bad = lil_bad:Method")):
+        info = tmp_path / f"lil_{package}-2.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: lil-{package}\nVersion: 2.0\n")
+        (info / "entry_points.txt").write_text(f"[lil.attention]\n{lines}\n")
+    (tmp_path / "lil_good.py").write_text(OTHER)
+    (tmp_path / "lil_bad.py").write_text("import nowhere_to_be_found\n")
+    assert main(["list", "backends"]) == 0
+    printed = capfd.readouterr().out
+    assert "a window [bold]of another package" in printed
+    assert "from lil-good 2.0" in printed
+    assert "broken: expected lil_bad:Method of lil-bad 2.0 to import (ModuleNotFound" in printed
+    by_name = {b["name"]: b for b in _json(capfd, "list", "backends")["backends"]}
+    assert by_name["bad"]["package"] == "lil-bad 2.0"
+    assert "nowhere_to_be_found" in by_name["bad"]["error"]
+    assert by_name["quest"]["error"] is None
+    assert main(["run", "--backend", "bad", "--budget", "8"]) == 2
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("lil: error: backend = 'bad': expected lil_bad:Method of lil-bad 2.0 to")
+
+
+def test_a_backend_may_lie_in_the_folder_of_the_command(
+    capfd: CapFd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lil_lies_here.py").write_text("Method = dict\n")
+    (tmp_path / "json.py").write_text("raise RuntimeError('a file that hides a module')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    monkeypatch.delitem(sys.modules, "json")
+    assert main(["run", "--backend", "lil_lies_here:Method", "--budget", "8"]) == 2
+    assert "a subclass of attention.Backend" in capfd.readouterr().err
 
 
 def test_bench_measures_a_check(capfd: CapFd) -> None:

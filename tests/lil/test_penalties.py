@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -119,9 +120,15 @@ NEUTRAL = {
 @pytest.mark.parametrize("name", NEUTRAL)
 def test_neutral_parameters_give_back_the_very_object(name, dtype):
     assert set(NEUTRAL) == set(penalties.names())
-    scores = random_scores(1, dtype=dtype)
+    scores = random_scores(2, dtype=dtype)
+    tiny = torch.finfo(dtype).tiny / 2
+    scores[0, :6] = torch.tensor([-0.0, math.nan, math.inf, -math.inf, tiny, 0.0])
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    before = scores.view(bits).clone()
     penalty = penalties.get(name, include_prompt=True, **NEUTRAL[name])
-    assert penalty(torch.tensor([[1, 2] * 20]), scores) is scores
+    for n in (2, 39, 40):
+        assert penalty(torch.tensor([[0, 1, 2, 3, 4, 5] * 7] * 2)[:, :n], scores) is scores
+    assert torch.equal(scores.view(bits), before)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -136,11 +143,22 @@ def test_other_types_are_kept_and_rounded_once(case, dtype):
     torch.testing.assert_close(out.double(), wanted, atol=1e-7, rtol=eps)
 
 
-def test_ids_beyond_the_scores_are_left_out():
-    """Embeddings may have more rows than the model has scores."""
-    ids = torch.tensor([[1, V + 3, 1, V + 3, 2, 1, V + 3]])
-    scores = random_scores(1)
-    for case in CASES:
-        out = build(case, include_prompt=True)(ids, scores)
-        assert out.shape == scores.shape
-        assert torch.equal(out[:, 3:], scores[:, 3:]), case
+@pytest.mark.parametrize("grown", [0, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_ids_beyond_the_scores_are_tokens_nobody_can_choose(case, grown):
+    """Embeddings may have more rows than the model has scores; the other scores are as if V, V + 3
+    and V + 40 were tokens of their own."""
+    names = {12: V, 13: V + 3, 14: V + 40}
+    rows = [
+        [1, 13, 1, 13, 2, 1, 13, 5, 14, 14, 1, 2, 1, 13],
+        [5, 12, 12],  # after padding: its newest tokens are no padding
+        [7, 12, 12, 8, 14, 12, 12, 8, 14],
+    ]
+    width = max(len(row) for row in rows)
+    named = [[names.get(token, token) for token in row] for row in rows]
+    ids = torch.tensor([[PAD] * (width - len(row)) + row for row in named])
+    penalty, scores = build(case, include_prompt=True, pad_token_id=PAD), random_scores(len(rows))
+    for n in range(width - grown, width):
+        penalty(ids[:, :n], scores)
+    known = [token for token in range(V) if token not in names]
+    close(penalty(ids, scores)[:, known], expected(case, rows, scores)[:, known])

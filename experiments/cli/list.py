@@ -104,7 +104,7 @@ def _lines(kind: str) -> dict[str, str]:
     if kind == "codecs":
         from lil import codecs
 
-        return {name: _first_line(codecs, name) for name in codecs.names()}
+        return codecs.describe()
     from lil import penalties
 
     return penalties.describe()
@@ -113,11 +113,3 @@ def _lines(kind: str) -> dict[str, str]:
 def _first_comment(text: str) -> str:
     tomllib.loads(text)  # a preset that does not parse should not look fine here
     return text.splitlines()[0].removeprefix("#").strip()
-
-
-def _first_line(package: object, name: str) -> str:
-    import importlib
-    import inspect
-
-    module = importlib.import_module(f"{package.__name__}.{name}")  # type: ignore[attr-defined]
-    return (inspect.getdoc(module) or "").partition("\n")[0]

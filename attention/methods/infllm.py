@@ -162,6 +162,8 @@ class InfLLMLayer(Blocks):
     ) -> None:
         super().__init__(geometry, budget, parts, sets)
         self.absolute = absolute
+        # Where a query stands for keys at position 0.
+        self.far_end = range(self.n_local - 1, self.n_local)
         # Pages read by the last decode query, (B, sets, U), -1 where an entry fills up; None for
         # all.
         self.chosen: Tensor | None = None
@@ -207,8 +209,7 @@ class InfLLMLayer(Blocks):
         """The query turned from its position to n_local - 1, for keys at position 0."""
 
         def turn() -> Turn:
-            end = range(self.n_local - 1, self.n_local)
-            return self.geometry.rope.turn(step.past_tokens[:, None], end, grouped)
+            return self.geometry.rope.turn(step.past_tokens[:, None], self.far_end, grouped)
 
         per_row = grouped.view(step.rows, self.geometry.Hq, 1, self.geometry.D)
         return rotate(per_row, step.once("far query", turn)).view(grouped.shape)
@@ -238,17 +239,15 @@ class InfLLMLayer(Blocks):
 
     def place(self, keys: Tensor, slot: Tensor) -> Tensor:
         """Far keys (B * Hkv, S, D) of these slots, turned to where their tokens were."""
-        position = self.far_position(slot)
-        position = position.masked_fill(position == torch.iinfo(position.dtype).max, 0)
-        end = position.expand(len(keys) // self.geometry.Hkv, self.geometry.Hkv, -1).flatten(0, 1)
-        turn = self.geometry.rope.turn(torch.zeros_like(end), end, keys)
+        Hkv = self.geometry.Hkv
+        end = self.far_position(slot).expand(len(keys) // Hkv, Hkv, -1).flatten(0, 1)
+        turn = self.geometry.rope.turn(range(1), end, keys)
         return rotate(keys[:, None], turn)[:, 0]
 
     def page_slots(self, pages: Tensor) -> Tensor:
         """Slots of pages (..., U), (..., U * block)."""
-        return (
-            pages[..., None] * self.block + torch.arange(self.block, device=pages.device)
-        ).flatten(-2)
+        offset = torch.arange(self.block, device=pages.device)
+        return (pages[..., None] * self.block + offset).flatten(-2)
 
     def spare(self, S: int) -> int:
         """Slots of the first pages, among S, that never hold a token."""
@@ -375,8 +374,7 @@ class SparsePrefill(InfLLMLayer):
         )
         self.move(r, past, seen, keys, values, step)
         position = torch.arange(past, seen, device=step.device)
-        end = torch.full_like(position, self.n_local - 1)
-        far_q = rotate(q[None], g.rope.turn(position[None], end[None], q))[0]
+        far_q = rotate(q[None], g.rope.turn(position[None], self.far_end, q))[0]
         slot = self.far_tokens(r, past, seen, far_q, step)
         far_keys, far_values = (
             x.data[r].take_along_dim(slot[..., None], dim=1) for x in (self.far_k, self.far_v)
@@ -402,8 +400,8 @@ class SparsePrefill(InfLLMLayer):
         blocks = max(was - self.n_init, 0) // self.block
         chosen = torch.arange(blocks, device=step.device).expand(self.sets, -1)
         if blocks > self.parts.topk:
-            query = far_q.mean(1).view(g.Hkv, g.G, g.D).sum(1).view(self.sets, 1, -1).to(g.wide)
-            fit = logits(query, self.means.data[r][:, :blocks])[:, 0]
+            mean = far_q.to(g.wide).mean(1).view(g.Hkv, g.G, g.D).sum(1)
+            fit = logits(mean.view(self.sets, 1, -1), self.means.data[r][:, :blocks])[:, 0]
             chosen = top(comparable(fit), self.parts.topk)[1]
         rest = np.arange(self.n_init + blocks * self.block, now)
         always = np.concatenate((np.arange(min(self.n_init, now)), rest))

@@ -41,7 +41,7 @@ class Selecting(KeepAll):
 
     @abstractmethod
     def choose(self, q: Tensor, step: Step) -> Choice:
-        """Pages to read, where some row has more than `quota` of them.
+        """Pages to read, where some row has more than are allowed.
 
         Args:
             q: (B, Hkv, G, D), scaled.
@@ -55,12 +55,16 @@ class Selecting(KeepAll):
         """Pages begun, (B,)."""
         return -(-seen // self.page)
 
+    def allowed(self, seen: Counts) -> Counts | int:  # noqa: ARG002
+        """Pages a decode query may read, (B,) or the same for all rows."""
+        return self.quota
+
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g = self.geometry
         self.append(k, v, step)
         self.notice(k, step)
         self.chosen = None
-        if self.pages(step.seen).max() <= self.quota:
+        if (self.pages(step.seen) <= self.allowed(step.seen)).all():
             self.spend(step.longest)
             return self.attend_all(q, scaling, step)
         scaled = group(q, g.Hkv, scaling)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from attention.selecting import Choice, Selecting
 from attention.step import Counts, Step
 
 GQA = ("sum", "mean", "max", "query_head")
+RULES = ("kernel", "paper_script")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,13 @@ class Quest(Backend):
         budget: tokens a decode query may read; a multiple of `page`, at least two pages.
         page: tokens per page.
         dense_layers: first layers left dense, as the authors do; exempt from the budget.
-        gqa: "sum", "mean" or "max" over the group, or "query_head" for a set per query head.
+        gqa: "sum", "mean" or "max" over the group, or "query_head" for a set per query head; "sum"
+            by default, "query_head" with `paper_script`, which knows no other.
+        rule: "kernel", that of the CUDA path; "paper_script", that of the authors' accuracy script:
+            of n tokens each query head reads its min(n, budget) // page best pages, at least three
+            of them, and the last page competes with the others. A begun page too many is lost below
+            the budget too, so attention is full up to three pages only; and a budget below three
+            pages is exceeded.
 
     Raises:
         InvalidValue: a parameter is out of range.
@@ -43,7 +51,8 @@ class Quest(Backend):
     budget: int
     page: int = 16
     dense_layers: int = 2
-    gqa: str = "sum"
+    gqa: str | None = None
+    rule: str = "kernel"
 
     def __post_init__(self) -> None:
         whole("page", self.page, 1)
@@ -51,14 +60,25 @@ class Quest(Backend):
         if whole("budget", self.budget, 2 * self.page, allowed) % self.page:
             raise InvalidValue("budget", self.budget, allowed)
         whole("dense_layers", self.dense_layers, 0)
-        one_of("gqa", self.gqa, GQA)
+        one_of("rule", self.rule, RULES)
+        if self.gqa is not None:
+            one_of("gqa", self.gqa, GQA if self.rule == "kernel" else ("query_head",))
 
     @property
     def exact_until(self) -> float:
-        return self.budget
+        if self.rule == "kernel":
+            return self.budget
+        # Of three pages and a token, which are four pages, three are read.
+        return max(self.budget, 3) if self.page == 1 else 3 * self.page
+
+    def params(self) -> dict[str, Any]:
+        gqa = self.gqa or ("sum" if self.rule == "kernel" else "query_head")
+        return super().params() | {"gqa": gqa}
 
     def layer(self, geometry: Geometry) -> Layer:
-        return QuestLayer(geometry, self.budget, self.page, self.gqa)
+        if self.rule == "paper_script":
+            return ScriptLayer(geometry, self.budget, self.page)
+        return QuestLayer(geometry, self.budget, self.page, self.params()["gqa"])
 
 
 class QuestLayer(Selecting):
@@ -97,7 +117,11 @@ class QuestLayer(Selecting):
         pages = signed.view(*keys.shape[:2], last - first, self.page, -1).amax(3)
         self.bounds.data[:, :, first:last] = pages
 
-    def choose(self, q: Tensor, step: Step) -> Choice:
+    def upper(self, q: Tensor, step: Step) -> Tensor:
+        """Upper bounds of q.k, reduced over the group, (B, H, pages).
+
+        Pages begun by no token of a row have bounds of -inf, whose products can be nan.
+        """
         B, Hkv = q.shape[:2]
         signed = torch.cat((q.relu(), (-q).relu()), dim=-1)
         if self.gqa in ("sum", "mean"):
@@ -105,10 +129,13 @@ class QuestLayer(Selecting):
         pages = int(self.pages(step.seen).max())
         bounds = self.bounds.data.flatten(0, 1)[:, :pages]
         upper = logits(signed.flatten(0, 1), bounds).view(B, Hkv, -1, pages)
-        upper = upper.amax(2) if self.gqa == "max" else upper.flatten(1, 2)
+        return upper.amax(2) if self.gqa == "max" else upper.flatten(1, 2)
+
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        upper = self.upper(q, step)
+        pages = upper.shape[-1]
         last = step.once("last page", lambda: step.tensor(self.pages(step.seen) - 1)[:, None, None])
         others = step.once(("others", pages), lambda: torch.arange(pages, device=q.device) < last)
-        # Pages begun by no token of a row have bounds of -inf, whose products can be nan.
         upper = upper.masked_fill(~others, float("-inf"))
         values, index = top(upper, self.quota - 1)
         forced = last.expand(-1, upper.shape[1], -1)
@@ -131,7 +158,7 @@ class QuestLayer(Selecting):
         keys = self.reads(seen) * Hkv
         if self.gqa == "query_head" and self.chosen is not None:
             keys = self.union(seen)
-        return keys + np.where(pages <= self.quota, 0, 2 * pages * Hkv)
+        return keys + np.where(pages <= self.allowed(seen), 0, 2 * pages * Hkv)
 
     def union(self, seen: Counts) -> Counts:
         """Keys read by any query head of a group, summed over KV heads, (B,)."""
@@ -141,13 +168,49 @@ class QuestLayer(Selecting):
         pages = max(int(self.pages(seen).max()), int(self.chosen.pages.max()) + 1)
         hit = torch.zeros(B, self.geometry.Hq, pages, dtype=torch.bool)
         hit.scatter_(2, self.chosen.pages.cpu(), self.chosen.live.cpu())
-        read = hit.view(B, self.geometry.Hkv, -1, pages).any(2).sum((1, 2)).numpy()
-        # The last page is read by every head and is the only one that may be partly filled.
-        missing = self.pages(seen) * self.page - seen
-        total: Counts = read * self.page - missing * self.geometry.Hkv
+        read = hit.view(B, self.geometry.Hkv, -1, pages).any(2).sum(1).numpy()
+        held = np.clip(seen[:, None] - np.arange(pages) * self.page, 0, self.page)
+        total: Counts = (read * held).sum(1)
         return total
 
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry
         bounds = self.pages(seen) * (g.Hkv * 2 * g.D * g.dtype.itemsize)
         return super().row_bytes(seen) + bounds
+
+
+class ScriptLayer(QuestLayer):
+    """The rule of the accuracy script: heads of one row may read different numbers of tokens."""
+
+    def __init__(self, geometry: Geometry, budget: int, page: int) -> None:
+        super().__init__(geometry, budget, page, "query_head")
+        self.budget = max(budget, 3 * page)
+
+    def allowed(self, seen: Counts) -> Counts:
+        return np.maximum(np.minimum(seen // self.page, self.quota), 3)
+
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        upper = self.upper(q, step)
+        page = torch.arange(upper.shape[-1], device=q.device)
+        begun = step.once("begun", lambda: step.tensor(self.pages(step.seen))[:, None, None])
+        upper = upper.masked_fill(page >= begun, float("-inf"))
+        values, index = torch.sort(upper, dim=-1, descending=True, stable=True)
+        allowed = self.allowed(step.seen)
+        best = page < step.once("allowed", lambda: step.tensor(allowed)[:, None, None])
+        most = int(allowed.max())
+        return Choice(index[..., :most], (best & (values > float("-inf")))[..., :most])
+
+    def counted(self, seen: Counts) -> npt.NDArray[np.int64]:
+        """Tokens each query head of each row read, (B, Hq) or, where all were, (B, 1)."""
+        if self.chosen is None:
+            return seen[:, None]
+        held = torch.as_tensor(seen, device=self.chosen.pages.device)
+        return self.live_slots(self.chosen, held).sum(-1).cpu().numpy()
+
+    def reads(self, seen: Counts) -> Counts:
+        most: Counts = self.counted(seen).max(1)
+        return most
+
+    def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
+        mean: npt.NDArray[np.float64] = self.counted(seen).mean(1)
+        return mean

@@ -80,6 +80,10 @@ class Layer:
         """Where prefill sees these slots."""
         return np.array([slot.position for slot in slots])
 
+    def sets(self) -> list[tuple[range, list[Slot]]]:
+        """Which query heads see which slots."""
+        return [(self.group(j), self.slots[j]) for j in range(self.Hkv)]
+
     def saw(self, h: int, seen: list[Slot], query: int, probabilities: np.ndarray) -> None:
         """Query head `h` at position `query` gave these probabilities to these slots."""
 
@@ -88,20 +92,19 @@ class Layer:
     def prefill(self, q: np.ndarray, first: int) -> np.ndarray:
         """Every query sees everything held plus the new tokens up to itself."""
         out = self.output(q)
-        for j in range(self.Hkv):
-            slots = self.slots[j]
+        for heads, slots in self.sets():
             where = self.key_positions(slots)
             keys = self.rope(np.array([slot.k for slot in slots]), where)
             values = np.array([slot.v for slot in slots])
             held = len(slots) - len(q)
-            for h in self.group(j):
+            for h in heads:
                 for t in range(len(q)):
                     end = held + t + 1
                     query = self.rope(q[t, h][None], where[end - 1][None])[0]
                     p = self.softmax(keys[:end] @ query * self.scale, h)
                     out[t, h] = p @ values[:end]
                     self.saw(h, slots[:end], first + t, p)
-            self.read[j] = [slot.position for slot in slots]
+        self.read = [[slot.position for slot in slots] for _, slots in self.sets()]
         return out
 
     def softmax(self, logits: np.ndarray, h: int) -> np.ndarray:

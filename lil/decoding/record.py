@@ -14,8 +14,9 @@ class Reuse:
     """What the given first tokens of a row would have cost.
 
     They lie where the backend equals full attention, so the step that sees n tokens reads n keys in
-    every KV head of every layer, or the window in the model's own sliding layers. The step that reads the t-th generated token chooses the (t+1)-th: when
-    t tokens are there, t - 1 steps have been made.
+    every KV head of every layer, or the window in the model's own sliding layers. The step that
+    reads the t-th generated token chooses the (t+1)-th: when t tokens are there, t - 1 steps have
+    been made.
 
     Args:
         prompt: tokens of the prompt.

@@ -48,8 +48,17 @@ OPTIONS = (
     ("infllm", {"budget": 16, "prefill": "reference", "exc_block": 4}),
     ("infllm", {"budget": 16, "far_position": "absolute", "selection": "kv_head"}),
 )
-CASES = [*PARAMS.items(), *OPTIONS]
-TURNING = [("sink", PARAMS["sink"]), ("infllm", PARAMS["infllm"]), OPTIONS[0], OPTIONS[1]]
+FURTHER = (
+    ("infllm", {**PARAMS["infllm"], "prefill": "reference", "exc_block": 4}),
+    ("infllm", {**PARAMS["infllm"], "far_position": "absolute", "selection": "kv_head"}),
+    ("h2o", {"budget": 12, "gqa": "query_head", "positions": "rolled"}),
+    ("quest", {**PARAMS["quest"], "gqa": "query_head", "rule": "paper_script"}),
+)
+CASES = [*PARAMS.items(), *OPTIONS, *FURTHER]
+TURNING = [
+    *(("sink", PARAMS["sink"]), ("infllm", PARAMS["infllm"])),
+    *(OPTIONS[0], OPTIONS[1], *FURTHER[:3]),
+]
 RUNS = [
     *(("gpt_oss", *case) for case in CASES),
     *((family, *case) for family in ("gemma3", "phi3") for case in TURNING),

@@ -233,9 +233,11 @@ def test_a_backend_may_lie_in_the_folder_of_the_command(
 
 
 def test_bench_measures_a_check(capfd: CapFd) -> None:
-    found = _json(capfd, "bench", "meter", "--tokens", "2000", "--repeats", "2")
-    assert found["tokens"] == 2000
-    assert found["incremental_ms"] > 0
+    rows = _json(capfd, "bench", "meter", "--tokens", "2000,700", "--repeats", "2")["rows"]
+    assert [row["tokens"] for row in rows] == [2000, 700]
+    assert all(row["incremental_ms"] > 0 for row in rows)
+    assert main(["bench", "meter", "--tokens", "700", "--repeats", "1"]) == 0
+    assert "from scratch ms" in capfd.readouterr().out
 
 
 def test_without_a_noun_there_is_help_and_exit_code_2(capfd: CapFd) -> None:

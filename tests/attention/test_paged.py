@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -78,6 +78,7 @@ class Fed:
     chunk=st.integers(2, 11),
     crop=st.integers(0, 9),
 )
+@example(page=4, first=(8, 8), decode=0, chunk=2, crop=4)  # to whole pages
 def test_summaries_are_those_of_the_keys_whatever_came(
     page: int, first: tuple[int, int], decode: int, chunk: int, crop: int
 ) -> None:

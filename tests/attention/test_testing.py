@@ -140,6 +140,13 @@ class MixesRows(SoundLayer):
         return (position - position.amax((1, 2), keepdim=True) + position.amax()) % 7
 
 
+class Misreports(SoundLayer):
+    """Says of all rows but the first that they keep one token less."""
+
+    def kept_positions(self, row: int, seen: int) -> Tensor:
+        return super().kept_positions(row, seen)[:, bool(row) :]
+
+
 class Outside(SoundLayer):
     """What it remembers of a row lies beside its state, so it stays behind when rows move."""
 
@@ -265,6 +272,7 @@ DEFECTS = {
     "costs understated": ("counts", lambda: of(Cheap), "Layer.cost"),
     "bytes understated": ("counts", lambda: of(Weightless), "Layer.row_bytes"),
     "rows mixed": ("rows", lambda: of(MixesRows), "alone"),
+    "positions misreported": ("rows", lambda: of(Misreports), "keeps or reads other positions"),
     "idle rows": ("late rows", lambda: of(Idle), "row 1"),
     "state outside slots": ("copied", lambda: of(Outside), "row"),
     "later chunks ignored": ("chunks", lambda: of(FirstChunkOnly), "chunks of 7"),

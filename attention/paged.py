@@ -94,10 +94,13 @@ class Paged(Selecting):
         )
         self.summaries.data[:, :, first:last] = made
 
+    def begun(self, step: Step) -> Tensor:
+        """Summaries of the pages begun by any row, (B, Hkv, P, size)."""
+        return self.summaries.data[:, :, : int(self.pages(step.seen).max())]
+
     def choose(self, q: Tensor, step: Step) -> Choice:
-        pages = int(self.pages(step.seen).max())
-        score = self.score(q, self.summaries.data[:, :, :pages])
-        H = score.shape[1]
+        score = self.score(q, self.begun(step))
+        H, pages = score.shape[1:]
         self.cost_varies = self.geometry.Hkv < H
         last = step.once("last page", lambda: step.tensor(self.pages(step.seen) - 1)[:, None, None])
         others = step.once(("others", pages), lambda: torch.arange(pages, device=q.device) < last)
@@ -121,7 +124,7 @@ class Paged(Selecting):
         pages, g = self.pages(seen), self.geometry
         keys = self.union(seen) if self.cost_varies else self.reads(seen) * g.Hkv
         summaries = -(-pages * self.summaries.data.shape[-1] // g.D) * g.Hkv
-        return keys + np.where(pages <= self.quota, 0, summaries)
+        return keys + np.where(pages <= self.allowed(seen), 0, summaries)
 
     def union(self, seen: Counts) -> Counts:
         """Keys read by any query head of a group, summed over KV heads, (B,)."""

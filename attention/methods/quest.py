@@ -12,9 +12,10 @@ from torch import Tensor
 
 from attention.backend import Backend, one_of, whole
 from attention.errors import InvalidValue
-from attention.kernels import logits, top
+from attention.kernels import logits
 from attention.layer import Geometry, Layer
-from attention.selecting import Choice, Selecting
+from attention.paged import Paged
+from attention.selecting import Choice
 from attention.step import Counts, Step
 
 GQA = ("sum", "mean", "max", "query_head")
@@ -81,7 +82,7 @@ class Quest(Backend):
         return QuestLayer(geometry, self.budget, self.page, self.params()["gqa"])
 
 
-class QuestLayer(Selecting):
+class QuestLayer(Paged):
     """Page bounds are stored as the maxima of k and of -k, side by side.
 
     The bound is then one product: sum of max(q M, q m) = relu(q).M + relu(-q).max(-k), and for the
@@ -89,94 +90,19 @@ class QuestLayer(Selecting):
     """
 
     def __init__(self, geometry: Geometry, budget: int, page: int, gqa: str) -> None:
-        super().__init__(geometry, budget, page)
+        super().__init__(geometry, budget, page, size=2 * geometry.D)
         self.gqa, self.cost_varies = gqa, gqa == "query_head"
-        self.bounds = self.slots("bounds", (2 * geometry.D,), fill=float("-inf"), unit=page)
 
-    def notice(self, k: Tensor, step: Step) -> None:
-        self.bounds.fit(step.longest)
-        if not step.decode:
-            self.rebuild(step.past, step.seen)
-            return
-        at = step.flat(step.past // self.page, k.shape[1], self.bounds.capacity, "page")
-        signed = torch.cat((k, -k), dim=-1).flatten(0, 2)
-        old = self.bounds.flat.index_select(0, at)
-        self.bounds.flat.index_copy_(0, at, torch.maximum(old, signed))
+    def summary(self, k: Tensor, held: Tensor) -> Tensor:
+        return torch.cat((k, -k), dim=-1).masked_fill(~held, float("-inf")).amax(3)
 
-    def rebuild(self, start: Counts, seen: Counts) -> None:
-        """Compute the bounds of all pages that hold a token from start[r] on."""
-        first = int(start.min()) // self.page
-        last = int(self.pages(seen).max())
-        if first == last:  # cropped to whole pages
-            return
-        keys = self.k.data[:, :, first * self.page : last * self.page]
-        position = torch.arange(first * self.page, last * self.page, device=keys.device)
-        held = position < torch.as_tensor(seen, device=keys.device)[:, None]
-        signed = torch.cat((keys, -keys), dim=-1)
-        signed = signed.masked_fill(~held[:, None, :, None], float("-inf"))
-        pages = signed.view(*keys.shape[:2], last - first, self.page, -1).amax(3)
-        self.bounds.data[:, :, first:last] = pages
-
-    def upper(self, q: Tensor, step: Step) -> Tensor:
-        """Upper bounds of q.k, reduced over the group, (B, H, pages).
-
-        Pages begun by no token of a row have bounds of -inf, whose products can be nan.
-        """
-        B, Hkv = q.shape[:2]
+    def score(self, q: Tensor, summaries: Tensor) -> Tensor:
         signed = torch.cat((q.relu(), (-q).relu()), dim=-1)
         if self.gqa in ("sum", "mean"):
             signed = signed.sum(2, keepdim=True)
-        pages = int(self.pages(step.seen).max())
-        bounds = self.bounds.data.flatten(0, 1)[:, :pages]
-        upper = logits(signed.flatten(0, 1), bounds).view(B, Hkv, -1, pages)
+        upper = logits(signed.flatten(0, 1), summaries.flatten(0, 1))
+        upper = upper.view(*q.shape[:2], -1, upper.shape[-1])
         return upper.amax(2) if self.gqa == "max" else upper.flatten(1, 2)
-
-    def choose(self, q: Tensor, step: Step) -> Choice:
-        upper = self.upper(q, step)
-        pages = upper.shape[-1]
-        last = step.once("last page", lambda: step.tensor(self.pages(step.seen) - 1)[:, None, None])
-        others = step.once(("others", pages), lambda: torch.arange(pages, device=q.device) < last)
-        upper = upper.masked_fill(~others, float("-inf"))
-        values, index = top(upper, self.quota - 1)
-        forced = last.expand(-1, upper.shape[1], -1)
-        live = torch.cat((values > float("-inf"), torch.ones_like(forced, dtype=torch.bool)), -1)
-        return Choice(torch.cat((index, forced), dim=-1), live)
-
-    def crop(self, seen: Counts) -> None:
-        begun = int(seen.min()) // self.page
-        self.bounds.data[:, :, begun:] = self.bounds.fill
-        self.rebuild(seen, seen)
-
-    def reads(self, seen: Counts) -> Counts:
-        pages = self.pages(seen)
-        full = (self.quota - 1) * self.page
-        return np.where(pages <= self.quota, seen, full + seen - (pages - 1) * self.page)
-
-    def cost(self, seen: Counts) -> Counts:
-        """Two bound vectors a page, and the keys read; a union over the group counts once."""
-        pages, Hkv = self.pages(seen), self.geometry.Hkv
-        keys = self.reads(seen) * Hkv
-        if self.gqa == "query_head" and self.chosen is not None:
-            keys = self.union(seen)
-        return keys + np.where(pages <= self.allowed(seen), 0, 2 * pages * Hkv)
-
-    def union(self, seen: Counts) -> Counts:
-        """Keys read by any query head of a group, summed over KV heads, (B,)."""
-        assert self.chosen is not None
-        B = len(seen)
-        # A row replaced since the choice may have been longer than all that are left.
-        pages = max(int(self.pages(seen).max()), int(self.chosen.pages.max()) + 1)
-        hit = torch.zeros(B, self.geometry.Hq, pages, dtype=torch.bool)
-        hit.scatter_(2, self.chosen.pages.cpu(), self.chosen.live.cpu())
-        read = hit.view(B, self.geometry.Hkv, -1, pages).any(2).sum(1).numpy()
-        held = np.clip(seen[:, None] - np.arange(pages) * self.page, 0, self.page)
-        total: Counts = (read * held).sum(1)
-        return total
-
-    def row_bytes(self, seen: Counts) -> Counts:
-        g = self.geometry
-        bounds = self.pages(seen) * (g.Hkv * 2 * g.D * g.dtype.itemsize)
-        return super().row_bytes(seen) + bounds
 
 
 class ScriptLayer(QuestLayer):
@@ -190,9 +116,10 @@ class ScriptLayer(QuestLayer):
         return np.maximum(np.minimum(seen // self.page, self.quota), 3)
 
     def choose(self, q: Tensor, step: Step) -> Choice:
-        upper = self.upper(q, step)
+        upper = self.score(q, self.begun(step))
         page = torch.arange(upper.shape[-1], device=q.device)
         begun = step.once("begun", lambda: step.tensor(self.pages(step.seen))[:, None, None])
+        # Pages begun by no token of a row may have any bound.
         upper = upper.masked_fill(page >= begun, float("-inf"))
         values, index = torch.sort(upper, dim=-1, descending=True, stable=True)
         allowed = self.allowed(step.seen)

@@ -187,7 +187,7 @@ def test_a_cache_itself_is_not_moved(move: Callable[[Any], Any]) -> None:
 def test_scores_of_half_precision_models_are_float32(backend: attention.Backend) -> None:
     """bf16 sums stop growing at 256; what is added up must not be kept in it."""
     m = animal("gpt_oss", torch.bfloat16)
-    vectors = {"k", "v", "near_k", "near_v", "far_k", "far_v", "first", "queries", "bounds"}
+    vectors = {"k", "v", "near_k", "near_v", "far_k", "far_v", "first", "queries", "summaries"}
     with backend.on(m) as cache:
         logits = follow(m, cache, [tokens(12)], tokens(1, 12))
         assert logits.isfinite().all()

@@ -19,7 +19,8 @@ class Paged(Selecting):
 
     A method answers two questions: `summary`, what is remembered of the keys of a page, and
     `score`, what a page is worth to a query. Summaries are kept up to date at every token; pages
-    begun by no token are never chosen, whatever their score; among equals the older page wins.
+    begun by no token are never chosen, whatever their score; among equals the older page wins. A
+    crop needs nothing: the page it cuts through is summarised anew when the next token comes.
 
     Args:
         page: tokens per page.
@@ -82,9 +83,6 @@ class Paged(Selecting):
     def summarise(self, start: Counts, seen: Counts) -> None:
         """Compute the summaries of all pages that hold a token from start[r] on."""
         first, last = int(start.min()) // self.page, int(self.pages(seen).max())
-        # A crop to whole pages leaves none to look at.
-        if first == last:
-            return
         keys = self.k.data[:, :, first * self.page : last * self.page]
         position = torch.arange(first * self.page, last * self.page, device=keys.device)
         held = position < torch.as_tensor(seen, device=keys.device)[:, None]
@@ -114,10 +112,6 @@ class Paged(Selecting):
         last = step.once("last page", lambda: step.tensor(others)[:, None, None]).expand(-1, H, -1)
         live = torch.cat((values > float("-inf"), torch.ones_like(last, dtype=torch.bool)), -1)
         return Choice(torch.cat((index, last), dim=-1), live)
-
-    def crop(self, seen: Counts) -> None:
-        """Forget all but the first seen[r] tokens of each row."""
-        self.summarise(seen, seen)
 
     def reads(self, seen: Counts) -> Counts:
         pages = self.pages(seen)

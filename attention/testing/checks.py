@@ -177,10 +177,12 @@ def late_rows(case: Case) -> str:
 
 
 def copied(case: Case) -> str:
-    """Rows are copied, reordered and replaced midway; the others do not notice."""
+    """Caches and rows are copied, reordered and replaced midway; the others do not notice."""
     order, half, newcomer = [2, 0, 2, 1], case.given.shape[1] // 2, 1
     with case.backend.on(case.model) as cache:
         follow(case.model, cache, case.prompts, case.given[:, :half])
+        twin = cache.clone()
+        ahead = [step(case.model, twin, column) for column in case.given[:, half : half + 3].T]
         cache.select_rows(order)
         fresh = cache.new()
         prefill(case.model, fresh, [case.prompts[newcomer]])
@@ -188,13 +190,16 @@ def copied(case: Case) -> str:
         rest = case.given[order, half:].clone()
         rest[2] = case.given[newcomer, : rest.shape[1]]
         got = torch.stack([step(case.model, cache, column) for column in rest.T], dim=1)
+    for r, logits in enumerate(torch.stack(ahead, dim=1)):
+        want = case.alone(r)[0][half + 1 :][:3]
+        same(logits, want, "a row of a cache.clone() is {by} away from the first one")
     for ours, r in enumerate(order):
         if ours != 2:
             want = case.alone(r)[0][half + 1 :]
             same(got[ours], want, f"a copied row is {{by}} away from the first one; {STATE}")
     want = case.alone(newcomer)[0][1 : rest.shape[1] + 1]
     same(got[2], want, f"a new sequence in a used row is {{by}} away from itself alone; {STATE}")
-    return "rows copied, reordered and replaced"
+    return "caches copied; rows copied, reordered and replaced"
 
 
 def chunks(case: Case) -> str:

@@ -118,6 +118,8 @@ class OneLayer:
         heads: Hq and Hkv.
         rows: B.
         scaling: factor of the logits.
+        sinks: logits beside the keys in each softmax, as some models have them, (Hq,).
+        index: number of the layer; the first sparsified one by default.
     """
 
     def __init__(
@@ -126,12 +128,15 @@ class OneLayer:
         heads: tuple[int, int] = (4, 2),
         rows: int = 1,
         scaling: float = 0.5,
+        sinks: Tensor | None = None,
+        index: int | None = None,
     ) -> None:
         self.rows, (self.Hq, self.Hkv), self.D, self.scaling = rows, heads, 6, scaling
+        self.sinks = sinks
         self.layer = backend.layer(
             Geometry(
                 method=backend.name,
-                index=backend.dense_layers,
+                index=backend.dense_layers if index is None else index,
                 B=rows,
                 Hq=self.Hq,
                 Hkv=self.Hkv,
@@ -139,6 +144,7 @@ class OneLayer:
                 dtype=torch.float64,
                 device=torch.device("cpu"),
                 rope=Rope(_Still()),
+                sinks=sinks,
             )
         )
         self._random = torch.Generator().manual_seed(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,7 +16,6 @@ from torch import Tensor
 import attention
 from attention.evicting import Evicting
 from attention.layer import KeepAll, Layer
-from attention.methods.quest import QuestLayer
 from attention.paged import Paged
 from attention.selecting import Choice
 from attention.testing import CHECKS, ContractBroken, OneLayer, check, tiny_model
@@ -108,6 +108,20 @@ class NoScaling(SoundLayer):
         return super().decode(q, k, v, 1.0, step)
 
 
+class NoSinks(SoundLayer):
+    """Forgets the model's own sinks."""
+
+    def __init__(self, geometry: Any, budget: int) -> None:
+        super().__init__(dataclasses.replace(geometry, sinks=None), budget)
+
+
+class SharesState(SoundLayer):
+    """A copy of it is itself."""
+
+    def __deepcopy__(self, memo: dict) -> Layer:
+        return self
+
+
 class SparsePrefill(SoundLayer):
     """Tokens of a prompt see the last `limit` keys only."""
 
@@ -145,6 +159,13 @@ class MixesRows(SoundLayer):
     def worth(self, S: int, step: Any) -> Tensor:
         position = super().worth(S, step)
         return (position - position.amax((1, 2), keepdim=True) + position.amax()) % 7
+
+
+class Misreports(SoundLayer):
+    """Says of all rows but the first that they keep one token less."""
+
+    def kept_positions(self, row: int, seen: int) -> Tensor:
+        return super().kept_positions(row, seen)[:, bool(row) :]
 
 
 class Outside(SoundLayer):
@@ -210,14 +231,19 @@ class Twice(Alike):
         return Choice(found.pages[..., -1:].expand_as(found.pages).contiguous(), found.live)
 
 
-class Stale(QuestLayer):
-    """Forgets that a crop changes page bounds."""
+class Stale(Alike):
+    """Adds each key to the sum of its page, from which a crop takes nothing back."""
 
-    def __init__(self, geometry: Any, budget: int) -> None:
-        super().__init__(geometry, budget, 2, "sum")
+    def summary(self, k: Tensor, held: Tensor) -> Tensor:
+        return (k * held).sum(3)
 
-    def crop(self, seen: Any) -> None:
-        pass
+    def notice(self, k: Tensor, step: Any) -> None:
+        if not step.decode:
+            super().notice(k, step)
+            return
+        self.summaries.fit(step.longest)
+        at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "page")
+        self.summaries.flat.index_add_(0, at, k.flatten(0, 2))
 
 
 class FirstChunkOnly(Alike):
@@ -258,6 +284,7 @@ DEFECTS = {
     "nan": ("hooks", lambda: of(Nan), "nan"),
     "a worth per query head": ("hooks", lambda: of(PerQueryHead), r"expected \(2, 2, 8\)"),
     "scaling forgotten": ("hooks", lambda: of(NoScaling), "naive|softmax"),
+    "sinks forgotten": ("hooks", lambda: of(NoSinks), "geometry.sinks, query head 0"),
     "garbage in pages": ("hooks", lambda: of(TakesGarbage), "not held"),
     "infinite scores": ("hooks", lambda: of(Infinite), "inf or nan"),
     "a page twice": ("hooks", lambda: of(Twice), "twice"),
@@ -272,8 +299,10 @@ DEFECTS = {
     "costs understated": ("counts", lambda: of(Cheap), "Layer.cost"),
     "bytes understated": ("counts", lambda: of(Weightless), "Layer.row_bytes"),
     "rows mixed": ("rows", lambda: of(MixesRows), "alone"),
+    "positions misreported": ("rows", lambda: of(Misreports), "keeps or reads other positions"),
     "idle rows": ("late rows", lambda: of(Idle), "row 1"),
     "state outside slots": ("copied", lambda: of(Outside), "row"),
+    "state shared by copies": ("copied", lambda: of(SharesState), "copied row"),
     "later chunks ignored": ("chunks", lambda: of(FirstChunkOnly), "chunks of 7"),
     "stale after crop": ("crop", lambda: of(Stale), "never fed"),
     "memory grows": ("memory", lambda: of(Leaks), "grew from"),

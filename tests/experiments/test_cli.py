@@ -213,8 +213,10 @@ def test_list_shows_parameters_and_packages(capfd: CapFd) -> None:
 
 
 OTHER = """
+from dataclasses import dataclass
 from attention.methods.window import Window
 
+@dataclass(frozen=True, kw_only=True)
 class Method(Window):
     name = "other"
     source = "a window [bold]of another package"
@@ -243,6 +245,8 @@ def test_other_packages_are_listed_even_when_they_are_broken(
     assert by_name["bad"]["package"] == "lil-bad 2.0"
     assert "nowhere_to_be_found" in by_name["bad"]["error"]
     assert by_name["quest"]["error"] is None
+    size = {"name": "size", "required": False, "default": "inf"}
+    assert by_name["other"]["parameters"][-1] == size
     assert main(["run", "--backend", "bad", "--budget", "8"]) == 2
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
@@ -253,12 +257,11 @@ def test_a_backend_may_lie_in_the_folder_of_the_command(
     capfd: CapFd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lil_lies_here.py").write_text("Method = dict\n")
-    (tmp_path / "json.py").write_text("raise RuntimeError('a file that hides a module')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
-    monkeypatch.delitem(sys.modules, "json")
     assert main(["run", "--backend", "lil_lies_here:Method", "--budget", "8"]) == 2
     assert "a subclass of attention.Backend" in capfd.readouterr().err
+    assert sys.path[-1] == ""  # behind all others, so that no file here hides a module
 
 
 def test_bench_measures_a_check(capfd: CapFd) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attention.backend import Backend, one_of, whole
 from attention.errors import InvalidValue
-from attention.kernels import hide, logits, softmax, spread, top
+from attention.kernels import added, hide, logits, softmax, spread, top
 from attention.layer import Geometry, Layer
 from attention.selecting import Choice, Selecting
 from attention.step import Counts, Step
@@ -82,7 +82,7 @@ class OracleLayer(Selecting):
         queries = q.flatten(0, 1)
         scores = hide(logits(queries, keys), step.hidden())
         probs = softmax(scores, spread(self.geometry.sinks, queries)).view(B, Hkv, G, -1)
-        weight = probs.amax(2) if self.gqa == "max" else probs.sum(2)
+        weight = probs.amax(2) if self.gqa == "max" else added(probs, 2)
         # The current token comes first; slots a row has not filled come last and are not read.
         current = (step.seen_tokens - 1)[:, None, None].expand(-1, Hkv, -1)
         rank = weight.scatter(2, current, float("inf"))

@@ -74,6 +74,9 @@ def test_no_key_of_a_page_exceeds_its_bound(lengths: list[int], page: int, seed:
         for p in range(-(-(n + 1) // page)):
             best = true[:, p * page : (p + 1) * page].amax(-1)
             assert (upper[r, :, p] >= best - 1e-12).all()
+            keys = made.k.data[r, :, p * page : min((p + 1) * page, n + 1)]
+            extremes = torch.cat((keys.amax(1), -keys.amin(1)), dim=-1)
+            assert torch.equal(made.summaries.data[r, :, p], extremes)
 
 
 @settings(max_examples=30, deadline=None)

@@ -232,10 +232,15 @@ class Twice(Alike):
 
 
 class Stale(Alike):
-    """Adds each key to the sum of its page, from which a crop takes nothing back."""
+    """Pages by their largest numbers, which grow with each key; a crop takes nothing back."""
+
+    def __init__(self, geometry: Any, budget: int) -> None:
+        super().__init__(geometry, budget)
+        shape = (geometry.D,)
+        self.summaries = self.slots("summaries", shape, unit=self.page, fill=float("-inf"))
 
     def summary(self, k: Tensor, held: Tensor) -> Tensor:
-        return (k * held).sum(3)
+        return k.masked_fill(~held, float("-inf")).amax(3)
 
     def notice(self, k: Tensor, step: Any) -> None:
         if not step.decode:
@@ -243,7 +248,8 @@ class Stale(Alike):
             return
         self.summaries.fit(step.longest)
         at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "page")
-        self.summaries.flat.index_add_(0, at, k.flatten(0, 2))
+        larger = torch.maximum(self.summaries.flat[at], k.flatten(0, 2))
+        self.summaries.flat.index_copy_(0, at, larger)
 
 
 class FirstChunkOnly(Alike):

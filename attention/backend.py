@@ -12,6 +12,7 @@ from attention.cache import AttentionCache
 from attention.errors import InvalidValue
 from attention.layer import Geometry, KeepAll, Layer
 from attention.runtime import patched
+from attention.sliding import SlidingLayer
 
 
 class Backend(ABC):
@@ -21,7 +22,7 @@ class Backend(ABC):
         name: key in the registry.
         source: one line saying where the method comes from.
         budget: the most tokens one decode query may read, current token included; None for all.
-        dense_layers: first layers left dense.
+        dense_layers: first layers left dense, the model's own sliding layers among them counted.
     """
 
     name: ClassVar[str]
@@ -44,12 +45,17 @@ class Backend(ABC):
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return {f.name: getattr(self, f.name) for f in fields if f.init}
 
+    def __deepcopy__(self, memo: Any) -> Backend:
+        return self  # frozen
+
     @abstractmethod
     def layer(self, geometry: Geometry) -> Layer:
         """Empty state of a sparsified layer."""
 
     def build(self, geometry: Geometry) -> Layer:
         """Empty state of any layer."""
+        if geometry.window is not None:
+            return SlidingLayer(geometry)
         if geometry.index < self.dense_layers:
             return KeepAll(geometry, budget=None)
         return self.layer(geometry)

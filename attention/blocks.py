@@ -29,10 +29,14 @@ class Blocks(Layer):
 
     Pages: the first ones hold the first tokens, the others a block each. A token that leaves the
     window is turned and moved once, so that nothing is turned when it is read.
+
+    Args:
+        sets: how many sets of blocks a query chooses, 1 for the layer or one per KV head.
     """
 
-    def __init__(self, geometry: Geometry, budget: int, parts: Parts) -> None:
+    def __init__(self, geometry: Geometry, budget: int, parts: Parts, sets: int = 1) -> None:
         super().__init__(geometry, budget)
+        self.sets = sets
         self.parts = parts
         self.n_init, self.n_local, self.block = parts.n_init, parts.n_local, parts.block
         self.init_pages = -(-parts.n_init // parts.block)
@@ -44,8 +48,9 @@ class Blocks(Layer):
         self.far_v = self.slots("far_v", (D,), multiple=self.block)
         # The mass with which the tokens of the newest block left the window.
         self.left_mass = self.slots("left_mass", dtype=wide, limit=self.block)
-        # KV heads side by side: the sum over heads is then part of the product with the query.
-        self.means = self.slots("means", (geometry.Hkv * D,), heads=1, dtype=wide, unit=self.block)
+        # KV heads of a set side by side: the sum over them is part of the product with the query.
+        tail = (geometry.Hkv * D // sets,)
+        self.means = self.slots("means", tail, heads=sets, dtype=wide, unit=self.block)
 
     # Which part a token is in
 
@@ -105,7 +110,7 @@ class Blocks(Layer):
                 flat(self.far_slot(gone), self.far_k.capacity),
                 # First tokens write here too; a block overwrites all of it before it is read.
                 flat((gone - self.n_init) % self.block, self.left_mass.capacity),
-                self.geometry.rope.turn(position, torch.zeros_like(position), self.near_k.data),
+                self.geometry.rope.turn(position, range(1), self.near_k.data),
             )
 
         start, end, rest, turn = step.once("leaving", leaving)
@@ -124,9 +129,9 @@ class Blocks(Layer):
         index = step.once("complete", lambda: step.tensor(rows))
         number = step.once("number", lambda: step.tensor(blocked[rows] // self.block - 1))
         pages = (number + self.init_pages)[:, None, None].expand(-1, self.geometry.Hkv, -1)
-        keys = take_pages(self.far_k.data.index_select(0, index), pages, self.block)
+        keys = take_pages(self.far_k.data, pages, self.block, index)
         mass = self.left_mass.data.index_select(0, index).flatten(0, 1)
-        self.means.data[index, 0, number] = self.mean(keys, mass).view(len(rows), -1)
+        self.means.data[index, :, number] = self.mean(keys, mass).view(len(rows), self.sets, -1)
 
     def mean(self, keys: Tensor, mass: Tensor) -> Tensor:
         """Mean of the repr_topk keys with most mass: (N, block, D) and (N, block) to (N, D)."""
@@ -150,49 +155,48 @@ class Blocks(Layer):
         if not turn or not gone.any():
             return x
         end = step.tensor(position)
-        roped = rotate(x, self.geometry.rope.turn(torch.zeros_like(end), end, x))
+        roped = rotate(x, self.geometry.rope.turn(range(1), end, x))
         return torch.where(step.tensor(gone)[:, None, :, None], roped, x)
 
-    def store(
-        self, r: int, keys: Tensor, values: Tensor, mass: Tensor, before: Tensor, step: Step
-    ) -> None:
-        """Sort one row's tokens, in order of position, into window, first tokens and blocks.
+    def move(self, r: int, past: int, seen: int, keys: Tensor, values: Tensor, step: Step) -> None:
+        """Sort one row's tokens `past` to `seen` into the window, and those it loses to the pages.
 
         Args:
-            keys, values: (Hkv, at least seen, D).
-            mass: mass given by this forward, (Hkv, at least seen).
-            before: mass the window had collected, in its slots.
+            keys, values: (Hkv, N, D), from the oldest token of the window before, in order.
         """
-        past, seen = int(step.past[r]), int(step.seen[r])
-        was, now = (int(self.left(x)[r]) for x in (step.past, step.seen))
-        ring = step.tensor(np.arange(was, past) % self.n_local)
-        mass = mass[:, :seen].clone()
-        mass[:, was:past] += before[:, ring]
+        was, now = (max(n - self.n_local, 0) for n in (past, seen))
         window = step.tensor(np.arange(now, seen) % self.n_local)
-        self.near_k.data[r, :, window] = keys[:, now:seen]
-        self.near_v.data[r, :, window] = values[:, now:seen]
-        self.mass.data[r, :, window] = mass[:, now:seen]
+        self.near_k.data[r, :, window] = keys[:, now - was : seen - was]
+        self.near_v.data[r, :, window] = values[:, now - was : seen - was]
         if was == now:
             return
         position = torch.arange(was, now, device=step.device)[None]
-        turn = self.geometry.rope.turn(position, torch.zeros_like(position), keys)
+        turn = self.geometry.rope.turn(position, range(1), keys)
         slot = step.tensor(self.far_slot(np.arange(was, now)))
-        self.far_k.data[r, :, slot] = rotate(keys[None, :, was:now], turn)[0]
-        self.far_v.data[r, :, slot] = values[:, was:now]
-        self.complete(r, was, now, mass)
+        self.far_k.data[r, :, slot] = rotate(keys[None, :, : now - was], turn)[0]
+        self.far_v.data[r, :, slot] = values[:, : now - was]
+
+    def collect(self, r: int, past: int, seen: int, mass: Tensor, step: Step) -> None:
+        """Add the mass one row's tokens got by queries `past` to `seen`, and complete blocks by it.
+
+        Args:
+            mass: (Hkv, N), from the oldest token of the window before, in order.
+        """
+        was, now = (max(n - self.n_local, 0) for n in (past, seen))
+        ring = step.tensor(np.arange(was, past) % self.n_local)
+        mass = mass[:, : seen - was].clone()
+        mass[:, : past - was] += self.mass.data[r][:, ring]
+        window = step.tensor(np.arange(now, seen) % self.n_local)
+        self.mass.data[r, :, window] = mass[:, now - was :]
+        if was < now:
+            self.complete(r, was, now, mass)
 
     def complete(self, r: int, was: int, now: int, mass: Tensor) -> None:
         """Representatives of the blocks filled by tokens was..now, and the mass of the newest."""
         old, new = max(was - self.n_init, 0), max(now - self.n_init, 0)
-        begun = old // self.block * self.block
-        block_mass = torch.cat(
-            (
-                self.left_mass.data[r, :, : old - begun],
-                mass[:, old + self.n_init : new + self.n_init],
-            ),
-            dim=-1,
-        )
         first, last = old // self.block, new // self.block
+        begun = self.left_mass.data[r, :, : old - first * self.block]
+        block_mass = torch.cat((begun, mass[:, old + self.n_init - was : now - was]), dim=-1)
         if last > first:
             page = slice(
                 (self.init_pages + first) * self.block, (self.init_pages + last) * self.block
@@ -201,7 +205,8 @@ class Blocks(Layer):
             keys = self.far_k.data[r, :, page].reshape(*shape, self.geometry.D)
             filled = block_mass[:, : (last - first) * self.block].reshape(shape)
             means = self.mean(keys, filled).view(self.geometry.Hkv, last - first, -1)
-            self.means.data[r, 0, first:last] = means.transpose(0, 1).flatten(1)
+            by_set = means.transpose(0, 1).reshape(last - first, self.sets, -1)
+            self.means.data[r, :, first:last] = by_set.transpose(0, 1)
         rest = new - last * self.block
         if rest:
             self.left_mass.data[r, :, :rest] = block_mass[:, -rest:]

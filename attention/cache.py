@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -106,9 +107,15 @@ class AttentionCache(Cache):
         mask: Tensor | None,
         scaling: float,
         position_ids: Tensor | None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
-        """One layer of one forward; see `Layer.forward` for shapes."""
+        """One layer of one forward; see `Layer.forward` for shapes, `Geometry` for sinks.
+
+        Raises:
+            InvalidValue: mask, positions, rows, dtype or device do not fit what the cache holds.
+        """
         delattr(k, TAG)
+        self._check_kind(index, q, k, v)
         if index == 0:
             self._begin(q, mask, position_ids)
         step = self._step
@@ -118,7 +125,7 @@ class AttentionCache(Cache):
                 "half way or layers were skipped; start again from cache.new()"
             )
         if index == len(self.layers):
-            self.layers.append(self._build(index, q, k))
+            self.layers.append(self._build(index, q, k, sinks))
         out = self.layers[index].forward(q, k, v, scaling, step)
         self._done += 1
         if self._done == self.runtime.layers:
@@ -130,7 +137,19 @@ class AttentionCache(Cache):
             self._step = None
         return out
 
-    def _build(self, index: int, q: Tensor, k: Tensor) -> Layer:
+    def _check_kind(self, index: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """Refuse tensors of another dtype or device than those held."""
+        held: Tensor | Geometry = self.layers[index].geometry if index < len(self.layers) else k
+        if q.dtype is k.dtype is v.dtype is held.dtype and k.device == held.device:
+            return
+        raise InvalidValue(
+            "model",
+            f"queries {q.dtype}, keys {k.dtype}, values {v.dtype} on {k.device}",
+            f"{held.dtype} on {held.device} as before in layer {index}: a model that was moved or "
+            "converted needs a cache.new(); autocast mixes dtypes and is not supported",
+        )
+
+    def _build(self, index: int, q: Tensor, k: Tensor, sinks: Tensor | None) -> Layer:
         B, Hkv, _, D = k.shape
         layer: Layer = self.backend.build(
             Geometry(
@@ -143,6 +162,8 @@ class AttentionCache(Cache):
                 dtype=k.dtype,
                 device=k.device,
                 rope=self.runtime.rope,
+                window=self.runtime.windows[index],
+                sinks=None if sinks is None else sinks.detach(),
             )
         )
         return layer
@@ -158,6 +179,41 @@ class AttentionCache(Cache):
         step = Step(past, new_tokens(mask, past, self.columns, T), T, q.device)
         check_positions(position_ids, step)
         self._step, self._done = step, 0
+
+    # Copies
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def clone(self) -> AttentionCache:
+        """An independent copy of all rows and their state, valid in the same `with` block.
+
+        Continuing from the copy is continuing from here; this cache stays as it is. The same as
+        `copy.deepcopy`.
+        """
+        self._idle()
+        twin = self.new()
+        twin.layers = copy.deepcopy(self.layers)
+        twin.columns = self.columns
+        twin._seen, twin._decoded = self._seen.copy(), self._decoded.copy()
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AttentionCache:
+        return self.clone()
+
+    __copy__ = clone  # half a copy would share state that changes in place
+
+    def to(self, *_: Any, **__: Any) -> AttentionCache:
+        """Refused: a state is of its model's device and dtype.
+
+        Raises:
+            InvalidValue: always.
+        """
+        raise InvalidValue(
+            "cache.to",
+            f"a cache of {self.backend.name}",
+            "move or convert the model, then feed a cache.new(): scores and choices made in one "
+            "precision are not those of another",
+        )
 
     # Rows
 
@@ -258,6 +314,9 @@ class AttentionCache(Cache):
                 "tokens_to_remove", tokens_to_remove, f"from -{int(self._seen.min())} to 0"
             )
         for layer in self.layers:
+            if reason := layer.refuse_crop(self._seen):
+                raise reason
+        for layer in self.layers:
             layer.crop(left)
         self._seen = left
         self.columns += tokens_to_remove
@@ -296,12 +355,12 @@ class AttentionCache(Cache):
     def is_croppable(self) -> bool:
         """Whether `crop` is exact for this method."""
         return bool(self.layers) and all(
-            type(layer).crop is not Layer.crop for layer in self.layers
+            layer.refuse_crop(self._seen) is None for layer in self.layers
         )
 
     @property
     def is_sliding(self) -> list[bool]:
-        """No layer is a sliding one."""
+        """False for every layer: a mask is to have all columns, wherever a model slides."""
         return [False] * len(self.layers)
 
     is_linear = is_sliding

@@ -74,7 +74,7 @@ class Compressing(Layer):
         self.spend(S)
         keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.k, self.v))
         hidden = step.behind(held, "compressing")
-        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden)
+        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)
         self.learn(probs.view(step.rows, Hkv, -1, S), step)
         self.held = self.last_read = held
         full = np.flatnonzero(held >= self.limit)
@@ -88,7 +88,7 @@ class Compressing(Layer):
         keys, values = (x.data[:, :, : int((self.held + step.new).max())] for x in (self.k, self.v))
         alone = not self.held.any() and not step.padded
         last = step.last_visible(self.held, "compressing")
-        out = dense(q, keys, values, scaling, last, alone)
+        out = dense(q, keys, values, scaling, last, alone, self.geometry.sinks)
         self.held, self.before = self.held + step.new, None
         for r in np.flatnonzero(self.held >= self.limit):
             self.cut(np.array([r]), step)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.kernels import attend, dense_with_mass, group
+from attention.kernels import attend, dense, dense_with_mass, group
 from attention.layer import Geometry, Layer, row_lists
 from attention.slots import Slots
 from attention.step import Counts, Step
@@ -20,8 +20,8 @@ class Evicting(Layer):
     The token dropped is overwritten in place by the next one: no buffer is rebuilt in decode, and
     slots are in no order (positions are in the keys, order is irrelevant to attention).
 
-    A method registers what it remembers per slot with `remember`, updates it in `learn`, and
-    answers `worth`; the slots worth least are lost, among equals the newest.
+    A method answers `worth`. What it remembers per slot for that it registers with `remember` and
+    updates in `learn`. The slots worth least are lost, among equals the newest.
     """
 
     def __init__(self, geometry: Geometry, budget: int) -> None:
@@ -53,11 +53,11 @@ class Evicting(Layer):
         """Everything that follows a token from slot to slot."""
         return [self.k, self.v, self.position, *self.memories]
 
-    @abstractmethod
     def learn(self, mass: Tensor, step: Step) -> None:
         """Take in the probability each slot received, summed over the forward's queries.
 
-        In a prefill each query counts as much as `counts` says.
+        In a prefill each query counts as much as `counts` says. A method that does not learn is
+        spared the sums of a prefill.
 
         Args:
             mass: (B, Hkv, G, S), over the first S slots.
@@ -98,7 +98,7 @@ class Evicting(Layer):
         keys = self.placed(S, self.reads(step.seen), step).flatten(0, 1)
         values = self.v.data.flatten(0, 1)[:, :S]
         hidden = step.hidden(self.limit)
-        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden)
+        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)
         self.learn(probs.view(step.rows, Hkv, -1, S), step)
         if step.longest < self.limit:
             self.next.data.copy_(step.seen_tokens[:, None, None])
@@ -123,8 +123,15 @@ class Evicting(Layer):
         total: Counts = held + step.new
         keys, values = self.placed(int(total.max()), total, step), self.v.data
         last = step.last_visible(held, "evicting")
-        out, mass = dense_with_mass(q, keys, values, scaling, last, self.counts(step))
-        self.learn(mass, step)
+        sinks = self.geometry.sinks
+        if type(self).learn is Evicting.learn:
+            alone = not held.any() and not step.padded
+            out = dense(q, keys, values, scaling, last, alone, sinks=sinks)
+        else:
+            out, mass = dense_with_mass(
+                q, keys, values, scaling, last, self.counts(step), sinks=sinks
+            )
+            self.learn(mass, step)
         self.cut(total, step)
         return out
 

@@ -6,11 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# From here on reading K row by row (K q^T) beats q K^T on CPUs; below, the latter does.
-LONG = 1024
+# Keys of this many elements no longer stay in a CPU's cache. Reading them row by row (K q^T) is
+# then twice as fast as q K^T, which wins below.
+LARGE = 1 << 21
 # Elements of the largest temporary in a prefill with probabilities, and of its masks.
 BLOCK_ELEMENTS = 1 << 22
 MASK_ELEMENTS = 1 << 25
+# Queries of a sliding layer at once, or its window if that is more: they see few other slots.
+SLIDING_COLUMNS = 1024
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -26,7 +29,7 @@ def group(q: Tensor, Hkv: int, scaling: float) -> Tensor:
 
 def logits(q: Tensor, k: Tensor) -> Tensor:
     """(N, G, D) against (N, S, D): (N, G, S)."""
-    if k.shape[1] >= LONG:
+    if k.numel() >= LARGE:
         return torch.bmm(k, q.transpose(1, 2)).transpose(1, 2)
     return torch.bmm(q, k.transpose(1, 2))
 
@@ -39,23 +42,57 @@ def hide(scores: Tensor, hidden: Tensor | None) -> Tensor:
     return scores
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
+def softmax(scores: Tensor, sinks: Tensor | None = None) -> Tensor:
+    """Probabilities of the slots, at least float32.
+
+    Args:
+        scores: (..., S).
+        sinks: logits that take their share of the probability and give no value, like `scores` but
+            for a last axis of 1; None for none.
+    """
+    wide = accumulator(scores.dtype)
+    if sinks is None:
+        return torch.softmax(scores, dim=-1, dtype=wide)
+    beside = sinks.to(scores.dtype).expand(*scores.shape[:-1], 1)
+    return torch.softmax(torch.cat((scores, beside), dim=-1), dim=-1, dtype=wide)[..., :-1]
+
+
+def spread(sinks: Tensor | None, q: Tensor) -> Tensor | None:
+    """Sinks (Hq,) beside the queries (N, G, ...) of B rows: (N, G, 1)."""
+    if sinks is None:
+        return None
+    N, G = q.shape[:2]
+    return sinks.repeat(N * G // len(sinks)).view(N, G, 1)
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, sinks: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """One query per head over S slots.
 
     Args:
         q: (B * H, G, D), scaled.
         k, v: (B * H, S, D); strided views are read in place.
         hidden: (B, 1 or H, 1, S), True where a slot must not be read, or None.
+        sinks: the model's own logits beside the slots, (Hq,), or None.
 
     Returns:
         Output (B * H, G, D) and probabilities (B * H, G, S), at least float32.
     """
-    scores = hide(logits(q, k), hidden)
-    probs = torch.softmax(scores, dim=-1, dtype=accumulator(q.dtype))
+    probs = softmax(hide(logits(q, k), hidden), spread(sinks, q))
     return torch.bmm(probs.to(v.dtype), v), probs
 
 
-def dense(q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, whole: bool) -> Tensor:
+def dense(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scaling: float,
+    last: Tensor,
+    whole: bool,
+    sinks: Tensor | None = None,
+    window: int | None = None,
+) -> Tensor:
     """Causal attention of T queries over everything held.
 
     Args:
@@ -63,10 +100,14 @@ def dense(q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, whole: 
         k, v: (B, Hkv, S, D), oldest token first.
         last: newest slot each query may see, (B or 1, T).
         whole: S = T, nothing held before and no padding.
+        sinks: the model's own logits beside the slots, (Hq,), or None.
+        window: newest slots a query may see; None for all.
 
     Returns:
         (B, T, Hq, D).
     """
+    if sinks is not None:  # the fused kernel has no place for them
+        return dense_with_mass(q, k, v, scaling, last, None, sinks=sinks, window=window)[0]
     B, Hq, T, D = q.shape
     Hkv, S = k.shape[1:3]
     # Rows and KV heads become one batch axis and the group the head axis: the keys of a group are
@@ -75,30 +116,44 @@ def dense(q: Tensor, k: Tensor, v: Tensor, scaling: float, last: Tensor, whole: 
     keys, values = (
         x.reshape(B * Hkv, 1, S, x.shape[-1]).expand(-1, Hq // Hkv, -1, -1) for x in (k, v)
     )
-    if whole:
+    if whole and (window is None or window >= S):
         out = functional.scaled_dot_product_attention(
             folded, keys, values, is_causal=True, scale=scaling
         )
     else:
         slots = torch.arange(S, device=q.device)
         columns = max(1, MASK_ELEMENTS // (S * (B * Hkv if last.shape[0] > 1 else 1)))
+        if window is not None:
+            columns = min(columns, max(window, SLIDING_COLUMNS))
         parts = []
         for t in range(0, T, columns):
-            # No query of the block sees more slots; columns that are padding in all rows see one.
-            n = max(1, S - T + min(t + columns, T))
-            seen = slots[:n] <= last[:, t : t + columns, None]
+            low, n = seen_slots(t, min(columns, T - t), S, last, window)
+            newest = last[:, t : t + columns, None]
+            seen = slots[low:n] <= newest
+            if window is not None:
+                seen &= slots[low:n] > newest - window
             mask = seen[:, None].expand(-1, Hkv, -1, -1).flatten(0, 1) if len(seen) > 1 else seen
             parts.append(
                 functional.scaled_dot_product_attention(
                     folded[:, :, t : t + columns],
-                    keys[:, :, :n],
-                    values[:, :, :n],
+                    keys[:, :, low:n],
+                    values[:, :, low:n],
                     mask[:, None],
                     scale=scaling,
                 )
             )
         out = torch.cat(parts, dim=2)
     return out.reshape(B, Hq, T, -1).transpose(1, 2)
+
+
+def seen_slots(t: int, n: int, S: int, last: Tensor, window: int | None) -> tuple[int, int]:
+    """Slots from the first to behind the last that n queries from column t on may see."""
+    # Columns that are padding in all rows see one.
+    end = max(1, S - last.shape[1] + t + n)
+    # Where rows differ, those shorter than the longest see earlier slots.
+    if window is None or last.shape[0] > 1:
+        return 0, end
+    return max(0, S - last.shape[1] + t - window + 1), end
 
 
 def dense_with_mass(
@@ -109,6 +164,8 @@ def dense_with_mass(
     last: Tensor,
     counts: Tensor | None,
     band: int | None = None,
+    sinks: Tensor | None = None,
+    window: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`dense`, and the probability each slot received, summed over queries.
 
@@ -117,6 +174,7 @@ def dense_with_mass(
     Args:
         counts: (B or 1, T), factor of the mass a query gives, 0 or False for padding; None for 1.
         band: only queries less than this many tokens after a slot give it mass; None for all.
+        sinks, window: as in `dense`.
 
     Returns:
         Output (B, T, Hq, D) and mass (B, Hkv, G, S), at least float32.
@@ -128,23 +186,24 @@ def dense_with_mass(
     mass = torch.zeros(B, Hkv, G, S, dtype=wide, device=q.device)
     slots = torch.arange(S, device=q.device)
     grouped = q.reshape(B, Hkv, G, T, D) * scaling
+    beside = None if sinks is None else sinks.view(Hkv, G, 1, 1)
     columns = max(1, BLOCK_ELEMENTS // (B * Hq * S))
     for t in range(0, T, columns):
         n = min(columns, T - t)
-        # No query of the block sees more slots; columns that are padding in all rows see one.
-        seen = max(1, S - T + t + n)
-        age = last[:, t : t + n, None] - slots[:seen]
+        low, seen = seen_slots(t, n, S, last, window)
+        age = last[:, t : t + n, None] - slots[low:seen]
+        hidden = age < 0 if window is None else (age < 0) | (age >= window)
         block = grouped[:, :, :, t : t + n].reshape(B, Hkv, G * n, D)
-        scores = torch.matmul(block, k[:, :, :seen].transpose(2, 3)).view(B, Hkv, G, n, seen)
-        scores.masked_fill_((age < 0)[:, None, None], float("-inf"))
-        probs = torch.softmax(scores, dim=-1, dtype=wide)
-        mixed = torch.matmul(probs.to(v.dtype).view(B, Hkv, G * n, seen), v[:, :, :seen])
+        scores = torch.matmul(block, k[:, :, low:seen].transpose(2, 3)).view(B, Hkv, G, n, -1)
+        scores.masked_fill_(hidden[:, None, None], float("-inf"))
+        probs = softmax(scores, beside)
+        mixed = torch.matmul(probs.to(v.dtype).reshape(B, Hkv, G * n, -1), v[:, :, low:seen])
         out[:, t : t + n] = mixed.view(B, Hq, n, -1).transpose(1, 2)
         if counts is not None:
             probs = probs * counts[:, None, None, t : t + n, None]
         if band is not None:
             probs = probs * (age < band)[:, None, None]
-        mass[..., :seen] += probs.sum(3)
+        mass[..., low:seen] += probs.sum(3)
     return out, mass
 
 
@@ -179,19 +238,22 @@ def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values[..., :k], index[..., :k]
 
 
-def take_pages(x: Tensor, pages: Tensor, page: int) -> Tensor:
+def take_pages(x: Tensor, pages: Tensor, page: int, rows: Tensor | None = None) -> Tensor:
     """Copy the chosen pages of each row.
 
     Args:
-        x: (B, Hkv, C, D), C a multiple of `page`.
+        x: (any B, Hkv, C, D), C a multiple of `page`.
         pages: (B, H, U), H a multiple of Hkv: one set per KV head, or per query head.
+        rows: which rows of x these are, (B,); None for all.
 
     Returns:
         (B * H, U * page, D).
     """
-    B, Hkv, C, D = x.shape
-    H, U = pages.shape[1:]
-    first = torch.arange(B * Hkv, device=x.device) * (C // page)
+    Hkv, C, D = x.shape[1:]
+    B, H, U = pages.shape
+    first = torch.arange(x.shape[0] * Hkv, device=x.device) * (C // page)
+    if rows is not None:
+        first = first.view(-1, Hkv)[rows].flatten()
     index = pages + first.repeat_interleave(H // Hkv).view(B, H, 1)
     taken = x.reshape(-1, page * D).index_select(0, index.reshape(-1))
     return taken.view(B * H, U * page, D)

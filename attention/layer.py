@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ class Geometry:
         Hq, Hkv, D: query heads, KV heads, head size.
         dtype, device: of keys and values.
         rope: the model's rotary embedding.
+        window: tokens a query of this layer sees, where the model itself slides; None elsewhere.
+        sinks: the model's own logits beside the keys in each softmax, (Hq,); None in most models.
+            They take their share of the probability, in what a method learns too.
     """
 
     method: str
@@ -40,6 +43,11 @@ class Geometry:
     dtype: torch.dtype
     device: torch.device
     rope: Rope
+    window: int | None = None
+    sinks: Tensor | None = field(default=None, compare=False, repr=False)
+
+    def __deepcopy__(self, memo: object) -> Geometry:
+        return self  # frozen, and the model's tensors and modules are not ours to copy
 
     @property
     def G(self) -> int:  # noqa: N802
@@ -144,9 +152,15 @@ class Layer(ABC):
         for slots in self.state.values():
             slots.clear(rows)
 
-    def crop(self, seen: Counts) -> None:  # noqa: ARG002
-        """Forget all but the first seen[r] tokens of each row; refused where that is not exact."""
-        raise InvalidValue(
+    def crop(self, seen: Counts) -> None:
+        """Forget all but the first seen[r] tokens of each row; `refuse_crop` is asked before."""
+        raise NotImplementedError(self.geometry.method)
+
+    def refuse_crop(self, seen: Counts) -> InvalidValue | None:  # noqa: ARG002
+        """Why rows that have seen this much cannot be cropped exactly; None where they can."""
+        if type(self).crop is not Layer.crop:
+            return None
+        return InvalidValue(
             "crop",
             self.geometry.method,
             "a method that keeps all tokens and learns nothing from attention; "
@@ -214,15 +228,16 @@ class KeepAll(Layer):
     def attend_all(self, q: Tensor, scaling: float, step: Step) -> Tensor:
         """The decode query over every token."""
         keys, values = (x.data.flatten(0, 1)[:, : step.longest] for x in (self.k, self.v))
-        return attend(group(q, self.geometry.Hkv, scaling), keys, values, step.hidden())[0]
+        g = self.geometry
+        return attend(group(q, g.Hkv, scaling), keys, values, step.hidden(), g.sinks)[0]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.append(k, v, step)
         last = step.last_visible(step.past, "all")
         if not step.past.any() and not step.padded:
-            return dense(q, k, v, scaling, last, whole=True)
+            return dense(q, k, v, scaling, last, whole=True, sinks=self.geometry.sinks)
         keys, values = (x.data[:, :, : step.longest] for x in (self.k, self.v))
-        return dense(q, keys, values, scaling, last, whole=False)
+        return dense(q, keys, values, scaling, last, whole=False, sinks=self.geometry.sinks)
 
     def crop(self, seen: Counts) -> None:
         """Nothing to do: what lies behind a row's length is never read."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -32,7 +34,12 @@ class Selecting(KeepAll):
 
     While all pages of all rows fit, attention is dense and nothing is chosen. A method answers
     `choose`, and updates what it knows of the keys in `notice`. Without a budget it always chooses.
+
+    What was read is counted in the choice, which on a GPU waits for the device. A method for which
+    it follows from the tokens seen answers `reads` and sets `cost_varies` to False.
     """
+
+    cost_varies = True
 
     def __init__(self, geometry: Geometry, budget: int | None, page: int) -> None:
         super().__init__(geometry, budget, page)
@@ -41,7 +48,7 @@ class Selecting(KeepAll):
 
     @abstractmethod
     def choose(self, q: Tensor, step: Step) -> Choice:
-        """Pages to read, where some row has more than `quota` of them.
+        """Pages to read, where some row has more than are allowed.
 
         Args:
             q: (B, Hkv, G, D), scaled.
@@ -55,12 +62,16 @@ class Selecting(KeepAll):
         """Pages begun, (B,)."""
         return -(-seen // self.page)
 
+    def allowed(self, seen: Counts) -> Counts | int:  # noqa: ARG002
+        """Pages a decode query may read, (B,) or the same for all rows."""
+        return self.quota
+
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g = self.geometry
         self.append(k, v, step)
         self.notice(k, step)
         self.chosen = None
-        if self.pages(step.seen).max() <= self.quota:
+        if (self.pages(step.seen) <= self.allowed(step.seen)).all():
             self.spend(step.longest)
             return self.attend_all(q, scaling, step)
         scaled = group(q, g.Hkv, scaling)
@@ -72,7 +83,7 @@ class Selecting(KeepAll):
         keys, values = (take_pages(x.data, choice.pages, self.page) for x in (self.k, self.v))
         hidden = ~self.live_slots(choice, step.seen_tokens)[:, :, None]
         # One query per set: G query heads share a KV head's set, or each has its own.
-        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden)[0]
+        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden, g.sinks)[0]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = super().prefill(q, k, v, scaling, step)
@@ -95,6 +106,38 @@ class Selecting(KeepAll):
         if self.chosen is not None:
             kept = (x.index_select(0, index) for x in (self.chosen.pages, self.chosen.live))
             self.chosen = Choice(*kept)
+
+    def counted(self, seen: Counts) -> Counts:
+        """Tokens read by each set of each row, (B, H); (B, 1) where all were read."""
+        if self.chosen is None:
+            return seen[:, None]
+        held = torch.as_tensor(seen, device=self.chosen.pages.device)
+        numbers: Counts = self.live_slots(self.chosen, held).sum(-1).cpu().numpy()
+        return numbers
+
+    def reads(self, seen: Counts) -> Counts:
+        most: Counts = self.counted(seen).max(1)
+        return most
+
+    def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
+        if not self.cost_varies:
+            return super().mean_reads(seen)
+        mean: npt.NDArray[np.float64] = self.counted(seen).mean(1)
+        return mean
+
+    def cost(self, seen: Counts) -> Counts:
+        """Keys read, summed over KV heads; what several heads of a group read counts once."""
+        if not self.cost_varies or self.chosen is None:
+            return super().cost(seen)
+        pages, live = self.chosen.pages.cpu(), self.chosen.live.cpu()
+        B, H, _ = pages.shape
+        # A row replaced since the choice may have been longer than all that are left.
+        begun = max(int(self.pages(seen).max()), int(pages.max()) + 1)
+        hit = torch.zeros(B, H, begun, dtype=torch.bool).scatter_(2, pages, live)
+        read = hit.view(B, self.geometry.Hkv, -1, begun).any(2).sum(1).numpy()
+        held = np.clip(seen[:, None] - np.arange(begun) * self.page, 0, self.page)
+        total: Counts = (read * held).sum(1)
+        return total
 
     def read_positions(self, row: int, seen: int) -> Tensor:
         if self.chosen is None:

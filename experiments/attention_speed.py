@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -17,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-import transformers
 from torch import Tensor
 from transformers import DynamicCache, LlamaConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -31,8 +27,11 @@ from attention.registry import find, get
 from attention.runtime import Runtime
 from experiments.config import DTYPES
 from experiments.models import resolve_device
+from experiments.timing import conditions, device_name, free_memory, seconds
 
-BASELINE = "sdpa + DynamicCache"
+BASELINE = "transformers"  # its sdpa attention function with a DynamicCache
+UNTIMED = 3  # steps before the first one that is timed
+BEYOND_CACHES = 1 << 28  # bytes; more than any cache between memory and cores holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +76,10 @@ class Timing:
     """One measured point.
 
     Attributes:
-        ms: median milliseconds of one step.
+        ms: median milliseconds of one step when the same layer is stepped over and over.
+        mean_ms: the mean of the same steps, where the rare ones that tidy up show.
+        cold_ms: median when the caches between memory and cores are overwritten before each step,
+            as the other layers of a large model do.
         read_bytes: bytes of keys, values and index structures a step must read.
         floor_ms: `read_bytes` at the bandwidth measured in this run.
         of_floor: share of the bandwidth floor reached; can pass 1 where the data fits a cache.
@@ -89,18 +91,20 @@ class Timing:
     batch: int
     context: int
     ms: float
+    mean_ms: float
+    cold_ms: float
     read_bytes: int
     floor_ms: float
     of_floor: float
     held_bytes: int
 
 
-def bandwidth(device: str, size: int = 1 << 28, repeats: int = 7) -> float:
+def bandwidth(device: str, size: int = BEYOND_CACHES, repeats: int = 7) -> float:
     """Bytes a second at which a tensor of `size` bytes is read, the best of some sums."""
     x = torch.ones(size // 4, device=device)
     best = float("inf")
     for _ in range(repeats):
-        best = min(best, _seconds(lambda: x.sum(), device))
+        best = min(best, seconds(lambda: x.sum(), device))
     return size / best
 
 
@@ -108,7 +112,7 @@ def attention(
     backends: Sequence[str] = ("full", "sink", "h2o", "quest", "infllm"),
     budget: int = 1024,
     shapes: Sequence[Shape] = (Shape(),),
-    steps: int = 30,
+    steps: int = 64,
     memory: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
@@ -124,7 +128,7 @@ def attention(
         backends: names; `full` needs no budget.
         budget: tokens a decode query may read.
         shapes: one point each, in this order.
-        steps: timed steps a point, after three that are not.
+        steps: timed steps a point, as many again with cold caches.
         memory: bytes that may be used, larger points are listed as left out; None for what the
             device has free.
         progress: told what is measured next.
@@ -141,30 +145,32 @@ def attention(
         resolve_device(shape.device)
         if shape.dtype not in DTYPES:
             raise InvalidValue("dtype", shape.dtype, "one of " + ", ".join(DTYPES), list(DTYPES))
-    built = {name: _backend(name, budget) for name in backends}
+    built = {name: sparse(name, budget) for name in backends}
     rows: list[Timing] = []
     left_out: list[str] = []
     speed = {device: bandwidth(device) for device in {shape.device for shape in shapes}}
     for shape in shapes:
         # The prompt, the state and its doubled self while it grows.
-        free = _free_memory(shape.device) if memory is None else memory
+        free = free_memory(shape.device) if memory is None else memory
         if 4 * shape.cache_bytes > free:
             left_out.append(f"context {shape.context}, batch {shape.batch}: not enough memory")
             continue
         torch.manual_seed(0)
         k, v = (_random(shape, shape.kv_heads, shape.context) for _ in range(2))
         progress(f"context {shape.context}, batch {shape.batch}: {BASELINE}")
-        ms = _baseline(shape, k, v, steps)
+        times = _baseline(shape, k, v, steps)
         whole = shape.cache_bytes
-        rows.append(_timing(BASELINE, None, shape, ms, whole, whole, speed[shape.device]))
+        rows.append(_timing(BASELINE, None, shape, times, whole, whole, speed[shape.device]))
         for name, backend in built.items():
             progress(f"context {shape.context}, batch {shape.batch}: {name}")
             cache = _filled(backend, shape, k, v)
-            ms = _steps(shape, partial(_forward, cache), steps)
+            times = _steps(shape, partial(forward, cache), steps)
             stats = cache.row_stats()
             read = int(_read_bytes(cache, shape))
             held = int(stats.bytes.sum())
-            rows.append(_timing(name, backend.budget, shape, ms, read, held, speed[shape.device]))
+            rows.append(
+                _timing(name, backend.budget, shape, times, read, held, speed[shape.device])
+            )
             del cache
     return {
         "rows": _ratios(rows),
@@ -172,17 +178,13 @@ def attention(
         "bandwidth_bytes_per_s": speed,
         "shape": {k: getattr(shapes[0], k) for k in ("heads", "kv_heads", "head_size", "dtype")},
         "steps": steps,
-        "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(),
-        "machine": platform.machine(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "devices": {d: _device_name(d) for d in speed},
+        **conditions(),
+        "devices": {d: device_name(d) for d in speed},
     }
 
 
-def _backend(name: str, budget: int) -> Backend:
-    """The method as it runs in a sparse layer."""
+def sparse(name: str, budget: int) -> Backend:
+    """A method by name as it runs in its sparse layers: none is left dense."""
     fields = {f.name for f in dataclasses.fields(find(name)) if f.init}  # type: ignore[arg-type]
     wanted = {"budget": budget, "dense_layers": 0}
     return get(name, **{field: value for field, value in wanted.items() if field in fields})
@@ -190,39 +192,39 @@ def _backend(name: str, budget: int) -> Backend:
 
 def _ratios(rows: Sequence[Timing]) -> list[dict[str, Any]]:
     """Each point with how many times faster it is than full attention and than transformers."""
-    ms = {(r.backend, r.context, r.batch): r.ms for r in rows}
+    at = {(r.backend, r.context, r.batch): r for r in rows}
 
-    def faster(row: Timing, than: str) -> float | None:
-        other = ms.get((than, row.context, row.batch))
-        return None if other is None or row.backend == than else other / row.ms
+    def faster(row: Timing, than: str, measure: str = "ms") -> float | None:
+        other = at.get((than, row.context, row.batch))
+        if other is None or row.backend == than:
+            return None
+        ratio: float = getattr(other, measure) / getattr(row, measure)
+        return ratio
 
     return [
         {
             **asdict(row),
             "faster_than_full": faster(row, "full"),
+            "faster_than_full_cold": faster(row, "full", "cold_ms"),
             "faster_than_transformers": faster(row, BASELINE),
         }
         for row in rows
     ]
 
 
-def _free_memory(device: str) -> int:
-    if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def _timing(
-    name: str, budget: int | None, shape: Shape, ms: float, read: int, held: int, speed: float
+    name: str,
+    budget: int | None,
+    shape: Shape,
+    times: tuple[float, float, float],
+    read: int,
+    held: int,
+    speed: float,
 ) -> Timing:
     floor = 1e3 * read / speed
-    return Timing(name, budget, shape.batch, shape.context, ms, read, floor, floor / ms, held)
-
-
-def _device_name(device: str) -> str:
-    if device.startswith("cuda"):
-        return str(torch.cuda.get_device_name(device))
-    return platform.processor() or platform.machine()
+    return Timing(
+        name, budget, shape.batch, shape.context, *times, read, floor, floor / times[0], held
+    )
 
 
 def _random(shape: Shape, heads: int, tokens: int) -> Tensor:
@@ -230,32 +232,27 @@ def _random(shape: Shape, heads: int, tokens: int) -> Tensor:
     return torch.randn(size, dtype=shape.torch_dtype, device=shape.device)
 
 
-def _seconds(work: Callable[[], object], device: str) -> float:
-    def wait() -> None:
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
+def _steps(
+    shape: Shape, step: Callable[[Tensor, Tensor, Tensor], object], count: int
+) -> tuple[float, float, float]:
+    """Milliseconds of `count` steps, each with new tensors: median, mean, median when cold."""
+    other = torch.zeros(BEYOND_CACHES // 4, device=shape.device)
 
-    wait()
-    started = time.perf_counter()
-    work()
-    wait()
-    return time.perf_counter() - started
-
-
-def _steps(shape: Shape, step: Callable[[Tensor, Tensor, Tensor], object], count: int) -> float:
-    """Median milliseconds of `count` steps, each with new tensors, after three unmeasured ones."""
-    seconds = []
-    for i in range(count + 3):
+    def timed(cold: bool) -> float:
         q = _random(shape, shape.heads, 1)
         k, v = (_random(shape, shape.kv_heads, 1) for _ in range(2))
-        taken = _seconds(partial(step, q, k, v), shape.device)
-        if i >= 3:
-            seconds.append(taken)
-    return 1e3 * statistics.median(seconds)
+        if cold:
+            other.add_(1)
+        return 1e3 * seconds(partial(step, q, k, v), shape.device)
+
+    for _ in range(UNTIMED):
+        timed(False)
+    warm, cold = ([timed(c) for _ in range(count)] for c in (False, True))
+    return statistics.median(warm), statistics.mean(warm), statistics.median(cold)
 
 
 @torch.inference_mode()
-def _baseline(shape: Shape, k: Tensor, v: Tensor, count: int) -> float:
+def _baseline(shape: Shape, k: Tensor, v: Tensor, count: int) -> tuple[float, float, float]:
     cache = DynamicCache()
     cache.update(k, v, 0)
     module = SimpleNamespace(
@@ -269,13 +266,14 @@ def _baseline(shape: Shape, k: Tensor, v: Tensor, count: int) -> float:
     return _steps(shape, step, count)
 
 
-def _forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One forward of the only layer, as a model makes it: (B, H, T, D) to (B, T, Hq, D)."""
     k, v = cache.update(k, v, 0)
     return cache.attend(0, q, k, v, None, q.shape[-1] ** -0.5, None)
 
 
-def _filled(backend: Any, shape: Shape, k: Tensor, v: Tensor) -> AttentionCache:
-    """A cache that has seen the context."""
+def empty(backend: Backend, shape: Shape) -> AttentionCache:
+    """A cache of one layer outside any model, for `forward`."""
     config = LlamaConfig(
         hidden_size=shape.heads * shape.head_size,
         num_attention_heads=shape.heads,
@@ -285,10 +283,15 @@ def _filled(backend: Any, shape: Shape, k: Tensor, v: Tensor) -> AttentionCache:
     )
     rope = LlamaRotaryEmbedding(config).to(shape.device)
     model = SimpleNamespace(config=config, base_model=SimpleNamespace(rotary_emb=rope))
-    cache = AttentionCache(Runtime(backend, model))
+    return AttentionCache(Runtime(backend, model))
+
+
+def _filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor) -> AttentionCache:
+    """A cache that has seen the context."""
+    cache = empty(backend, shape)
     q = _random(shape, shape.heads, 1).expand(-1, -1, shape.context, -1)
     with torch.no_grad(), _prompt_attention_left_out():
-        _forward(cache, q, k.view(k.shape), v.view(v.shape))
+        forward(cache, q, k.view(k.shape), v.view(v.shape))
     return cache
 
 

@@ -399,6 +399,8 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
 def parse_assignment(text: str) -> dict[str, Any]:
     """`key=value` as typed after --set, nested by dots: `backend_params.quest.page=16`.
 
+    A method may be an import path: `backend_params.package.module:Class.page=16`.
+
     Raises:
         InvalidValue: no equals sign, or a dotted path through a key that is no table.
     """
@@ -410,6 +412,8 @@ def parse_assignment(text: str) -> dict[str, Any]:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw.strip()
+    if ":" in path and len(keys) > 3:
+        keys = [keys[0], ".".join(keys[1:-1]), keys[-1]]  # the dots of package.module:Class
     if len(keys) not in (1, 3):
         raise InvalidValue("--set", text, "a key, or TABLE.METHOD.PARAMETER")
     return {keys[0]: value} if len(keys) == 1 else {keys[0]: {keys[1]: {keys[2]: value}}}

@@ -87,7 +87,8 @@ def build_backends(config: Config) -> list[Backend]:
     """Full attention first, then every backend with every budget.
 
     Raises:
-        InvalidValue: an unknown backend or parameter, or a budget a method cannot work with.
+        InvalidValue: an unknown backend or parameter, a budget a method cannot work with, or two
+            methods of one name.
     """
     import attention
 
@@ -97,9 +98,19 @@ def build_backends(config: Config) -> list[Backend]:
             raise InvalidValue("backend", name, f"one of {', '.join(known)}", known)
     backends: list[Backend] = [attention.get("full", **config.backend_params.get("full", {}))]
     for name in config.backends:
-        if name != "full":
-            params = config.backend_params.get(name, {})
-            backends += [attention.get(name, **{"budget": b, **params}) for b in config.budgets]
+        if name == "full":
+            continue
+        params = config.backend_params.get(name, {})
+        for budget in config.budgets:
+            backend = attention.get(name, **{"budget": budget, **params})
+            # A method may be asked for by name and by import path.
+            if backend not in backends:
+                backends.append(backend)
+    kinds = {backend.name: type(backend) for backend in backends}
+    for backend in backends:
+        if type(backend) is not kinds[backend.name]:
+            who = f"{type(backend).__module__}:{type(backend).__name__}"
+            raise InvalidValue("name", backend.name, f"a name of its own for {who}")
     return backends
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lil.detectors import Detector as Detector
     from lil.detectors import Guardian as Guardian
     from lil.detectors import Verdict as Verdict
+    from lil.detectors.budget import Budget as Budget
+    from lil.detectors.cycle import Cycle as Cycle
     from lil.meter import Meter as Meter
     from lil.penalties import LZPenalty as LZPenalty
     from lil.pieces import token_bytes as token_bytes
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from lil.trace import Trace as Trace
 
 _HOME = {
+    "Budget": "detectors.budget",
     "Check": "trace",
+    "Cycle": "detectors.cycle",
     "Detector": "detectors",
     "Guardian": "detectors",
     "LZPenalty": "penalties",

@@ -13,10 +13,11 @@ from attention.errors import InvalidValue
 from attention.evicting import Evicting
 from attention.kernels import added
 from attention.layer import Geometry, Layer
+from attention.per_head import PerQueryHead
 from attention.ropes import rotate
 from attention.step import Counts, Step
 
-GQA = ("sum", "mean", "max")
+GQA = ("sum", "mean", "max", "query_head")
 POSITIONS = ("absolute", "rolled")
 
 
@@ -29,13 +30,14 @@ class H2O(Backend):
     decayed (by default). The authors attend first and evict afterwards, so their queries read
     budget + 1 tokens; this equals their code with heavy = budget // 2 and
     recent = budget - budget // 2 - 1. They score per query head of a model without grouped heads;
-    here one set is kept per KV head.
+    here one set is kept per KV head, unless `gqa` says otherwise.
 
     Args:
         budget: tokens a decode query may read, current token included; at least 2.
         heavy: tokens kept for their score, below `budget`; budget // 2 by default. The other
             budget - heavy are the newest, the current one included.
-        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max".
+        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max"; or
+            "query_head" for a set per query head, which takes G times the memory.
         positions: "absolute", keys keep the position they were seen at; "rolled", distances are
             those inside the cache.
         score_from_prefill: whether the queries of a prompt score too. If not, a prompt is cut
@@ -89,6 +91,8 @@ class H2O(Backend):
         return super().params() | {"heavy": heavy}
 
     def layer(self, geometry: Geometry) -> Layer:
+        if self.gqa == "query_head":
+            return PerQueryHead(geometry, lambda each: H2OLayer(each, self))
         return H2OLayer(geometry, self)
 
 

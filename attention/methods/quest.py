@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,12 +11,14 @@ from torch import Tensor
 
 from attention.backend import Backend, one_of, whole
 from attention.errors import InvalidValue
-from attention.kernels import logits, top
+from attention.kernels import logits
 from attention.layer import Geometry, Layer
+from attention.paged import Paged
 from attention.selecting import Choice, Selecting
 from attention.step import Counts, Step
 
 GQA = ("sum", "mean", "max", "query_head")
+RULES = ("kernel", "paper_script")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,13 @@ class Quest(Backend):
         budget: tokens a decode query may read; a multiple of `page`, at least two pages.
         page: tokens per page.
         dense_layers: first layers left dense, as the authors do; exempt from the budget.
-        gqa: "sum", "mean" or "max" over the group, or "query_head" for a set per query head.
+        gqa: "sum", "mean" or "max" over the group, or "query_head" for a set per query head; "sum"
+            by default, "query_head" with `paper_script`, which knows no other.
+        rule: "kernel", that of the CUDA path; "paper_script", that of the authors' accuracy script:
+            of n tokens each query head reads its min(n, budget) // page best pages, at least three
+            of them, and the last page competes with the others. A begun page too many is lost below
+            the budget too, so attention is full up to three pages only; and a budget below three
+            pages is exceeded.
 
     Raises:
         InvalidValue: a parameter is out of range.
@@ -43,7 +51,8 @@ class Quest(Backend):
     budget: int
     page: int = 16
     dense_layers: int = 2
-    gqa: str = "sum"
+    gqa: str | None = None
+    rule: str = "kernel"
 
     def __post_init__(self) -> None:
         whole("page", self.page, 1)
@@ -51,101 +60,67 @@ class Quest(Backend):
         if whole("budget", self.budget, 2 * self.page, allowed) % self.page:
             raise InvalidValue("budget", self.budget, allowed)
         whole("dense_layers", self.dense_layers, 0)
-        one_of("gqa", self.gqa, GQA)
+        one_of("rule", self.rule, RULES)
+        if self.gqa is not None:
+            one_of("gqa", self.gqa, GQA if self.rule == "kernel" else ("query_head",))
 
     @property
     def exact_until(self) -> float:
-        return self.budget
+        if self.rule == "kernel":
+            return self.budget
+        # Of three pages and a token, which are four pages, three are read.
+        return max(self.budget, 3) if self.page == 1 else 3 * self.page
+
+    def params(self) -> dict[str, Any]:
+        gqa = self.gqa or ("sum" if self.rule == "kernel" else "query_head")
+        return super().params() | {"gqa": gqa}
 
     def layer(self, geometry: Geometry) -> Layer:
-        return QuestLayer(geometry, self.budget, self.page, self.gqa)
+        if self.rule == "paper_script":
+            return ScriptLayer(geometry, self.budget, self.page)
+        return QuestLayer(geometry, self.budget, self.page, self.params()["gqa"])
 
 
-class QuestLayer(Selecting):
-    """Page bounds are stored as the maxima of k and of -k, side by side.
+class QuestLayer(Paged):
+    """A page is known by the maxima of k and of -k, side by side.
 
     The bound is then one product: sum of max(q M, q m) = relu(q).M + relu(-q).max(-k), and for the
     sum or mean over a group the queries can be added before it.
     """
 
     def __init__(self, geometry: Geometry, budget: int, page: int, gqa: str) -> None:
-        super().__init__(geometry, budget, page)
-        self.gqa, self.cost_varies = gqa, gqa == "query_head"
-        self.bounds = self.slots("bounds", (2 * geometry.D,), fill=float("-inf"), unit=page)
+        super().__init__(geometry, budget, page, size=2 * geometry.D)
+        self.gqa = gqa
 
-    def notice(self, k: Tensor, step: Step) -> None:
-        self.bounds.fit(step.longest)
-        if not step.decode:
-            self.rebuild(step.past, step.seen)
-            return
-        at = step.flat(step.past // self.page, k.shape[1], self.bounds.capacity, "page")
-        signed = torch.cat((k, -k), dim=-1).flatten(0, 2)
-        old = self.bounds.flat.index_select(0, at)
-        self.bounds.flat.index_copy_(0, at, torch.maximum(old, signed))
+    def summary(self, k: Tensor, held: Tensor) -> Tensor:
+        return torch.cat((k, -k), dim=-1).masked_fill(~held, float("-inf")).amax(3)
 
-    def rebuild(self, start: Counts, seen: Counts) -> None:
-        """Compute the bounds of all pages that hold a token from start[r] on."""
-        first = int(start.min()) // self.page
-        last = int(self.pages(seen).max())
-        keys = self.k.data[:, :, first * self.page : last * self.page]
-        position = torch.arange(first * self.page, last * self.page, device=keys.device)
-        held = position < torch.as_tensor(seen, device=keys.device)[:, None]
-        signed = torch.cat((keys, -keys), dim=-1)
-        signed = signed.masked_fill(~held[:, None, :, None], float("-inf"))
-        pages = signed.view(*keys.shape[:2], last - first, self.page, -1).amax(3)
-        self.bounds.data[:, :, first:last] = pages
-
-    def choose(self, q: Tensor, step: Step) -> Choice:
-        B, Hkv = q.shape[:2]
+    def score(self, q: Tensor, summaries: Tensor) -> Tensor:
         signed = torch.cat((q.relu(), (-q).relu()), dim=-1)
         if self.gqa in ("sum", "mean"):
             signed = signed.sum(2, keepdim=True)
-        pages = int(self.pages(step.seen).max())
-        bounds = self.bounds.data.flatten(0, 1)[:, :pages]
-        upper = logits(signed.flatten(0, 1), bounds).view(B, Hkv, -1, pages)
-        upper = upper.amax(2) if self.gqa == "max" else upper.flatten(1, 2)
-        last = step.once("last page", lambda: step.tensor(self.pages(step.seen) - 1)[:, None, None])
-        others = step.once(("others", pages), lambda: torch.arange(pages, device=q.device) < last)
-        # Pages begun by no token of a row have bounds of -inf, whose products can be nan.
-        upper = upper.masked_fill(~others, float("-inf"))
-        values, index = top(upper, self.quota - 1)
-        forced = last.expand(-1, upper.shape[1], -1)
-        live = torch.cat((values > float("-inf"), torch.ones_like(forced, dtype=torch.bool)), -1)
-        return Choice(torch.cat((index, forced), dim=-1), live)
+        upper = logits(signed.flatten(0, 1), summaries.flatten(0, 1))
+        upper = upper.view(*signed.shape[:3], -1)
+        return upper.amax(2) if self.gqa == "max" else upper.flatten(1, 2)
 
-    def crop(self, seen: Counts) -> None:
-        begun = int(seen.min()) // self.page
-        self.bounds.data[:, :, begun:] = self.bounds.fill
-        self.rebuild(seen, seen)
+
+class ScriptLayer(QuestLayer):
+    """The rule of the accuracy script: heads of one row may read different numbers of tokens."""
+
+    def __init__(self, geometry: Geometry, budget: int, page: int) -> None:
+        super().__init__(geometry, budget, page, "query_head")
+        self.budget = max(budget, 3 * page)
+
+    def allowed(self, seen: Counts) -> Counts:
+        return np.maximum(np.minimum(seen // self.page, self.quota), 3)
+
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        scores = self.scores(q, self.pages(step.seen), step)
+        values, index = scores.sort(dim=-1, descending=True, stable=True)
+        allowed = self.allowed(step.seen)
+        most = int(allowed.max())
+        best = torch.arange(most, device=q.device) < step.tensor(allowed)[:, None, None]
+        return Choice(index[..., :most], best & (values[..., :most] > float("-inf")))
 
     def reads(self, seen: Counts) -> Counts:
-        pages = self.pages(seen)
-        full = (self.quota - 1) * self.page
-        return np.where(pages <= self.quota, seen, full + seen - (pages - 1) * self.page)
-
-    def cost(self, seen: Counts) -> Counts:
-        """Two bound vectors a page, and the keys read; a union over the group counts once."""
-        pages, Hkv = self.pages(seen), self.geometry.Hkv
-        keys = self.reads(seen) * Hkv
-        if self.gqa == "query_head" and self.chosen is not None:
-            keys = self.union(seen)
-        return keys + np.where(pages <= self.quota, 0, 2 * pages * Hkv)
-
-    def union(self, seen: Counts) -> Counts:
-        """Keys read by any query head of a group, summed over KV heads, (B,)."""
-        assert self.chosen is not None
-        B = len(seen)
-        # A row replaced since the choice may have been longer than all that are left.
-        pages = max(int(self.pages(seen).max()), int(self.chosen.pages.max()) + 1)
-        hit = torch.zeros(B, self.geometry.Hq, pages, dtype=torch.bool)
-        hit.scatter_(2, self.chosen.pages.cpu(), self.chosen.live.cpu())
-        read = hit.view(B, self.geometry.Hkv, -1, pages).any(2).sum((1, 2)).numpy()
-        # The last page is read by every head and is the only one that may be partly filled.
-        missing = self.pages(seen) * self.page - seen
-        total: Counts = read * self.page - missing * self.geometry.Hkv
-        return total
-
-    def row_bytes(self, seen: Counts) -> Counts:
-        g = self.geometry
-        bounds = self.pages(seen) * (g.Hkv * 2 * g.D * g.dtype.itemsize)
-        return super().row_bytes(seen) + bounds
+        return Selecting.reads(self, seen)

@@ -72,12 +72,6 @@ class RandomLayer(Evicting):
         heads = torch.arange(geometry.Hkv, device=geometry.device)
         self.head = mix(mix(layer & WORD) + heads & WORD)[:, None]
 
-    def counts(self, step: Step) -> Tensor:
-        return step.newest(0)
-
-    def learn(self, mass: Tensor, step: Step) -> None:
-        pass
-
     def worth(self, S: int, step: Step) -> Tensor:
         position = self.position.data[:, :, :S].long()
         number = mix(self.head + position & WORD).to(torch.float64)

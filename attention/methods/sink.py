@@ -102,7 +102,8 @@ class SinkLayer(Layer):
             self.remember(self.k.data, step)
         self.turn_sinks(step.seen, step)
         keys, values = (x.data.flatten(0, 1)[:, :held] for x in (self.k, self.v))
-        return attend(group(q, Hkv, scaling), keys, values, step.hidden(self.limit))[0]
+        hidden = step.hidden(self.limit)
+        return attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)[0]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.turn_sinks(step.past, step)
@@ -114,7 +115,7 @@ class SinkLayer(Layer):
         )
         whole_prompt = not step.past.any() and not step.padded
         last = step.last_visible(counts, "sink")
-        out = dense(q, keys, values, scaling, last, whole_prompt)
+        out = dense(q, keys, values, scaling, last, whole_prompt, self.geometry.sinks)
         if (step.past < self.sinks).any():
             self.remember(keys, step)
         self.cut(keys, values, counts, step)
@@ -165,9 +166,9 @@ class SinkLayer(Layer):
         sinks = self.first.data[:, :, : self.sinks]
 
         def turn() -> Turn:
-            start = torch.arange(self.sinks, device=sinks.device)[None]
             gone = step.tensor(np.maximum(seen - self.limit, 0))[:, None]
-            return self.geometry.rope.turn(start, start + gone, sinks)
+            end = gone + torch.arange(self.sinks, device=sinks.device)
+            return self.geometry.rope.turn(range(self.sinks), end, sinks)
 
         self.k.data[:, :, : self.sinks] = rotate(sinks, step.once("turn", turn))
 
@@ -178,8 +179,7 @@ class SinkLayer(Layer):
         window = self.k.data[:, :, self.sinks :]
 
         def turn() -> Turn:
-            one = torch.ones(1, 1, dtype=torch.long, device=window.device)
-            return self.geometry.rope.turn(one, torch.zeros_like(one), window)
+            return self.geometry.rope.turn(range(1, 2), range(1), window)
 
         full = step.once(
             "drifting", lambda: step.tensor(step.seen >= self.limit)[:, None, None, None]

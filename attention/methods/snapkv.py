@@ -12,7 +12,7 @@ from torch.nn import functional
 from attention.backend import Backend, one_of, whole
 from attention.compressing import Compressing, check_window, interval
 from attention.errors import InvalidValue
-from attention.kernels import added
+from attention.kernels import added, softmax
 from attention.layer import Geometry, Layer
 
 GQA = ("sum", "mean", "max")
@@ -73,14 +73,15 @@ class SnapKVLayer(Compressing):
         self.kernel, self.gqa = kernel, gqa
 
     def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
-        S, wide = k.shape[2], self.geometry.wide
+        g, S, wide = self.geometry, k.shape[2], self.geometry.wide
         scores = q.flatten(2, 3).to(wide) @ k.to(wide).transpose(2, 3)
         scores = scores.view(*q.shape[:4], S)
         slot = torch.arange(S, device=k.device)
         scores.masked_fill_(slot > slot[S - self.window :, None], float("-inf"))
-        mass = added(scores.softmax(-1)[..., : S - self.window], 3)
+        sinks = None if g.sinks is None else g.sinks.view(g.Hkv, g.G, 1, 1)
+        mass = added(softmax(scores, sinks)[..., : S - self.window], 3)
         score = mass.amax(2) if self.gqa == "max" else added(mass, 2)
         if self.gqa == "mean":
-            score = score / self.geometry.G
+            score = score / g.G
         pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)
         return functional.pad(pooled, (0, self.window), value=float("inf"))

@@ -40,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 every run failed, 2 something the user can correct (one message), 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # A backend given as module:Class may lie in the folder the command is run in. It comes last, so
+    # that no file there hides a module.
+    if "" not in sys.path:
+        sys.path.append("")
     try:
         return _dispatch(arguments)
     except KeyboardInterrupt:

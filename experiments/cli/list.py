@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import tomllib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from experiments.cli.parser import Done, Parser
+
+if TYPE_CHECKING:
+    from attention.registry import Parameter
 
 EXAMPLES = """\
 examples:
@@ -28,21 +35,60 @@ def add_arguments(parser: Parser) -> None:
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Print names with one line each."""
     kinds = [args.kind] if args.kind else list(KINDS)
-    found = {kind: _lines(kind) for kind in kinds}
-    for kind, lines in found.items():
+    found: dict[str, object] = {}
+    for kind in kinds:
         table = Table(title=kind, title_justify="left", box=None, show_header=False, min_width=40)
-        for name, line in lines.items():
-            table.add_row(name, line)
-        console.print(table if lines else f"{kind}: none yet")
+        if kind == "backends":
+            found[kind] = _backends(table)
+        else:
+            lines = _lines(kind)
+            for name, line in lines.items():
+                table.add_row(name, line)
+            found[kind] = lines
+        console.print(table if found[kind] else f"{kind}: none yet")
         console.print()
     return Done(found)
 
 
-def _lines(kind: str) -> dict[str, str]:
-    if kind == "backends":
-        import attention
+def _backends(table: Table) -> list[dict[str, Any]]:
+    """Fill the table; what is wrong with a name, or what else goes by it, stands beside it."""
+    from attention.registry import OWN, known
 
-        return dict(attention.describe())
+    found = []
+    for k in known():
+        lines = [f"broken: {k.error}"] if k.error else [k.source, _declared(k.parameters)]
+        if k.package != OWN:
+            lines.append(f"from {k.package}")
+        table.add_row(k.name, Text("\n".join(lines)))
+        found.append(
+            {
+                "name": k.name,
+                "package": k.package,
+                "source": k.source,
+                "parameters": [
+                    {"name": p.name, "required": p.required, "default": _plain(p.default)}
+                    for p in k.parameters
+                ],
+                "error": k.error,
+            }
+        )
+    return found
+
+
+def _plain(default: object) -> object:
+    """A default as JSON has it; in words where it has none, which another package may do."""
+    try:
+        json.dumps(default, allow_nan=False)
+    except (TypeError, ValueError):
+        return repr(default)
+    return default
+
+
+def _declared(parameters: Sequence[Parameter]) -> str:
+    return ", ".join(map(str, parameters)) or "no parameters"
+
+
+def _lines(kind: str) -> dict[str, str]:
     if kind == "detectors":
         from lil import detectors
 
@@ -58,7 +104,7 @@ def _lines(kind: str) -> dict[str, str]:
     if kind == "codecs":
         from lil import codecs
 
-        return {name: _first_line(codecs, name) for name in codecs.names()}
+        return codecs.describe()
     from lil import penalties
 
     return penalties.describe()
@@ -67,11 +113,3 @@ def _lines(kind: str) -> dict[str, str]:
 def _first_comment(text: str) -> str:
     tomllib.loads(text)  # a preset that does not parse should not look fine here
     return text.splitlines()[0].removeprefix("#").strip()
-
-
-def _first_line(package: object, name: str) -> str:
-    import importlib
-    import inspect
-
-    module = importlib.import_module(f"{package.__name__}.{name}")  # type: ignore[attr-defined]
-    return (inspect.getdoc(module) or "").partition("\n")[0]

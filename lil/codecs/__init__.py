@@ -6,12 +6,10 @@ the folder and `new(name)` imports the file on demand.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from attention.errors import InvalidValue
+from lil.registry import Folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +44,8 @@ class Codec(Protocol):
         ...
 
 
-def names() -> list[str]:
-    """Names of the codecs, sorted."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+_FOLDER = Folder(__name__, "codec")
+names, describe = _FOLDER.names, _FOLDER.describe
 
 
 def new(name: str, symbols: Symbols = TEXT) -> Codec:
@@ -57,7 +54,4 @@ def new(name: str, symbols: Symbols = TEXT) -> Codec:
     Raises:
         InvalidValue: no codec has this name, or it needs to know an alphabet that is None.
     """
-    known = names()
-    if name not in known:
-        raise InvalidValue("codec", name, "one of " + ", ".join(known), choices=known)
-    return cast(Codec, importlib.import_module(f"{__name__}.{name}").new(symbols))
+    return cast(Codec, _FOLDER.module(name).new(symbols))

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
+from attention.errors import InvalidValue
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -48,3 +50,15 @@ class Detector(Protocol):
     def clone(self) -> Detector:
         """An independent detector with the same parameters, not yet started."""
         ...
+
+
+def as_pieces(pieces: Sequence[bytes]) -> Sequence[bytes]:
+    """What `update` was given, if it is one element a token.
+
+    Raises:
+        InvalidValue: one bytes or str object, whose elements would be bytes, not tokens.
+    """
+    given: object = pieces
+    if isinstance(given, (bytes, str)):
+        raise InvalidValue("pieces", pieces, "a list with the bytes of each token")
+    return pieces

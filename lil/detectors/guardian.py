@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from attention.errors import InvalidValue
-from lil.detectors._protocol import Verdict
+from lil.detectors._protocol import Verdict, as_pieces
 from lil.meter import Meter
 
 
@@ -91,9 +91,7 @@ class Guardian:
         """
         if not self._watch:
             raise RuntimeError("Guardian.update before Guardian.start(prompt)")
-        given: object = pieces
-        if isinstance(given, (bytes, str)):
-            raise InvalidValue("pieces", pieces, "a list with the bytes of each token")
+        pieces = as_pieces(pieces)
         watch = self._watch[0]
         seen = 0
         while watch.verdict is None and seen < len(pieces):

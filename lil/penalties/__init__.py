@@ -7,17 +7,13 @@ a penalty touches no table. Each is a transformers `LogitsProcessor` for `genera
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
-import inspect
-import pkgutil
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from attention.errors import InvalidValue
 from lil.penalties._history import HistoryPenalty
 from lil.penalties.lz import LZPenalty
+from lil.registry import ClassFolder
 
 __all__ = ["HistoryPenalty", "LZPenalty", "Penalty", "describe", "get", "names"]
 
@@ -40,35 +36,5 @@ class Penalty(Protocol):
         ...
 
 
-def names() -> list[str]:
-    """Names of the penalties, sorted."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
-
-
-def _class(name: str) -> type[HistoryPenalty[Any]]:
-    members = vars(importlib.import_module(f"{__name__}.{name}")).values()
-    found = next(m for m in members if isinstance(m, type) and m.__dict__.get("name") == name)
-    return cast("type[HistoryPenalty[Any]]", found)
-
-
-def get(name: str, **params: Any) -> HistoryPenalty[Any]:
-    """A penalty by name with its parameters.
-
-    Raises:
-        InvalidValue: unknown name, unknown parameter, or a value the penalty refuses.
-    """
-    known = names()
-    if name not in known:
-        raise InvalidValue("penalty", name, "one of " + ", ".join(known), choices=known)
-    penalty = _class(name)
-    accepted = [f.name for f in dataclasses.fields(penalty) if f.init]
-    for param in params:
-        if param not in accepted:
-            allowed = f"a parameter of {name}: " + ", ".join(accepted)
-            raise InvalidValue(f"{name} parameter", param, allowed, choices=accepted)
-    return penalty(**params)
-
-
-def describe() -> dict[str, str]:
-    """Each penalty's name and its source in one line."""
-    return {name: (inspect.getdoc(_class(name)) or "").partition("\n")[0] for name in names()}
+_FOLDER: ClassFolder[HistoryPenalty[Any]] = ClassFolder(__name__, "penalty")
+names, get, describe = _FOLDER.names, _FOLDER.get, _FOLDER.describe

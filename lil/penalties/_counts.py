@@ -1,21 +1,61 @@
-"""How often each token stands in a row's history."""
+"""Penalties in proportion to how often a token stands in a row's history."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-
-def counted(history: Tensor, vocabulary: int, /) -> Tensor:
-    """Occurrences (B, V) of each token in `history` (B, n), other ids left out, as float32."""
-    counts = torch.zeros(len(history), vocabulary, device=history.device)
-    add_counts(counts, history)
-    return counts
+from attention.errors import InvalidValue
+from lil.penalties._history import HistoryPenalty, working_dtype
 
 
-def add_counts(counts: Tensor, tokens: Tensor, live: Tensor | None = None) -> None:
-    """Count `tokens` (B, n) too, in the rows that are `live` (B,), None: all."""
-    known = (tokens >= 0) & (tokens < counts.shape[1])
-    if live is not None:
-        known &= live[:, None]
-    counts.scatter_add_(1, torch.where(known, tokens, 0), known.to(counts.dtype))
+@dataclass(frozen=True, kw_only=True)
+class CountPenalty(HistoryPenalty[Tensor]):
+    """A token loses `strength` for each of its occurrences, of which at most `counted` count.
+
+    Remembers each row's occurrences (B, V) as float32.
+
+    Args:
+        strength: score units; 0 changes nothing, below 0 encourages repetition.
+
+    Raises:
+        InvalidValue: `strength` is not a finite number.
+    """
+
+    strength: float = 0.5
+
+    counted: ClassVar[float] = math.inf
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.strength):
+            raise InvalidValue("strength", self.strength, "a finite number; 0 is no penalty")
+
+    @property
+    def neutral(self) -> bool:
+        return self.strength == 0
+
+    def _begin(self, history: Tensor, vocabulary: int, /) -> Tensor:
+        counts = torch.zeros(len(history), vocabulary, device=history.device)
+        return self._count(counts, history, None)
+
+    def _push(self, memory: Tensor, newest: Tensor, live: Tensor | None) -> Tensor:
+        return self._count(memory, newest[:, None], live)
+
+    def _count(self, counts: Tensor, tokens: Tensor, live: Tensor | None) -> Tensor:
+        """`counts` after `tokens` (B, n) too, in the rows that are `live` (B,), None: all."""
+        known = (tokens >= 0) & (tokens < counts.shape[1])
+        if live is not None:
+            known &= live[:, None]
+        tokens = torch.where(known, tokens, 0)
+        counts.scatter_add_(1, tokens, known.to(counts.dtype))
+        if self.counted < math.inf:
+            counts.scatter_(1, tokens, counts.gather(1, tokens).clamp(max=self.counted))
+        return counts
+
+    def _penalise(self, memory: Tensor, scores: Tensor) -> Tensor:
+        wide = scores.to(working_dtype(scores))
+        return torch.sub(wide, memory, alpha=self.strength).to(scores.dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,17 @@ from transformers import LogitsProcessor
 from attention.errors import InvalidValue
 from lil.matching import EMPTY
 
-Memory = TypeVar("Memory")
+
+class Held(Protocol):
+    """What a penalty remembers: tensors, or something made of them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tensors."""
+        ...
+
+
+Memory = TypeVar("Memory", bound=Held)
 Self = TypeVar("Self", bound="HistoryPenalty[Any]")
 
 
@@ -31,6 +41,11 @@ class Calls(Generic[Memory]):
         self.prompt = 0
         self._width = 0
         self._ids = torch.empty(0, 0, dtype=torch.int64)
+
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of the ids kept to tell whether a call goes on from the last one."""
+        return self._ids.nbytes
 
     def follow(self, ids: Tensor) -> bool:
         """Note a call's `ids` (B, n); True if they are the last call's with one more column."""
@@ -101,6 +116,12 @@ class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of what is remembered of the last calls, their ids among them."""
+        memory = self._calls.memory
+        return self._calls.id_bytes + (0 if memory is None else memory.nbytes)
+
     def clone(self: Self) -> Self:
         """An independent penalty with the same parameters and no history."""
         return replace(self)
@@ -165,32 +186,31 @@ def right_aligned(ids: Tensor, live: Tensor | None) -> Tensor:
     return ids.masked_fill(~live, EMPTY).gather(1, order)
 
 
-def best(rows: Tensor, tokens: Tensor, rank: Tensor, vocabulary: int) -> Tensor:
-    """Of candidates (K,) the one with the smallest rank for each row and token: their indices.
+def changed(
+    scores: Tensor,
+    rows: Tensor,
+    tokens: Tensor,
+    amounts: Tensor,
+    out: Tensor | None = None,
+    choose: str = "amin",
+) -> Tensor:
+    """`scores` with `amounts` (K,) added at (rows, tokens).
 
-    One sort of K numbers, so that a token with many candidates is written once, by the same one on
-    every device.
+    Where a place is named more than once, the least result stands ("amax": the greatest), so that
+    it is the same on every device. Nothing of the size of `scores` is made but the result.
 
     Args:
-        rows: row of each candidate.
-        tokens: token each candidate is about.
-        rank: whole numbers from 0, below 2^31; equal ranks leave the choice open.
-        vocabulary: V.
+        out: what to write into instead of a copy of `scores`; places that are named forget what
+            they held.
     """
-    keys, order = ((rows * vocabulary + tokens) << 31 | rank).sort()
-    target = keys >> 31
-    first = torch.ones_like(target, dtype=torch.bool)
-    first[1:] = target[1:] != target[:-1]
-    return order[first]
-
-
-def added(scores: Tensor, rows: Tensor, tokens: Tensor, amounts: Tensor) -> Tensor:
-    """`scores` with `amounts` (K,) added at (rows, tokens), each place named at most once."""
     if not len(rows):
-        return scores
-    penalised = scores.clone()
-    penalised[rows, tokens] = (scores[rows, tokens].to(amounts.dtype) + amounts).to(scores.dtype)
-    return penalised
+        return scores if out is None else out
+    if out is None:
+        out = scores.clone(memory_format=torch.contiguous_format)
+    results = (scores[rows, tokens].to(amounts.dtype) + amounts).to(scores.dtype)
+    places = rows * scores.shape[1] + tokens
+    out.view(-1).scatter_reduce_(0, places, results, choose, include_self=False)
+    return out
 
 
 def working_dtype(scores: Tensor) -> torch.dtype:

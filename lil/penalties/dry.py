@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention.errors import InvalidValue
 from lil.matching import EMPTY, Matcher
-from lil.penalties._history import HistoryPenalty, added, best, working_dtype
+from lil.penalties._history import HistoryPenalty, changed, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +81,6 @@ class DRYPenalty(HistoryPenalty[Matcher]):
         breakers = torch.tensor(self.sequence_breakers, dtype=torch.int64, device=tokens.device)
         wanted = (tokens != EMPTY) & (tokens < V) & ~torch.isin(tokens, breakers)
         rows, tokens, lengths = rows[wanted], tokens[wanted], lengths[wanted]
-        chosen = best(rows, tokens, self.longest - lengths, V)
-        excess = (lengths[chosen] - self.allowed_length).to(working_dtype(scores))
-        return added(scores, rows[chosen], tokens[chosen], -self.multiplier * self.base**excess)
+        excess = (lengths - self.allowed_length).to(working_dtype(scores))
+        # Of a token's matches the longest leaves the least score.
+        return changed(scores, rows, tokens, -self.multiplier * self.base**excess)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention.errors import InvalidValue
 from lil.matching import EMPTY, Matcher
-from lil.penalties._history import HistoryPenalty, added, best, working_dtype
+from lil.penalties._history import HistoryPenalty, changed, working_dtype
 
 FORMULAS = ("derived", "printed", "rate")
 
@@ -97,54 +97,60 @@ class LZPenalty(HistoryPenalty[Matcher]):
         return memory
 
     def _penalise(self, memory: Matcher, scores: Tensor) -> Tensor:
-        price = self._rates if self.formula == "rate" else self._codes
-        bits, rank, found = price(memory, scores)
-        tokens, V = memory.tokens[:, : self.window], scores.shape[1]
-        found &= tokens < V  # embeddings may have more rows than the model has scores
-        for token in self.exempt:
-            found &= tokens != token
-        rows, places = found.nonzero(as_tuple=True)
-        tokens = tokens[rows, places]
-        chosen = best(rows, tokens, rank[rows, places], V)
-        rows, places, tokens = rows[chosen], places[chosen], tokens[chosen]
-        return added(scores, rows, tokens, self.alpha * (bits[rows, places] - math.log2(V)))
+        return (
+            self._rates(memory, scores) if self.formula == "rate" else self._codes(memory, scores)
+        )
 
-    def _codes(self, ring: Matcher, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Bits of the token at each place of the window (B, W), its rank, and whether it exists."""
-        W, device, dtype = self.window, scores.device, working_dtype(scores)
-        window = ring.tokens[:, :W]
+    def _codes(self, ring: Matcher, scores: Tensor) -> Tensor:
+        """New scores by `derived` or `printed`."""
+        W, dtype, full = self.window, working_dtype(scores), math.log2(scores.shape[1])
+        tokens = ring.tokens[:, :W]
+        priced = self._priced(tokens, scores)
+        rows, places = priced.nonzero(as_tuple=True)
+        bits = (W - places).to(dtype).log2()
+        # The nearest occurrence has the fewest bits, and with them the least score.
+        out = changed(scores, rows, tokens[rows, places], self.alpha * (bits - full))
+
         # Suffixes must lie in the window: a match at place e has at most e + 1 tokens.
-        suffix = ring.lengths[:, :W].clamp(max=torch.arange(1, W + 1, device=device))
+        room = torch.arange(1, W + 1, device=tokens.device)
+        suffix = ring.lengths[:, :W].minimum(room)
         longest = suffix.amax(dim=1, keepdim=True)
         # The token at place e + 1 extends the match at e; at distance 1 none follows in the window.
-        extends = torch.zeros_like(window, dtype=torch.bool)
-        extends[:, 1:] = (suffix[:, :-1] == longest) & (longest > 0)
-        distance = torch.arange(W, 0, -1, device=device)
-        d, length = (distance + 1).to(dtype), longest.clamp(min=1).to(dtype)
-        bits = torch.where(extends, self._extension(length, d), distance.to(dtype).log2())
-        # Any extension comes before any singleton, and near before far.
-        rank = torch.where(extends, distance, distance + W)
-        return bits, rank, window != EMPTY
+        extends = (suffix[:, :-1] == longest) & (longest > 0) & priced[:, 1:]
+        rows, places = extends.nonzero(as_tuple=True)
+        length, d = longest[rows, 0].to(dtype), (W - places).to(dtype)
+        bits, nearest = self._extension(length, d)
+        amounts = self.alpha * (bits - full)
+        return changed(scores, rows, tokens[rows, places + 1], amounts, out, nearest)
 
-    def _extension(self, length: Tensor, d: Tensor) -> Tensor:
-        """Bits of a token that extends a match of `length` (B, 1) at distance `d` (W,) >= 2."""
+    def _extension(self, length: Tensor, d: Tensor) -> tuple[Tensor, str]:
+        """Bits of tokens that extend matches of these lengths at distances `d` >= 2.
+
+        And whether, of one length, the nearest has the least ("amin") or the most ("amax").
+        """
         if self.formula == "printed":
             length = length.clamp(min=2)
-            return (1 - (d - length + 1) / (length * d)).log2() - 1
-        return ((length + 1) * (d - 1) / (length * d)).log2() - 1
+            return (1 - (d - length + 1) / (length * d)).log2() - 1, "amax"
+        return ((length + 1) * (d - 1) / (length * d)).log2() - 1, "amin"
 
-    def _rates(self, ring: Matcher, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same for `rate`, over the whole ring."""
-        size, device, dtype = self.window, scores.device, working_dtype(scores)
-        distance = torch.arange(size, 0, -1, device=device)
-        length = torch.ones_like(ring.lengths)
-        # A candidate has at least `buffer` tokens before it, so its match lies in the ring.
-        length[:, 1:] += ring.lengths[:, :-1]
-        length = length.to(dtype)
-        bits = ((distance + 1).to(dtype).log2() + length.log2()) / length
-        bits = bits.clamp(max=math.log2(scores.shape[1]))
-        held = ring.tokens != EMPTY
+    def _rates(self, ring: Matcher, scores: Tensor) -> Tensor:
+        """New scores by `rate`."""
+        size, dtype, full = self.window, working_dtype(scores), math.log2(scores.shape[1])
         # Places are counted from the row's oldest token in the ring.
-        place = torch.arange(size, device=device) - (size - held.sum(dim=1, keepdim=True))
-        # Numbers from 0 on are ordered as their bit patterns are.
-        return bits, bits.float().view(torch.int32).long(), held & (place >= self.buffer)
+        held = (ring.tokens != EMPTY).sum(dim=1, keepdim=True)
+        place = torch.arange(size, device=scores.device) - (size - held)
+        priced = self._priced(ring.tokens, scores) & (place >= self.buffer)
+        rows, places = priced.nonzero(as_tuple=True)
+        # At least `buffer` >= 1 tokens stand before a candidate, so its match lies in the ring.
+        length = (ring.lengths[rows, places - 1] + 1).to(dtype)
+        d = (size - places).to(dtype)
+        bits = (((d + 1).log2() + length.log2()) / length).clamp(max=full)
+        return changed(scores, rows, ring.tokens[rows, places], self.alpha * (bits - full))
+
+    def _priced(self, tokens: Tensor, scores: Tensor) -> Tensor:
+        """Which of `tokens` are tokens whose scores may change."""
+        # Embeddings may have more rows than the model has scores.
+        priced = (tokens != EMPTY) & (tokens < scores.shape[1])
+        for token in self.exempt:
+            priced &= tokens != token
+        return priced

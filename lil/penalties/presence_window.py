@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attention.errors import InvalidValue
 from lil.matching import EMPTY
-from lil.penalties._history import HistoryPenalty, added, best, working_dtype
+from lil.penalties._history import HistoryPenalty, changed, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,7 @@ class PresenceWindowPenalty(HistoryPenalty[Tensor]):
         return shifted if live is None else torch.where(live[:, None], shifted, memory)
 
     def _penalise(self, memory: Tensor, scores: Tensor) -> Tensor:
-        V = scores.shape[1]
-        rows, places = ((memory != EMPTY) & (memory < V)).nonzero(as_tuple=True)
+        rows, places = ((memory != EMPTY) & (memory < scores.shape[1])).nonzero(as_tuple=True)
         tokens = memory[rows, places]
-        chosen = best(rows, tokens, torch.zeros_like(tokens), V)
-        amounts = torch.full(chosen.shape, -self.strength, dtype=working_dtype(scores))
-        return added(scores, rows[chosen], tokens[chosen], amounts.to(scores.device))
+        amounts = torch.full_like(tokens, -self.strength, dtype=working_dtype(scores))
+        return changed(scores, rows, tokens, amounts)

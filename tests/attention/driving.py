@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from oracles.models import VOCABULARY, tiny_model
 from torch import Tensor
 
 import attention
-from attention.layer import Geometry
-from attention.ropes import Rope
-from attention.step import Step
+from attention.testing import OneLayer
 
 # One backend of every method, sparse from 16 to 32 tokens on, in every layer.
 BACKENDS: tuple[attention.Backend, ...] = (
@@ -25,11 +22,15 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.H2O(budget=15, heavy=9, gqa="max"),
     attention.H2O(budget=16, positions="rolled", decay=0.8),
     attention.H2O(budget=14, score_from_prefill=False, normalise="age", dense_layers=1),
+    attention.H2O(budget=15, positions="rolled", gqa="query_head"),
     attention.H2OUniform(budget=16, dense_layers=1),
     attention.Quest(budget=16, page=4, dense_layers=0),
     attention.Quest(budget=18, page=3, dense_layers=1, gqa="query_head"),
+    attention.Quest(budget=16, page=4, dense_layers=0, rule="paper_script"),
     attention.InfLLM(budget=16),
     attention.InfLLM(budget=32, n_init=5, block=4, topk=2, n_local=12, repr_topk=2),
+    attention.InfLLM(budget=24, far_position="absolute"),
+    attention.InfLLM(budget=32, n_local=11, selection="kv_head", prefill="reference", exc_block=4),
     attention.Window(budget=15),
     attention.TOVA(budget=16),
     attention.Random(budget=17, sinks=2),
@@ -100,55 +101,17 @@ def follow(
     return torch.cat((first[:, None], decode(m, cache, given)), dim=1)
 
 
-class Bare:
-    """A layer without a model, fed random vectors; all that was fed is kept to check against.
-
-    Attributes:
-        q, k: everything fed so far, (rows, Hq, n, D) and (rows, Hkv, n, D).
-    """
+class Bare(OneLayer):
+    """A layer without a model, whose logits are q.k, unscaled."""
 
     def __init__(
         self,
         backend: attention.Backend,
         heads: tuple[int, int] = (4, 2),
         rows: int = 1,
-        **more: Any,
+        index: int = 0,
     ) -> None:
-        self.rows, (self.Hq, self.Hkv), self.D = rows, heads, 6
-        at = {"index": 0, "dtype": torch.float64, "device": torch.device("cpu")} | more
-        self.layer = backend.layer(
-            Geometry(
-                method=backend.name,
-                B=rows,
-                Hq=self.Hq,
-                Hkv=self.Hkv,
-                D=self.D,
-                rope=Rope(None),
-                **at,
-            )
-        )
-        self.random = torch.Generator().manual_seed(0)
-        self.n = 0
-        self.q, self.k = (torch.zeros(rows, h, 0, self.D, dtype=torch.float64) for h in heads)
-
-    def draw(self, H: int, T: int) -> Tensor:
-        return torch.randn(self.rows, H, T, self.D, generator=self.random, dtype=torch.float64)
-
-    def feed(self, T: int = 1, k: Tensor | None = None) -> None:
-        """One forward of T tokens, T = 1 being a decode step once something is held."""
-        q = self.draw(self.Hq, T)
-        k = self.draw(self.Hkv, T) if k is None else k
-        past = np.full(self.rows, self.n, dtype=np.int64)
-        step = Step(past, np.full_like(past, T), T, torch.device("cpu"))
-        self.layer.forward(q, k, self.draw(self.Hkv, T), 1.0, step)
-        self.n += T
-        self.q, self.k = torch.cat((self.q, q), 2), torch.cat((self.k, k), 2)
-
-    def kept(self, row: int = 0) -> list[list[int]]:
-        return self.layer.kept_positions(row, self.n).tolist()
-
-    def read(self, row: int = 0) -> list[list[int]]:
-        return self.layer.read_positions(row, self.n).tolist()
+        super().__init__(backend, heads, rows, scaling=1.0, index=index)
 
     def probabilities(self, query: int, held: Sequence[int], head: int, row: int = 0) -> Tensor:
         """Softmax of a query head's query over these positions of its KV head."""

@@ -12,7 +12,12 @@ import attention
 from attention.methods.quest import QuestLayer
 from attention.selecting import Choice
 
-SPARSE = tuple(b for b in BACKENDS if b.budget is not None and b.name != "h2o_uniform")
+# Not quest's `paper_script`, whose heads differ and need not read the current token.
+SPARSE = tuple(
+    b
+    for b in BACKENDS
+    if b.budget is not None and b.name != "h2o_uniform" and getattr(b, "rule", "") != "paper_script"
+)
 EVICTING = tuple(b for b in SPARSE if b not in KEEP_ALL and not b.dense_layers)
 
 

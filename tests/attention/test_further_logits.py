@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -11,18 +10,6 @@ from oracles.compare import TOLERANCE, Case, decisive, difference
 from oracles.grid import further_grid, further_sample, further_ties
 
 import attention
-from attention.errors import InvalidValue
-
-# Options whose oracle exists before they do; `strict`, so that building one turns this red.
-MISSING = {"rule", "selection", "far_position"}
-
-
-def cases(found: list[Case]) -> list[Any]:
-    mark = pytest.mark.xfail(raises=InvalidValue, strict=True, reason="option not built yet")
-    return [
-        pytest.param(c, id=str(c), marks=[mark] if MISSING & set(dict(c.params)) else [])
-        for c in found
-    ]
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +29,7 @@ def check(case: Case) -> None:
     )
 
 
-@pytest.mark.parametrize("case", cases(further_sample()))
+@pytest.mark.parametrize("case", further_sample(), ids=str)
 def test_backend_is_its_oracle(case: Case) -> None:
     check(decisive(case)[0])
 
@@ -53,6 +40,6 @@ def test_ties_fall_as_in_the_oracle(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", cases(further_grid()))
+@pytest.mark.parametrize("case", further_grid(), ids=str)
 def test_backend_is_its_oracle_on_the_whole_grid(case: Case) -> None:
     check(decisive(case)[0])

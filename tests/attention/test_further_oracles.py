@@ -1,4 +1,4 @@
-"""The oracles of the further backends and options: against full attention, and sums by hand."""
+"""The oracles of the further backends: against full attention, and sums by hand."""
 
 from __future__ import annotations
 
@@ -8,47 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from oracles import METHODS, rope_table
-from oracles.h2o import H2OLayer
-from oracles.infllm import InfLLMLayer
+from oracles.by_hand import blank, no_rope, shares
 from oracles.layer import Layer
 from oracles.oracle_topk import TrueTopLayer
-from oracles.quest import QuestLayer
 from oracles.raas import RaaSLayer
 from oracles.random import RandomLayer, mix, number
 from oracles.rkv import RKVLayer
-from oracles.sink import SinkLayer
 from oracles.snapkv import SnapKVLayer
 from oracles.tova import TOVALayer
 from oracles.window import WindowLayer
-
-
-def no_rope(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    del positions
-    return x
-
-
-def radian(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Two components turned by one radian a position, so that (1, 0).(1, 0) = cos(distance)."""
-    cos, sin = np.cos(positions.astype(float)), np.sin(positions.astype(float))
-    return np.stack([x[:, 0] * cos - x[:, 1] * sin, x[:, 1] * cos + x[:, 0] * sin], axis=1)
-
-
-def shares(layer: Layer, *w: float) -> np.ndarray:
-    """One forward in which a slot's probability is its share of the weights w; values = position.
-
-    A tuple as a weight gives each query head of the layer's one KV head a weight of its own.
-    """
-    weights = np.array([np.broadcast_to(x, (layer.Hq,)) for x in w], dtype=float)
-    q = np.broadcast_to(np.eye(layer.Hq), (len(w), layer.Hq, layer.Hq))
-    v = np.arange(layer.n, layer.n + len(w), dtype=float)[:, None, None]
-    return layer.forward(q, np.log(weights)[:, None, :], v)[-1, :, 0]
-
-
-def blank(layer: Layer, T: int) -> None:
-    """T tokens without content."""
-    zeros = np.zeros((T, layer.Hkv, 1))
-    layer.forward(np.zeros((T, layer.Hq, 1)), zeros, zeros)
-
 
 # -- all of them ------------------------------------------------------------------------------
 
@@ -70,11 +38,13 @@ EXACT = [
     ("h2o_uniform", {"budget": 9, "dense_layers": 0}, 9),
     ("h2o", {"budget": 8, "positions": "rolled", "decay": 0.9, "normalise": "age"}, 8),
     ("h2o", {"budget": 8, "heavy": 0}, 8),
+    ("h2o", {"budget": 8, "gqa": "query_head"}, 8),
     ("sink", {"budget": 8, "positions": "hf_sinkcache"}, 7),
     ("quest", {"budget": 64, "page": 4, "dense_layers": 0, "rule": "paper_script"}, 12),
     ("quest", {"budget": 5, "page": 1, "dense_layers": 0, "rule": "paper_script"}, 5),
     ("infllm", {"budget": 64, "far_position": "absolute"}, 64),
     ("infllm", {"budget": 16, "selection": "kv_head"}, 4),
+    ("infllm", {"budget": 16, "prefill": "reference"}, 4),
 ]
 
 
@@ -433,146 +403,3 @@ def test_rkv_and_snapkv_compress_at_the_budget_and_keep_the_window() -> None:
 def test_budgets_too_small_for_the_window(method: str, budget: int, params: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="too small"):
         METHODS[method](no_rope, 1, 1, 1.0, budget=budget, **params)
-
-
-# -- options of h2o ---------------------------------------------------------------------------
-
-
-def test_h2o_decay_by_hand() -> None:
-    layer = H2OLayer(no_rope, 1, 1, 1.0, budget=9, decay=0.5)
-    shares(layer, 4, 1, 3)
-    want = [(1 / 2 + 4 / 5) / 2 + 4 / 8, (1 / 5) / 2 + 1 / 8, 3 / 8]
-    assert [s.score[0] for s in layer.slots[0]] == pytest.approx(want)
-    shares(layer, 8)
-    want = [want[0] / 2 + 4 / 16, want[1] / 2 + 1 / 16, want[2] / 2 + 3 / 16, 8 / 16]
-    assert [s.score[0] for s in layer.slots[0]] == pytest.approx(want)
-
-
-def test_h2o_age_by_hand() -> None:
-    for normalise, kept in ((None, [0, 2]), ("age", [1, 2])):
-        layer = H2OLayer(no_rope, 1, 1, 1.0, budget=3, normalise=normalise)  # heavy 1, recent 2
-        shares(layer, 4, 8, 1)
-        # 1 + 4/12 + 4/13 = 1.641 of three queries against 8/12 + 8/13 = 1.282 of two.
-        assert layer.kept() == [kept]
-        # Sums are kept raw.
-        raw = 1 + 4 / 12 + 4 / 13 if normalise is None else 8 / 12 + 8 / 13
-        assert layer.slots[0][0].score[0] == pytest.approx(raw)
-
-
-def test_h2o_without_scores_from_the_prompt() -> None:
-    for scored, kept in ((True, [0, 2, 5, 6]), (False, [0, 1, 5, 6])):
-        layer = H2OLayer(no_rope, 1, 1, 1.0, budget=5, score_from_prefill=scored)
-        shares(layer, 1, 1, 99, 1, 1, 1, 1)
-        assert layer.kept() == [kept]
-    shares(layer, 1)
-    assert [s.score[0] for s in layer.slots[0]] == pytest.approx([1 / 5] * 4)
-    assert layer.kept() == [[0, 1, 6, 7]]
-
-
-@pytest.mark.parametrize("positions", ["absolute", "rolled"])
-def test_h2o_distances(positions: str) -> None:
-    layer = H2OLayer(radian, 1, 1, 1.0, budget=3, heavy=1, positions=positions)
-    k = np.array([[[1.0, 0.0]]])
-    one, values = np.repeat(k, 6, axis=0), np.eye(6)[:, None]
-    layer.forward(one, one, values)
-    (held,) = layer.kept()
-    assert len(held) == 2
-    assert held[1] == 5
-    assert held[0] < 4  # else both ways give the same distances
-    out = layer.forward(k, k, np.zeros((1, 1, 6)))[0, 0]
-    distances = [6 - p for p in held] if positions == "absolute" else [2, 1]
-    weights = np.exp(np.cos([*distances, 0]))
-    want = np.zeros(6)
-    want[held] = (weights / weights.sum())[:2]
-    assert out == pytest.approx(want)
-
-
-def test_h2o_heavy_and_dense_layers() -> None:
-    def kept(**params: Any) -> list[int]:
-        layer = H2OLayer(no_rope, 1, 1, 1.0, budget=4, **params)
-        shares(layer, 1, 9, 1, 1, 1, 1)
-        return layer.kept()[0]
-
-    assert kept(heavy=0) == [3, 4, 5]
-    assert kept(heavy=1) == [1, 4, 5]
-    assert kept(heavy=3) == [0, 1, 2]
-    assert kept(dense_layers=1) == [0, 1, 2, 3, 4, 5]
-    assert kept(dense_layers=1, index=1) == kept()
-
-
-# -- options of sink, quest, infllm -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("prompt", [1, 4, 7, 12])
-def test_hf_sinkcache_distances(prompt: int) -> None:
-    b, sinks = 6, 2
-    layer = SinkLayer(radian, 1, 1, 1.0, budget=b, sinks=sinks, positions="hf_sinkcache")
-    one = np.array([[[1.0, 0.0]]])
-    values = np.eye(30)[:, None]
-    layer.forward(np.repeat(one, prompt, 0), np.repeat(one, prompt, 0), values[:prompt])
-    for n in range(prompt + 1, 30):
-        out = layer.forward(one, one, values[n - 1 : n])[0, 0]
-        held = list(range(n)) if n <= b else [*range(sinks), *range(n - b + sinks, n)]
-        weights = np.zeros(30)
-        for p in held:
-            turns = sum(max(b - 1, p + 1) < s <= n for s in range(prompt + 1, n + 1))
-            weights[p] = math.exp(math.cos(n - 1 - p + (turns if p >= sinks else 0)))
-        assert layer.read == layer.kept() == [held]
-        assert out == pytest.approx(weights / weights.sum()), f"n = {n}"
-
-
-def test_hf_sinkcache_distances_drift_to_twice_the_true_ones() -> None:
-    layer = SinkLayer(radian, 1, 1, 1.0, budget=8, sinks=2, positions="hf_sinkcache")
-    one = np.array([[[1.0, 0.0]]])
-    for _ in range(40):
-        layer.forward(one, one, one)
-    where = layer.key_positions(layer.slots[0])
-    assert (39 - where).tolist() == [39, 38, 10, 8, 6, 4, 2, 0]
-
-
-def test_quest_paper_script_loses_a_page_below_the_budget() -> None:
-    generator = np.random.default_rng(0)
-    layer = QuestLayer(
-        no_rope, 1, 1, 1.0, budget=1024, page=16, dense_layers=0, rule="paper_script"
-    )
-    q, k, v = generator.normal(size=(3, 64, 1, 4))
-    layer.forward(q[:47], k[:47], v[:47])
-    counts = []
-    for n in range(48, 65):
-        layer.forward(q[n - 1 : n], k[n - 1 : n], v[n - 1 : n])
-        counts.append(len(layer.read[0]))
-    assert counts[0] == 48
-    for n, count in zip(range(49, 64), counts[1:-1], strict=True):
-        assert count in (48, 32 + n - 48)  # three of four pages, the last one among them or not
-    assert counts[-1] == 64
-
-
-def test_quest_paper_script_lets_the_last_page_compete_per_query_head() -> None:
-    layer = QuestLayer(no_rope, 2, 1, 1.0, budget=4, page=2, dense_layers=0, rule="paper_script")
-    keys = np.array([4.0, 4, 3, 3, 2, 2, 1])[:, None, None]
-    layer.forward(np.zeros((6, 2, 1)), keys[:6], keys[:6])
-    out = layer.forward(np.array([[[1.0], [-1.0]]]), keys[6:], keys[6:])
-    # Four pages, and 3 although the budget holds 2. Head 0 likes large keys, head 1 small ones.
-    assert layer.read == [[0, 1, 2, 3, 4, 5, 6]]
-    for h, (sign, seen) in enumerate([(1, [4, 4, 3, 3, 2, 2]), (-1, [3, 3, 2, 2, 1])]):
-        weights = np.exp(sign * np.array(seen, dtype=float))
-        assert out[0, h, 0] == pytest.approx(weights @ seen / weights.sum())
-
-
-def test_infllm_selects_one_set_for_each_kv_head() -> None:
-    layer = InfLLMLayer(no_rope, 2, 2, 1.0, budget=16, selection="kv_head")  # block 4, top 1
-    k = np.zeros((17, 2, 1))
-    k[4:8, 0], k[8:12, 1] = 1.0, 3.0
-    layer.forward(np.zeros((16, 2, 1)), k[:16], k[:16])
-    layer.forward(np.array([[[2.0], [1.0]]]), k[16:], k[16:])
-    ends = [0, 1, 2, 3], [12, 13, 14, 15, 16]
-    assert layer.read == [[*ends[0], *range(4, 8), *ends[1]], [*ends[0], *range(8, 12), *ends[1]]]
-
-
-def test_infllm_with_absolute_positions_sees_far_tokens_where_they_are() -> None:
-    layer = InfLLMLayer(radian, 1, 1, 1.0, budget=16, far_position="absolute")
-    one = np.array([[[1.0, 0.0]]])
-    layer.forward(np.repeat(one, 5, 0), np.repeat(one, 5, 0), np.eye(6)[:5, None])
-    out = layer.forward(one, one, np.eye(6)[5:, None])[0, 0]
-    weights = np.exp(np.cos([5, 4, 3, 2, 1, 0]))
-    assert out == pytest.approx(weights / weights.sum())

@@ -46,6 +46,10 @@ def test_the_budget_is_split_as_promised(
         "n_init": n_init,
         "n_local": n_local,
         "repr_topk": 4,
+        "selection": "layer",
+        "far_position": "window",
+        "prefill": "dense",
+        "exc_block": None,
     }
 
 

@@ -85,8 +85,12 @@ def test_prefill_is_attention(
     assert (mass.flatten(1, 2) - counted).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("S", [5, kernels.LONG + 3])
-def test_one_query_reads_a_strided_view_in_place(S: int) -> None:
+@pytest.mark.parametrize("large", [0, kernels.LARGE])
+def test_one_query_reads_a_strided_view_in_place(
+    large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "LARGE", large)
+    S = 35
     q, k, v = problem(1, S + 20)
     keys, values = k.flatten(0, 1)[:, :S], v.flatten(0, 1)[:, :S]
     hidden = torch.arange(S) >= torch.tensor([S, S - 3])[:, None]
@@ -106,6 +110,8 @@ def test_pages_are_copied_whole(heads: int) -> None:
             own = x[b, h * 2 // heads]
             want = torch.cat([own[3 * p : 3 * p + 3] for p in pages[b, h].tolist()])
             assert torch.equal(taken[b, h], want)
+    some = kernels.take_pages(x, pages[[2, 0]], 3, torch.tensor([2, 0]))
+    assert torch.equal(some.view(2, heads, 9, 5), taken[[2, 0]])
 
 
 def test_sums_are_kept_wide() -> None:

@@ -55,8 +55,8 @@ def filled(made: QuestLayer, lengths: list[int], seed: int = 0) -> torch.Tensor:
 def bound(made: QuestLayer, q: torch.Tensor) -> torch.Tensor:
     """The bound of every page by the definition: sum of max(q max_k, q min_k), (B, Hq, pages)."""
     D, G = made.geometry.D, made.geometry.G
-    high = made.bounds.data[..., :D].repeat_interleave(G, 1)
-    low = -made.bounds.data[..., D:].repeat_interleave(G, 1)
+    high = made.summaries.data[..., :D].repeat_interleave(G, 1)
+    low = -made.summaries.data[..., D:].repeat_interleave(G, 1)
     return torch.maximum(q * high, q * low).sum(-1)
 
 
@@ -74,6 +74,9 @@ def test_no_key_of_a_page_exceeds_its_bound(lengths: list[int], page: int, seed:
         for p in range(-(-(n + 1) // page)):
             best = true[:, p * page : (p + 1) * page].amax(-1)
             assert (upper[r, :, p] >= best - 1e-12).all()
+            keys = made.k.data[r, :, p * page : min((p + 1) * page, n + 1)]
+            extremes = torch.cat((keys.amax(1), -keys.amin(1)), dim=-1)
+            assert torch.equal(made.summaries.data[r, :, p], extremes)
 
 
 @settings(max_examples=30, deadline=None)
@@ -81,10 +84,12 @@ def test_no_key_of_a_page_exceeds_its_bound(lengths: list[int], page: int, seed:
 def test_bounds_kept_up_are_bounds_recomputed(lengths: list[int], page: int, seed: int) -> None:
     made = layer(2 * page, page, "sum")
     filled(made, lengths, seed)
-    kept = made.bounds.data.clone()
-    made.bounds.data.fill_(made.bounds.fill)
-    made.rebuild(np.zeros(2, dtype=np.int64), np.array(lengths) + 1)
-    assert torch.equal(kept, made.bounds.data)
+    kept = made.summaries.data.clone()
+    made.summaries.data.fill_(made.summaries.fill)
+    seen = np.array(lengths) + 1
+    made.summarise(np.zeros(2, dtype=np.int64), seen)
+    for r, begun in enumerate(made.pages(seen).tolist()):
+        assert torch.equal(kept[r, :, :begun], made.summaries.data[r, :, :begun])
 
 
 @settings(max_examples=40, deadline=None)
@@ -124,9 +129,9 @@ def test_permuting_keys_inside_a_page_changes_no_choice() -> None:
     now = Step(np.array([29, 31]), np.ones(2, dtype=np.int64), 1, CPU)
     k = made.k.data[:, :, :32].clone()
     k[:, :, :28] = k[:, :, order]
-    other.k.fit(32), other.v.fit(32), other.bounds.fit(32)
+    other.k.fit(32), other.v.fit(32), other.summaries.fit(32)
     other.k.data[:, :, :32] = k
-    other.rebuild(np.zeros(2, dtype=np.int64), now.seen)
+    other.summarise(np.zeros(2, dtype=np.int64), now.seen)
     q = q.view(2, 2, 2, -1)
     assert torch.equal(other.choose(q, now).pages, made.choose(q, now).pages)
 

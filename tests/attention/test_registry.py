@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -86,3 +89,139 @@ def test_entry_points_of_other_packages_count(monkeypatch: pytest.MonkeyPatch) -
         assert cache.stats().backend == "elsewhere"
     with pytest.raises(attention.InvalidValue, match="subclass"):
         attention.get("wrong")
+
+
+# ---------------------------------------------------------------- packages that are installed
+
+METHOD = """
+from dataclasses import dataclass
+from typing import ClassVar
+from attention.methods.window import Window
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Window):
+    name: ClassVar[str] = {name!r}
+    source: ClassVar[str] = "a window of another package"
+    size: int = 3
+"""
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Puts a package on the path as an installer would: its module and its metadata."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def add(package: str, module: str, source: str, names: str, value: str = "") -> None:
+        (tmp_path / f"{module}.py").write_text(source)
+        info = tmp_path / f"{package.replace('-', '_')}-1.5.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
+        lines = [f"{n} = {value or module + ':Method'}" for n in names.split()]
+        (info / "entry_points.txt").write_text("[lil.attention]\n" + "\n".join(lines) + "\n")
+
+    return add
+
+
+def known(name: str) -> list[registry.Known]:
+    return [k for k in registry.known() if k.name == name]
+
+
+def test_an_installed_method_is_known_with_its_package(install: Install) -> None:
+    install("lil-new", "lil_new_one", METHOD.format(name="new"), "new")
+    (found,) = known("new")
+    assert (found.package, found.error) == ("lil-new 1.5", None)
+    assert found.source == "a window of another package" == attention.describe()["new"]
+    assert [str(p) for p in found.parameters] == ["budget", "size=3"]
+    assert attention.get("new", budget=4) == attention.get("lil_new_one:Method", budget=4)
+    assert known("quest")[0].package == "lil-attention"
+
+
+BROKEN = {
+    "an import that fails": ("import nothing_of_that_name", "No module named 'nothing_of_that_na"),
+    "a defect in the module": ("x = 1\nx.y", "AttributeError: .*lil_bad_.*py, line 2"),
+    "a syntax error": ("def f(:", "SyntaxError"),
+    "no such class": ("", "Method"),
+    "no backend": ("Method = dict", "a subclass of attention.Backend"),
+    "no dataclass": (
+        "from attention import Backend\nclass Method(Backend): name = 'bad'",
+        "dataclass",
+    ),
+    "another name": (METHOD.format(name="good"), "calls itself 'good'"),
+    "no name": (METHOD.format(name="a,b"), "letters, digits"),
+}
+
+
+@pytest.mark.parametrize(("source", "says"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_package_is_listed_and_breaks_nothing_else(
+    install: Install, source: str, says: str, request: pytest.FixtureRequest
+) -> None:
+    module = f"lil_bad_{list(BROKEN).index(request.node.callspec.id)}"  # imported once a process
+    install("lil-bad", module, source, "bad")
+    (found,) = known("bad")
+    assert found.package == "lil-bad 1.5"
+    with pytest.raises(attention.InvalidValue, match=says) as refused:
+        attention.get("bad", budget=4)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).endswith(str(found.error))
+    assert attention.describe()["bad"].startswith("broken: ")
+    assert attention.get("quest", budget=64).budget == 64
+    assert [k.error for k in registry.known()].count(None) == len(BACKEND_NAMES)
+
+
+BACKEND_NAMES = {b.name for b in BACKENDS}
+
+
+def test_a_shipped_name_means_the_shipped_method(install: Install) -> None:
+    install("lil-rival", "lil_rival", METHOD.format(name="quest"), "quest")
+    ours, theirs = known("quest")
+    assert (ours.package, ours.error) == ("lil-attention", None)
+    assert theirs.package == "lil-rival 1.5"
+    assert "belongs to lil-attention" in str(theirs.error)
+    assert attention.get("quest", budget=64) == attention.Quest(budget=64)
+    assert attention.describe()["quest"] == attention.Quest.source
+    # Results are stored under the name, so it cannot be had by its path either.
+    with pytest.raises(
+        attention.InvalidValue, match=r"name = 'quest': .* belongs to lil-attention"
+    ):
+        attention.get("lil_rival:Method", budget=64)
+
+
+def test_two_packages_with_one_name_are_both_refused(install: Install) -> None:
+    install("lil-one", "lil_one", METHOD.format(name="twin"), "twin")
+    install("lil-two", "lil_two", METHOD.format(name="twin"), "twin")
+    one, two = known("twin")
+    assert (one.package, two.package) == ("lil-one 1.5", "lil-two 1.5")
+    for call in ("twin", "lil_one:Method", "lil_two:Method"):
+        with pytest.raises(attention.InvalidValue, match=r"lil-one 1\.5 and lil-two 1\.5: un"):
+            attention.get(call, budget=4)
+    assert one.error == two.error
+    assert "uninstall one" in str(one.error)
+
+
+def test_a_path_cannot_take_the_name_of_an_installed_method(install: Install) -> None:
+    install("lil-first", "lil_first", METHOD.format(name="taken"), "taken")
+    install("lil-second", "lil_second", METHOD.format(name="taken"), "")
+    with pytest.raises(attention.InvalidValue, match=r"belongs to lil-first 1\.5"):
+        attention.get("lil_second:Method", budget=4)
+
+
+@dataclasses.dataclass
+class Thawed(attention.Backend):
+    """A dataclass that can be changed."""
+
+    name: ClassVar[str] = "thawed"
+
+
+class Unnamed(Sink):
+    """Inherits a name that is another's."""
+
+
+def test_classes_that_cannot_stand_for_a_name() -> None:
+    with pytest.raises(attention.InvalidValue, match="frozen"):
+        attention.get(f"{__name__}:Thawed")
+    with pytest.raises(attention.InvalidValue, match="a name of its own"):
+        attention.get(f"{__name__}:Unnamed", budget=8)
+    with pytest.raises(attention.InvalidValue, match="frozen"):
+        attention.get("attention:Backend")

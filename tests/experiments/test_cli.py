@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import lil
 from experiments import figures, sweep
 from experiments.cli import entry, main
 from experiments.measures import Row
@@ -137,6 +138,27 @@ def test_run_streams_live_and_stops_live(tiny_model: Path, capfd: CapFd) -> None
     assert " ".join(words[:4]) in " ".join(printed.split())  # the text itself was printed
 
 
+def _points(document: dict[str, Any]) -> list[tuple[int | None, int, int]]:
+    return [(p["tokens"], p["original_bytes"], p["compressed_bytes"]) for p in document["points"]]
+
+
+@pytest.mark.parametrize("codec", lil.codecs.names())
+def test_the_curve_of_any_file_is_the_librarys(codec: str, capfd: CapFd, tmp_path: Path) -> None:
+    for name, data in {
+        "nothing": b"",
+        "short": b"a",
+        "no text": bytes(range(256)) * 3,
+        "inside a character": "déjà vu, ".encode() * 90 + b"\xc3",
+    }.items():
+        file = tmp_path / name
+        file.write_bytes(data)
+        (document,) = _json(capfd, "curve", str(file), "--every", "100", "--codec", codec)
+        assert _points(document) == lil.curve(data, every_bytes=100, codec=codec)
+        assert (document["file"], document["codec"]) == (str(file), codec)
+        assert sum(p["original_bytes"] == len(data) for p in document["points"]) == bool(data)
+        assert main(["curve", str(file), "--codec", codec]) == 0
+
+
 def test_curves_of_a_text_and_of_a_stored_trace(
     swept: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
 ) -> None:
@@ -153,15 +175,24 @@ def test_curves_of_a_text_and_of_a_stored_trace(
     from experiments.store import Store
 
     record = max(Store(swept[0]), key=lambda record: record.meta["tokens"])
+    trace = lil.Trace.from_dict(record.trace())
     (document,) = _json(capfd, "curve", f"{swept[0]}:{record.id[:8]}", "--every", "7")
     assert [p["tokens"] for p in document["points"]][:2] == [7, 14]
+    assert _points(document) == lil.token_curve(trace.text_pieces, every_tokens=7)
+    assert trace.finish == "length"
+    # At the step of its checks, the curve is the one that was made while the run was going on.
+    step = str(trace.curve[0][0])
+    (document,) = _json(capfd, "curve", f"{swept[0]}:{record.id[:8]}", "--every", step)
+    assert tuple(_points(document)) == trace.curve
     assert main(["curve", str(text)]) == 0
     assert "ratio" in capfd.readouterr().out
 
 
 def test_list_names_everything_with_its_source(capfd: CapFd) -> None:
     found = _json(capfd, "list")
-    assert {"full", "h2o", "sink", "quest", "infllm"} <= set(found["backends"])
+    backends = found.pop("backends")
+    assert {"full", "h2o", "sink", "quest", "infllm"} <= {b["name"] for b in backends}
+    assert all(b["source"] and b["error"] is None for b in backends)
     assert "guardian" in found["detectors"]
     assert {"easy", "medium", "hard", "gsm8k", "math500", "aime"} <= set(found["datasets"])
     assert {"demo", "demo-small", "paper"} <= set(found["presets"])
@@ -169,10 +200,76 @@ def test_list_names_everything_with_its_source(capfd: CapFd) -> None:
     assert set(_json(capfd, "list", "presets")) == {"presets"}
 
 
+def test_list_shows_parameters_and_packages(capfd: CapFd) -> None:
+    (quest,) = [b for b in _json(capfd, "list", "backends")["backends"] if b["name"] == "quest"]
+    assert quest["package"] == "lil-attention"
+    budget, page, *_ = quest["parameters"]
+    assert budget == {"name": "budget", "required": True, "default": None}
+    assert page == {"name": "page", "required": False, "default": 16}
+    capfd.readouterr()
+    assert main(["list", "backends"]) == 0
+    printed = " ".join(capfd.readouterr().out.split())
+    assert f"{quest['source']} budget, page=16, dense_layers=2" in printed
+
+
+OTHER = """
+from dataclasses import dataclass
+from attention.methods.window import Window
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Window):
+    name = "other"
+    source = "a window [bold]of another package"
+    size: float = float("inf")
+"""
+
+
+def test_other_packages_are_listed_even_when_they_are_broken(
+    capfd: CapFd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    for package, lines in (("good", "other = lil_good:Method"), ("bad", "bad = lil_bad:Method")):
+        info = tmp_path / f"lil_{package}-2.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: lil-{package}\nVersion: 2.0\n")
+        (info / "entry_points.txt").write_text(f"[lil.attention]\n{lines}\n")
+    (tmp_path / "lil_good.py").write_text(OTHER)
+    (tmp_path / "lil_bad.py").write_text("import nowhere_to_be_found\n")
+    assert main(["list", "backends"]) == 0
+    printed = capfd.readouterr().out
+    assert "a window [bold]of another package" in printed
+    assert "from lil-good 2.0" in printed
+    assert "broken: expected lil_bad:Method of lil-bad 2.0 to import (ModuleNotFound" in printed
+    by_name = {b["name"]: b for b in _json(capfd, "list", "backends")["backends"]}
+    assert by_name["bad"]["package"] == "lil-bad 2.0"
+    assert "nowhere_to_be_found" in by_name["bad"]["error"]
+    assert by_name["quest"]["error"] is None
+    size = {"name": "size", "required": False, "default": "inf"}
+    assert by_name["other"]["parameters"][-1] == size
+    assert main(["run", "--backend", "bad", "--budget", "8"]) == 2
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("lil: error: backend = 'bad': expected lil_bad:Method of lil-bad 2.0 to")
+
+
+def test_a_backend_may_lie_in_the_folder_of_the_command(
+    capfd: CapFd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lil_lies_here.py").write_text("Method = dict\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    assert main(["run", "--backend", "lil_lies_here:Method", "--budget", "8"]) == 2
+    assert "a subclass of attention.Backend" in capfd.readouterr().err
+    assert sys.path[-1] == ""  # behind all others, so that no file here hides a module
+
+
 def test_bench_measures_a_check(capfd: CapFd) -> None:
-    found = _json(capfd, "bench", "meter", "--tokens", "2000", "--repeats", "2")
-    assert found["tokens"] == 2000
-    assert found["incremental_ms"] > 0
+    rows = _json(capfd, "bench", "meter", "--tokens", "2000,700", "--repeats", "2")["rows"]
+    assert [row["tokens"] for row in rows] == [2000, 700]
+    assert all(row["incremental_ms"] > 0 for row in rows)
+    assert main(["bench", "meter", "--tokens", "700", "--repeats", "1"]) == 0
+    assert "from scratch ms" in capfd.readouterr().out
 
 
 def test_without_a_noun_there_is_help_and_exit_code_2(capfd: CapFd) -> None:

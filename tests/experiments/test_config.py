@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import attention
 from attention.errors import InvalidValue
 from experiments.config import Config, load, parse_assignment, preset_names, preset_text
 from experiments.plan import build_backends, build_detectors
@@ -123,9 +124,46 @@ def test_assignments() -> None:
     assert parse_assignment("backend_params.quest.page=16") == nested
     assert parse_assignment("cap=4x-full") == {"cap": "4x-full"}
     assert parse_assignment("budgets=[32, 64]") == {"budgets": [32, 64]}
-    for wrong in ("limit", "=3", "a.b=3", "a..b=3"):
+    path = {"backend_params": {"package.module:Class": {"page": 16}}}
+    assert parse_assignment("backend_params.package.module:Class.page=16") == path
+    assert parse_assignment("backend_params.module:Class.page=16") == {
+        "backend_params": {"module:Class": {"page": 16}}
+    }
+    for wrong in ("limit", "=3", "a.b=3", "a..b=3", "a.b.c.d=3", "a.b..c:D.e=3"):
         with pytest.raises(InvalidValue):
             parse_assignment(wrong)
+
+
+class Window(attention.Window):
+    """A method whose name is not its own."""
+
+    name = "mine"
+
+
+class Sink(attention.Sink):
+    """Another one."""
+
+    name = "mine"
+
+
+def test_backends_by_import_path() -> None:
+    path = f"{__name__}:Window"
+    config = load(
+        "demo",
+        {
+            "backends": f"window,attention:Window,{path}",
+            "budgets": "32,64",
+            "backend_params": {path: {"budget": 48}},
+        },
+    )
+    found = build_backends(config)
+    # The same method asked for twice is one.
+    assert [(b.name, b.budget) for b in found] == [
+        ("full", None), ("window", 32), ("window", 64), ("mine", 48),
+    ]  # fmt: skip
+    assert type(found[-1]) is Window
+    with pytest.raises(InvalidValue, match=f"name = 'mine': .* own for {__name__}:Window"):
+        build_backends(load("demo", {"backends": f"{path},{__name__}:Sink", "budgets": "32"}))
 
 
 def test_the_resolved_configuration_loads_again() -> None:

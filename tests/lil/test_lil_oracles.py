@@ -12,53 +12,22 @@ from hypothesis import strategies as st
 
 from tests.lil.oracles import (
     dry,
+    frequency,
     guardian_rate,
     lz77,
+    lz_golden,
     lz_penalty,
     lzss_bits,
+    no_repeat_ngram,
+    presence,
     presence_window,
+    repetition,
     repetition_rate,
 )
+from tests.lil.oracles.lz_golden import V
 
 # -- LZ penalty ---------------------------------------------------------------------------------
 
-V = 16
-GOLDEN = [  # history, Bf, W, derived, and what `printed` has else
-    ("1234567", 2, 5, {1: 2.321928, 2: 2, 3: 1.584963, 4: 1, 5: 0}, {}),
-    ("512391", 1, 5, {1: 2, 2: -0.415037, 3: 1, 5: 2.321928, 9: 0}, {2: -1.678072}),
-    (
-        "12345612",
-        2,
-        6,
-        {1: 2.584963, 2: 2.321928, 3: -0.736966, 4: 1.584963, 5: 1, 6: 0},
-        {3: -1.736966},
-    ),
-    ("1234" * 3, 4, 8, {1: -1, 2: 1.584963, 3: 1, 4: 0}, {1: -1.152003}),
-    ("123455", 1, 5, {1: 2.321928, 2: 2, 3: 1.584963, 4: 1, 5: 0}, {}),
-    (
-        "123124712",
-        2,
-        7,
-        {1: 2, 2: 1.584963, 3: -0.678072, 4: -1, 7: 0},
-        {3: -1.777608, 4: -1.584963},
-    ),
-    ("123498", 2, 4, {1: 2, 2: 1.584963, 3: 1, 4: 0}, {}),
-    (
-        "123724612",
-        2,
-        7,
-        {1: 2.807355, 2: 1.584963, 3: -0.678072, 4: 1, 6: 0, 7: 2},
-        {3: -1.777608},
-    ),
-    ("123", 4, 8, {}, {}),
-    ("7" * 10, 3, 5, {7: -1.584963}, {7: -1}),
-]
-GOLDEN_RATE = [  # history, Bf, ring, what comes off at alpha = 1
-    ("1234" * 3, 4, 12, {1: 3.0712, 2: 2, 3: 2.4150, 4: 3}),
-    ("7" * 10, 3, 8, {7: 3.25}),
-    ("12345612", 2, 8, {1: 2.4150, 2: 3, 3: 2.5359, 4: 1.4150, 5: 1.6781, 6: 2}),
-    ("12345612", 2, 6, {1: 2.4150, 2: 3, 5: 1.6781, 6: 2}),
-]
 small_streams = st.lists(st.integers(0, 3), max_size=40)
 
 
@@ -67,7 +36,7 @@ def digits(text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("formula", ["derived", "printed"])
-@pytest.mark.parametrize(("x", "Bf", "W", "derived", "printed"), GOLDEN)
+@pytest.mark.parametrize(("x", "Bf", "W", "derived", "printed"), lz_golden.CODES)
 def test_lz_penalty_has_the_golden_values(
     x: str,
     Bf: int,
@@ -77,16 +46,17 @@ def test_lz_penalty_has_the_golden_values(
     formula: str,
 ) -> None:
     named = derived | (printed if formula == "printed" else {})
-    want = [named.get(token, 4.0) for token in range(V)]
-    assert lz_penalty.values(digits(x), V, Bf, W, formula) == pytest.approx(want, abs=1e-6)
+    got = lz_penalty.values(lz_golden.tokens(x), V, Bf, W, formula)
+    assert got == pytest.approx(lz_golden.all_tokens(named, 4.0), abs=1e-6)
 
 
-@pytest.mark.parametrize(("x", "Bf", "ring", "off"), GOLDEN_RATE)
+@pytest.mark.parametrize(("x", "Bf", "ring", "off"), lz_golden.RATES)
 def test_lz_penalty_rate_has_the_golden_values(
     x: str, Bf: int, ring: int, off: dict[int, float]
 ) -> None:
-    got = lz_penalty.penalise([0.0] * V, digits(x), alpha=1, window=ring, buffer=Bf, formula="rate")
-    want = [-off.get(token, 0.0) for token in range(V)]
+    options = {"alpha": 1, "window": ring, "buffer": Bf, "formula": "rate"}
+    got = lz_penalty.penalise([0.0] * V, lz_golden.tokens(x), **options)
+    want = [-loss for loss in lz_golden.all_tokens(off, 0.0)]
     assert got == pytest.approx(want, abs=5e-5)
 
 
@@ -155,11 +125,47 @@ def test_lz_penalty_nearest_extension_wins_and_the_newest_window_token_extends_n
 
 
 def test_presence_window_by_hand() -> None:
-    got = presence_window.penalise([1.0] * 5, [3, 0, 2, 2, 1], penalty=0.5, window=3)
+    got = presence_window.penalise([1.0] * 5, [3, 0, 2, 2, 1], strength=0.5, window=3)
     assert got == [1.0, 0.5, 0.5, 1.0, 1.0]
-    assert presence_window.penalise([1.0] * 5, [], penalty=0.5) == [1.0] * 5
-    got = presence_window.penalise([1.0] * 5, [4, *[0] * 511, 1], penalty=1)
+    assert presence_window.penalise([1.0] * 5, [], strength=0.5) == [1.0] * 5
+    got = presence_window.penalise([1.0] * 5, [4, *[0] * 511, 1], strength=1)
     assert got == [0.0, 0.0, 1.0, 1.0, 1.0]
+
+
+# -- frequency, presence, repetition, no_repeat_ngram --------------------------------------------
+
+
+def test_counts_by_hand() -> None:
+    history = [3, 0, 3, 3]
+    assert frequency.penalise([1.0] * 5, history, strength=0.5) == [0.5, 1.0, 1.0, -0.5, 1.0]
+    assert presence.penalise([1.0] * 5, history, strength=0.5) == [0.5, 1.0, 1.0, 0.5, 1.0]
+    assert frequency.penalise([1.0] * 2, [], strength=9) == [1.0] * 2
+    assert presence.penalise([1.0] * 2, [], strength=9) == [1.0] * 2
+
+
+def test_repetition_by_hand() -> None:
+    got = repetition.penalise([3.0, -3.0, 0.0, 5.0], [1, 0, 1, 9], penalty=1.5)
+    assert got == [2.0, -4.5, 0.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("history", "size", "out"),
+    [
+        ("", 2, ""),
+        ("", 1, ""),
+        ("0121", 1, "012"),
+        ("0121", 2, "2"),  # "1 2" came before
+        ("01212", 3, "1"),  # "1 2 1" came before
+        ("0102", 2, ""),
+        ("0102 0", 2, "12"),
+        ("01", 3, ""),
+        ("00", 3, ""),
+        ("000", 3, "0"),
+    ],
+)
+def test_no_repeat_ngram_by_hand(history: str, size: int, out: str) -> None:
+    got = no_repeat_ngram.penalise([0.0] * 4, digits(history.replace(" ", "")), ngram_size=size)
+    assert [t for t in range(4) if got[t] < 0] == digits(out)
 
 
 # -- dry ----------------------------------------------------------------------------------------
@@ -182,10 +188,10 @@ def test_presence_window_by_hand() -> None:
         ("7777777", {"longest": 3}, {7: 0.8 * 1.75}),
         ("7777777", {"window": 4}, {7: 0.8 * 1.75}),
         # No match reaches over a breaker, and a breaker is never penalised.
-        ("0123501 2", {"breakers": {1}}, {}),
-        ("0123501 2", {"breakers": {0}}, {3: 0.8}),
-        ("0123501 2", {"breakers": {2}}, {}),
-        ("0123501 2", {"breakers": {3}}, {}),
+        ("0123501 2", {"sequence_breakers": {1}}, {}),
+        ("0123501 2", {"sequence_breakers": {0}}, {3: 0.8}),
+        ("0123501 2", {"sequence_breakers": {2}}, {}),
+        ("0123501 2", {"sequence_breakers": {3}}, {}),
         ("", {}, {}),
         ("1", {}, {}),
     ],

@@ -80,6 +80,13 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("infllm", {"budget": 64, "selection": "kv_head"}),
     ("infllm", {"budget": 64, "far_position": "absolute"}),
     ("infllm", {"budget": 23, "far_position": "absolute", "selection": "kv_head"}),
+    ("infllm", {"budget": 16, "prefill": "reference"}),
+    ("infllm", {"budget": 32, "prefill": "reference", "exc_block": 5}),
+    ("infllm", {"budget": 64, "prefill": "reference", "selection": "kv_head"}),
+    ("h2o", {"budget": 2, "gqa": "query_head"}),
+    ("h2o", {"budget": 33, "gqa": "query_head"}),
+    ("h2o", {"budget": 24, "gqa": "query_head", "positions": "rolled", "decay": 0.9}),
+    ("h2o", {"budget": 32, "gqa": "query_head", "normalise": "age", "dense_layers": 1}),
 )
 DTYPES = (torch.float32, torch.float64)
 PROMPTS = (37, 80, 5)  # longer than every budget, in between, and shorter than most
@@ -139,6 +146,8 @@ def further(method: str, params: dict[str, Any]) -> Variant:
         prompt = params["budget"] - page - page // 2
     if not params.get("score_from_prefill", True):
         prompt = 20  # a prompt that is cut has equal scores only: see `further_ties`
+    if params.get("prefill") == "reference":
+        prompt = 80  # longer than any window, so that it shows
     # These two decide anew between tiny probabilities at every step: of 200 one is a coin flip.
     steps = 80 if method in ("oracle", "tova") else STEPS
     # Sharper attention, so that scores differ and newcomers are kept.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .layer import Layer, Slot, softmax
+from .layer import Layer, Slot
 
 
 class H2OLayer(Layer):
@@ -15,6 +15,8 @@ class H2OLayer(Layer):
     positions="rolled" counts distances inside the cache. normalise="age" divides a score by the
     number of queries that could see the token. decay shrinks all scores before each query's
     probabilities are added. Without score_from_prefill a prompt's queries leave no score.
+    gqa="query_head": each query head keeps its own of its KV head's slots, by its own score; the
+    lists of `kept` and `read` are then those of query heads.
     """
 
     def __init__(
@@ -38,9 +40,23 @@ class H2OLayer(Layer):
         self.score_from_prefill = score_from_prefill
         self.dense = self.index < dense_layers
         self.decoding = False
+        self.own = gqa == "query_head" and not self.dense
+        self.lost: list[set[int]] = [set() for _ in range(self.Hq)]  # positions, where `own`
 
     def exact_until(self) -> float:
         return self.budget
+
+    def sets(self) -> list[tuple[range, list[Slot]]]:
+        if not self.own:
+            return super().sets()
+        return [
+            (range(h, h + 1), [s for s in self.slots[j] if s.position not in self.lost[h]])
+            for j in range(self.Hkv)
+            for h in self.group(j)
+        ]
+
+    def kept(self) -> list[list[int]]:
+        return [[slot.position for slot in slots] for _, slots in self.sets()]
 
     def key_positions(self, slots: list[Slot]) -> np.ndarray:
         if self.positions == "rolled":
@@ -50,17 +66,16 @@ class H2OLayer(Layer):
     def step(self, q: np.ndarray) -> np.ndarray:
         self.decoding = True
         out = self.output(q)
-        for j in range(self.Hkv):
-            slots = self.slots[j]
+        for heads, slots in self.sets():
             where = self.key_positions(slots)
             keys = self.rope(np.array([slot.k for slot in slots]), where)
             values = np.array([slot.v for slot in slots])
-            for h in self.group(j):
+            for h in heads:
                 query = self.rope(q[h][None], where[-1:])[0]
-                p = softmax(keys @ query * self.scale)
+                p = self.softmax(keys @ query * self.scale, h)
                 out[h] = p @ values
                 self.saw(h, slots, self.n - 1, p)
-            self.read[j] = [slot.position for slot in slots]
+        self.read = [[slot.position for slot in slots] for _, slots in self.sets()]
         self.decoding = False
         return out
 
@@ -74,15 +89,24 @@ class H2OLayer(Layer):
     def cut(self) -> None:
         if self.dense:
             return
-        for j in range(self.Hkv):
-            slots = self.slots[j]
+        for heads, slots in self.sets():
             if len(slots) <= self.budget - 1:
                 continue
             newest = self.recent - 1
             candidates, last = slots[: len(slots) - newest], slots[len(slots) - newest :]
             # Spec: a head's score is its sum over queries; "the chosen reduction" comes after it
             # (for sum and mean the order does not matter, for max it does).
-            scores = np.array([self.reduce(slot.score, self.gqa) for slot in candidates])
+            scores = np.array([self.score(slot, heads) for slot in candidates])
             if self.normalise == "age":
                 scores /= np.array([self.n - slot.position for slot in candidates])
-            self.slots[j] = [candidates[i] for i in self.best(scores, self.heavy)] + last
+            stay = [candidates[i] for i in self.best(scores, self.heavy)] + last
+            if self.own:
+                self.lost[heads[0]] |= {s.position for s in slots} - {s.position for s in stay}
+            else:
+                self.slots[heads[0] // self.G] = stay
+
+    def score(self, slot: Slot, heads: range) -> np.floating[Any]:
+        """What a slot is worth to these query heads."""
+        if self.own:
+            return slot.score[heads[0] % self.G]
+        return self.reduce(slot.score, self.gqa)

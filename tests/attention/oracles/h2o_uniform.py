@@ -24,5 +24,6 @@ class H2OUniformLayer(Layer):
         if self.dense or self.n <= self.budget:
             return out
         for h in range(self.Hq):
-            out[h] = np.mean([slot.v for slot in self.slots[h // self.G]], axis=0)
+            uniform = self.softmax(np.zeros(self.n, dtype=q.dtype), h)
+            out[h] = uniform @ np.array([slot.v for slot in self.slots[h // self.G]])
         return out

@@ -32,7 +32,12 @@ class Layer:
         Hq, Hkv: query heads and KV heads.
         scale: factor of q.k before the softmax.
         index: the layer's number in the model (quest leaves the first ones dense).
+
+    Attributes:
+        sink_logits: (Hq,), take their share in every softmax and give no value, as in gpt-oss.
     """
+
+    sink_logits: np.ndarray | None = None
 
     def __init__(self, rope: Rope, Hq: int, Hkv: int, scale: float, index: int = 0) -> None:
         self.rope, self.Hq, self.Hkv, self.G = rope, Hq, Hkv, Hq // Hkv
@@ -75,6 +80,10 @@ class Layer:
         """Where prefill sees these slots."""
         return np.array([slot.position for slot in slots])
 
+    def sets(self) -> list[tuple[range, list[Slot]]]:
+        """Which query heads see which slots."""
+        return [(self.group(j), self.slots[j]) for j in range(self.Hkv)]
+
     def saw(self, h: int, seen: list[Slot], query: int, probabilities: np.ndarray) -> None:
         """Query head `h` at position `query` gave these probabilities to these slots."""
 
@@ -83,21 +92,26 @@ class Layer:
     def prefill(self, q: np.ndarray, first: int) -> np.ndarray:
         """Every query sees everything held plus the new tokens up to itself."""
         out = self.output(q)
-        for j in range(self.Hkv):
-            slots = self.slots[j]
+        for heads, slots in self.sets():
             where = self.key_positions(slots)
             keys = self.rope(np.array([slot.k for slot in slots]), where)
             values = np.array([slot.v for slot in slots])
             held = len(slots) - len(q)
-            for h in self.group(j):
+            for h in heads:
                 for t in range(len(q)):
                     end = held + t + 1
                     query = self.rope(q[t, h][None], where[end - 1][None])[0]
-                    p = softmax(keys[:end] @ query * self.scale)
+                    p = self.softmax(keys[:end] @ query * self.scale, h)
                     out[t, h] = p @ values[:end]
                     self.saw(h, slots[:end], first + t, p)
-            self.read[j] = [slot.position for slot in slots]
+        self.read = [[slot.position for slot in slots] for _, slots in self.sets()]
         return out
+
+    def softmax(self, logits: np.ndarray, h: int) -> np.ndarray:
+        """Probabilities query head `h` gives to the keys of these logits."""
+        if self.sink_logits is None:
+            return softmax(logits)
+        return softmax(np.append(logits, self.sink_logits[h]))[:-1]
 
     def output(self, q: np.ndarray) -> np.ndarray:
         """Zeros for the output of q: one vector like a value for each query and head."""

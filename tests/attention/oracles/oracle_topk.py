@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .layer import Layer, softmax
+from .layer import Layer
 
 
 class TrueTopLayer(Layer):
@@ -40,12 +40,13 @@ class TrueTopLayer(Layer):
             keys = self.rope(np.array([slot.k for slot in slots]), np.arange(self.n))
             values = np.array([slot.v for slot in slots])
             queries = [self.rope(q[h][None], now)[0] for h in self.group(j)]
-            p = np.array([softmax(keys @ query * self.scale) for query in queries])
+            heads = list(zip(queries, self.group(j), strict=True))
+            p = np.array([self.softmax(keys @ query * self.scale, h) for query, h in heads])
             w = self.reduce(p, self.gqa)
             others = self.best_mass(w) if self.budget is None else self.best_count(w[:-1])
             take = [*others, self.n - 1]
-            for query, h in zip(queries, self.group(j), strict=True):
-                out[h] = softmax(keys[take] @ query * self.scale) @ values[take]
+            for query, h in heads:
+                out[h] = self.softmax(keys[take] @ query * self.scale, h) @ values[take]
             self.read[j] = take
         return out
 

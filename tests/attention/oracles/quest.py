@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .layer import Layer, softmax
+from .layer import Layer
 
 
 class QuestLayer(Layer):
@@ -14,7 +14,7 @@ class QuestLayer(Layer):
 
     gqa: "sum", "mean" or "max" of the bounds over the group give one set per KV head;
     "query_head" lets each query head choose, and a KV head's read is then the union.
-    rule="paper_script" is the authors' accuracy script: each query head reads its
+    rule="kernel" is that; "paper_script" is the authors' accuracy script: each query head reads its
     min(n, budget) // page best pages, but at least 3, and the last page competes with the others.
     """
 
@@ -25,11 +25,11 @@ class QuestLayer(Layer):
         page: int = 16,
         dense_layers: int = 2,
         gqa: str = "sum",
-        rule: str | None = None,
+        rule: str = "kernel",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        if rule not in (None, "paper_script"):
+        if rule not in ("kernel", "paper_script"):
             raise ValueError(f"no rule {rule!r}")
         self.script = rule == "paper_script"
         self.budget, self.page, self.gqa = budget, page, gqa
@@ -73,7 +73,7 @@ class QuestLayer(Layer):
             union: set[int] = set()
             for g, h in enumerate(self.group(j)):
                 take = [s for s in range(self.n) if s // self.page in {*chosen[g], *forced}]
-                out[h] = softmax(keys[take] @ queries[g] * self.scale) @ values[take]
+                out[h] = self.softmax(keys[take] @ queries[g] * self.scale, h) @ values[take]
                 union.update(take)
             self.read[j] = sorted(union)
         return out

@@ -77,7 +77,9 @@ class RaaSLayer(Layer):
             ]
         )
         if self.alpha is None:
-            return [pages[i] for i in self.best(scores, max(1, len(pages) // 2))]
+            return [
+                pages[i] for i in self.best(scores, max(1, len(pages) // 2), probabilities=True)
+            ]
         self.margin = min(self.margin, float(np.abs(scores / self.alpha - 1).min()))
         return [page for page, score in zip(pages, scores, strict=True) if score > self.alpha]
 

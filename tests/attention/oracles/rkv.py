@@ -38,7 +38,10 @@ class RKVLayer(IntervalLayer):
         mean = np.zeros(len(keys), dtype=keys.dtype)
         for query in self.queries:
             logits = np.array([keys @ query[h] * self.scale for h in self.group(j)])
-            mean += softmax(self.reduce(logits, self.gqa)) / len(self.queries)
+            if self.sink_logits is not None:  # one more key, which is no candidate
+                logits = np.column_stack([logits, self.sink_logits[list(self.group(j))]])
+            p = softmax(self.reduce(logits, self.gqa))
+            mean += p[: len(keys)] / len(self.queries)
         half = self.kernel // 2
         return np.array([mean[max(i - half, 0) : i + half + 1].max() for i in range(len(keys))])
 

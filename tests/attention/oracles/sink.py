@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .layer import Layer, Slot, softmax
+from .layer import Layer, Slot
 
 
 class SinkLayer(Layer):
@@ -48,7 +48,7 @@ class SinkLayer(Layer):
             values = np.array([slot.v for slot in slots])
             for h in self.group(j):
                 query = self.rope(q[h][None], where[-1:])[0]
-                out[h] = softmax(keys @ query * self.scale) @ values
+                out[h] = self.softmax(keys @ query * self.scale, h) @ values
             self.read[j] = [slot.position for slot in slots]
         return out
 

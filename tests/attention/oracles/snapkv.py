@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from .interval import IntervalLayer
-from .layer import softmax
 
 
 class SnapKVLayer(IntervalLayer):
@@ -33,7 +32,7 @@ class SnapKVLayer(IntervalLayer):
         for back, query in enumerate(reversed(self.queries)):
             seen = keys[: len(keys) - back]  # the last tokens held are those of the last queries
             for g, h in enumerate(self.group(j)):
-                mass[g] += softmax(seen @ query[h] * self.scale)[:candidates]
+                mass[g] += self.softmax(seen @ query[h] * self.scale, h)[:candidates]
         total = self.reduce(mass, self.gqa)
         half = self.kernel // 2
         # Beyond the ends there are zeros, which count in the mean.

@@ -25,7 +25,7 @@ def penalties(
     multiplier: float = 0.8,
     base: float = 1.75,
     allowed_length: int = 2,
-    breakers: Collection[int] = (),
+    sequence_breakers: Collection[int] = (),
     window: int | None = None,
     longest: int | None = None,
 ) -> dict[int, float]:
@@ -34,17 +34,17 @@ def penalties(
     Args:
         history: tokens the penalty sees, oldest first.
         multiplier, base, allowed_length: DRY's constants; shorter matches cost nothing.
-        breakers: tokens over which no match reaches, and which are never penalised.
+        sequence_breakers: tokens over which no match reaches, and which are never penalised.
         window: how many of the last tokens count; None: all.
         longest: longer matches count as this long; None: as they are.
     """
     tokens = list(history) if window is None else list(history)[max(len(history) - window, 0) :]
     found: dict[int, float] = {}
     for i in range(1, len(tokens)):
-        length = repeated(tokens, i, breakers)
+        length = repeated(tokens, i, sequence_breakers)
         if longest is not None:
             length = min(length, longest)
-        if length >= max(allowed_length, 1) and tokens[i] not in breakers:
+        if length >= max(allowed_length, 1) and tokens[i] not in sequence_breakers:
             penalty = multiplier * base ** (length - allowed_length)
             found[tokens[i]] = max(found.get(tokens[i], 0.0), penalty)
     return found

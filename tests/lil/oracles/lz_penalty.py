@@ -22,11 +22,10 @@ def split(history: Sequence[int], Bf: int, W: int) -> tuple[list[int], list[int]
 
 def match_length(window: Sequence[int], buffer: Sequence[int], e: int) -> int:
     """S(e): the longest k with window[e-k+1..e] equal to the last k tokens of the buffer."""
-    longest = 0
-    for k in range(1, min(e + 1, len(buffer)) + 1):
-        if list(window[e - k + 1 : e + 1]) == list(buffer[len(buffer) - k :]):
-            longest = k
-    return longest
+    k = 0
+    while k < min(e + 1, len(buffer)) and window[e - k] == buffer[len(buffer) - 1 - k]:
+        k += 1
+    return k
 
 
 def extension(length: int, d: int, formula: str) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 
 def penalise(
-    logits: Sequence[float], history: Sequence[int], *, penalty: float, window: int = 512
+    logits: Sequence[float], history: Sequence[int], *, strength: float, window: int = 512
 ) -> list[float]:
-    """New logits (V,): a token among the last `window`, once or often, loses `penalty`."""
+    """New logits (V,): a token among the last `window`, once or often, loses `strength`."""
     recent = list(history)[max(len(history) - window, 0) :]
-    return [logit - penalty if token in recent else logit for token, logit in enumerate(logits)]
+    return [logit - strength if token in recent else logit for token, logit in enumerate(logits)]

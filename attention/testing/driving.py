@@ -1,0 +1,198 @@
+"""Feeding a method: a tiny random model, ragged prompts, or one layer without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from attention.backend import Backend
+from attention.cache import AttentionCache
+from attention.layer import Geometry
+from attention.ropes import Rope
+from attention.step import Step
+
+VOCABULARY = 53
+
+
+def tiny_model(
+    layers: int = 2, heads: tuple[int, int] = (4, 2), dtype: torch.dtype = torch.float64
+) -> Any:
+    """A Llama of random weights on which a wrong key shows in the logits; always the same one.
+
+    Args:
+        layers: how many.
+        heads: Hq and Hkv; the head size is 16.
+        dtype: of weights; the same numbers in every dtype.
+    """
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16 * heads[0],
+        intermediate_size=48,
+        num_hidden_layers=layers,
+        num_attention_heads=heads[0],
+        num_key_value_heads=heads[1],
+        max_position_embeddings=1 << 17,
+        bos_token_id=None,
+        eos_token_id=None,
+        attn_implementation="sdpa",
+    )
+    with torch.random.fork_rng(devices=[]):
+        model = LlamaForCausalLM(config)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            # 0.15: with the usual 0.02 attention is flat and hides which keys were read.
+            weight.normal_(0.0, 0.15, generator=generator)
+    return model.eval().requires_grad_(False).to(dtype)
+
+
+def text(*shape: int, seed: int = 0) -> Tensor:
+    """Random token ids."""
+    return torch.randint(0, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def left_padded(prompts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Token ids and padding mask, (B, longest)."""
+    longest = max(map(len, prompts))
+    ids = torch.stack([torch.cat((p.new_zeros(longest - len(p)), p)) for p in prompts])
+    mask = torch.stack([torch.arange(longest) >= longest - len(p) for p in prompts])
+    return ids, mask.long()
+
+
+@torch.no_grad()
+def prefill(
+    model: Any, cache: AttentionCache, prompts: Sequence[Tensor], chunk: int | None = None
+) -> Tensor:
+    """Feed left-padded prompts, `chunk` columns at a time; logits of all columns, (B, T, V)."""
+    ids, mask = left_padded(prompts)
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    parts = []
+    for start in range(0, ids.shape[1], chunk or ids.shape[1]):
+        end = start + (chunk or ids.shape[1])
+        parts.append(
+            model(
+                input_ids=ids[:, start:end],
+                attention_mask=mask[:, :end],
+                position_ids=positions[:, start:end],
+                past_key_values=cache,
+            ).logits
+        )
+    return torch.cat(parts, dim=1)
+
+
+@torch.no_grad()
+def step(model: Any, cache: AttentionCache, column: Tensor) -> Tensor:
+    """One token a row, (B,); logits (B, V)."""
+    ids, positions = column[:, None], cache.seen[:, None]
+    logits: Tensor = model(input_ids=ids, position_ids=positions, past_key_values=cache).logits
+    return logits[:, -1]
+
+
+def follow(
+    model: Any,
+    cache: AttentionCache,
+    prompts: Sequence[Tensor],
+    given: Tensor,
+    chunk: int | None = None,
+) -> Tensor:
+    """Logits after the prompts and after each given token (B, n): (B, 1 + n, V)."""
+    first = prefill(model, cache, prompts, chunk)[:, -1]
+    return torch.stack([first, *(step(model, cache, column) for column in given.T)], dim=1)
+
+
+class OneLayer:
+    """A layer without a model, fed random vectors, everything kept to check against.
+
+    Attributes:
+        layer: the method's state.
+        n: tokens fed.
+        q, k, v: all that was fed, (B, Hq, n, D) and (B, Hkv, n, D); queries are not scaled.
+
+    Args:
+        backend: the method.
+        heads: Hq and Hkv.
+        rows: B.
+        scaling: factor of the logits.
+        sinks: logits beside the keys in each softmax, as some models have them, (Hq,).
+        index: number of the layer; the first sparsified one by default.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        heads: tuple[int, int] = (4, 2),
+        rows: int = 1,
+        scaling: float = 0.5,
+        sinks: Tensor | None = None,
+        index: int | None = None,
+    ) -> None:
+        self.rows, (self.Hq, self.Hkv), self.D, self.scaling = rows, heads, 6, scaling
+        self.sinks = sinks
+        self.layer = backend.layer(
+            Geometry(
+                method=backend.name,
+                index=backend.dense_layers if index is None else index,
+                B=rows,
+                Hq=self.Hq,
+                Hkv=self.Hkv,
+                D=self.D,
+                dtype=torch.float64,
+                device=torch.device("cpu"),
+                rope=Rope(_Still()),
+                sinks=sinks,
+            )
+        )
+        self._random = torch.Generator().manual_seed(0)
+        self.n = 0
+        self.q, self.k, self.v = (self._draw(H, 0) for H in (self.Hq, self.Hkv, self.Hkv))
+
+    def _draw(self, H: int, T: int) -> Tensor:
+        return torch.randn(self.rows, H, T, self.D, generator=self._random, dtype=torch.float64)
+
+    def feed(self, T: int = 1, k: Tensor | None = None) -> Tensor:
+        """One forward of T tokens, a decode step if T is 1 and something was fed before.
+
+        Args:
+            T: how many tokens.
+            k: their keys, (B, Hkv, T, D); random by default.
+
+        Returns:
+            What the layer returns, (B, T, Hq, D).
+        """
+        q, v = self._draw(self.Hq, T), self._draw(self.Hkv, T)
+        k = self._draw(self.Hkv, T) if k is None else k
+        past = np.full(self.rows, self.n, dtype=np.int64)
+        step = Step(past, np.full_like(past, T), T, torch.device("cpu"))
+        self.n += T
+        self.q, self.k, self.v = (
+            torch.cat((old, new), 2) for old, new in ((self.q, q), (self.k, k), (self.v, v))
+        )
+        return self.layer.forward(q, k, v, self.scaling, step)
+
+    def kept(self, row: int = 0) -> list[list[int]]:
+        """Positions of the tokens each KV head keeps."""
+        return _lists(self.layer.kept_positions(row, self.n))
+
+    def read(self, row: int = 0) -> list[list[int]]:
+        """Positions the last decode query read, per KV head or per query head."""
+        return _lists(self.layer.read_positions(row, self.n))
+
+
+def _lists(positions: Tensor) -> list[list[int]]:
+    # A head with fewer positions than another begins with -1.
+    return [[int(p) for p in head if p >= 0] for head in positions]
+
+
+class _Still:
+    """A rotary embedding that turns nothing, so that methods which turn keys are checked alike."""
+
+    rope_type = "default"
+
+    def __call__(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        one = x.new_ones(*positions.shape, x.shape[-1])
+        return one, torch.zeros_like(one)

@@ -1,0 +1,146 @@
+"""What every detector must keep to, and the ones that look at tokens alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lil
+from attention.errors import InvalidValue
+from lil import detectors
+
+LOOP = [b"round ", b"and ", b"so "] * 120
+SMALL = {"guardian": {"f": 40}, "cycle": {}, "budget": {"tokens": 90}}
+
+
+def build(name: str) -> detectors.Detector:
+    detector = detectors.get(name, **SMALL[name])
+    detector.start(prompt=b"Go on. ")
+    return detector
+
+
+def naive_cycle(
+    pieces: list[bytes], low: int, high: int, repeats: int, least: int
+) -> tuple[int, int] | None:
+    """(tokens, period) of the first tail that is a block repeated, by comparing slices."""
+    for n in range(1, len(pieces) + 1):
+        for p in range(low, high + 1):
+            # The run of period p at the end of the first n tokens, whole blocks or not.
+            length = p
+            while length < n and pieces[n - length - 1] == pieces[n - length - 1 + p]:
+                length += 1
+            if n >= p * repeats and length >= max(p * repeats, least):
+                return n, p
+    return None
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+@given(st.lists(st.integers(1, 50), max_size=20))
+def test_cuts_of_the_stream_change_nothing(name: str, cuts: list[int]) -> None:
+    whole, cut, at = build(name), build(name), 0
+    for size in (*cuts, len(LOOP)):
+        verdict = cut.update(LOOP[at : at + size])
+        at += size
+    assert verdict == whole.update(LOOP) is not None
+    assert cut.update([b"new"]) == verdict
+    assert whole.clone().params() == whole.params()
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_a_new_start_forgets(name: str) -> None:
+    detector = build(name)
+    first = detector.update(LOOP)
+    detector.start()
+    assert detector.update([b"fresh"]) is None
+    detector.start(prompt=b"Go on. ")
+    assert detector.update(LOOP) == first
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_misuse_is_told(name: str) -> None:
+    with pytest.raises(RuntimeError, match="start"):
+        detectors.get(name, **SMALL[name]).update([b"x"])
+    with pytest.raises(InvalidValue, match="pieces"):
+        build(name).update(b"not a list")  # type: ignore[arg-type]
+
+
+def test_every_detector_is_tested_here() -> None:
+    assert set(detectors.names()) == set(SMALL)
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=30),
+    st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=7),
+    st.integers(0, 40),
+    st.integers(1, 4),
+    st.integers(0, 5),
+    st.integers(2, 5),
+    st.integers(0, 30),
+)
+def test_cycle_is_what_slices_say(
+    head: list[bytes],
+    block: list[bytes],
+    tail: int,
+    low: int,
+    more: int,
+    repeats: int,
+    least: int,
+) -> None:
+    pieces = head + (block * 40)[:tail]
+    cycle = lil.Cycle(min_period=low, max_period=low + more, repeats=repeats, min_tokens=least)
+    cycle.start()
+    verdict = cycle.update(pieces)
+    expected = naive_cycle(pieces, low, low + more, repeats, least)
+    assert (verdict is None) == (expected is None)
+    if verdict is not None:
+        evidence = verdict.evidence
+        assert (verdict.token, evidence["period"]) == expected
+        first, period = evidence["first_token"], evidence["period"]
+        assert all(pieces[i] == pieces[i - period] for i in range(first + period, verdict.token))
+        assert evidence["repeats"] >= repeats
+
+
+def test_cycle_sees_long_blocks_and_passes_over_fresh_text() -> None:
+    draw = random.Random(0)
+    fresh = [str(draw.randrange(500)).encode() for _ in range(5000)]
+    cycle = lil.Cycle()
+    cycle.start()
+    assert cycle.update(fresh) is None
+    verdict = cycle.update(fresh[-512:] * 3)
+    assert verdict is not None
+    assert (verdict.token, verdict.evidence["period"]) == (5000 + 3 * 512, 512)
+
+
+def test_cycle_counter_loops_escape_it() -> None:
+    cycle = lil.Cycle()
+    cycle.start()
+    assert cycle.update([p for k in range(400) for p in (b"For k=", b"%d" % k, b". ")]) is None
+
+
+def test_budget_counts_generated_tokens() -> None:
+    budget = lil.Budget(tokens=5)
+    budget.start(prompt=b"a long prompt")
+    assert budget.update([b"x"] * 4) is None
+    verdict = budget.update([b"x"])
+    assert verdict is not None
+    assert (verdict.token, verdict.evidence) == (5, {"step": 5, "budget": 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("cycle", {"min_period": 0}, "min_period = 0"),
+        ("cycle", {"min_period": 9, "max_period": 8}, "max_period = 8"),
+        ("cycle", {"repeats": 1}, "repeats = 1"),
+        ("cycle", {"min_tokens": -1}, "min_tokens = -1"),
+        ("cycle", {"repeat": 3}, "did you mean 'repeats'"),
+        ("budget", {"tokens": 0}, "tokens = 0"),
+        ("budgett", {}, "did you mean 'budget'"),
+    ],
+)
+def test_bad_values(name: str, params: dict, message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        detectors.get(name, **params)

@@ -1,0 +1,90 @@
+"""Penalties in transformers' `generate()`, with batches, beams and padding, and in `decode`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from penalty_cases import CASES, PAD, build, expected
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
+
+import lil
+
+PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 12, 13, 12, 13]]
+WIDTH = max(len(row) for row in PROMPTS)
+IDS = torch.tensor([[PAD] * (WIDTH - len(row)) + row for row in PROMPTS])
+MASK = torch.tensor([[0] * (WIDTH - len(row)) + [1] * len(row) for row in PROMPTS])
+
+
+class Oracle(LogitsProcessor):
+    """A case's oracle as a stateless processor that is told its prompts."""
+
+    def __init__(self, case: str, include_prompt: bool) -> None:
+        self.case, self.include_prompt = case, include_prompt
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        beams = len(input_ids) // len(PROMPTS)
+        histories = [
+            (PROMPTS[r // beams] if self.include_prompt else []) + row[WIDTH:]
+            for r, row in enumerate(input_ids.tolist())
+        ]
+        return expected(self.case, histories, scores).to(scores.dtype)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("case", [case for case in CASES if case != "lz default"])
+def test_generate_with_padding_and_beams_equals_the_oracle(case, include, beams, qwen):
+    options = {"attention_mask": MASK, "max_new_tokens": 14, "do_sample": False}
+    options |= {"num_beams": beams, "pad_token_id": PAD}
+
+    def run(processor: LogitsProcessor) -> Tensor:
+        return qwen.generate(IDS, logits_processor=LogitsProcessorList([processor]), **options)
+
+    penalty = build(case, include_prompt=include).with_mask(MASK)
+    wanted = run(Oracle(case, include))
+    for _ in range(2):  # one object serves one generation after another
+        assert torch.equal(run(penalty), wanted)
+    assert not torch.equal(wanted, qwen.generate(IDS, **options))
+
+
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("case", ["lz derived", "lz printed", "lz rate"])
+def test_a_row_of_a_batch_generates_what_it_does_alone(case, include, qwen):
+    """Rows end at different tokens, after which `generate()` feeds them padding."""
+
+    def run(ids: Tensor, mask: Tensor, eos: int | None) -> list[list[int]]:
+        penalty = build(case, include_prompt=include).with_mask(mask)
+        out = qwen.generate(
+            ids,
+            attention_mask=mask,
+            logits_processor=LogitsProcessorList([penalty]),
+            max_new_tokens=30,
+            do_sample=False,
+            pad_token_id=PAD,
+            eos_token_id=eos,
+        )
+        return out[:, ids.shape[1] :].tolist()
+
+    free = [run(torch.tensor([row]), torch.ones(1, len(row)), None)[0] for row in PROMPTS]
+    assert len({tuple(row) for row in free}) == len(PROMPTS)
+    eos = free[1][5]  # a token that ends one row early
+    together = run(IDS, MASK, eos)
+    for row, new in zip(free, together, strict=True):
+        end = row.index(eos) + 1 if eos in row else len(row)
+        assert new == (row[:end] + [PAD] * 30)[: len(new)]
+    assert together[1][6:] == [PAD] * (len(together[1]) - 6)
+
+
+@pytest.mark.parametrize("case", ["lz derived", "dry", "presence_window"])
+def test_decode_equals_generate_row_by_row(case, qwen, tokenizer):
+    prompts = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
+    template = build(case)
+    traces = lil.decode(
+        qwen, tokenizer, prompts, penalties=[template], max_new_tokens=20, batch_size=3
+    )
+    for prompt, trace in zip(prompts, traces, strict=True):
+        ids = torch.tensor([prompt])
+        processors = LogitsProcessorList([template.clone()])
+        out = qwen.generate(ids, logits_processor=processors, max_new_tokens=20, do_sample=False)
+        assert list(trace.new_ids) == out[0, len(prompt) :].tolist()

@@ -1,0 +1,39 @@
+"""Every penalty beside its oracle on random streams, batched, ragged and padded."""
+
+from __future__ import annotations
+
+import pytest
+
+from lil import penalties
+from tests.lil.oracles import compare
+
+
+def worst_of(kind: str, streams: int, seed: int) -> int:
+    """Compare; returns how many streams were, so that none can be lost on the way."""
+    seen = 0
+    for case in compare.cases(kind, streams, seed):
+        found = case.difference(penalties.get)
+        assert found.of_tolerance <= 1, (case, found)
+        seen += len(case.batch.prompts)
+    return seen
+
+
+def test_every_penalty_has_an_oracle():
+    assert sorted(compare.PENALISE) == penalties.names()
+    assert {kind.split()[0] for kind in compare.KINDS} == set(penalties.names())
+
+
+@pytest.mark.parametrize("kind", compare.KINDS)
+def test_equals_its_oracle_on_random_streams(kind: str):
+    streams = 200 if kind.startswith("lz") else 100
+    assert worst_of(kind, streams, seed=1) == streams
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", compare.KINDS)
+def test_equals_its_oracle_on_many_random_streams(kind: str, capsys: pytest.CaptureFixture[str]):
+    """For the LZ penalty 10,000 streams and each formula, V 5 to 200, windows 1 to 600."""
+    streams = 10_000 if kind.startswith("lz") else 1_000
+    assert worst_of(kind, streams, seed=0) == streams
+    with capsys.disabled():
+        print(f"\n{kind}: {streams:,} streams equal their oracle")

@@ -1,0 +1,80 @@
+"""Every file and command of the documents works, and prints what they show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from documents import Command, blocks, commands, files, matches, run
+
+ROOT = Path(__file__).parent.parent
+TUTORIAL = ROOT / "docs" / "new_backend.md"
+
+
+def test_the_tutorial_shows_the_package_that_is_tested() -> None:
+    shown = files(TUTORIAL)
+    for path in ("l2norm.py", "pyproject.toml"):
+        assert shown[path] == (ROOT / "tests/third_party/lil-l2norm" / path).read_text()
+
+
+def test_every_block_is_a_file_or_commands() -> None:
+    found = list(blocks(TUTORIAL))
+    assert all(b.file or b.language == "console" for b in found)
+    assert len(found) == TUTORIAL.read_text().count("```") / 2
+    assert {b.language for b in found} == {"python", "toml", "console"}
+    nouns = {c.command.split()[1] for b in found if not b.file for c in commands(b)}
+    assert {"run", "sweep", "list", "install"} <= nouns
+
+
+def test_the_tutorial_names_every_check_and_hook() -> None:
+    from attention.testing import CHECKS
+
+    text = TUTORIAL.read_text()
+    table = text[text.index("## What a method should pass") :]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| `")]
+    assert rows == [f"`{name}`" for name in CHECKS]
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path) -> None:
+    folder, site = tmp_path / "work", tmp_path / "site"
+    folder.mkdir(), site.mkdir()
+    for block in blocks(TUTORIAL):
+        if block.file:
+            (folder / block.file).write_text(block.text)
+            continue
+        for one in commands(block):
+            done = run(one.command, folder, site)
+            assert done.returncode == 0, f"line {one.line}: {one.command}\n{done.stderr}"
+            assert matches(one.shown, done.stdout), (
+                f"line {one.line}: {one.command} printed\n{done.stdout}\nnot\n{one.shown}"
+            )
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("a b\n", "a   b  \n", True),
+        ("a b\n", "a c\n", False),
+        ("a\n", "a\nb\n", False),
+        ("a ... d\n", "a b c d\n", True),
+        ("a ... d\n", "a b\nd\n", False),
+        ("...\nlast\n", "one\n\ntwo\nlast\n", True),
+        ("...\nlast\n", "last\n", True),
+        ("first\n...\n", "second\nfirst\n", False),
+        ("", "", True),
+        ("", "something\n", False),
+        ("1.5\n", "1x5\n", False),
+    ],
+)
+def test_output_is_compared(shown: str, printed: str, same: bool) -> None:
+    assert matches(shown, printed) == same
+
+
+def test_commands_are_told_from_output(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n```console\n$ lil list\none\n...\n$ lil run\n```\n")
+    (block,) = blocks(page)
+    assert commands(block) == [Command(3, "lil list", "one\n...\n"), Command(6, "lil run", "")]
+    with pytest.raises(ValueError, match="not lil"):
+        run("rm x", tmp_path, tmp_path)

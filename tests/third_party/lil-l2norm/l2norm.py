@@ -1,0 +1,52 @@
+"""L2Norm: tokens whose keys are short stay."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from attention import Backend
+from attention.backend import whole
+from attention.evicting import Evicting
+from attention.layer import Geometry, Layer
+from attention.step import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class L2Norm(Backend):
+    """Keeps the tokens whose keys have the smallest norm.
+
+    Devoto et al., arXiv 2406.11430: a key of small norm tends to receive much attention. The
+    authors compress by a ratio, now and then; here one token goes at each step.
+
+    Args:
+        budget: tokens a decode query may read, current token included; at least 2.
+        dense_layers: first layers left dense, as the authors do; exempt from the budget.
+
+    Raises:
+        InvalidValue: a parameter is out of range.
+    """
+
+    name: ClassVar[str] = "l2norm"
+    source: ClassVar[str] = "L2Norm: keys of small norm (arXiv 2406.11430)"
+    budget: int
+    dense_layers: int = 2
+
+    def __post_init__(self) -> None:
+        whole("budget", self.budget, 2)
+        whole("dense_layers", self.dense_layers, 0)
+
+    @property
+    def exact_until(self) -> float:
+        return self.budget
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return L2NormLayer(geometry, self.budget)
+
+
+class L2NormLayer(Evicting):
+    """A slot is worth the more the shorter its key is."""
+
+    def worth(self, S: int, step: Step) -> Tensor:
+        return -torch.linalg.vector_norm(self.k.data[:, :, :S], dim=-1, dtype=self.geometry.wide)

@@ -54,7 +54,7 @@ def test_stamps_never_fall(case: Case) -> None:
                 before[r][j] = now
 
 
-@holds(5, cases(raas(), **SIZE))
+@holds(8, cases(raas(), **SIZE))
 def test_evicted_pages_never_return(case: Case) -> None:
     """Evicted pages never return, go whole, and are those with the oldest stamp."""
     page = case.backend.page

@@ -207,6 +207,18 @@ def dense_with_mass(
     return out, mass
 
 
+def added(x: Tensor, dim: int) -> Tensor:
+    """Sum over a short axis, in the same order for every slot, so that equal slots stay equal.
+
+    `sum` over an axis that is not the last one adds in an order that depends on the column: equal
+    numbers get sums that differ in the last bit, and a tie goes to whatever rounding prefers.
+    """
+    first, *others = x.unbind(dim)
+    for other in others:
+        first = first + other
+    return first
+
+
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of the last axis, values and indices; among equals the lower index wins.
 

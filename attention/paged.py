@@ -92,21 +92,26 @@ class Paged(Selecting):
         )
         self.summaries.data[:, :, first:last] = made
 
-    def begun(self, step: Step) -> Tensor:
-        """Summaries of the pages begun by any row, (B, Hkv, P, size)."""
-        return self.summaries.data[:, :, : int(self.pages(step.seen).max())]
+    def scores(self, q: Tensor, compete: Counts, step: Step) -> Tensor:
+        """What each page is worth, (B, H, P); -inf from page compete[r] of a row on."""
+        pages = int(self.pages(step.seen).max())
+        score = self.score(q, self.summaries.data[:, :, :pages])
+
+        def make() -> Tensor:
+            number = torch.arange(pages, device=step.device)
+            return (number >= step.tensor(compete)[:, None])[:, None]
+
+        return score.masked_fill(step.once(("no page", pages), make), float("-inf"))
 
     def choose(self, q: Tensor, step: Step) -> Choice:
-        score = self.score(q, self.begun(step))
-        H, pages = score.shape[1:]
+        others = self.pages(step.seen) - 1
+        score = self.scores(q, others, step)
+        H = score.shape[1]
         self.cost_varies = self.geometry.Hkv < H
-        last = step.once("last page", lambda: step.tensor(self.pages(step.seen) - 1)[:, None, None])
-        others = step.once(("others", pages), lambda: torch.arange(pages, device=q.device) < last)
-        score = score.masked_fill(~others, float("-inf"))
         values, index = top(score, self.quota - 1)
-        forced = last.expand(-1, H, -1)
-        live = torch.cat((values > float("-inf"), torch.ones_like(forced, dtype=torch.bool)), -1)
-        return Choice(torch.cat((index, forced), dim=-1), live)
+        last = step.once("last page", lambda: step.tensor(others)[:, None, None]).expand(-1, H, -1)
+        live = torch.cat((values > float("-inf"), torch.ones_like(last, dtype=torch.bool)), -1)
+        return Choice(torch.cat((index, last), dim=-1), live)
 
     def reads(self, seen: Counts) -> Counts:
         pages = self.pages(seen)
@@ -114,24 +119,10 @@ class Paged(Selecting):
         return np.where(pages <= self.quota, seen, full + seen - (pages - 1) * self.page)
 
     def cost(self, seen: Counts) -> Counts:
-        """Keys read, a union over the group counted once, and the summaries in keys' worth."""
+        """Keys read, and the summaries in keys' worth."""
         pages, g = self.pages(seen), self.geometry
-        keys = self.union(seen) if self.cost_varies else self.reads(seen) * g.Hkv
         summaries = -(-pages * self.summaries.data.shape[-1] // g.D) * g.Hkv
-        return keys + np.where(pages <= self.allowed(seen), 0, summaries)
-
-    def union(self, seen: Counts) -> Counts:
-        """Keys read by any query head of a group, summed over KV heads, (B,)."""
-        if self.chosen is None:
-            return self.reads(seen) * self.geometry.Hkv
-        # A row replaced since the choice may have been longer than all that are left.
-        pages = max(int(self.pages(seen).max()), int(self.chosen.pages.max()) + 1)
-        hit = torch.zeros(len(seen), self.geometry.Hq, pages, dtype=torch.bool)
-        hit.scatter_(2, self.chosen.pages.cpu(), self.chosen.live.cpu())
-        read = hit.view(len(seen), self.geometry.Hkv, -1, pages).any(2).sum(1).numpy()
-        held = np.clip(seen[:, None] - np.arange(pages) * self.page, 0, self.page)
-        total: Counts = (read * held).sum(1)
-        return total
+        return super().cost(seen) + np.where(pages <= self.allowed(seen), 0, summaries)
 
     def row_bytes(self, seen: Counts) -> Counts:
         made = self.summaries.data

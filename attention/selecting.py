@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -32,7 +34,12 @@ class Selecting(KeepAll):
 
     While all pages of all rows fit, attention is dense and nothing is chosen. A method answers
     `choose`, and updates what it knows of the keys in `notice`. Without a budget it always chooses.
+
+    What was read is counted in the choice, which on a GPU waits for the device. A method for which
+    it follows from the tokens seen answers `reads` and sets `cost_varies` to False.
     """
+
+    cost_varies = True
 
     def __init__(self, geometry: Geometry, budget: int | None, page: int) -> None:
         super().__init__(geometry, budget, page)
@@ -99,6 +106,38 @@ class Selecting(KeepAll):
         if self.chosen is not None:
             kept = (x.index_select(0, index) for x in (self.chosen.pages, self.chosen.live))
             self.chosen = Choice(*kept)
+
+    def counted(self, seen: Counts) -> Counts:
+        """Tokens read by each set of each row, (B, H); (B, 1) where all were read."""
+        if self.chosen is None:
+            return seen[:, None]
+        held = torch.as_tensor(seen, device=self.chosen.pages.device)
+        numbers: Counts = self.live_slots(self.chosen, held).sum(-1).cpu().numpy()
+        return numbers
+
+    def reads(self, seen: Counts) -> Counts:
+        most: Counts = self.counted(seen).max(1)
+        return most
+
+    def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
+        if not self.cost_varies:
+            return super().mean_reads(seen)
+        mean: npt.NDArray[np.float64] = self.counted(seen).mean(1)
+        return mean
+
+    def cost(self, seen: Counts) -> Counts:
+        """Keys read, summed over KV heads; what several heads of a group read counts once."""
+        if not self.cost_varies or self.chosen is None:
+            return super().cost(seen)
+        pages, live = self.chosen.pages.cpu(), self.chosen.live.cpu()
+        B, H, _ = pages.shape
+        # A row replaced since the choice may have been longer than all that are left.
+        begun = max(int(self.pages(seen).max()), int(pages.max()) + 1)
+        hit = torch.zeros(B, H, begun, dtype=torch.bool).scatter_(2, pages, live)
+        read = hit.view(B, self.geometry.Hkv, -1, begun).any(2).sum(1).numpy()
+        held = np.clip(seen[:, None] - np.arange(begun) * self.page, 0, self.page)
+        total: Counts = (read * held).sum(1)
+        return total
 
     def read_positions(self, row: int, seen: int) -> Tensor:
         if self.chosen is None:

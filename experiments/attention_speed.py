@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -17,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-import transformers
 from torch import Tensor
 from transformers import DynamicCache, LlamaConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -31,6 +27,7 @@ from attention.registry import find, get
 from attention.runtime import Runtime
 from experiments.config import DTYPES
 from experiments.models import resolve_device
+from experiments.timing import conditions, device_name, free_memory, seconds
 
 BASELINE = "transformers"  # its sdpa attention function with a DynamicCache
 UNTIMED = 3  # steps before the first one that is timed
@@ -107,7 +104,7 @@ def bandwidth(device: str, size: int = BEYOND_CACHES, repeats: int = 7) -> float
     x = torch.ones(size // 4, device=device)
     best = float("inf")
     for _ in range(repeats):
-        best = min(best, _seconds(lambda: x.sum(), device))
+        best = min(best, seconds(lambda: x.sum(), device))
     return size / best
 
 
@@ -154,7 +151,7 @@ def attention(
     speed = {device: bandwidth(device) for device in {shape.device for shape in shapes}}
     for shape in shapes:
         # The prompt, the state and its doubled self while it grows.
-        free = _free_memory(shape.device) if memory is None else memory
+        free = free_memory(shape.device) if memory is None else memory
         if 4 * shape.cache_bytes > free:
             left_out.append(f"context {shape.context}, batch {shape.batch}: not enough memory")
             continue
@@ -181,12 +178,8 @@ def attention(
         "bandwidth_bytes_per_s": speed,
         "shape": {k: getattr(shapes[0], k) for k in ("heads", "kv_heads", "head_size", "dtype")},
         "steps": steps,
-        "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(),
-        "machine": platform.machine(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "devices": {d: _device_name(d) for d in speed},
+        **conditions(),
+        "devices": {d: device_name(d) for d in speed},
     }
 
 
@@ -219,12 +212,6 @@ def _ratios(rows: Sequence[Timing]) -> list[dict[str, Any]]:
     ]
 
 
-def _free_memory(device: str) -> int:
-    if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def _timing(
     name: str,
     budget: int | None,
@@ -240,27 +227,9 @@ def _timing(
     )
 
 
-def _device_name(device: str) -> str:
-    if device.startswith("cuda"):
-        return str(torch.cuda.get_device_name(device))
-    return platform.processor() or platform.machine()
-
-
 def _random(shape: Shape, heads: int, tokens: int) -> Tensor:
     size = (shape.batch, heads, tokens, shape.head_size)
     return torch.randn(size, dtype=shape.torch_dtype, device=shape.device)
-
-
-def _seconds(work: Callable[[], object], device: str) -> float:
-    def wait() -> None:
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-
-    wait()
-    started = time.perf_counter()
-    work()
-    wait()
-    return time.perf_counter() - started
 
 
 def _steps(
@@ -274,7 +243,7 @@ def _steps(
         k, v = (_random(shape, shape.kv_heads, 1) for _ in range(2))
         if cold:
             other.add_(1)
-        return 1e3 * _seconds(partial(step, q, k, v), shape.device)
+        return 1e3 * seconds(partial(step, q, k, v), shape.device)
 
     for _ in range(UNTIMED):
         timed(False)

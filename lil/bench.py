@@ -9,15 +9,14 @@ import statistics
 import time
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 from attention.errors import InvalidValue
 from lil.codecs.deflate import from_scratch
 from lil.meter import Meter
 
 
-def meter(
-    tokens: int = 131_072, f: int = 250, repeats: int = 9, seed: int = 0
-) -> dict[str, object]:
+def meter(tokens: int = 131_072, f: int = 250, repeats: int = 9, seed: int = 0) -> dict[str, Any]:
     """One Guardian check at `tokens` tokens: fed incrementally against compressed from scratch.
 
     The text is random lower-case letters, four bytes a token: it repeats little, which is the dear

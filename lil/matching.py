@@ -48,6 +48,11 @@ class Matcher:
         self.lengths = torch.zeros_like(self.tokens)
         self._breakers = torch.tensor(sorted(breakers), dtype=torch.int64, device=device)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of tokens and lengths."""
+        return self.tokens.nbytes + self.lengths.nbytes
+
     def push(self, newest: Tensor, live: Tensor | None = None) -> None:
         """Append `newest` (B,), leaving rows alone where `live` (B,) is False."""
         newest = newest[:, None]

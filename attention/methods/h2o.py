@@ -11,6 +11,7 @@ from torch import Tensor
 from attention.backend import Backend, one_of, share, whole
 from attention.errors import InvalidValue
 from attention.evicting import Evicting
+from attention.kernels import added
 from attention.layer import Geometry, Layer
 from attention.per_head import PerQueryHead
 from attention.ropes import rotate
@@ -120,7 +121,7 @@ class H2OLayer(Evicting):
         if self.backend.decay != 1:
             new = step.tensor(step.new).view(-1, *([1] * (score.ndim - 1)))
             score *= self.backend.decay ** new.to(score.dtype)
-        score += mass.transpose(2, 3) if self.gqa == "max" else mass.sum(2)
+        score += mass.transpose(2, 3) if self.gqa == "max" else added(mass, 2)
 
     def worth(self, S: int, step: Step) -> Tensor:
         score, position = self.score.data[:, :, :S], self.position.data[:, :, :S]

@@ -385,10 +385,12 @@ class SparsePrefill(InfLLMLayer):
             for x, y in ((q, keys), (far_q, far_keys))
         )
         near.masked_fill_((age < 0) | (age >= self.n_local), float("-inf"))
-        probs = torch.softmax(torch.cat((near, far), dim=-1), dim=-1, dtype=g.wide)
+        sinks = None if g.sinks is None else g.sinks.view(g.Hkv, g.G, 1, 1)
+        probs = softmax(torch.cat((near, far), dim=-1), sinks)
         self.collect(r, past, seen, probs[..., : seen - was].sum((1, 2)), step)
         both = torch.cat((values, far_values), dim=1)
-        return torch.bmm(probs.to(v.dtype).view(g.Hkv, g.G * n, -1), both).view(g.Hq, n, -1)
+        weights = probs.to(v.dtype).reshape(g.Hkv, g.G * n, -1)
+        return torch.bmm(weights, both).view(g.Hq, n, -1)
 
     def far_tokens(self, r: int, past: int, seen: int, far_q: Tensor, step: Step) -> Tensor:
         """Slots of all first tokens, of the blocks chosen, and of what follows, (Hkv, S).

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from attention.backend import Backend, one_of, whole
 from attention.errors import InvalidValue
-from attention.kernels import hide, logits, softmax, spread, top
+from attention.kernels import added, hide, logits, softmax, spread, top
 from attention.layer import Geometry, Layer
 from attention.selecting import Choice, Selecting
 from attention.step import Counts, Step
@@ -83,7 +82,7 @@ class OracleLayer(Selecting):
         queries = q.flatten(0, 1)
         scores = hide(logits(queries, keys), step.hidden())
         probs = softmax(scores, spread(self.geometry.sinks, queries)).view(B, Hkv, G, -1)
-        weight = probs.amax(2) if self.gqa == "max" else probs.sum(2)
+        weight = probs.amax(2) if self.gqa == "max" else added(probs, 2)
         # The current token comes first; slots a row has not filled come last and are not read.
         current = (step.seen_tokens - 1)[:, None, None].expand(-1, Hkv, -1)
         rank = weight.scatter(2, current, float("inf"))
@@ -100,25 +99,5 @@ class OracleLayer(Selecting):
         most = int(live.sum(-1).max())
         return Choice(index[..., :most], live[..., :most])
 
-    def counted(self) -> Counts:
-        """Tokens each KV head of each row read, (B, Hkv)."""
-        assert self.chosen is not None
-        numbers: Counts = self.chosen.live.sum(-1).cpu().numpy()
-        return numbers
-
     def reads(self, seen: Counts) -> Counts:
-        if self.top_p is None:
-            return np.minimum(seen, self.quota)
-        return seen if self.chosen is None else self.counted().max(1)
-
-    def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
-        if self.top_p is None or self.chosen is None:
-            return super().mean_reads(seen)
-        mean: npt.NDArray[np.float64] = self.counted().mean(1)
-        return mean
-
-    def cost(self, seen: Counts) -> Counts:
-        if self.top_p is None or self.chosen is None:
-            return super().cost(seen)
-        total: Counts = self.counted().sum(1)
-        return total
+        return super().reads(seen) if self.cost_varies else np.minimum(seen, self.quota)

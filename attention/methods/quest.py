@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from attention.errors import InvalidValue
 from attention.kernels import logits
 from attention.layer import Geometry, Layer
 from attention.paged import Paged
-from attention.selecting import Choice
+from attention.selecting import Choice, Selecting
 from attention.step import Counts, Step
 
 GQA = ("sum", "mean", "max", "query_head")
@@ -83,7 +82,7 @@ class Quest(Backend):
 
 
 class QuestLayer(Paged):
-    """Page bounds are stored as the maxima of k and of -k, side by side.
+    """A page is known by the maxima of k and of -k, side by side.
 
     The bound is then one product: sum of max(q M, q m) = relu(q).M + relu(-q).max(-k), and for the
     sum or mean over a group the queries can be added before it.
@@ -91,7 +90,7 @@ class QuestLayer(Paged):
 
     def __init__(self, geometry: Geometry, budget: int, page: int, gqa: str) -> None:
         super().__init__(geometry, budget, page, size=2 * geometry.D)
-        self.gqa, self.cost_varies = gqa, gqa == "query_head"
+        self.gqa = gqa
 
     def summary(self, k: Tensor, held: Tensor) -> Tensor:
         # A page that is begun holds its first token.
@@ -103,7 +102,7 @@ class QuestLayer(Paged):
         if self.gqa in ("sum", "mean"):
             signed = signed.sum(2, keepdim=True)
         upper = logits(signed.flatten(0, 1), summaries.flatten(0, 1))
-        upper = upper.view(*q.shape[:2], -1, upper.shape[-1])
+        upper = upper.view(*signed.shape[:3], -1)
         return upper.amax(2) if self.gqa == "max" else upper.flatten(1, 2)
 
 
@@ -118,28 +117,12 @@ class ScriptLayer(QuestLayer):
         return np.maximum(np.minimum(seen // self.page, self.quota), 3)
 
     def choose(self, q: Tensor, step: Step) -> Choice:
-        upper = self.score(q, self.begun(step))
-        page = torch.arange(upper.shape[-1], device=q.device)
-        begun = step.once("begun", lambda: step.tensor(self.pages(step.seen))[:, None, None])
-        # Pages begun by no token of a row may have any bound.
-        upper = upper.masked_fill(page >= begun, float("-inf"))
-        values, index = torch.sort(upper, dim=-1, descending=True, stable=True)
+        scores = self.scores(q, self.pages(step.seen), step)
+        values, index = scores.sort(dim=-1, descending=True, stable=True)
         allowed = self.allowed(step.seen)
-        best = page < step.once("allowed", lambda: step.tensor(allowed)[:, None, None])
         most = int(allowed.max())
-        return Choice(index[..., :most], (best & (values > float("-inf")))[..., :most])
-
-    def counted(self, seen: Counts) -> npt.NDArray[np.int64]:
-        """Tokens each query head of each row read, (B, Hq) or, where all were, (B, 1)."""
-        if self.chosen is None:
-            return seen[:, None]
-        held = torch.as_tensor(seen, device=self.chosen.pages.device)
-        return self.live_slots(self.chosen, held).sum(-1).cpu().numpy()
+        best = torch.arange(most, device=q.device) < step.tensor(allowed)[:, None, None]
+        return Choice(index[..., :most], best & (values[..., :most] > float("-inf")))
 
     def reads(self, seen: Counts) -> Counts:
-        most: Counts = self.counted(seen).max(1)
-        return most
-
-    def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
-        mean: npt.NDArray[np.float64] = self.counted(seen).mean(1)
-        return mean
+        return Selecting.reads(self, seen)

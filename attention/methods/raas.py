@@ -12,6 +12,7 @@ from torch.nn import functional
 from attention.backend import Backend, one_of, share, whole
 from attention.compressing import Compressing
 from attention.errors import InvalidValue
+from attention.kernels import added
 from attention.layer import Geometry, Layer
 from attention.step import Step
 
@@ -111,7 +112,7 @@ class RaaSLayer(Compressing):
 
     def learn(self, probs: Tensor, step: Step) -> None:
         score = self.by_page(probs)
-        score = score.amax(2) if self.gqa == "max" else score.sum(2)
+        score = score.amax(2) if self.gqa == "max" else added(score, 2)
         if self.gqa == "mean":
             score = score / self.geometry.G
         S, page = probs.shape[-1], torch.arange(score.shape[-1], device=probs.device)

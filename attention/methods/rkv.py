@@ -12,7 +12,7 @@ from torch.nn import functional
 from attention.backend import Backend, one_of, share, whole
 from attention.compressing import Compressing, check_window, interval
 from attention.errors import InvalidValue
-from attention.kernels import BLOCK_ELEMENTS, softmax
+from attention.kernels import BLOCK_ELEMENTS, added, softmax
 from attention.layer import Geometry, Layer
 
 GQA = ("max", "mean")
@@ -86,16 +86,19 @@ class RKVLayer(Compressing):
 
     def one(self, logits: Tensor, axis: int) -> Tensor:
         """Logits of a group's query heads as one."""
-        return logits.amax(axis) if self.backend.gqa == "max" else logits.mean(axis)
+        if self.backend.gqa == "max":
+            return logits.amax(axis)
+        return added(logits, axis) / logits.shape[axis]
 
     def attention(self, q: Tensor, k: Tensor) -> Tensor:
         """(R, Hkv, G, window, D) and (R, Hkv, S, D) to (R, Hkv, S)."""
         scores = (q.flatten(2, 3) @ k.transpose(2, 3)).view(*q.shape[:4], -1)
+        window = scores.shape[3]
         scores = self.one(scores, 2)
         g = self.geometry
         # The model's own sinks become one logit per KV head like the logits of its keys.
         sinks = None if g.sinks is None else self.one(g.sinks.view(g.Hkv, g.G, 1, 1), 1)
-        mean = softmax(scores, sinks).mean(2)
+        mean = added(softmax(scores, sinks), 2) / window
         kernel = self.backend.kernel
         return functional.max_pool1d(mean, kernel, stride=1, padding=kernel // 2)
 

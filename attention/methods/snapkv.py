@@ -12,7 +12,7 @@ from torch.nn import functional
 from attention.backend import Backend, one_of, whole
 from attention.compressing import Compressing, check_window, interval
 from attention.errors import InvalidValue
-from attention.kernels import softmax
+from attention.kernels import added, softmax
 from attention.layer import Geometry, Layer
 
 GQA = ("sum", "mean", "max")
@@ -79,8 +79,8 @@ class SnapKVLayer(Compressing):
         slot = torch.arange(S, device=k.device)
         scores.masked_fill_(slot > slot[S - self.window :, None], float("-inf"))
         sinks = None if g.sinks is None else g.sinks.view(g.Hkv, g.G, 1, 1)
-        mass = softmax(scores, sinks)[..., : S - self.window].sum(3)
-        score = mass.amax(2) if self.gqa == "max" else mass.sum(2)
+        mass = added(softmax(scores, sinks)[..., : S - self.window], 3)
+        score = mass.amax(2) if self.gqa == "max" else added(mass, 2)
         if self.gqa == "mean":
             score = score / g.G
         pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attention.backend import Backend, whole
 from attention.evicting import Evicting
+from attention.kernels import added
 from attention.layer import Geometry, Layer
 from attention.step import Step
 
@@ -50,7 +51,9 @@ class TOVALayer(Evicting):
         return step.newest(1)
 
     def learn(self, mass: Tensor, step: Step) -> None:  # noqa: ARG002
-        self.last = mass.mean((1, 2))[:, None].expand(-1, self.geometry.Hkv, -1)
+        g = self.geometry
+        mean = added(mass.flatten(1, 2), 1) / g.Hq
+        self.last = mean[:, None].expand(-1, g.Hkv, -1)
 
     def worth(self, S: int, step: Step) -> Tensor:  # noqa: ARG002
         return self.last[:, :, :S]

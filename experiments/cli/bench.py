@@ -13,16 +13,23 @@ from experiments.cli.parser import Done, Parser, comma_list
 
 EXAMPLES = """\
 examples:
-  lil bench meter                    one Guardian check at 131,072 tokens
-  lil bench meter --tokens 1000000
+  lil bench meter                    one Guardian check at 10,000 to 1,000,000 tokens
+  lil bench meter --tokens 131072 --f 1000
   lil bench attention                a decode step of a layer at 1k to 128k tokens
   lil bench attention --contexts 32768 --backends full,quest --budget 512
+  lil bench penalty                  a step of the LZ penalty, and of a model of 1.5B weights
+  lil bench penalty --batches 16 --layers 0
 """
 
 
 #: The flags of each part, with their defaults.
 PARTS: dict[str, dict[str, Any]] = {
-    "meter": {"tokens": 131_072, "f": 250, "repeats": 9, "seed": 0},
+    "meter": {
+        "tokens": [10_000, 32_768, 131_072, 1_000_000],
+        "f": 250,
+        "repeats": 9,
+        "seed": 0,
+    },
     "attention": {
         "backends": ["full", "sink", "h2o", "quest", "infllm"],
         "budget": 1024,
@@ -31,6 +38,17 @@ PARTS: dict[str, dict[str, Any]] = {
         "dtype": "float32",
         "device": "cpu",
         "steps": 64,
+    },
+    "penalty": {
+        "batches": [1, 16, 64],
+        "vocabulary": 151_936,
+        "context": 1024,
+        "window": 512,
+        "buffer": 32,
+        "layers": 28,
+        "dtype": "bfloat16",
+        "device": "cpu",
+        "steps": 20,
     },
 }
 
@@ -41,10 +59,11 @@ def add_arguments(parser: Parser) -> None:
         "what",
         choices=tuple(PARTS),
         help="meter: a Guardian check, incremental against from scratch; "
-        "attention: a decode step of a layer, beside transformers' own",
+        "attention: a decode step of a layer, beside transformers' own; "
+        "penalty: a step of the LZ penalty, beside plain ways and a model's own step",
     )
     meter = parser.add_argument_group("meter", argument_default=argparse.SUPPRESS)
-    meter.add_argument("--tokens", type=int, help="length of the text")
+    meter.add_argument("--tokens", type=comma_list, help="lengths of the text")
     meter.add_argument("--f", type=int, help="tokens between two checks")
     meter.add_argument("--repeats", type=int, help="measurements; the median counts")
     meter.add_argument("--seed", type=int)
@@ -52,10 +71,21 @@ def add_arguments(parser: Parser) -> None:
     layer.add_argument("--backends", type=comma_list, help="names, separated by commas")
     layer.add_argument("--budget", type=int, help="tokens a decode query may read")
     layer.add_argument("--contexts", type=comma_list, help="tokens seen before")
-    layer.add_argument("--batches", type=comma_list, help="rows")
-    layer.add_argument("--dtype", help="float32, bfloat16 or float16")
-    layer.add_argument("--device", help="cpu or cuda")
-    layer.add_argument("--steps", type=int, help="steps a point; the median counts")
+    both = parser.add_argument_group("attention and penalty", argument_default=argparse.SUPPRESS)
+    both.add_argument("--batches", type=comma_list, help="rows")
+    both.add_argument("--dtype", help="float32, bfloat16 or float16; of the model in penalty")
+    both.add_argument("--device", help="cpu or cuda")
+    both.add_argument("--steps", type=int, help="steps a point; the median counts")
+    penalty = parser.add_argument_group("penalty", argument_default=argparse.SUPPRESS)
+    penalty.add_argument("--vocabulary", type=int, help="scores")
+    penalty.add_argument("--context", type=int, help="tokens of a row so far")
+    penalty.add_argument("--window", type=int, help="tokens that are searched")
+    penalty.add_argument("--buffer", type=int, help="newest tokens that are matched")
+    penalty.add_argument(
+        "--layers",
+        type=int,
+        help="of the model; 0 leaves its step out, which takes most of the time",
+    )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
@@ -66,18 +96,29 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             allowed = f"a flag of bench {args.what}: " + ", ".join(f"--{flag}" for flag in flags)
             raise InvalidValue("flag", f"--{name}", allowed)
     given = argparse.Namespace(**{**flags, **vars(args)})
-    return {"meter": _meter, "attention": _attention}[args.what](given, console)
+    return {"meter": _meter, "attention": _attention, "penalty": _penalty}[args.what](
+        given, console
+    )
 
 
 def _meter(args: argparse.Namespace, console: Console) -> Done:
     from lil import bench
 
-    if args.tokens < 1:
-        raise InvalidValue("tokens", args.tokens, "at least 1")
+    lengths = _whole("tokens", args.tokens)
     with Console(stderr=True).status("measuring"):
-        found = bench.meter(args.tokens, args.f, args.repeats, args.seed)
-    _conditions(console, "meter, medians", found)
-    return Done(found)
+        found = [bench.meter(tokens, args.f, args.repeats, args.seed) for tokens in lengths]
+    table = Table(title=f"one check, medians of {args.repeats}", title_justify="left", box=None)
+    for name in ("tokens", "bytes", "compressed", "incremental ms", "from scratch ms", "times"):
+        table.add_column(name, justify="right")
+    own = ("tokens", "original_bytes", "compressed_bytes", "incremental_ms", "from_scratch_ms")
+    for row in found:
+        whole, times = [row[name] for name in own[:3]], [row[name] for name in own[3:]]
+        cells = [*(f"{n:,}" for n in whole), *(f"{ms:.3f}" for ms in times)]
+        table.add_row(*cells, f"{row['speedup']:.0f}")
+    console.print(table)
+    shared = {name: value for name, value in found[0].items() if name not in (*own, "speedup")}
+    _conditions(console, "conditions", shared)
+    return Done({"rows": found})
 
 
 def _attention(args: argparse.Namespace, console: Console) -> Done:
@@ -122,6 +163,38 @@ def _attention(args: argparse.Namespace, console: Console) -> Done:
         "floor: share reached of the time that reading the bytes takes at the bandwidth measured "
         "in this run; beyond 100% they lay in a cache. MB: keys, values and method state."
     )
+    for line in found["left_out"]:
+        console.print(f"left out: {line}")
+    _conditions(console, "conditions", {k: v for k, v in found.items() if k != "rows"})
+    return Done(found)
+
+
+def _penalty(args: argparse.Namespace, console: Console) -> Done:
+    from experiments import penalty_speed as speed
+
+    shapes = [
+        speed.Shape(
+            batch=batch,
+            vocabulary=args.vocabulary,
+            context=args.context,
+            window=args.window,
+            buffer=args.buffer,
+            device=args.device,
+        )
+        for batch in _whole("batches", args.batches)
+    ]
+    with Console(stderr=True).status("measuring") as status:
+        found = speed.penalty(shapes, args.steps, args.layers, args.dtype, progress=status.update)
+    title = f"one step: median of {args.steps}, and least; shares and ratios of medians"
+    table = Table(title=title, title_justify="left", box=None)
+    for name in ("batch", "", "ms", "least ms", "of decode step", "times lz"):
+        table.add_column(name, justify="right" if name else "left")
+    for row in found["rows"]:
+        times = (f"{row[name]:.3f}" for name in ("ms", "least_ms"))
+        share, ratio = row["of_decode_step"], row["times_lz"]
+        cells = (*times, "" if share is None else f"{share:.2%}", _times(ratio))
+        table.add_row(str(row["batch"]), row["way"], *cells)
+    console.print(table)
     for line in found["left_out"]:
         console.print(f"left out: {line}")
     _conditions(console, "conditions", {k: v for k, v in found.items() if k != "rows"})

@@ -57,7 +57,7 @@ class DecodeLoop:
         self._unbilled = 0.0
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        self._key_rows: int = config.num_hidden_layers * heads
+        self._kv_heads: int = heads
 
     def run(self) -> Iterator[tuple[int, Trace]]:
         """Every request's index and trace, as they finish."""
@@ -156,7 +156,10 @@ class DecodeLoop:
 
     def _traces(self, rows: Sequence[Row]) -> Iterator[tuple[int, Trace]]:
         for row in rows:
-            yield row.request.index, make_trace(row, self._key_rows, self.check_every)
+            yield (
+                row.request.index,
+                make_trace(row, self._kv_heads, self.cache.runtime.windows, self.check_every),
+            )
 
     def _admit(self, free: list[int]) -> Iterator[tuple[int, Trace]]:
         """Give free places to the next requests, and drop those that nobody needs any more."""

@@ -14,20 +14,23 @@ class Reuse:
     """What the given first tokens of a row would have cost.
 
     They lie where the backend equals full attention, so the step that sees n tokens reads n keys in
-    every layer and KV head. The step that reads the t-th generated token chooses the (t+1)-th: when
-    t tokens are there, t - 1 steps have been made.
+    every KV head of every layer, or the window in the model's own sliding layers. The step that
+    reads the t-th generated token chooses the (t+1)-th: when t tokens are there, t - 1 steps have
+    been made.
 
     Args:
         prompt: tokens of the prompt.
         tokens: given tokens.
-        key_rows: layers x KV heads.
+        kv_heads: of a layer.
+        windows: the model's own window of each layer, in tokens; None where attention is full.
         bytes_per_token: of the cache while it still holds every token.
         step_sec: mean seconds of the row's own steps, None where it made none.
     """
 
     prompt: int
     tokens: int
-    key_rows: int
+    kv_heads: int
+    windows: tuple[int | None, ...]
     bytes_per_token: float
     step_sec: float | None
 
@@ -35,10 +38,15 @@ class Reuse:
         """Steps spared when `generated` tokens are there."""
         return min(self.tokens, max(0, generated - 1))
 
-    def key_sum(self, generated: int) -> int:
-        """Keys one head would have read in those steps."""
+    def key_sum(self, generated: int, window: int | None = None) -> int:
+        """Keys one head of a layer would have read in those steps."""
         steps = self.steps(generated)
-        return steps * self.prompt + steps * (steps + 1) // 2
+        whole = steps if window is None else min(max(window - self.prompt, 0), steps)
+        return whole * self.prompt + whole * (whole + 1) // 2 + (steps - whole) * (window or 0)
+
+    def keys_read(self, generated: int) -> int:
+        """Keys all layers and KV heads would have read in those steps."""
+        return self.kv_heads * sum(self.key_sum(generated, window) for window in self.windows)
 
     def check(self, mark: Mark) -> Check:
         """A check with the spared steps added to what the row's own steps measured."""
@@ -52,7 +60,7 @@ class Reuse:
             spared_sec = self.step_sec * self.steps(generated)
         return {
             "tokens": generated,
-            "keys_read": mark.keys_read + self.key_rows * spared,
+            "keys_read": mark.keys_read + self.keys_read(generated),
             "cache_bytes": held,
             "seconds": None if spared_sec is None else mark.seconds + spared_sec,
             "read_sum": mark.read_sum + spared,
@@ -62,12 +70,13 @@ class Reuse:
         }
 
 
-def make_trace(row: Row, key_rows: int, check_every: int) -> Trace:
+def make_trace(row: Row, kv_heads: int, windows: tuple[int | None, ...], check_every: int) -> Trace:
     """The record of a finished row.
 
     Args:
         row: after its last check.
-        key_rows: layers x KV heads of the model.
+        kv_heads: of a layer of the model.
+        windows: the model's own window of each layer; None where attention is full.
         check_every: generated tokens between checks.
     """
     totals = row.totals
@@ -78,7 +87,8 @@ def make_trace(row: Row, key_rows: int, check_every: int) -> Trace:
     reuse = Reuse(
         prompt=prompt,
         tokens=row.reused,
-        key_rows=key_rows,
+        kv_heads=kv_heads,
+        windows=windows,
         bytes_per_token=totals.bytes_at_start / len(row.prefix),
         step_sec=row.marks[-1].seconds / own_steps if own_steps else None,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,17 @@ from transformers import LogitsProcessor
 from attention.errors import InvalidValue
 from lil.matching import EMPTY
 
-Memory = TypeVar("Memory")
+
+class Held(Protocol):
+    """What a penalty remembers: tensors, or something made of them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tensors."""
+        ...
+
+
+Memory = TypeVar("Memory", bound=Held)
 Self = TypeVar("Self", bound="HistoryPenalty[Any]")
 
 
@@ -31,6 +41,11 @@ class Calls(Generic[Memory]):
         self.prompt = 0
         self._width = 0
         self._ids = torch.empty(0, 0, dtype=torch.int64)
+
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of the ids kept to tell whether a call goes on from the last one."""
+        return self._ids.nbytes
 
     def follow(self, ids: Tensor) -> bool:
         """Note a call's `ids` (B, n); True if they are the last call's with one more column."""
@@ -100,6 +115,12 @@ class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
         """The parameters, resolved and JSON-able."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of what is remembered of the last calls, their ids among them."""
+        memory = self._calls.memory
+        return self._calls.id_bytes + (0 if memory is None else memory.nbytes)
 
     def clone(self: Self) -> Self:
         """An independent penalty with the same parameters and no history."""

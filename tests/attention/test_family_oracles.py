@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from driving import follow, tokens
+from driving import BACKENDS, decode, follow, prefill, tokens
 from oracles import METHODS
 from oracles.layer import Rope
 from zoo import animal, build, config, sliding_layers
@@ -44,9 +44,21 @@ OPTIONS = (
     ("oracle", {"top_p": 0.6}),
     ("infllm", {"budget": 64}),  # the prompt and some more fit the window
     ("quest", {"budget": 12, "page": 3, "dense_layers": 0, "gqa": "query_head"}),
+    ("quest", {"budget": 12, "page": 3, "dense_layers": 0, "rule": "paper_script"}),
+    ("infllm", {"budget": 16, "prefill": "reference", "exc_block": 4}),
+    ("infllm", {"budget": 16, "far_position": "absolute", "selection": "kv_head"}),
 )
-CASES = [*PARAMS.items(), *OPTIONS]
-TURNING = [("sink", PARAMS["sink"]), ("infllm", PARAMS["infllm"]), OPTIONS[0], OPTIONS[1]]
+FURTHER = (
+    ("infllm", {**PARAMS["infllm"], "prefill": "reference", "exc_block": 4}),
+    ("infllm", {**PARAMS["infllm"], "far_position": "absolute", "selection": "kv_head"}),
+    ("h2o", {"budget": 12, "gqa": "query_head", "positions": "rolled"}),
+    ("quest", {**PARAMS["quest"], "gqa": "query_head", "rule": "paper_script"}),
+)
+CASES = [*PARAMS.items(), *OPTIONS, *FURTHER]
+TURNING = [
+    *(("sink", PARAMS["sink"]), ("infllm", PARAMS["infllm"])),
+    *(OPTIONS[0], OPTIONS[1], *FURTHER[:3]),
+]
 RUNS = [
     *(("gpt_oss", *case) for case in CASES),
     *((family, *case) for family in ("gemma3", "phi3") for case in TURNING),
@@ -115,9 +127,34 @@ def test_a_sparse_layer_is_its_oracle(
         assert steps == 1 + STEPS
         assert gap < 1e-9
         assert cache.kept_positions(sparse)[0].tolist() == naive.kept()
-        if getattr(cache.backend, "gqa", "") != "query_head":
+        if cache.backend.params().get("gqa") != "query_head":
             read = cache.read_positions(sparse)[0].tolist()
             assert [sorted(set(r) - {-1}) for r in read] == [sorted(r) for r in naive.read]
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_where_sinks_take_all_attention_gives_nothing(
+    backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m, sizes = build(config("gpt_oss")), []
+    for layer in m.model.layers:
+        layer.self_attn.sinks.fill_(100.0)
+    # gpt-oss slides in its first layer, where no method would be asked.
+    monkeypatch.setattr("attention.runtime.windows", lambda _: (None, None))
+    monkeypatch.setattr(m.model.layers[0].self_attn, "sliding_window", None)
+    with backend.on(m) as cache:
+        attend = cache.attend
+
+        def measured(*arguments: Any) -> torch.Tensor:
+            out = attend(*arguments)
+            sizes.append(float(out.abs().max()))
+            return out
+
+        monkeypatch.setattr(cache, "attend", measured)
+        prefill(m, cache, [tokens(14), tokens(3, seed=1)], chunk=9)
+        decode(m, cache, tokens(2, 20, seed=2))
+    assert len(sizes) == 2 * (2 + 20)
+    assert max(sizes) < 1e-20
 
 
 def test_sinks_decide_what_methods_keep() -> None:

@@ -86,9 +86,9 @@ def test_bounds_kept_up_are_bounds_recomputed(lengths: list[int], page: int, see
     filled(made, lengths, seed)
     kept = made.summaries.data.clone()
     made.summaries.data.fill_(made.summaries.fill)
-    made.summarise(np.zeros(2, dtype=np.int64), np.array(lengths) + 1)
-    for r, n in enumerate(lengths):
-        begun = n // page + 1  # of n + 1 tokens
+    seen = np.array(lengths) + 1
+    made.summarise(np.zeros(2, dtype=np.int64), seen)
+    for r, begun in enumerate(made.pages(seen).tolist()):
         assert torch.equal(kept[r, :, :begun], made.summaries.data[r, :, :begun])
 
 

@@ -76,7 +76,7 @@ CASES = [
     ("curve step", "curve a_file --every 0", ["every = 0"]),
     ("plot nowhere", "curve a_file --plot a_file/x.png", ["a_file is a file"]),
     ("list of nothing", "list backnds", ["backnds"]),
-    ("bench length", "bench meter --tokens 0", ["tokens = 0"]),
+    ("bench length", "bench meter --tokens 0", ["tokens = '0'"]),
 ]
 
 

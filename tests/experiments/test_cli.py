@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import lil
 from experiments import figures, sweep
 from experiments.cli import entry, main
 from experiments.measures import Row
@@ -137,6 +138,27 @@ def test_run_streams_live_and_stops_live(tiny_model: Path, capfd: CapFd) -> None
     assert " ".join(words[:4]) in " ".join(printed.split())  # the text itself was printed
 
 
+def _points(document: dict[str, Any]) -> list[tuple[int | None, int, int]]:
+    return [(p["tokens"], p["original_bytes"], p["compressed_bytes"]) for p in document["points"]]
+
+
+@pytest.mark.parametrize("codec", lil.codecs.names())
+def test_the_curve_of_any_file_is_the_librarys(codec: str, capfd: CapFd, tmp_path: Path) -> None:
+    for name, data in {
+        "nothing": b"",
+        "short": b"a",
+        "no text": bytes(range(256)) * 3,
+        "inside a character": "déjà vu, ".encode() * 90 + b"\xc3",
+    }.items():
+        file = tmp_path / name
+        file.write_bytes(data)
+        (document,) = _json(capfd, "curve", str(file), "--every", "100", "--codec", codec)
+        assert _points(document) == lil.curve(data, every_bytes=100, codec=codec)
+        assert (document["file"], document["codec"]) == (str(file), codec)
+        assert sum(p["original_bytes"] == len(data) for p in document["points"]) == bool(data)
+        assert main(["curve", str(file), "--codec", codec]) == 0
+
+
 def test_curves_of_a_text_and_of_a_stored_trace(
     swept: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
 ) -> None:
@@ -153,8 +175,15 @@ def test_curves_of_a_text_and_of_a_stored_trace(
     from experiments.store import Store
 
     record = max(Store(swept[0]), key=lambda record: record.meta["tokens"])
+    trace = lil.Trace.from_dict(record.trace())
     (document,) = _json(capfd, "curve", f"{swept[0]}:{record.id[:8]}", "--every", "7")
     assert [p["tokens"] for p in document["points"]][:2] == [7, 14]
+    assert _points(document) == lil.token_curve(trace.text_pieces, every_tokens=7)
+    assert trace.finish == "length"
+    # At the step of its checks, the curve is the one that was made while the run was going on.
+    step = str(trace.curve[0][0])
+    (document,) = _json(capfd, "curve", f"{swept[0]}:{record.id[:8]}", "--every", step)
+    assert tuple(_points(document)) == trace.curve
     assert main(["curve", str(text)]) == 0
     assert "ratio" in capfd.readouterr().out
 
@@ -236,9 +265,11 @@ def test_a_backend_may_lie_in_the_folder_of_the_command(
 
 
 def test_bench_measures_a_check(capfd: CapFd) -> None:
-    found = _json(capfd, "bench", "meter", "--tokens", "2000", "--repeats", "2")
-    assert found["tokens"] == 2000
-    assert found["incremental_ms"] > 0
+    rows = _json(capfd, "bench", "meter", "--tokens", "2000,700", "--repeats", "2")["rows"]
+    assert [row["tokens"] for row in rows] == [2000, 700]
+    assert all(row["incremental_ms"] > 0 for row in rows)
+    assert main(["bench", "meter", "--tokens", "700", "--repeats", "1"]) == 0
+    assert "from scratch ms" in capfd.readouterr().out
 
 
 def test_without_a_noun_there_is_help_and_exit_code_2(capfd: CapFd) -> None:

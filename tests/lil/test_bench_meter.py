@@ -1,19 +1,13 @@
-"""The meter's benchmark: figures with their conditions, as text and as one JSON document."""
+"""The meter's benchmark: figures with their conditions."""
 
 from __future__ import annotations
 
-import json
-import runpy
-import sys
 import zlib
-from pathlib import Path
 
 import pytest
 
 from attention.errors import InvalidValue
 from lil import bench
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_meter.py"
 
 
 def test_reports_both_times_and_the_conditions():
@@ -33,21 +27,3 @@ def test_reports_both_times_and_the_conditions():
 def test_bad_conditions_are_named(values: dict[str, int], message: str):
     with pytest.raises(InvalidValue, match=message):
         bench.meter(**values)
-
-
-def test_the_script_prints_one_json_document_or_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    script = runpy.run_path(str(SCRIPT))
-    command = [SCRIPT.name, "--tokens", "2000", "--repeats", "1"]
-    monkeypatch.setattr(sys, "argv", [*command, "--json"])
-    assert script["main"]() == 0
-    assert json.loads(capsys.readouterr().out)["tokens"] == 2000
-    monkeypatch.setattr(sys, "argv", [*command, "--f", "0"])
-    assert script["main"]() == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("f = 0")
-    monkeypatch.setattr(sys, "argv", command)
-    assert script["main"]() == 0
-    assert "from scratch" in capsys.readouterr().out

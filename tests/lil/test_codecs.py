@@ -1,4 +1,4 @@
-"""Codecs beside deflate, the unit of a meter, and the entropy bound."""
+"""Codecs beside deflate, and the unit of a meter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from attention.errors import InvalidValue
 from lil import Meter, codecs, curve
 from lil.codecs import lz77, lzss_bits
-from lil.entropy import entropy_bounds
 
 few = st.lists(st.integers(0, 3), max_size=120)
 splits = st.lists(st.integers(1, 50), min_size=1, max_size=6)
@@ -228,23 +227,3 @@ def test_a_loop_is_cheaper_than_fresh_text(codec: str):
     loop = fresh[:100] * 20
     sizes = [curve(text, every_bytes=500, codec=codec)[-1][2] for text in (loop, fresh)]
     assert sizes[0] < 0.3 * sizes[1]
-
-
-# Entropy
-
-
-def test_entropy_bound_by_hand():
-    """|A| = 2, Ls = 9: eps = (3 + 3 * 3 + log2 4.5) / 8."""
-    low, high = entropy_bounds(0.9, lookahead=9, alphabet=2)
-    assert high == 0.9
-    assert low == pytest.approx(0.9 - (12 + math.log2(4.5)) / 8)
-    low, _ = entropy_bounds(0.5, lookahead=2**20, alphabet=256)
-    assert low == pytest.approx(0.5 - (3 + 3 * 2.5 + 19 / 8) / (2**20 - 1), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    "arguments", [(-0.1, 9, 2), (0.5, 1, 2), (0.5, 9, 1), (math.nan, 9, 2), (math.inf, 9, 2)]
-)
-def test_entropy_of_nonsense_is_refused(arguments):
-    with pytest.raises(InvalidValue):
-        entropy_bounds(*arguments)

@@ -7,6 +7,7 @@ import random
 
 import pytest
 import torch
+from tiny_models import build_model
 
 import attention
 import lil
@@ -115,6 +116,18 @@ def test_sampling_is_the_inverse_cdf_of_the_models_own_distribution(qwen, tokeni
         seen.append(token)
 
 
+def test_reused_tokens_read_no_more_than_the_window_in_sliding_layers(tokenizer):
+    model = build_model("sliding")
+    options = {"max_new_tokens": 40, "batch_size": 2, "check_every": 5}
+    rows = [list(range(2, 9)), list(range(3, 45))]  # shorter and longer than the window of 24
+    scratch = lil.decode(model, tokenizer, rows, **options)
+    forced = [trace.new_ids[:30] for trace in scratch]
+    reused = lil.decode(model, tokenizer, rows, forced=forced, **options)
+    for old, new in zip(scratch, reused, strict=True):
+        assert new.reused_tokens == 30
+        assert [c["keys_read"] for c in new.checks] == [c["keys_read"] for c in old.checks]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_reused_prefix_changes_nothing(name, temperature, qwen, tokenizer):
@@ -193,7 +206,6 @@ def test_a_prefix_beyond_exactness_is_refused(qwen, tokenizer):
 
 
 def test_lower_precision_is_widened_before_sampling(tokenizer):
-    from tiny_models import build_model
 
     model = build_model("qwen", torch.bfloat16)
     (trace,) = lil.decode(model, tokenizer, [[5, 6, 7]], max_new_tokens=5, temperature=1.0)

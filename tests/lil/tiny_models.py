@@ -41,5 +41,8 @@ def build_model(family: str, dtype: torch.dtype = torch.float64) -> torch.nn.Mod
     if family == "llama":
         model = LlamaForCausalLM(LlamaConfig(**SIZES))
     else:
-        model = Qwen3ForCausalLM(Qwen3Config(**SIZES))
+        kinds = ["full_attention", "sliding_attention", "full_attention"]
+        slides = {"use_sliding_window": True, "sliding_window": 24, "layer_types": kinds}
+        more = slides if family == "sliding" else {}
+        model = Qwen3ForCausalLM(Qwen3Config(**SIZES, **more))
     return model.to(dtype).eval()

@@ -1,0 +1,161 @@
+"""Every method with its options, as hypothesis draws them."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+import attention
+from attention import methods
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+REDUCTIONS = ("sum", "mean", "max")
+
+
+def budgets(least: int) -> st.SearchStrategy[int]:
+    """Mostly small ones, which most cases exceed."""
+    few = st.integers(least, least + 5), st.integers(least, least + 12)
+    return st.one_of(*few, st.integers(least, max(64, least)))
+
+
+def full() -> st.SearchStrategy[attention.Backend]:
+    return st.just(attention.Full())
+
+
+@st.composite
+def sink(draw: Draw, positions: Sequence[str] = ("cache", "absolute", "hf_sinkcache")) -> Any:
+    sinks = draw(st.integers(0, 5))
+    how = draw(st.sampled_from(positions))
+    return attention.Sink(budget=draw(budgets(sinks + 1)), sinks=sinks, positions=how)
+
+
+@st.composite
+def h2o(draw: Draw, **fixed: Any) -> attention.Backend:
+    budget = draw(budgets(2))
+    drawn = {
+        "heavy": draw(st.none() | st.integers(0, budget - 1)),
+        "gqa": draw(st.sampled_from(REDUCTIONS)),
+        "positions": draw(st.sampled_from(("absolute", "rolled"))),
+        "score_from_prefill": draw(st.booleans()),
+        "normalise": draw(st.sampled_from((None, "age"))),
+        "decay": draw(st.sampled_from((1.0, 0.9, 0.5))),
+    }
+    return attention.H2O(budget=budget, **(drawn | fixed))
+
+
+@st.composite
+def quest(draw: Draw, **fixed: Any) -> attention.Backend:
+    drawn: dict[str, Any] = {"page": draw(st.integers(1, 6)), "dense_layers": 0}
+    drawn["gqa"] = draw(st.sampled_from((*REDUCTIONS, "query_head")))
+    drawn |= fixed
+    pages = draw(st.integers(2, 4) | st.integers(2, max(64 // drawn["page"], 2)))
+    return attention.Quest(budget=pages * drawn["page"], **drawn)
+
+
+@st.composite
+def infllm(draw: Draw, **fixed: Any) -> attention.Backend:
+    if not fixed and draw(st.booleans()):
+        return attention.InfLLM(budget=draw(budgets(16)))
+    parts: dict[str, int] = {
+        "n_init": draw(st.integers(0, 6)),
+        "n_local": draw(st.integers(1, 16)),
+        "block": draw(st.integers(1, 5)),
+        "topk": draw(st.integers(0, 4)),
+    }
+    parts["repr_topk"] = draw(st.integers(1, parts["block"] + 1))
+    for name, value in fixed.items():
+        parts[name] = parts[value] if isinstance(value, str) else value
+    read = parts["n_init"] + parts["n_local"] + (parts["topk"] + 1) * parts["block"]
+    return attention.InfLLM(budget=max(read + draw(st.integers(0, 3)), 16), **parts)
+
+
+@st.composite
+def window(draw: Draw) -> attention.Backend:
+    return attention.Window(budget=draw(budgets(1)))
+
+
+@st.composite
+def tova(draw: Draw) -> attention.Backend:
+    return attention.TOVA(budget=draw(budgets(2)))
+
+
+@st.composite
+def random(draw: Draw) -> attention.Backend:
+    sinks, recent = draw(st.integers(0, 4)), draw(st.none() | st.integers(1, 6))
+    budget = draw(budgets(max(sinks + (recent or 1), 2)))
+    seed = draw(st.integers(0, 1 << 33))
+    return attention.Random(budget=budget, sinks=sinks, recent=recent, seed=seed)
+
+
+@st.composite
+def oracle(draw: Draw, top_p: bool = True) -> attention.Backend:
+    gqa = draw(st.sampled_from(REDUCTIONS))
+    if top_p and draw(st.booleans()):
+        return attention.Oracle(top_p=draw(st.sampled_from((0.05, 0.5, 0.9, 0.99))), gqa=gqa)
+    return attention.Oracle(budget=draw(budgets(1)), gqa=gqa)
+
+
+@st.composite
+def raas(draw: Draw, **fixed: Any) -> attention.Backend:
+    page = draw(st.integers(1, 6))
+    drawn = {
+        "page": page,
+        "budget": page * draw(st.integers(2, 5) | st.integers(2, max(64 // page, 2))),
+        "alpha": draw(st.none() | st.sampled_from((0.0, 0.05, 0.3))),
+        "protect_prompt": draw(st.booleans()),
+        "gqa": draw(st.sampled_from(REDUCTIONS)),
+    }
+    return attention.RaaS(**(drawn | fixed))
+
+
+@st.composite
+def rkv(draw: Draw, **fixed: Any) -> attention.Backend:
+    budget = draw(budgets(4))
+    drawn = {
+        "window": draw(st.integers(1, budget - budget // 4 - 1)),
+        "mix": draw(st.sampled_from((0.0, 0.1, 0.6, 1.0))),
+        "kernel": draw(st.sampled_from((1, 3, 7))),
+        "threshold": draw(st.sampled_from((0.1, 0.5))),
+        "gqa": draw(st.sampled_from(("max", "mean"))),
+    }
+    return attention.RKV(budget=budget, **(drawn | fixed))
+
+
+@st.composite
+def snapkv(draw: Draw, **fixed: Any) -> attention.Backend:
+    budget = draw(budgets(4))
+    drawn = {
+        "window": draw(st.none() | st.integers(1, budget - budget // 4 - 1)),
+        "kernel": draw(st.sampled_from((1, 3, 5))),
+        "gqa": draw(st.sampled_from(REDUCTIONS)),
+    }
+    return attention.SnapKV(budget=budget, **(drawn | fixed))
+
+
+@st.composite
+def h2o_uniform(draw: Draw) -> attention.Backend:
+    return attention.H2OUniform(budget=draw(budgets(1)), dense_layers=0)
+
+
+BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
+    "full": full,
+    "sink": sink,
+    "h2o": h2o,
+    "quest": quest,
+    "infllm": infllm,
+    "window": window,
+    "tova": tova,
+    "random": random,
+    "oracle": oracle,
+    "raas": raas,
+    "rkv": rkv,
+    "snapkv": snapkv,
+    "h2o_uniform": h2o_uniform,
+}
+# Every method the package has; a new one without a strategy above is a failing test.
+METHODS = tuple(x.name for x in pkgutil.iter_modules(methods.__path__))
+KEEP_ALL = ("full", "quest", "infllm", "oracle", "h2o_uniform")
+EVICTING = tuple(x for x in METHODS if x not in KEEP_ALL)

@@ -1,0 +1,241 @@
+"""Budgets, reports and positions, against what the outputs show to have been read.
+
+The value of token i is the unit vector i, so an output is the probability of every token: what has
+some was read, and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume
+from hypothesis import strategies as st
+from torch import Tensor
+
+import attention
+from properties.backends import BACKENDS, EVICTING, METHODS, oracle, sink
+from properties.cases import Case, cases, each, of
+from properties.feeding import Session, Text, session
+from properties.holding import holds
+
+BUDGETED = tuple(x for x in METHODS if x not in ("full", "h2o_uniform"))
+
+
+def support(out: Tensor) -> list[list[list[int]]]:
+    """Tokens with some probability by [layer][query head] of one output (L, 1, Hq, D)."""
+    return [[head.nonzero().flatten().tolist() for head in layer] for layer in out[:, 0]]
+
+
+def layered(method: str) -> st.SearchStrategy[Case]:
+    """Two or three layers, the first ones dense where the method leaves some so."""
+    backend = BACKENDS[method]()
+    if method in ("h2o", "quest", "h2o_uniform"):
+        dense = st.integers(0, 1)
+        backend = st.builds(lambda b, n: dataclasses.replace(b, dense_layers=n), backend, dense)
+    return cases(backend, layers=st.integers(2, 3), reveal=True, prompt=40, steps=20, rows=3)
+
+
+@holds(1, *each(BUDGETED, layered))
+def test_budgets_are_met_in_every_layer_and_head(case: Case) -> None:
+    """Budgets are met: no query head of a sparse layer gives probability to more tokens.
+
+    And each gives some to the current one; methods that evict keep no more than the budget.
+    """
+    b = case.backend
+    with session(b, case.texts()) as s:
+        for counts in case.forwards:
+            s.feed(counts)
+        for _ in range(case.steps):
+            for r, out in enumerate(s.feed()):
+                for index, heads in enumerate(support(out)):
+                    for tokens in heads:
+                        assert tokens[-1] == s.at[r] - 1
+                        if index < b.dense_layers:
+                            assert tokens == list(range(s.at[r]))
+                        elif b.budget is not None:
+                            assert len(tokens) <= b.budget
+            if b.name in EVICTING:
+                for index in range(b.dense_layers, case.shape.layers):
+                    assert max(len(head) for row in s.kept(index) for head in row) <= b.budget
+
+
+def entries(backend: attention.Backend, n: int) -> int:
+    """Vectors of an index that one KV head reads to choose among n tokens."""
+    if backend.name == "quest":
+        pages = -(-n // backend.page)
+        return 2 * pages if pages * backend.page > backend.budget else 0
+    if backend.name == "infllm":
+        p = backend.parts
+        full = -(-max(n - p.n_local - p.n_init, 0) // p.block) - 1
+        return full if full > p.topk else 0
+    return 0
+
+
+@holds(1, *each(METHODS, layered))
+def test_counts_are_true(case: Case) -> None:
+    """Contract 9: counts of keys kept and read and of bytes are what outputs and state show.
+
+    The next query reads nothing that was not said to be kept.
+    """
+    b, shape = case.backend, case.shape
+    sparse = range(b.dense_layers, shape.layers)
+    with session(b, case.texts()) as s:
+        kept: list[Any] | None = None
+        for counts in case.whole:
+            decode = counts == (1,) * case.rows and all(s.at)
+            outs = s.feed(counts)
+            stats, whole = s.cache.row_stats(), s.cache.stats(per_layer=True)
+            if decode:
+                seen = [support(out) for out in outs]
+                assert [[row[i] for row in seen] for i in range(shape.layers)] == [
+                    s.read(i) for i in range(shape.layers)
+                ]
+                for r, n in enumerate(s.at):
+                    sizes = torch.tensor([[len(h) for h in seen[r][i]] for i in sparse]).double()
+                    assert stats.read_max[r] == sizes.max()
+                    assert stats.read_mean[r] == pytest.approx(float(sizes.mean()))
+                    assert stats.dense_read_mean is None or stats.dense_read_mean[r] == n
+                    groups = [
+                        heads[j : j + shape.G]
+                        for heads in seen[r]
+                        for j in range(0, shape.Hq, shape.G)
+                    ]
+                    union = sum(len(set().union(*group)) for group in groups)
+                    index = entries(b, n) * len(sparse) * shape.Hkv
+                    assert stats.keys_read[r] == union + index
+                    if kept is not None:
+                        allowed = [[{*head, n - 1} for head in layer[r]] for layer in kept]
+                        for i in range(shape.layers):
+                            for h, tokens in enumerate(seen[r][i]):
+                                extra = allowed[i][h // shape.G] - set(tokens)
+                                assert set(tokens) <= allowed[i][h // shape.G]
+                                # The two that lose a token only when the next one comes.
+                                late = b.name in ("sink", "window")
+                                assert b.name not in EVICTING or len(extra) <= late
+                assert whole.read_max == stats.read_max.max()
+            kept = [s.kept(i) for i in range(shape.layers)]
+            for r in range(case.rows):
+                most = max(len(head) for i in sparse for head in kept[i][r])
+                assert stats.kept_max[r] == most
+            bytes_of(s, stats.bytes, kept)
+            assert whole.seen == s.at
+            assert whole.kept == stats.kept_max.max()
+            assert whole.bytes == stats.bytes.sum() == sum(x.bytes for x in whole.layers)
+
+
+def bytes_of(s: Session, claimed: Tensor, kept: list[Any]) -> None:
+    """At least the kept keys and values; over all rows no more than what is allocated."""
+    for r, n in enumerate(claimed.tolist()):
+        tokens = sum(len(head) for layer in kept for head in layer[r])
+        assert n >= tokens * 2 * s.shape.D * s.shape.dtype.itemsize
+    allocated = sum(x.data.nbytes for layer in s.cache.layers for x in layer.state.values())
+    assert claimed.sum() <= allocated
+
+
+def refusal(s: Session, counts: tuple[int, ...]) -> attention.BudgetExceeded | None:
+    """What a forward raises, if it does."""
+    try:
+        s.feed(counts)
+    except attention.BudgetExceeded as error:
+        return error
+    return None
+
+
+@st.composite
+def promises(draw: Callable[..., Any], method: str) -> tuple[Case, int]:
+    """A case, and a budget below the one the method was given."""
+    backend = oracle(top_p=False) if method == "oracle" else BACKENDS[method]()
+    case = draw(cases(backend, rows=3, prompt=40, steps=25))
+    assume(case.backend.budget > 1)
+    return case, draw(st.integers(1, case.backend.budget - 1))
+
+
+@holds(1, *each(BUDGETED, promises))
+def test_a_read_above_the_budget_raises(how: tuple[Case, int]) -> None:
+    """Contract 9: a layer that reads more than it is allowed raises before any output.
+
+    Its promise is made smaller behind its back, so that it honestly reads too much. Quest and
+    InfLLM count the pages they fetch, so they may raise while the last one is not yet full.
+    """
+    case, promise = how
+    with session(case.backend, case.texts()) as honest:
+        s = honest.new(case.texts())
+        for counts in case.whole:
+            honest.feed(counts)
+            stats = honest.cache.row_stats()
+            read = int(stats.read_max.max()) if honest.cache.decoded else 0
+            if s.cache.layers:  # there are none before the first forward, which is no decode step
+                s.cache.layers[0].budget = promise
+            error = refusal(s, counts)
+            if error is not None:
+                assert error.read > promise
+                assert error.read >= read
+                assert read > promise or case.backend.name in ("quest", "infllm")
+                assert (error.layer, error.budget) == (0, promise)
+                with pytest.raises(RuntimeError, match="half way"):
+                    s.feed(counts)
+                return
+            assert read <= promise
+
+
+def distances(backend: attention.Backend, tokens: list[int], query: int) -> list[int]:
+    """How far from the query each token it reads is said to be."""
+    if getattr(backend, "positions", "absolute") in ("cache", "rolled"):
+        return list(range(len(tokens) - 1, -1, -1))
+    if backend.name == "infllm":
+        return [min(query - p, backend.parts.n_local - 1) for p in tokens]
+    return [query - p for p in tokens]
+
+
+def promised(method: str) -> st.SearchStrategy[Case]:
+    backend = sink(positions=("cache", "absolute")) if method == "sink" else BACKENDS[method]()
+    return cases(backend, reveal=True, prompt=40, steps=20, rows=3)
+
+
+@holds(1, *each(tuple(x for x in METHODS if x != "h2o_uniform"), promised))
+def test_positions_come_from_tokens_seen(case: Case) -> None:
+    """Contract 5: outputs are the softmax over what was read, at the distances promised.
+
+    Those come from tokens seen, whatever is still kept, or from the cache where the method says so.
+    """
+    texts = case.texts()
+    with session(case.backend, texts) as s:
+        for counts in case.forwards:
+            s.feed(counts)
+        for _ in range(case.steps):
+            for r, (out, read) in enumerate(zip(s.feed(), s.read(), strict=True)):
+                for h, tokens in enumerate(read):
+                    query = s.at[r] - 1
+                    far = distances(case.backend, tokens, query)
+                    want = texts[r].logits_at(0, h, query, tokens, far).softmax(0)
+                    assert (out[0, 0, h, tokens] - want).abs().max() <= 1e-9
+
+
+@st.composite
+def misplaced(draw: Callable[..., Any], method: str) -> tuple[Case, int, int]:
+    """A case, the forward that gets wrong positions, and by how much they are."""
+    case = draw(of(method, rows=3, prompt=30, steps=12))
+    forward = draw(st.integers(0, len(case.whole) - 1))
+    return case, forward, draw(st.integers(-40, -1) | st.integers(1, 40))
+
+
+@holds(1, *each(METHODS, misplaced))
+def test_the_length_is_the_number_of_tokens_seen(how: tuple[Case, int, int]) -> None:
+    """Contract 5: `get_seq_length()` answers n; other positions are refused, and harmlessly."""
+    case, wrong, off = how
+    texts: list[Text] = case.texts()
+    with session(case.backend, texts) as s:
+        columns = 0
+        for number, counts in enumerate(case.whole):
+            if number == wrong:
+                with pytest.raises(attention.InvalidValue, match="position"):
+                    s.feed(counts, off=off)
+            s.feed(counts)
+            columns += max(counts)
+            assert s.cache.seen.tolist() == s.at
+            assert s.cache.get_seq_length() == columns
+        assert s.at == [n + case.steps for n in case.prompts]

@@ -1,0 +1,131 @@
+"""Heads: their order does not matter, nor whether KV heads are written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from properties.backends import BACKENDS, METHODS, REDUCTIONS, infllm, quest, raas
+from properties.cases import Case, cases, each, of, shapes
+from properties.feeding import Text, play
+from properties.holding import holds
+
+# The sample of `random` depends on the number of the head.
+BY_NUMBER = ("random",)
+UNNUMBERED = tuple(x for x in METHODS if x not in BY_NUMBER)
+NOT_BY_KV_HEAD = ("full", "sink", "window", "tova", "h2o_uniform", "quest", "infllm")
+REDUCING = ("h2o", "quest", "oracle", "raas", "rkv", "snapkv")
+
+
+def grouped(x: Tensor, G: int) -> Tensor:
+    """(L, Hq, ...) as (L, Hkv, G, ...)."""
+    return x.unflatten(1, (-1, G))
+
+
+def query_heads(text: Text, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Queries with their heads, seen as (L, Hkv, G, n, D), changed."""
+    return change(grouped(text.q, text.shape.G)).flatten(1, 2)
+
+
+def outputs(case: Case, texts: Sequence[Text]) -> list[Tensor]:
+    """Per row (L, Hkv, G, n, D)."""
+    G = texts[0].shape.G
+    outs = play(case.backend, texts, case.whole)
+    return [grouped(out.transpose(1, 2), G) for out in outs]
+
+
+@st.composite
+def reordered(draw: Callable[..., Any], method: str) -> tuple[Case, list[int], list[list[int]]]:
+    """A case, an order of the KV heads and one of the query heads in each group."""
+    case = draw(of(method, rows=3, steps=30))
+    s = case.shape
+    kv = list(range(s.Hkv)) if method in BY_NUMBER else draw(st.permutations(range(s.Hkv)))
+    return case, kv, [draw(st.permutations(range(s.G))) for _ in kv]
+
+
+@holds(1, *each(METHODS, reordered))
+def test_permuted_heads_give_permuted_outputs(
+    how: tuple[Case, list[int], list[list[int]]],
+) -> None:
+    """Permuting KV heads with their groups, and query heads inside them, permutes the outputs."""
+    case, kv, q = how
+    index = torch.tensor(kv)[:, None], torch.tensor(q)
+
+    def permuted(x: Tensor) -> Tensor:
+        return x[:, index[0], index[1]]
+
+    texts = case.texts()
+    changed = [t.change(q=query_heads(t, permuted), k=t.k[:, kv], v=t.v[:, kv]) for t in texts]
+    for one, other in zip(outputs(case, texts), outputs(case, changed), strict=True):
+        assert (permuted(one) - other).abs().max() <= 1e-9
+
+
+def comparable(method: str) -> st.SearchStrategy[Case]:
+    """Cases in which G times a score says what the score says."""
+    if method != "raas":
+        return of(method, rows=3, steps=30)
+    # A threshold means something else for a sum over more heads.
+    return cases(raas().filter(lambda b: b.alpha is None or b.gqa != "sum"), rows=3, steps=30)
+
+
+@holds(1, *each(UNNUMBERED, comparable))
+def test_a_kv_head_of_equal_queries_may_be_written_out(case: Case) -> None:
+    """Repeating KV heads by hand, Hkv to Hq, changes nothing where a group's queries are equal.
+
+    Every reduction over a group of equals ranks as its one query does.
+    """
+    texts, G = case.texts(), case.shape.G
+    alike = [t.change(q=query_heads(t, lambda q: q[:, :, :1].expand_as(q))) for t in texts]
+    written = [
+        t.change(k=t.k.repeat_interleave(G, 1), v=t.v.repeat_interleave(G, 1)) for t in alike
+    ]
+    for one, other in zip(outputs(case, alike), outputs(case, written), strict=True):
+        assert (one - other.unflatten(1, (-1, G)).squeeze(3)).abs().max() <= 1e-9
+
+
+@holds(1, *each(UNNUMBERED, lambda method: of(method, rows=2, steps=30)))
+def test_heads_may_be_there_twice(case: Case) -> None:
+    """All KV heads written twice, each with its own queries: outputs are there twice."""
+    texts = case.texts()
+    twice = [
+        t.change(q=t.q.repeat(1, 2, 1, 1), k=t.k.repeat(1, 2, 1, 1), v=t.v.repeat(1, 2, 1, 1))
+        for t in texts
+    ]
+    for one, other in zip(outputs(case, texts), outputs(case, twice), strict=True):
+        assert (torch.cat((one, one), dim=1) - other).abs().max() <= 1e-9
+
+
+def not_by_kv_head(method: str) -> st.SearchStrategy[Case]:
+    """Cases of methods whose sets do not depend on the grouping."""
+    fixed = {"quest": quest(gqa="query_head"), "infllm": infllm(repr_topk="block")}
+    return cases(fixed.get(method, BACKENDS[method]()), rows=3, steps=30)
+
+
+@holds(1, *each(NOT_BY_KV_HEAD, not_by_kv_head))
+def test_kv_heads_may_be_written_out(case: Case) -> None:
+    """Repeating KV heads by hand changes nothing where no set is chosen per KV head.
+
+    So for one set per layer or per query head, InfLLM with means of whole blocks included.
+    """
+    texts, G = case.texts(), case.shape.G
+    written = [
+        t.change(k=t.k.repeat_interleave(G, 1), v=t.v.repeat_interleave(G, 1)) for t in texts
+    ]
+    for one, other in zip(outputs(case, texts), outputs(case, written), strict=True):
+        assert (one - other.unflatten(1, (-1, G)).squeeze(3)).abs().max() <= 1e-9
+
+
+@holds(1, *each(REDUCING, lambda x: of(x, shape=shapes(G=1), rows=3, steps=30)))
+def test_reductions_agree_without_groups(case: Case) -> None:
+    """G = 1: `sum`, `mean`, `max` and a set per query head are the same."""
+    texts, b = case.texts(), case.backend
+    ways = {"quest": (*REDUCTIONS, "query_head"), "rkv": ("mean", "max")}.get(b.name, REDUCTIONS)
+    others = [x for x in ways if x != b.gqa]
+    other = replace(b, gqa=others[case.seed % len(others)])
+    for one, two in zip(*(play(x, texts, case.whole) for x in (b, other)), strict=True):
+        assert (one - two).abs().max() <= 1e-9

@@ -1,0 +1,110 @@
+"""RaaS: stamps, and which pages live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hypothesis import strategies as st
+
+from properties.backends import raas
+from properties.cases import Case, cases
+from properties.feeding import Session, session
+from properties.holding import holds
+
+
+def stamps(s: Session, row: int, head: int, page: int) -> dict[int, int]:
+    """The stamp of each page held, the largest of its tokens'."""
+    kept = s.kept()[row][head]
+    stamp = s.cache.layers[0].state["stamp"].data[row, head, : len(kept)].tolist()
+    found: dict[int, int] = {}
+    for p, x in zip(kept, stamp, strict=True):
+        found[p // page] = max(x, found.get(p // page, 0))
+    return found
+
+
+def pages(s: Session, page: int) -> list[list[set[int]]]:
+    """Pages held by [row][KV head]."""
+    return [[{p // page for p in head} for head in row] for row in s.kept()]
+
+
+def fed(case: Case) -> Iterator[tuple[Session, tuple[int, ...]]]:
+    """The session after every forward, and what it brought."""
+    with session(case.backend, case.texts()) as s:
+        for counts in case.whole:
+            s.feed(counts)
+            yield s, counts
+
+
+SIZE = {"rows": 3, "prompt": 40, "steps": 40}
+
+
+@holds(8, cases(raas(), **SIZE))
+def test_stamps_never_fall(case: Case) -> None:
+    """Stamps never fall, nor exceed the tokens seen."""
+    page, heads = case.backend.page, range(case.shape.Hkv)
+    before: list[list[dict[int, int]]] = [[{} for _ in heads] for _ in range(case.rows)]
+    for s, _ in fed(case):
+        for r in range(case.rows):
+            for j in heads:
+                now = stamps(s, r, j, page)
+                assert all(now[n] >= before[r][j].get(n, 0) for n in now)
+                if not case.backend.protect_prompt:
+                    assert max(now.values(), default=0) <= s.at[r]
+                before[r][j] = now
+
+
+@holds(8, cases(raas(), **SIZE))
+def test_evicted_pages_never_return(case: Case) -> None:
+    """Evicted pages never return, go whole, and are those with the oldest stamp."""
+    page = case.backend.page
+    ever: list[list[set[int]]] = [[set() for _ in range(case.shape.Hkv)] for _ in range(case.rows)]
+    before: Any = None
+    for s, counts in fed(case):
+        for r, row in enumerate(pages(s, page)):
+            for j, now in enumerate(row):
+                begun = set(range(-(-s.at[r] // page)))
+                assert not now & ever[r][j]
+                ever[r][j] = begun - now
+                kept = s.kept()[r][j]
+                assert kept == [p for p in range(s.at[r]) if p // page in now]
+        if before is not None and max(counts) == 1 and all(s.at):
+            _no_better_page_went(s, before, page)
+        before = [[stamps(s, r, j, page) for j in range(case.shape.Hkv)] for r in range(case.rows)]
+
+
+def _no_better_page_went(s: Session, before: Any, page: int) -> None:
+    """A page that stays was stamped later, or is younger; stamps only grow in a step."""
+    for r, heads in enumerate(before):
+        for j, old in enumerate(heads):
+            now = stamps(s, r, j, page)
+            for gone in set(old) - set(now):
+                assert all((now[n], n) > (old[gone], gone) for n in now)
+
+
+@holds(8, cases(raas(), **SIZE))
+def test_the_current_page_lives(case: Case) -> None:
+    """The current page lives: the one being filled is held after every forward."""
+    page = case.backend.page
+    for s, _ in fed(case):
+        for r, row in enumerate(pages(s, page)):
+            # A full page is no longer the current one.
+            if s.at[r] % page:
+                assert all(s.at[r] // page in now for now in row)
+
+
+@st.composite
+def protected(draw: Callable[..., Any]) -> Case:
+    return draw(cases(raas(protect_prompt=True), least_chunk=2, **SIZE))
+
+
+@holds(8, protected())
+def test_prompt_pages_live_when_protected(case: Case) -> None:
+    """Prompt pages live when protected, and count."""
+    budget, at_once = case.backend.budget, min(map(max, case.forwards)) > 1
+    for s, _ in fed(case):
+        for r, row in enumerate(s.kept()):
+            for kept in row:
+                if at_once:  # a token fed alone to rows that hold some is none of the prompt's
+                    assert set(range(min(case.prompts[r], s.at[r]))) <= set(kept)
+                assert len(kept) <= budget

@@ -1,0 +1,108 @@
+"""A row of a ragged batch is that row alone, wherever it stands and whatever becomes of the others.
+
+`RowStats` and positions are part of what a row is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from attention.stats import RowStats
+from properties.backends import METHODS
+from properties.cases import Case, cases, each, of
+from properties.feeding import Session, play, session
+from properties.holding import holds
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A case whose rows `gone` are, after its steps, replaced by the rows of a second one."""
+
+    case: Case
+    gone: tuple[int, ...]
+    newcomers: Case
+    more: int
+    row: int  # the one that is looked at
+
+
+@st.composite
+def replaced(draw: Callable[..., Any], method: str) -> Replaced:
+    case = draw(of(method, steps=20))
+    gone = draw(st.lists(st.integers(0, case.rows - 1), min_size=1, unique=True))
+    same = {"backend": st.just(case.backend), "shape": st.just(case.shape)}
+    other = draw(cases(**same, rows=len(gone), least_rows=len(gone), steps=3))
+    more = draw(st.integers(1, 15))
+    return Replaced(case, tuple(gone), other, more, draw(st.integers(0, case.rows - 1)))
+
+
+def alone(s: Session, row: int, case: Case, more: int) -> tuple[list[torch.Tensor], Session]:
+    """A row of a case by itself, in the same chunks, and some tokens more."""
+    one = s.new([case.texts(more)[row]])
+    counts = [counts[row] for counts in case.whole if counts[row]]
+    return [one.feed([n])[0] for n in (*counts, *[1] * more)], one
+
+
+def same(one: Session, row: int, other: Session, other_row: int) -> None:
+    """Whether two rows keep, read and report the same."""
+    assert one.cache.seen[row] == other.cache.seen[other_row]
+    for layer in range(one.shape.layers):
+        assert one.kept(layer)[row] == other.kept(layer)[other_row]
+        assert one.read(layer)[row] == other.read(layer)[other_row]
+    ours, theirs = one.cache.row_stats(), other.cache.row_stats()
+    for field in fields(RowStats):
+        a, b = (getattr(x, field.name) for x in (ours, theirs))
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert abs(a[row] - b[other_row]) <= 1e-12, field.name
+
+
+def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat(list(parts), dim=1)
+
+
+@holds(1, *each(METHODS, replaced))
+def test_a_row_is_that_row_alone(how: Replaced) -> None:
+    """Contract 8: ragged left-padded row = row alone, to 1e-9, also with rows replaced midway."""
+    case, row = how.case, how.row
+    with session(case.backend, case.texts(how.more)) as s:
+        before = [s.feed(counts)[row] for counts in case.whole]
+        want, one = alone(s, row, case, 0)
+        assert (joined(before) - joined(want)).abs().max() <= 1e-9
+        same(s, row, one, 0)
+        fresh = s.new(how.newcomers.texts(how.more))
+        for counts in how.newcomers.whole:
+            fresh.feed(counts)
+        s.replace(how.gone, fresh, range(len(how.gone)))
+        after = [s.feed()[row] for _ in range(how.more)]
+        if row in how.gone:
+            want, one = alone(s, how.gone.index(row), how.newcomers, how.more)
+        else:
+            want, one = alone(s, row, case, how.more)
+        assert (joined(after) - joined(want[-how.more :])).abs().max() <= 1e-9
+        same(s, row, one, 0)
+
+
+@st.composite
+def reordered(draw: Callable[..., Any], method: str) -> tuple[Case, list[int]]:
+    case = draw(of(method))
+    return case, draw(st.permutations(range(case.rows)))
+
+
+@holds(1, *each(METHODS, reordered))
+def test_permuted_rows_give_permuted_outputs(how: tuple[Case, list[int]]) -> None:
+    """Permuting the rows of a batch permutes its outputs."""
+    case, order = how
+    texts = case.texts()
+    want = play(case.backend, texts, case.whole)
+    got = play(
+        case.backend,
+        [texts[r] for r in order],
+        [[counts[r] for r in order] for counts in case.whole],
+    )
+    for ours, r in enumerate(order):
+        assert (got[ours] - want[r]).abs().max() <= 1e-9

@@ -1,0 +1,148 @@
+"""Ties: of tokens with an equal claim the older one is kept or read.
+
+Keys come from an alphabet of two or three vectors, so that most tokens tie. All numbers are small
+integers and D is 4, so that equal logits are equal bit by bit, in whatever order they are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from properties.backends import h2o, infllm, oracle, quest, rkv, snapkv, tova
+from properties.cases import Case, cases, each, shapes
+from properties.feeding import Session, Text, session
+from properties.holding import holds
+
+
+def tied(case: Case, turned: bool = False) -> tuple[list[Text], list[np.ndarray]]:
+    """Texts of integers, and which vector of the alphabet each token's key is."""
+    texts, letters = [], []
+    for r, plain in enumerate(case.texts()):
+        random = np.random.default_rng(case.seed + r)
+        letter = random.integers(0, 2 + case.seed % 2, len(plain))
+        s = case.shape
+        size = s.layers, s.Hkv, 3, s.D
+        # InfLLM turns keys back, which leaves rounding, and ranks what is left of it.
+        alphabet = (
+            random.normal(size=size) if turned else random.integers(-2, 3, size).astype(float)
+        )
+        q = torch.from_numpy(random.integers(-2, 3, tuple(plain.q.shape)).astype(float))
+        k = torch.from_numpy(alphabet[:, :, letter])
+        texts.append(Text(s, q, k, plain.v, turned))
+        letters.append(letter)
+    return texts, letters
+
+
+def older_win(chosen: Iterable[int], others: Iterable[int], claim: Callable[[int], Any]) -> None:
+    """No chosen one is newer than another of the same claim."""
+    oldest: dict[Any, int] = {}
+    for i in others:
+        oldest[claim(i)] = min(i, oldest.get(claim(i), i))
+    for i in chosen:
+        assert i < oldest.get(claim(i), i + 1)
+
+
+def followed(case: Case, texts: list[Text], look: Callable[[Session, int], None]) -> None:
+    """Feed everything; `look` at each row after each decode step."""
+    with session(case.backend, texts) as s:
+        for number, counts in enumerate(case.whole):
+            s.feed(counts)
+            if number >= len(case.forwards):
+                for r in range(case.rows):
+                    look(s, r)
+
+
+SIZE = {
+    "rows": 3,
+    "prompt": 40,
+    "steps": 20,
+    "shape": st.integers(1, 8).flatmap(lambda G: shapes(D=4, G=G)),
+}
+
+
+@holds(8, cases(oracle(), **SIZE))
+def test_oracle_reads_the_older_of_equals(case: Case) -> None:
+    """Ties: of equally probable tokens the older are read, the current one apart."""
+    texts, letters = tied(case)
+
+    def look(s: Session, r: int) -> None:
+        for tokens in s.read()[r]:
+            rest = set(range(s.at[r] - 1)) - set(tokens)
+            older_win(tokens[:-1], rest, lambda i: letters[r][i])
+
+    followed(case, texts, look)
+
+
+@holds(8, cases(quest(), **SIZE))
+def test_quest_reads_the_older_of_equal_pages(case: Case) -> None:
+    """Ties: of pages with equal bounds the older are read, the last one apart."""
+    texts, letters = tied(case)
+    page = case.backend.page
+
+    def look(s: Session, r: int) -> None:
+        last = (s.at[r] - 1) // page
+        for tokens in s.read()[r]:
+            pages = {i // page for i in tokens} - {last}
+            rest = set(range(last)) - pages
+            older_win(pages, rest, lambda p: frozenset(letters[r][p * page : (p + 1) * page]))
+
+    followed(case, texts, look)
+
+
+@holds(8, cases(infllm(repr_topk="block"), **SIZE))
+def test_infllm_reads_the_older_of_equal_blocks(case: Case) -> None:
+    """Ties: of blocks with equal representatives the older are read."""
+    texts, letters = tied(case, turned=True)
+    p = case.backend.parts
+
+    def look(s: Session, r: int) -> None:
+        blocked = max(s.at[r] - p.n_local - p.n_init, 0)
+        full = range(-(-blocked // p.block) - 1)
+        starts = {b: p.n_init + b * p.block for b in full}
+        read = set(s.read()[r][0])
+        chosen = {b for b, start in starts.items() if start in read}
+
+        def claim(b: int) -> tuple[int, ...]:
+            return tuple(sorted(letters[r][starts[b] : starts[b] + p.block]))
+
+        older_win(chosen, set(full) - chosen, claim)
+
+    followed(case, texts, look)
+
+
+def evicting(method: str) -> st.SearchStrategy[Case]:
+    """Options under which equal keys have equal scores."""
+    backend = {
+        "tova": tova(),
+        "h2o": h2o(score_from_prefill=False, normalise=None, positions="absolute"),
+        "snapkv": snapkv(kernel=1),
+        "rkv": rkv(kernel=1, mix=1.0),
+    }[method]
+    return cases(backend, **SIZE, least_chunk=40)
+
+
+@holds(1, *each(("tova", "h2o", "snapkv", "rkv"), evicting))
+def test_the_newer_of_equals_is_dropped(case: Case) -> None:
+    """Ties: of tokens with equal scores the newer are dropped, at a cut and step by step."""
+    texts, letters = tied(case)
+    b = case.backend
+    held: list[list[list[int]]] = [[list(range(n))] * case.shape.Hkv for n in case.prompts]
+    with session(b, texts) as s:
+        for number, counts in enumerate(case.whole):
+            s.feed(counts)
+            for r, n in enumerate(s.at):
+                safe = n - b.params().get("window", 0)
+                if b.name == "h2o":
+                    # Those whose scores began together, and do not count as recent.
+                    safe = min(case.prompts[r], n - b.budget + b.params()["heavy"] + 1)
+                for old, kept in zip(held[r], s.kept()[r], strict=True):
+                    before = {*old, n - 1} if number else set(old)
+                    gone = {i for i in before - set(kept) if i < safe}
+                    stay = {i for i in kept if i < safe}
+                    older_win(stay, gone, letters[r].__getitem__)
+            held = s.kept()

@@ -1,0 +1,88 @@
+"""Every codec's size is that of the whole, compressed from scratch, however it came in pieces."""
+
+from __future__ import annotations
+
+import math
+import random
+import zlib
+from collections.abc import Sequence
+
+import pytest
+import zstandard
+
+import lil.codecs.lz77
+import lil.codecs.lzss_bits
+from lil import Meter, codecs
+from tests.lil.oracles import lz77, lzss_bits
+from tests.lil.oracles.streams import stream
+
+
+def digits(count: int, alphabet: int) -> int:
+    """Symbols that tell `count` numbers apart."""
+    return next(k for k in range(count + 1) if alphabet**k >= count)
+
+
+def from_scratch(codec: str, symbols: Sequence[int], width: int, vocabulary: int) -> int:
+    """Bytes of the symbols, `width` bytes each, by the codec's definition."""
+    data = b"".join(symbol.to_bytes(width, "little") for symbol in symbols)
+    if codec == "deflate":
+        return len(zlib.compress(data, 6))
+    if codec == "zstd":
+        return len(zstandard.ZstdCompressor(level=3).compress(data))
+    if codec == "lz77":
+        search, ahead = lil.codecs.lz77.SEARCH, lil.codecs.lz77.AHEAD
+        triples = lz77.encode(symbols, search=search, ahead=ahead, fill=0)
+        numbers = digits(search, 256**width) + digits(ahead, 256**width)
+        return len(triples) * (numbers + 1) * width
+    window, longest = lil.codecs.lzss_bits.WINDOW, lil.codecs.lzss_bits.LONGEST
+    parsed = lzss_bits.parse(symbols, window=window, longest=longest)
+    return math.ceil(lzss_bits.bits(parsed, vocabulary) / 8 - 1e-9)
+
+
+def check_one(codec: str, rng: random.Random, longest: int) -> None:
+    """One text in random pieces, read after some of them."""
+    width = rng.choice((1, 4))
+    V = rng.choice((2, 5, 40, 256)) if width == 1 else rng.choice((5, 1000, 70_000))
+    symbols = stream(rng, V, rng.randint(0, longest))
+    if width == 1:
+        meter, vocabulary = Meter(codec), 256
+    else:
+        meter, vocabulary = Meter(codec, unit="tokens", vocabulary=V), V
+    most = rng.choice((3, 20, longest))
+    often = 5 * most / max(len(symbols), 1)  # about ten readings
+    at = 0
+    while at < len(symbols):
+        piece = symbols[at : at + rng.randint(0, most)]
+        meter.feed(bytes(piece) if width == 1 else piece)
+        at += len(piece)
+        if at == len(symbols) or rng.random() < often:
+            assert meter.size() == from_scratch(codec, symbols[:at], width, vocabulary)
+    assert meter.fed == width * len(symbols)
+    assert meter.size() == from_scratch(codec, symbols, width, vocabulary)
+
+
+@pytest.mark.parametrize("codec", codecs.names())
+def test_size_is_that_of_the_whole(codec: str):
+    rng = random.Random(f"{codec} 1")
+    for _ in range(25):
+        check_one(codec, rng, 400)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", codecs.names())
+def test_size_is_that_of_the_whole_in_2000_chunkings(
+    codec: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """With shorter buffers, so that texts outgrow them; deflate's and zstd's cannot be set."""
+    for module, sizes in (
+        (lil.codecs.lz77, {"SEARCH": 50, "AHEAD": 12}),
+        (lil.codecs.lzss_bits, {"WINDOW": 50, "LONGEST": 12}),
+    ):
+        for name, size in sizes.items():
+            monkeypatch.setattr(module, name, size)
+    rng = random.Random(f"{codec} 0")
+    outgrown = 60_000 if codec in ("deflate", "zstd") else 300
+    for n in range(2000):
+        check_one(codec, rng, outgrown if n % 50 == 0 else 150)
+    with capsys.disabled():
+        print(f"\n{codec}: 2,000 chunkings measured as from scratch")

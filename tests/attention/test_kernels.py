@@ -29,6 +29,17 @@ def test_the_older_wins_ties(rows: list[list[float]], k: int) -> None:
         assert [row[i] for i in at] == found
 
 
+@settings(max_examples=60, deadline=None)
+@given(numbers=st.lists(st.floats(0, 1), min_size=1, max_size=40), slots=st.integers(1, 70))
+def test_equal_slots_have_equal_sums(numbers: list[float], slots: int) -> None:
+    for dtype in (torch.float32, torch.float64):
+        column = torch.tensor(numbers, dtype=dtype)
+        total = kernels.added(column[None, :, None].repeat(2, 1, slots), 1)
+        assert total.shape == (2, slots)
+        assert (total == total[0, 0]).all()
+        assert float(total[0, 0]) == pytest.approx(sum(numbers), rel=1e-5)
+
+
 def naive(q, k, v, scaling, last):
     """(B, Hq, T, D) against (B, Hkv, S, D), one query at a time."""
     B, Hq, T, _ = q.shape

@@ -126,7 +126,7 @@ def evicting(method: str) -> st.SearchStrategy[Case]:
     return cases(backend, **SIZE, least_chunk=40)
 
 
-@holds(1, *each(("tova", "h2o", "snapkv", "rkv"), evicting))
+@holds(4, *each(("tova", "h2o", "snapkv", "rkv"), evicting))
 def test_the_newer_of_equals_is_dropped(case: Case) -> None:
     """Ties: of tokens with equal scores the newer are dropped, at a cut and step by step."""
     texts, letters = tied(case)

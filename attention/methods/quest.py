@@ -97,6 +97,9 @@ class QuestLayer(Paged):
         known = torch.where(held, k, k[:, :, :, :1])
         return torch.cat((known.amax(3), -known.amin(3)), dim=-1)
 
+    def grown(self, summary: Tensor, k: Tensor) -> Tensor:
+        return torch.maximum(summary, torch.cat((k, -k), dim=-1))
+
     def score(self, q: Tensor, summaries: Tensor) -> Tensor:
         signed = torch.cat((q.relu(), (-q).relu()), dim=-1)
         if self.gqa in ("sum", "mean"):

@@ -35,7 +35,7 @@ def h2o(draw: Draw, **fixed: Any) -> attention.Backend:
     budget = draw(budgets(2))
     drawn = {
         "heavy": draw(st.none() | st.integers(0, budget - 1)),
-        "gqa": draw(st.sampled_from(REDUCTIONS)),
+        "gqa": draw(st.sampled_from((*REDUCTIONS, "query_head"))),
         "positions": draw(st.sampled_from(("absolute", "rolled"))),
         "score_from_prefill": draw(st.booleans()),
         "normalise": draw(st.sampled_from((None, "age"))),
@@ -48,15 +48,24 @@ def h2o(draw: Draw, **fixed: Any) -> attention.Backend:
 def quest(draw: Draw, **fixed: Any) -> attention.Backend:
     drawn: dict[str, Any] = {"page": draw(st.integers(1, 6)), "dense_layers": 0}
     drawn["gqa"] = draw(st.sampled_from((*REDUCTIONS, "query_head")))
+    if drawn["gqa"] == "query_head":
+        drawn["rule"] = draw(st.sampled_from(("kernel", "paper_script")))
     drawn |= fixed
-    pages = draw(st.integers(2, 4) | st.integers(2, max(64 // drawn["page"], 2)))
+    # Below three pages the script's rule exceeds its budget, as it should.
+    least = 2 if drawn.get("rule", "kernel") == "kernel" else 3
+    pages = draw(st.integers(least, 5) | st.integers(least, max(64 // drawn["page"], least)))
     return attention.Quest(budget=pages * drawn["page"], **drawn)
 
 
 @st.composite
 def infllm(draw: Draw, **fixed: Any) -> attention.Backend:
+    # The sparse prefill knows no absolute positions.
+    modes = (("window", "dense"), ("window", "reference"), ("absolute", "dense"))
+    far_position, prefill = draw(st.sampled_from(modes))
+    options: dict[str, Any] = {"far_position": far_position, "prefill": prefill}
+    options["selection"] = draw(st.sampled_from(("layer", "kv_head")))
     if not fixed and draw(st.booleans()):
-        return attention.InfLLM(budget=draw(budgets(16)))
+        return attention.InfLLM(budget=draw(budgets(16)), **options)
     parts: dict[str, int] = {
         "n_init": draw(st.integers(0, 6)),
         "n_local": draw(st.integers(1, 16)),
@@ -64,10 +73,17 @@ def infllm(draw: Draw, **fixed: Any) -> attention.Backend:
         "topk": draw(st.integers(0, 4)),
     }
     parts["repr_topk"] = draw(st.integers(1, parts["block"] + 1))
-    for name, value in fixed.items():
-        parts[name] = parts[value] if isinstance(value, str) else value
+    if fixed.get("repr_topk") == "block":
+        fixed["repr_topk"] = parts["block"]
+    options |= fixed
+    if options["prefill"] == "reference":
+        options["exc_block"] = draw(st.none() | st.integers(1, parts["n_local"]))
     read = parts["n_init"] + parts["n_local"] + (parts["topk"] + 1) * parts["block"]
-    return attention.InfLLM(budget=max(read + draw(st.integers(0, 3)), 16), **parts)
+    return attention.InfLLM(budget=max(read + draw(st.integers(0, 3)), 16), **(parts | options))
+
+
+# One set of blocks a layer, all far tokens at one distance, after a dense prefill: the default.
+PLAIN = {"selection": "layer", "far_position": "window", "prefill": "dense"}
 
 
 @st.composite

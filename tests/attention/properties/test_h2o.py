@@ -52,7 +52,7 @@ def test_mass_grows_by_the_number_of_queries(case: Case) -> None:
 
 
 def ranking(backend: attention.H2O, collected: Tensor, n: int) -> Tensor:
-    """Scores (G, tokens) reduced over the group, as the options say."""
+    """Scores (heads of a set, tokens) reduced to one, as the options say."""
     one = collected.amax(0) if backend.gqa == "max" else collected.sum(0)
     if backend.normalise == "age":
         one = one / (n - torch.arange(len(one))).clamp(min=1)
@@ -67,9 +67,10 @@ def test_who_stays_and_who_goes(case: Case) -> None:
     """
     b, shape = case.backend, case.shape
     heavy = b.params()["heavy"]
-    collected = torch.zeros(case.rows, shape.Hkv, shape.G, shape.D, dtype=torch.float64)
+    sets = shape.Hq if b.gqa == "query_head" else shape.Hkv
+    collected = torch.zeros(case.rows, sets, shape.Hq // sets, shape.D, dtype=torch.float64)
     with session(b, case.texts()) as s:
-        held: list[list[list[int]]] = [[[]] * shape.Hkv for _ in range(case.rows)]
+        held: list[list[list[int]]] = [[[]] * sets for _ in range(case.rows)]
         for counts in case.whole:
             decode = max(counts) == 1 and any(s.at)
             outs = s.feed(counts)
@@ -77,7 +78,7 @@ def test_who_stays_and_who_goes(case: Case) -> None:
                 if b.score_from_prefill or decode:
                     for probs in out[0]:  # query by query
                         collected[r] *= b.decay
-                        collected[r] += probs.unflatten(0, (shape.Hkv, shape.G))
+                        collected[r] += probs.unflatten(0, (sets, -1))
                 for j, kept in enumerate(s.kept()[r]):
                     candidates = {*held[r][j], *range(n - counts[r], n)}
                     assert set(kept) <= candidates

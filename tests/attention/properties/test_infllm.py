@@ -16,7 +16,7 @@ import torch
 from hypothesis import strategies as st
 
 import attention
-from properties.backends import infllm
+from properties.backends import PLAIN, infllm
 from properties.cases import SUMS, Case, cases, columns, shapes, summing
 from properties.feeding import Text, rope, session
 from properties.holding import holds
@@ -41,7 +41,7 @@ def steps(case: Case, texts: list[Text]) -> list[tuple[list[torch.Tensor], list[
     return found
 
 
-@holds(8, cases(infllm(), reveal=True, rows=3, prompt=40, steps=24))
+@holds(8, cases(infllm(**PLAIN), reveal=True, rows=3, prompt=40, steps=24))
 def test_parts_and_probabilities_are_whole(case: Case) -> None:
     """Every past token is in exactly one part, and local + far probability = 1.
 
@@ -66,7 +66,7 @@ def test_parts_and_probabilities_are_whole(case: Case) -> None:
 @st.composite
 def swapped(draw: Callable[..., Any]) -> tuple[Case, int]:
     """A case whose prompt has far tokens, and a seed for which of them are swapped."""
-    backend = draw(infllm(repr_topk="block"))
+    backend = draw(infllm(repr_topk="block", **PLAIN))
     p = backend.parts
     far = p.n_init + p.block * draw(st.integers(1, 4))
     lengths = [p.n_local + far + draw(st.integers(0, 9)) for _ in range(draw(st.integers(1, 3)))]
@@ -103,7 +103,7 @@ def test_swapping_two_far_tokens_changes_nothing(how: tuple[Case, int]) -> None:
             assert (x - y).abs().max() <= 1e-9
 
 
-@holds(8, cases(infllm(repr_topk="block"), rows=3, prompt=50, steps=25))
+@holds(8, cases(infllm(repr_topk="block", **PLAIN), rows=3, prompt=50, steps=25))
 def test_representatives_of_whole_blocks_are_plain_means(case: Case) -> None:
     """repr_topk = block: the blocks read are those whose mean unroped key fits the query best.
 
@@ -122,7 +122,7 @@ def test_representatives_of_whole_blocks_are_plain_means(case: Case) -> None:
             assert {i for i, b in enumerate(others) if b[0] in tokens} == set(best)
 
 
-@holds(8, cases(infllm(), reveal=True, rows=3, prompt=40, steps=24))
+@holds(8, cases(infllm(**PLAIN), reveal=True, rows=3, prompt=40, steps=24))
 def test_no_distance_exceeds_the_window(case: Case) -> None:
     """Near tokens are seen where they are, all others at n_local - 1: no distance is larger."""
     texts, p = case.texts(), case.backend.parts

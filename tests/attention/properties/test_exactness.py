@@ -29,7 +29,7 @@ def test_every_method_is_drawn() -> None:
 EXACT = {"shape": st.sampled_from(tuple(TOLERANCE)).flatmap(lambda d: shapes(dtype=d))}
 
 
-@holds(1, *each(METHODS, lambda method: of(method, **EXACT)))
+@holds(2, *each(METHODS, lambda method: of(method, **EXACT)))
 def test_exact_until_is_honest(case: Case) -> None:
     """Contract 3: full attention while at most `exact_until` are seen, and in a first forward."""
     texts, until = case.texts(), case.backend.exact_until

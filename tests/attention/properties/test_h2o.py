@@ -30,7 +30,7 @@ def collecting(n: int) -> st.SearchStrategy[attention.Backend]:
     return st.builds(attention.H2O, budget=budgets, gqa=st.sampled_from(REDUCTIONS))
 
 
-@holds(8, summing(collecting))
+@holds(4, summing(collecting))
 def test_mass_grows_by_the_number_of_queries(case: Case) -> None:
     """Score mass grows by exactly T per head and forward, G T with `sum`, whatever the dtype.
 
@@ -59,7 +59,7 @@ def ranking(backend: attention.H2O, collected: Tensor, n: int) -> Tensor:
     return one
 
 
-@holds(8, cases(h2o(), reveal=True, rows=3, prompt=40, steps=24))
+@holds(6, cases(h2o(), reveal=True, rows=3, prompt=40, steps=24))
 def test_who_stays_and_who_goes(case: Case) -> None:
     """kept(t+1) is a subset of kept(t) + new, and no evicted candidate outscores a kept heavy one.
 
@@ -93,7 +93,7 @@ def test_who_stays_and_who_goes(case: Case) -> None:
                     held[r][j] = kept
 
 
-@holds(8, cases(h2o(heavy=0), rows=3, least_chunk=60, steps=30))
+@holds(6, cases(h2o(heavy=0), rows=3, least_chunk=60, steps=30))
 def test_without_heavy_tokens_it_is_a_window(case: Case) -> None:
     """heavy = 0, with any options, reads what `window` reads."""
     texts = case.texts()
@@ -102,7 +102,7 @@ def test_without_heavy_tokens_it_is_a_window(case: Case) -> None:
         assert (one - other).abs().max() <= 1e-9
 
 
-@holds(8, cases(h2o(positions="rolled"), rows=3, steps=30))
+@holds(6, cases(h2o(positions="rolled"), rows=3, steps=30))
 def test_rolled_positions_agree_until_the_first_eviction(case: Case) -> None:
     """Distances inside the cache are true distances as long as nothing is missing."""
     b, texts = case.backend, case.texts()

@@ -42,7 +42,7 @@ def outputs(case: Case, texts: Sequence[Text]) -> list[Tensor]:
 @st.composite
 def reordered(draw: Callable[..., Any], method: str) -> tuple[Case, list[int], list[list[int]]]:
     """A case, an order of the KV heads and one of the query heads in each group."""
-    case = draw(of(method, rows=3, steps=30))
+    case = draw(of(method, rows=3, steps=16))
     s = case.shape
     kv = list(range(s.Hkv)) if method in BY_NUMBER else draw(st.permutations(range(s.Hkv)))
     return case, kv, [draw(st.permutations(range(s.G))) for _ in kv]
@@ -68,9 +68,9 @@ def test_permuted_heads_give_permuted_outputs(
 def comparable(method: str) -> st.SearchStrategy[Case]:
     """Cases in which G times a score says what the score says."""
     if method != "raas":
-        return of(method, rows=3, steps=30)
+        return of(method, rows=3, steps=16)
     # A threshold means something else for a sum over more heads.
-    return cases(raas().filter(lambda b: b.alpha is None or b.gqa != "sum"), rows=3, steps=30)
+    return cases(raas().filter(lambda b: b.alpha is None or b.gqa != "sum"), rows=3, steps=16)
 
 
 @holds(1, *each(UNNUMBERED, comparable))
@@ -88,7 +88,7 @@ def test_a_kv_head_of_equal_queries_may_be_written_out(case: Case) -> None:
         assert (one - other.unflatten(1, (-1, G)).squeeze(3)).abs().max() <= 1e-9
 
 
-@holds(1, *each(UNNUMBERED, lambda method: of(method, rows=2, steps=30)))
+@holds(1, *each(UNNUMBERED, lambda method: of(method, rows=2, steps=16)))
 def test_heads_may_be_there_twice(case: Case) -> None:
     """All KV heads written twice, each with its own queries: outputs are there twice."""
     texts = case.texts()
@@ -107,7 +107,7 @@ def not_by_kv_head(method: str) -> st.SearchStrategy[Case]:
         "quest": quest(gqa="query_head"),
         "infllm": infllm(repr_topk="block", selection="layer"),
     }
-    return cases(fixed.get(method, BACKENDS[method]()), rows=3, steps=30)
+    return cases(fixed.get(method, BACKENDS[method]()), rows=3, steps=16)
 
 
 @holds(1, *each(NOT_BY_KV_HEAD, not_by_kv_head))
@@ -126,7 +126,7 @@ def test_kv_heads_may_be_written_out(case: Case) -> None:
 
 def reducing(method: str) -> st.SearchStrategy[Case]:
     backend = quest(rule="kernel") if method == "quest" else BACKENDS[method]()
-    return cases(backend, shape=shapes(G=1), rows=3, steps=30)
+    return cases(backend, shape=shapes(G=1), rows=3, steps=16)
 
 
 @holds(1, *each(REDUCING, reducing))

@@ -36,10 +36,10 @@ def fed(case: Case) -> Iterator[tuple[Session, tuple[int, ...]]]:
             yield s, counts
 
 
-SIZE = {"rows": 3, "prompt": 40, "steps": 40}
+SIZE = {"rows": 3, "prompt": 40, "steps": 30}
 
 
-@holds(8, cases(raas(), **SIZE))
+@holds(5, cases(raas(), **SIZE))
 def test_stamps_never_fall(case: Case) -> None:
     """Stamps never fall, nor exceed the tokens seen."""
     page, heads = case.backend.page, range(case.shape.Hkv)
@@ -54,7 +54,7 @@ def test_stamps_never_fall(case: Case) -> None:
                 before[r][j] = now
 
 
-@holds(8, cases(raas(), **SIZE))
+@holds(5, cases(raas(), **SIZE))
 def test_evicted_pages_never_return(case: Case) -> None:
     """Evicted pages never return, go whole, and are those with the oldest stamp."""
     page = case.backend.page
@@ -82,7 +82,7 @@ def _no_better_page_went(s: Session, before: Any, page: int) -> None:
                 assert all((now[n], n) > (old[gone], gone) for n in now)
 
 
-@holds(8, cases(raas(), **SIZE))
+@holds(5, cases(raas(), **SIZE))
 def test_the_current_page_lives(case: Case) -> None:
     """The current page lives: the one being filled is held after every forward."""
     page = case.backend.page
@@ -98,7 +98,7 @@ def protected(draw: Callable[..., Any]) -> Case:
     return draw(cases(raas(protect_prompt=True), least_chunk=2, **SIZE))
 
 
-@holds(8, protected())
+@holds(5, protected())
 def test_prompt_pages_live_when_protected(case: Case) -> None:
     """Prompt pages live when protected, and count."""
     budget, at_once = case.backend.budget, min(map(max, case.forwards)) > 1

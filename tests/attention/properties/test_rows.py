@@ -89,7 +89,7 @@ def test_a_row_is_that_row_alone(how: Replaced) -> None:
 
 @st.composite
 def reordered(draw: Callable[..., Any], method: str) -> tuple[Case, list[int]]:
-    case = draw(of(method))
+    case = draw(of(method, steps=20))
     return case, draw(st.permutations(range(case.rows)))
 
 

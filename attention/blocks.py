@@ -129,7 +129,7 @@ class Blocks(Layer):
         index = step.once("complete", lambda: step.tensor(rows))
         number = step.once("number", lambda: step.tensor(blocked[rows] // self.block - 1))
         pages = (number + self.init_pages)[:, None, None].expand(-1, self.geometry.Hkv, -1)
-        keys = take_pages(self.far_k.data, pages, self.block, index)
+        (keys,) = take_pages((self.far_k.data,), pages, self.block, index)
         mass = self.left_mass.data.index_select(0, index).flatten(0, 1)
         self.means.data[index, :, number] = self.mean(keys, mass).view(len(rows), self.sets, -1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -238,22 +240,27 @@ def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values[..., :k], index[..., :k]
 
 
-def take_pages(x: Tensor, pages: Tensor, page: int, rows: Tensor | None = None) -> Tensor:
-    """Copy the chosen pages of each row.
+def take_pages(
+    x: Sequence[Tensor], pages: Tensor, page: int, rows: Tensor | None = None
+) -> list[Tensor]:
+    """Copy the chosen pages of each row, of several tensors alike.
 
     Args:
-        x: (any B, Hkv, C, D), C a multiple of `page`.
+        x: tensors (any B, Hkv, C, D), C a multiple of `page`.
         pages: (B, H, U), H a multiple of Hkv: one set per KV head, or per query head.
         rows: which rows of x these are, (B,); None for all.
 
     Returns:
-        (B * H, U * page, D).
+        (B * H, U * page, D) of each.
     """
-    Hkv, C, D = x.shape[1:]
+    Hkv, C, D = x[0].shape[1:]
     B, H, U = pages.shape
-    first = torch.arange(x.shape[0] * Hkv, device=x.device) * (C // page)
+    first = torch.arange(0, len(x[0]) * Hkv * C // page, C // page, device=pages.device)
     if rows is not None:
-        first = first.view(-1, Hkv)[rows].flatten()
-    index = pages + first.repeat_interleave(H // Hkv).view(B, H, 1)
-    taken = x.reshape(-1, page * D).index_select(0, index.reshape(-1))
-    return taken.view(B * H, U * page, D)
+        first = first.view(-1, Hkv)[rows]
+    first = first.view(B, Hkv, 1)
+    if Hkv < H:
+        first = first.repeat_interleave(H // Hkv, dim=1)
+    index = (pages + first).reshape(-1)
+    taken = (each.reshape(-1, page * D).index_select(0, index) for each in x)
+    return [each.view(B * H, U * page, D) for each in taken]

@@ -60,13 +60,32 @@ class Paged(Selecting):
             H is 1, Hkv or Hq: one set of pages per layer, KV head or query head.
         """
 
+    def grown(self, summary: Tensor, k: Tensor) -> Tensor | None:  # noqa: ARG002
+        """The summary of a page with one more key, if that can be told without its other keys.
+
+        Args:
+            summary: (N, size).
+            k: (N, D).
+        """
+        return None
+
     def notice(self, k: Tensor, step: Step) -> None:
         self.summaries.fit(step.longest)
         if not step.decode:
             self.summarise(step.past, step.seen)
             return
         # Only the page of the new token changes.
-        B, Hkv, _, D = k.shape
+        at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "summary")
+        made = None
+        if (step.past % self.page).all():  # no row begins a page
+            made = self.grown(self.summaries.flat.index_select(0, at), k.flatten(0, 2))
+        if made is None:
+            made = self.renewed(step)
+        self.summaries.flat.index_copy_(0, at, made.to(self.summaries.data.dtype))
+
+    def renewed(self, step: Step) -> Tensor:
+        """Summaries (B * Hkv, size) of the newest pages, from their keys."""
+        Hkv, D = self.geometry.Hkv, self.geometry.D
         pages = step.flat(step.past // self.page, Hkv, self.k.capacity // self.page, "page of keys")
         keys = self.k.flat.view(-1, self.page, D).index_select(0, pages)
 
@@ -76,9 +95,7 @@ class Paged(Selecting):
             return held[:, None, None, :, None]
 
         held = step.once(("held", self.page), new)
-        made = self.summary(keys.view(B, Hkv, 1, self.page, D), held)
-        at = step.flat(step.past // self.page, Hkv, self.summaries.capacity, "summary")
-        self.summaries.flat.index_copy_(0, at, made.flatten(0, 2).to(self.summaries.data.dtype))
+        return self.summary(keys.view(step.rows, Hkv, 1, self.page, D), held).flatten(0, 2)
 
     def summarise(self, start: Counts, seen: Counts) -> None:
         """Compute the summaries of all pages that hold a token from start[r] on."""
@@ -112,6 +129,10 @@ class Paged(Selecting):
         last = step.once("last page", lambda: step.tensor(others)[:, None, None]).expand(-1, H, -1)
         live = torch.cat((values > float("-inf"), torch.ones_like(last, dtype=torch.bool)), -1)
         return Choice(torch.cat((index, last), dim=-1), live)
+
+    def crop(self, seen: Counts) -> None:
+        """Forget all but the first seen[r] tokens of each row, in the summaries too."""
+        self.summarise(seen, seen)
 
     def reads(self, seen: Counts) -> Counts:
         pages = self.pages(seen)

@@ -80,7 +80,7 @@ class Selecting(KeepAll):
             choice = Choice(*(x.expand(-1, g.Hkv, -1) for x in (choice.pages, choice.live)))
         self.chosen = choice
         self.spend(choice.pages.shape[2] * self.page)
-        keys, values = (take_pages(x.data, choice.pages, self.page) for x in (self.k, self.v))
+        keys, values = take_pages((self.k.data, self.v.data), choice.pages, self.page)
         hidden = ~self.live_slots(choice, step.seen_tokens)[:, :, None]
         # One query per set: G query heads share a KV head's set, or each has its own.
         return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden, g.sinks)[0]

@@ -231,7 +231,7 @@ class InfLLMLayer(Blocks):
             hidden |= ~live.repeat_interleave(self.block, dim=2)[:, :, None]
             self.chosen = torch.where(live, pages, -1)
             every = pages.expand(-1, self.geometry.Hkv, -1)
-            keys, values = (take_pages(x.data, every, self.block) for x in (self.far_k, self.far_v))
+            keys, values = take_pages((self.far_k.data, self.far_v.data), every, self.block)
             S = slot.shape[2]
         if self.absolute:
             keys = self.place(keys, slot)

@@ -93,7 +93,12 @@ class QuestLayer(Paged):
         self.gqa = gqa
 
     def summary(self, k: Tensor, held: Tensor) -> Tensor:
-        return torch.cat((k, -k), dim=-1).masked_fill(~held, float("-inf")).amax(3)
+        # A page that is begun holds its first token.
+        known = torch.where(held, k, k[:, :, :, :1])
+        return torch.cat((known.amax(3), -known.amin(3)), dim=-1)
+
+    def grown(self, summary: Tensor, k: Tensor) -> Tensor:
+        return torch.maximum(summary, torch.cat((k, -k), dim=-1))
 
     def score(self, q: Tensor, summaries: Tensor) -> Tensor:
         signed = torch.cat((q.relu(), (-q).relu()), dim=-1)

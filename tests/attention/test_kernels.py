@@ -104,13 +104,15 @@ def test_one_query_reads_a_strided_view_in_place(
 def test_pages_are_copied_whole(heads: int) -> None:
     x = torch.randn(3, 2, 12, 5)
     pages = torch.stack([torch.randperm(4)[:3] for _ in range(3 * heads)]).view(3, heads, 3)
-    taken = kernels.take_pages(x, pages, 3).view(3, heads, 9, 5)
+    taken = kernels.take_pages((x, -x), pages, 3)
+    assert torch.equal(taken[0], -taken[1])
+    taken = taken[0].view(3, heads, 9, 5)
     for b in range(3):
         for h in range(heads):
             own = x[b, h * 2 // heads]
             want = torch.cat([own[3 * p : 3 * p + 3] for p in pages[b, h].tolist()])
             assert torch.equal(taken[b, h], want)
-    some = kernels.take_pages(x, pages[[2, 0]], 3, torch.tensor([2, 0]))
+    (some,) = kernels.take_pages((x,), pages[[2, 0]], 3, torch.tensor([2, 0]))
     assert torch.equal(some.view(2, heads, 9, 5), taken[[2, 0]])
 
 

@@ -61,25 +61,53 @@ def check_one(codec: str, rng: random.Random, longest: int) -> None:
     assert meter.size() == from_scratch(codec, symbols, width, vocabulary)
 
 
+SHORT = {"lz77.SEARCH": 50, "lz77.AHEAD": 12, "lzss_bits.WINDOW": 50, "lzss_bits.LONGEST": 12}
+
+
+@pytest.fixture
+def short_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that texts outgrow them; deflate's and zstd's cannot be set."""
+    for name, size in SHORT.items():
+        monkeypatch.setattr(f"lil.codecs.{name}", size)
+
+
 @pytest.mark.parametrize("codec", codecs.names())
 def test_size_is_that_of_the_whole(codec: str):
     rng = random.Random(f"{codec} 1")
-    for _ in range(25):
+    for _ in range(20):
         check_one(codec, rng, 400)
 
 
+@pytest.mark.usefixtures("short_buffers")
+@pytest.mark.parametrize("codec", codecs.names())
+def test_size_is_that_of_the_whole_beyond_the_buffers(codec: str):
+    rng = random.Random(f"{codec} 2")
+    for _ in range(60):
+        check_one(codec, rng, 150)
+
+
+@pytest.mark.parametrize("codec", codecs.names())
+def test_a_symbol_may_be_cut_in_two(codec: str):
+    """Codecs see bytes; a token id takes four."""
+    rng = random.Random(f"{codec} 3")
+    for _ in range(10):
+        symbols = stream(rng, 1000, 60)
+        data = b"".join(symbol.to_bytes(4, "little") for symbol in symbols)
+        state, at = codecs.new(codec, codecs.Symbols(width=4, alphabet=1000)), 0
+        while at < len(data):
+            end = at + rng.randint(1, 11)
+            state.feed(data[at:end])
+            at = end
+            state.size()
+        assert state.size() == from_scratch(codec, symbols, 4, 1000)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_buffers")
 @pytest.mark.parametrize("codec", codecs.names())
 def test_size_is_that_of_the_whole_in_2000_chunkings(
-    codec: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    codec: str, capsys: pytest.CaptureFixture[str]
 ):
-    """With shorter buffers, so that texts outgrow them; deflate's and zstd's cannot be set."""
-    for module, sizes in (
-        (lil.codecs.lz77, {"SEARCH": 50, "AHEAD": 12}),
-        (lil.codecs.lzss_bits, {"WINDOW": 50, "LONGEST": 12}),
-    ):
-        for name, size in sizes.items():
-            monkeypatch.setattr(module, name, size)
     rng = random.Random(f"{codec} 0")
     outgrown = 60_000 if codec in ("deflate", "zstd") else 300
     for n in range(2000):

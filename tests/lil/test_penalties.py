@@ -151,7 +151,9 @@ def test_ids_beyond_the_scores_are_tokens_nobody_can_choose(case, grown):
     names = {12: V, 13: V + 3, 14: V + 40}
     rows = [
         [1, 13, 1, 13, 2, 1, 13, 5, 14, 14, 1, 2, 1, 13],
-        [5, 12, 12],  # after padding: its newest tokens are no padding
+        # After padding, which is none of these.
+        [5, 12, 12],
+        [5, 14, 14],
         [7, 12, 12, 8, 14, 12, 12, 8, 14],
     ]
     width = max(len(row) for row in rows)

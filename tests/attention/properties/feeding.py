@@ -12,7 +12,7 @@ import torch
 from oracles.models import make_exact
 from torch import Tensor
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
-from transformers.masking_utils import create_causal_mask
+from transformers.masking_utils import AttentionMaskInterface
 
 import attention
 from attention.cache import AttentionCache
@@ -170,14 +170,10 @@ class Session:
             positions = (past + real.cumsum(-1) - 1).clamp(min=0) + off * real
         mask = torch.cat((self.mask, real), dim=1)
         self.padded = self.padded or min(counts) < T
-        seen_by_model = create_causal_mask(
-            config=m.config,
-            inputs_embeds=torch.empty(B, T, 1),
-            attention_mask=mask if self.padded else None,
-            past_key_values=self.cache,
-            position_ids=positions,
-        )
-        attend = AttentionInterface()[m.config._attn_implementation]
+        name = m.config._attn_implementation
+        attend = AttentionInterface()[name]
+        # What the model makes of it before its first layer.
+        made = AttentionMaskInterface()[name](attention_mask=mask if self.padded else None)
         per_layer = []
         for index, layer in enumerate(m.model.layers):
             q, k, v = (
@@ -191,7 +187,7 @@ class Session:
                 q,
                 k,
                 v,
-                seen_by_model,
+                made,
                 scaling=module.scaling,
                 dropout=0.0,
                 position_ids=positions,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from attention.errors import InvalidValue
-from lil.detectors._protocol import Verdict, as_pieces
+from lil.actions import OnStop, action
+from lil.detectors._protocol import Verdict, as_pieces, onward
 
 
 @dataclass(frozen=True)
@@ -20,22 +21,26 @@ class Budget:
 
     Args:
         tokens: generated tokens that are kept.
+        on_stop: what follows, see `lil.actions`; not `regenerate`, for nothing says where to go
+            back to.
 
     Raises:
-        InvalidValue: `tokens` below 1.
+        InvalidValue: `tokens` below 1, unknown action, or `regenerate`.
     """
 
     tokens: int = 2048
+    on_stop: OnStop = "stop"
     _seen: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     name: ClassVar[str] = "budget"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "on_stop", onward(self.name, self.on_stop))
         if self.tokens < 1:
             raise InvalidValue("tokens", self.tokens, "at least 1")
 
     def params(self) -> dict[str, object]:
-        return {"tokens": self.tokens}
+        return {"tokens": self.tokens, "on_stop": action(self.on_stop).to_dict()}
 
     def clone(self) -> Budget:
         return replace(self)
@@ -56,3 +61,7 @@ class Budget:
         if self._seen[0] < self.tokens:
             return None
         return Verdict(self.name, self.tokens, {"step": self.tokens, "budget": self.tokens})
+
+    def returns(self) -> Sequence[int]:
+        """None: what is kept is never left."""
+        return ()

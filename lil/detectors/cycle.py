@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attention.errors import InvalidValue
-from lil.detectors._protocol import Verdict, as_pieces
+from lil.actions import OnStop, action
+from lil.detectors._protocol import Verdict, as_pieces, onward
 
 
 class _Watch:
@@ -54,21 +55,25 @@ class Cycle:
         min_period, max_period: lengths of the block, in tokens.
         repeats: times the block must stand there.
         min_tokens: tokens that all repeats must take together.
+        on_stop: what follows, see `lil.actions`; not `regenerate`: where a loop began is known only
+            when its repeats have been read, and a state that dropped tokens cannot go back to it.
 
     Raises:
         InvalidValue: a period below 1, max_period below min_period, repeats below 2, min_tokens
-            below 0.
+            below 0, unknown action, or `regenerate`.
     """
 
     min_period: int = 1
     max_period: int = 512
     repeats: int = 4
     min_tokens: int = 100
+    on_stop: OnStop = "stop"
     _watch: list[_Watch] = field(default_factory=list, init=False, repr=False, compare=False)
 
     name: ClassVar[str] = "cycle"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "on_stop", onward(self.name, self.on_stop))
         if self.min_period < 1:
             raise InvalidValue("min_period", self.min_period, "at least 1 token")
         if self.max_period < self.min_period:
@@ -85,6 +90,7 @@ class Cycle:
             "max_period": self.max_period,
             "repeats": self.repeats,
             "min_tokens": self.min_tokens,
+            "on_stop": action(self.on_stop).to_dict(),
         }
 
     def clone(self) -> Cycle:
@@ -126,3 +132,7 @@ class Cycle:
             "first_token": watch.tokens - length,
         }
         return Verdict(self.name, watch.tokens, evidence)
+
+    def returns(self) -> Sequence[int]:
+        """None: what is kept is never left."""
+        return ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from attention.errors import InvalidValue
+from lil.actions import OnStop, action
 from lil.detectors._protocol import Verdict, as_pieces
 from lil.meter import Meter
 
@@ -47,19 +48,23 @@ class Guardian:
         f: generated tokens between checks.
         rate: bytes a generated token must add on average for the text to count as new.
         codec: compressor of the meter.
+        on_stop: what follows a verdict, see `lil.actions`. The paper only stops; `regenerate` goes
+            back to the last check, all that is known to carry information.
 
     Raises:
-        InvalidValue: f below 1, rate not above 0, unknown codec.
+        InvalidValue: f below 1, rate not above 0, unknown codec or action.
     """
 
     f: int = 250
     rate: float = 0.08
     codec: str = "deflate"
+    on_stop: OnStop = "stop"
     _watch: list[_Watch] = field(default_factory=list, init=False, repr=False, compare=False)
 
     name: ClassVar[str] = "guardian"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "on_stop", action(self.on_stop))
         if self.f < 1:
             raise InvalidValue("f", self.f, "at least 1 token")
         if not self.rate > 0:
@@ -73,7 +78,8 @@ class Guardian:
         return round(self.rate * self.f, 9)
 
     def params(self) -> dict[str, object]:
-        return {"f": self.f, "rate": self.rate, "codec": self.codec}
+        told = action(self.on_stop).to_dict()
+        return {"f": self.f, "rate": self.rate, "codec": self.codec, "on_stop": told}
 
     def clone(self) -> Guardian:
         return replace(self)
@@ -116,4 +122,10 @@ class Guardian:
             "growth_bytes": size - before,
             "threshold_bytes": self.threshold,
         }
-        return Verdict(self.name, watch.tokens, evidence)
+        return Verdict(self.name, watch.tokens, evidence, anchor=watch.tokens - self.f)
+
+    def returns(self) -> Sequence[int]:
+        """The last check, for `regenerate`; the others leave nothing that is kept."""
+        if not action(self.on_stop).rewinds:
+            return ()
+        return [watch.tokens for watch in self._watch]

@@ -116,6 +116,7 @@ def test_evidence_adds_up():
             "growth_bytes": size - before,
             "threshold_bytes": 5.0,
         },
+        anchor=step - 50,
     )
     assert size - before < 5
 
@@ -156,7 +157,12 @@ def test_by_name_with_parameters():
     guardian = detectors.get("guardian", f=100)
     assert isinstance(guardian, Detector)
     assert guardian == Guardian(f=100)
-    assert guardian.params() == {"f": 100, "rate": 0.08, "codec": "deflate"}
+    assert guardian.params() == {
+        "f": 100,
+        "rate": 0.08,
+        "codec": "deflate",
+        "on_stop": {"name": "stop"},
+    }
     assert "guardian" in detectors.names()
     assert "Less is Less" in detectors.describe()["guardian"]
 

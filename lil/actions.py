@@ -1,0 +1,151 @@
+"""What follows a verdict: stop, answer, regenerate or densify.
+
+An action is a description; the decode loop carries it out. It says where the output is cut, which
+tokens are given next, and how many more may be generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, TypeAlias
+
+from attention.errors import InvalidValue
+
+#: The Word Salad Chopper's cue (paper, section 4.3), for models that think in English prose.
+FOCUS = "I can find a clearer solution if I focus on the core problem."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """What happens to a row when its detector fires; each row acts once at most.
+
+    After an action the row's detectors are off: a second verdict would have nothing better to do.
+    """
+
+    name: ClassVar[str]
+    ends: ClassVar[bool] = False  # the row is finished
+    rewinds: ClassVar[bool] = False  # back to the last token that still carried information
+    dense: ClassVar[bool] = False  # full attention from here on
+
+    @property
+    def gives(self) -> tuple[str, int | None]:
+        """Text given next, token by token, and the most tokens generated after it."""
+        return "", None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and parameters, JSON-able; `action` gives the object back."""
+        return {"name": self.name, **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop(Action):
+    """The generation ends with what the verdict keeps (the Lil paper's only action)."""
+
+    name: ClassVar[str] = "stop"
+    ends: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cued(Action):
+    """An action that gives the model a few words to go on from.
+
+    Args:
+        cue: the words.
+        tokens: most tokens generated after them.
+
+    Raises:
+        InvalidValue: an empty cue, or `tokens` below 1.
+    """
+
+    cue: str
+    tokens: int
+
+    def __post_init__(self) -> None:
+        if not self.cue:
+            raise InvalidValue("cue", self.cue, "a text")
+        if self.tokens < 1:
+            raise InvalidValue("tokens", self.tokens, "at least 1")
+
+    @property
+    def gives(self) -> tuple[str, int | None]:
+        return self.cue, self.tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(Cued):
+    """The end of thinking is given, and the model answers within a few tokens.
+
+    As budget forcing in s1 (arXiv 2501.19393). Where the cue already stands in the output, the
+    model is past its thinking and the row stops.
+
+    Args:
+        cue: text that ends the thinking.
+        tokens: most tokens of the answer.
+
+    Raises:
+        InvalidValue: an empty cue, or `tokens` below 1.
+    """
+
+    name: ClassVar[str] = "answer"
+    cue: str = "</think>"
+    tokens: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regenerate(Cued):
+    """Back to the last token that still carried information, a cue, and on from there.
+
+    The Word Salad Chopper's second half (paper, section 4.3): one cue, one more try, no second
+    chop. What was dropped had been decoded: it is charged.
+
+    Args:
+        cue: text that starts the new try; its words must be in the model's vocabulary.
+        tokens: most tokens generated after it.
+
+    Raises:
+        InvalidValue: an empty cue, or `tokens` below 1.
+    """
+
+    name: ClassVar[str] = "regenerate"
+    rewinds: ClassVar[bool] = True
+    cue: str = FOCUS
+    tokens: int = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Densify(Action):
+    """The row goes on under full attention; for backends that keep every key.
+
+    Keys and values are those the sparse method computed: only what is read changes.
+    """
+
+    name: ClassVar[str] = "densify"
+    dense: ClassVar[bool] = True
+
+
+#: How an action is given: as it is, by name, or as `Action.to_dict` wrote it.
+OnStop: TypeAlias = Action | str | Mapping[str, Any]
+
+ACTIONS: Mapping[str, type[Action]] = {a.name: a for a in (Stop, Answer, Regenerate, Densify)}
+
+
+def action(value: OnStop) -> Action:
+    """An action from its name, from `to_dict`'s table, or as it is.
+
+    Raises:
+        InvalidValue: an unknown name or parameter, or a value it refuses.
+    """
+    if isinstance(value, Action):
+        return value
+    given = {"name": value} if isinstance(value, str) else dict(value)
+    name = str(given.pop("name", None))
+    if name not in ACTIONS:
+        raise InvalidValue("on_stop", name, "one of " + ", ".join(ACTIONS), list(ACTIONS))
+    kind = ACTIONS[name]
+    known = [f.name for f in fields(kind)]
+    for key in given:
+        if key not in known:
+            allowed = f"a parameter of {name}: " + (", ".join(known) or "it has none")
+            raise InvalidValue("on_stop", key, allowed, known)
+    return kind(**given)

@@ -1,0 +1,96 @@
+"""Hidden states of some blocks, read while a model decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from attention.errors import InvalidValue
+
+
+class HiddenStates:
+    """Keeps what some blocks of a model put out at the last position of its newest forward.
+
+    A context manager: the model is hooked inside it and untouched after it, also after an
+    exception. `states[block]` is (B, hidden size), a copy of its own; B is that of the newest
+    forward, and where prompts are padded on the left the last position is every row's newest token.
+
+    A block's output is the residual stream behind it, so the last block's comes before the model's
+    final norm: for block -2 it is `output_hidden_states`'s entry -2, for block -1 it has none.
+
+    Args:
+        model: a causal language model of transformers.
+        blocks: which blocks, from 0, or from -1 for the last; repeats cost nothing.
+
+    Raises:
+        InvalidValue: the model's blocks are not found, or it has no such block.
+    """
+
+    def __init__(self, model: Any, blocks: Sequence[int]) -> None:
+        found = _blocks(model)
+        self._count = len(found)
+        self._hooked: dict[int, nn.Module] = {}
+        for block in blocks:
+            index = self._index(block)
+            self._hooked[index] = found[index]
+        self._handles: list[RemovableHandle] = []
+        self._newest: dict[int, Tensor] = {}
+
+    def __enter__(self) -> HiddenStates:
+        if self._handles:
+            raise RuntimeError("these hidden states are already being read")
+        self._newest.clear()
+        for index, block in self._hooked.items():
+            self._handles.append(block.register_forward_hook(self._keep(index)))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    def __getitem__(self, block: int) -> Tensor:
+        """The block's newest output, (B, hidden size).
+
+        Raises:
+            InvalidValue: the model has no such block, or it was not asked for.
+            RuntimeError: no forward has been made yet.
+        """
+        index = self._index(block)
+        if index not in self._hooked:
+            raise InvalidValue("block", block, f"one that is read: {sorted(self._hooked)}")
+        if index not in self._newest:
+            raise RuntimeError("hidden states before the first forward")
+        return self._newest[index]
+
+    def _index(self, block: int) -> int:
+        if not -self._count <= block < self._count:
+            raise InvalidValue("block", block, f"{-self._count} to {self._count - 1}")
+        return block % self._count
+
+    def _keep(self, index: int) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            hidden = output[0] if isinstance(output, tuple) else output
+            # A copy: a view would hold the whole prompt's states until the next forward.
+            self._newest[index] = hidden[:, -1].detach().clone()
+
+        return hook
+
+
+def _blocks(model: Any) -> Sequence[nn.Module]:
+    """The decoder's blocks, in order."""
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
+    for owner in (decoder, getattr(model, "base_model", None)):
+        layers = getattr(owner, "layers", None)
+        if isinstance(layers, nn.ModuleList) and len(layers):
+            return list(layers)
+    allowed = "a causal language model of transformers with its blocks in `layers`"
+    raise InvalidValue("model", type(model).__name__, allowed)

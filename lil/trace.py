@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
 from attention.errors import InvalidValue
@@ -52,6 +52,12 @@ class Trace:
         cache_bytes_peak: most bytes of keys, values and method state held after a step.
         prefill_sec: this row's share of the forward passes that read its prompt, by tokens.
         decode_sec: this row's share of the decode steps (a step's seconds / rows active).
+        dropped: ids that were decoded and chopped off again; costs are those of the whole run.
+        action: what was done when a detector fired and the generation went on: the action's `name`
+            and parameters, `detector` and its `evidence`, `step` (tokens when it fired), `kept` and
+            `dropped` of them, and `cue_tokens` given next; else None.
+        signals: by name, what detectors that read hidden states made of them: (generated tokens,
+            number).
         reused_tokens: how many of `new_ids` were given rather than decoded. Keys, bytes and seconds
             are charged as if they had been decoded: n keys in every layer and KV head for the step
             that sees n tokens, bytes in proportion to n, seconds at the row's own mean per step.
@@ -73,11 +79,19 @@ class Trace:
     prefill_sec: float
     decode_sec: float | None
     reused_tokens: int = 0
+    dropped: tuple[int, ...] = ()
+    action: Mapping[str, Any] | None = None
+    signals: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
         """Generated tokens, `eos` counted."""
         return len(self.new_ids)
+
+    @property
+    def decoded_tokens(self) -> int:
+        """Generated tokens, those that were dropped again among them."""
+        return len(self.new_ids) + len(self.dropped)
 
     @property
     def text_pieces(self) -> tuple[bytes, ...]:
@@ -109,6 +123,8 @@ class Trace:
             "dense_read_sum": None if after["dense_read_sum"] is None else 0.0,
         }
         before = self.checks[right - 1] if right else origin
+        if tokens == after["tokens"]:
+            return after
         share = (tokens - before["tokens"]) / (after["tokens"] - before["tokens"])
         return {
             "tokens": tokens,
@@ -123,7 +139,7 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """The trace in JSON's types; `from_dict` gives it back."""
-        record = {field.name: getattr(self, field.name) for field in fields(self)}
+        record = {one.name: getattr(self, one.name) for one in fields(self)}
         record["prompt_ids"] = list(self.prompt_ids)
         record["new_ids"] = list(self.new_ids)
         record["prompt_bytes"] = _to_text(self.prompt_bytes)
@@ -134,6 +150,11 @@ class Trace:
         record["evidence"] = None if self.evidence is None else dict(self.evidence)
         record["curve"] = [list(point) for point in self.curve]
         record["checks"] = [dict(check) for check in self.checks]
+        record["dropped"] = list(self.dropped)
+        record["action"] = None if self.action is None else dict(self.action)
+        record["signals"] = {
+            name: [list(at) for at in signal] for name, signal in self.signals.items()
+        }
         return record
 
     @classmethod
@@ -143,18 +164,22 @@ class Trace:
         Raises:
             InvalidValue: a field is missing, unknown, or cannot be read.
         """
-        known = [field.name for field in fields(cls)]
+        known = [one.name for one in fields(cls)]
         for name in (*known, *record):
             if name not in record or name not in known:
                 raise InvalidValue("trace", name, "exactly the fields " + ", ".join(known), known)
         values = dict(record)
         try:
-            for name in ("prompt_ids", "new_ids"):
+            for name in ("prompt_ids", "new_ids", "dropped"):
                 values[name] = tuple(record[name])
             values["prompt_bytes"] = _from_text(record["prompt_bytes"])
             values["pieces"] = _split(_from_text(record["pieces"]), record["pieces"]["lengths"])
             values["curve"] = tuple((tokens, raw, small) for tokens, raw, small in record["curve"])
             values["checks"] = tuple(_check(check) for check in record["checks"])
+            values["signals"] = {
+                name: tuple((tokens, number) for tokens, number in signal)
+                for name, signal in record["signals"].items()
+            }
             return cls(**values)
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidValue("trace", str(error), "a record written by Trace.to_dict") from error

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from attention import Backend, Full
 from attention.errors import InvalidValue
+from lil.actions import Action, action
 from lil.decoding.loop import DecodeLoop
 from lil.decoding.request import Request, make_requests
 from lil.decoding.row import Row
-from lil.detectors import Detector
+from lil.decoding.watch import Signal
+from lil.detectors import Acting, Detector, Reading
 from lil.penalties import Penalty
 from lil.pieces import token_bytes
 from lil.sampling import Sampler
@@ -29,6 +31,7 @@ def stream(
     backend: Backend = _FULL,
     penalties: Sequence[Penalty] = (),
     detectors: Sequence[Detector] = (),
+    probes: Sequence[Detector] = (),
     max_new_tokens: int | Sequence[int] = 4096,
     batch_size: int = 32,
     temperature: float = 0.0,
@@ -38,6 +41,7 @@ def stream(
     item_ids: Sequence[str] | None = None,
     sample_indices: Sequence[int] | None = None,
     forced: Sequence[Sequence[int]] | None = None,
+    forced_signals: Sequence[Mapping[str, Signal]] | None = None,
     check_every: int = 50,
     on_trace: Callable[[int, Trace], None] | None = None,
     on_step: Callable[[int], None] | None = None,
@@ -45,10 +49,15 @@ def stream(
     """Generate for every prompt; (index of the prompt, its trace) as rows finish.
 
     One step: forward, penalties on the raw logits, temperature, top-k, top-p, sample, append,
-    meters and detectors, stop. `eos` at a token beats the cap, and the cap beats a detector's
-    verdict. A finished row's place goes to the next prompt; when none is left the batch shrinks. A
-    row's tokens do not depend on its batch: its random stream comes from (seed, item id, sample
-    index).
+    meters and detectors, stop or act. `eos` at a token beats the cap, and the cap beats a
+    detector's verdict. A finished row's place goes to the next prompt; when none is left the batch
+    shrinks. A row's tokens do not depend on its batch: its random stream comes from (seed, item id,
+    sample index).
+
+    What follows a verdict is the detector's `on_stop` (`lil.actions`); a row acts once. What it
+    drops is charged and counts towards the cap: `max_new_tokens` bounds what is paid for. Random
+    draws go on where they were. States that a verdict may go back to are kept in memory: for
+    backends that drop tokens one or two copies of a row's state.
 
     The model stays patched until the iterator is used up or closed. An exception of a detector or
     penalty ends the whole run.
@@ -59,14 +68,18 @@ def stream(
         prompts: texts, or lists of token ids.
         backend: how the model attends.
         penalties, detectors: templates, cloned per row.
-        max_new_tokens: most generated tokens, for all or one a prompt; `eos` is counted.
+        probes: detectors that read hidden states; what they make of them goes to `Trace.signals`,
+            their verdicts nowhere.
+        max_new_tokens: most generated tokens, for all or one a prompt; `eos` and tokens that were
+            dropped again are counted.
         batch_size: most rows at a time.
         temperature, top_k, top_p: see `lil.sampling.Sampler`; temperature 0 is greedy.
         seed: of the random streams.
         item_ids: names of the prompts, by default their indices as text.
         sample_indices: which sample of an item this is, by default 0.
         forced: per prompt, tokens known to be the first it generates: read with the prompt, counted
-            as generated, charged as if decoded.
+            as generated, charged as if decoded. Not with detectors that act or read.
+        forced_signals: `Trace.signals` of these tokens from the run that gave them, for probes.
         check_every: generated tokens between the checks of a trace.
         on_trace: called with what is yielded, before it is.
         on_step: called after every step with the number of tokens chosen so far, given ones not
@@ -96,8 +109,12 @@ def stream(
         item_ids=item_ids,
         sample_indices=sample_indices,
         forced=forced,
+        forced_signals=forced_signals,
         exact_until=backend.exact_until,
     )
+    _check_detectors(detectors, probes, backend, requests)
+    cues = _cues(detectors, tokenizer, table)
+    readers = [one for one in (*detectors, *probes) if isinstance(one, Reading)]
     eos = _eos_ids(model, tokenizer)
     device: torch.device = model.device
 
@@ -108,13 +125,25 @@ def stream(
             table=table,
             eos=eos,
             detectors=detectors,
+            probes=probes,
             penalties=penalties,
+            cues=cues,
             seed=seed,
             check_every=check_every,
             device=device,
         )
 
-    loop = DecodeLoop(model, backend, sampler, requests, batch_size, check_every, new_row, on_step)
+    loop = DecodeLoop(
+        model,
+        backend,
+        sampler,
+        requests,
+        batch_size,
+        check_every,
+        new_row,
+        sorted({reader.block for reader in readers}),
+        on_step,
+    )
     return _told(loop.run(), on_trace)
 
 
@@ -133,6 +162,60 @@ def _told(
         if on_trace is not None:
             on_trace(index, trace)
         yield index, trace
+
+
+def _check_detectors(
+    detectors: Sequence[Detector],
+    probes: Sequence[Detector],
+    backend: Backend,
+    requests: Sequence[Request],
+) -> None:
+    """Refuse what cannot be carried out, before anything is computed."""
+    for one in detectors:
+        what = _action_of(one)
+        if what.dense and not backend.keeps_all:
+            allowed = f"a backend that keeps every key: {backend.name} has dropped some"
+            raise InvalidValue("on_stop", what.name, allowed)
+    for probe in probes:
+        if not isinstance(probe, Reading):
+            raise InvalidValue("probes", probe.name, "detectors that read hidden states")
+    if not any(request.forced for request in requests):
+        return
+    for one in detectors:
+        if isinstance(one, Reading) or not _action_of(one).ends:
+            allowed = "none beside a detector that acts or reads: it must see them decoded"
+            raise InvalidValue("forced", one.name, allowed)
+    for request in requests:
+        if request.forced and any(probe.signal not in request.signals for probe in probes):  # type: ignore[attr-defined]
+            allowed = "the signals of forced tokens, for every probe"
+            raise InvalidValue(f"forced_signals[{request.index}]", [*request.signals], allowed)
+
+
+def _action_of(detector: Detector) -> Action:
+    return action(detector.on_stop if isinstance(detector, Acting) else "stop")
+
+
+def _cues(
+    detectors: Sequence[Detector], tokenizer: Any, table: Sequence[bytes]
+) -> dict[str, list[int]]:
+    """Token ids of every cue.
+
+    Raises:
+        InvalidValue: a cue with words that the tokenizer does not have.
+    """
+    found: dict[str, list[int]] = {}
+    for one in detectors:
+        cue, _ = _action_of(one).gives
+        if not cue:
+            continue
+        ids = tokenizer(cue, add_special_tokens=False)["input_ids"]
+        text = b"".join(table[i] for i in ids)
+        # SentencePiece begins a text with a space of its own.
+        if text.removeprefix(b" ") != cue.encode().removeprefix(b" "):
+            allowed = f"a text whose words the tokenizer has (it reads {text.decode()!r})"
+            raise InvalidValue("cue", cue, allowed)
+        found[cue] = ids
+    return found
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

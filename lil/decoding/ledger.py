@@ -14,7 +14,7 @@ from attention import RowStats
 class Totals(NamedTuple):
     """One row's totals since it was admitted; sums run over its decode steps.
 
-    `dense_read_sum` is NaN where the backend has no dense layers.
+    `dense_read_sum` is NaN where the backend has no dense layers. `steps` counts decode steps.
     """
 
     keys_read: float
@@ -25,10 +25,11 @@ class Totals(NamedTuple):
     bytes_peak: float
     bytes_now: float
     bytes_at_start: float
+    steps: float
 
 
 class Ledger:
-    """Totals (8, B) of every row of the batch on the host, where a step's statistics are."""
+    """Totals (9, B) of every row of the batch on the host, where a step's statistics are."""
 
     def __init__(self, batch: int) -> None:
         # float64 counts keys exactly up to 2**53.
@@ -40,7 +41,7 @@ class Ledger:
         if stats.dense_read_mean is None:
             fresh[2] = math.nan
         fresh[4] = stats.kept_max
-        fresh[5:] = stats.bytes
+        fresh[5:8] = stats.bytes
         self._totals[:, list(places)] = fresh
 
     def add(self, stats: RowStats) -> None:
@@ -48,16 +49,30 @@ class Ledger:
         totals = self._totals
         totals[0] += stats.keys_read
         totals[1] += stats.read_mean
-        if stats.dense_read_mean is not None:
-            totals[2] += stats.dense_read_mean
+        # A row that went on under full attention has no dense layers any more, or nothing else.
+        dense = stats.read_mean if stats.dense_read_mean is None else stats.dense_read_mean
+        totals[2] += dense
         torch.maximum(totals[3], stats.read_max, out=totals[3])
         torch.maximum(totals[4], stats.kept_max, out=totals[4])
         torch.maximum(totals[5], stats.bytes, out=totals[5])
         totals[6] = stats.bytes
+        totals[8] += 1
 
     def select(self, places: Sequence[int]) -> None:
         """Keep these rows, in this order."""
         self._totals = self._totals[:, list(places)]
+
+    def column(self, place: int) -> torch.Tensor:
+        """One row's totals, (9, 1)."""
+        return self._totals[:, place : place + 1]
+
+    def append(self, column: torch.Tensor) -> None:
+        """One more row, with these totals."""
+        self._totals = torch.cat((self._totals, column), dim=1)
+
+    def reset(self, column: torch.Tensor) -> None:
+        """One row alone, with these totals."""
+        self._totals = column.clone()
 
     def read(self) -> list[Totals]:
         """Every row's totals as numbers."""

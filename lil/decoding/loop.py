@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from attention import AttentionCache, Backend
-from lil.decoding.ledger import Ledger
+from lil.decoding.batch import Batch
 from lil.decoding.record import make_trace
 from lil.decoding.request import Request
 from lil.decoding.row import Row
+from lil.hidden import HiddenStates
 from lil.sampling import Sampler
 from lil.trace import Trace
 
 
 class DecodeLoop:
     """A batch of rows, each its own sequence; a finished row's place goes to the next request.
+
+    Rows that go on under full attention move to a batch of their own and are stepped in turn.
 
     Args:
         model: a causal language model of transformers.
@@ -30,6 +33,7 @@ class DecodeLoop:
         batch_size: most rows at a time.
         check_every: generated tokens between checks.
         new_row: a row for a request and a place in the batch.
+        blocks: those whose hidden states detectors read.
         on_step: called after every step with the number of tokens chosen so far.
     """
 
@@ -42,19 +46,18 @@ class DecodeLoop:
         batch_size: int,
         check_every: int,
         new_row: Callable[[Request, int], Row],
+        blocks: Sequence[int],
         on_step: Callable[[int], None] | None,
     ) -> None:
         self.model, self.backend, self.sampler = model, backend, sampler
         self.check_every, self.new_row, self.on_step = check_every, new_row, on_step
+        self.blocks = blocks
         self.queue = deque(requests)
-        self.batch = min(batch_size, len(requests))
-        self.rows: list[Row] = []  # a row's index is its place in cache, ledger and newest
-        self.cache: AttentionCache
-        self.ledger = Ledger(self.batch)
-        self.newest = torch.zeros(self.batch, dtype=torch.int64, device=model.device)
+        self.places = min(batch_size, len(requests))
+        self.sparse: Batch  # under the backend
+        self.dense: Batch  # under full attention, after `densify`
+        self.hidden: HiddenStates
         self.tokens_done = 0
-        self.decode_sec = 0.0  # a row's share of all decode steps, had it been here from the start
-        self._unbilled = 0.0
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self._kv_heads: int = heads
@@ -63,49 +66,65 @@ class DecodeLoop:
         """Every request's index and trace, as they finish."""
         if not self.queue:
             return
-        with self.backend.on(self.model) as self.cache:
-            yield from self._admit(list(range(self.batch)))
-            while self.rows:
-                self._advance(self.rows)
-                ended = [row for row in self.rows if row.finish is not None]
-                if ended:
-                    yield from self._traces(ended)
-                    yield from self._admit([row.place for row in ended])
+        with (
+            self.backend.on(self.model) as cache,
+            HiddenStates(self.model, self.blocks) as self.hidden,
+        ):
+            self.sparse = Batch(cache, self.places, self.model.device)
+            self.dense = Batch(cache, 0, self.model.device)
+            yield from self._admit(list(range(self.places)))
+            while self.sparse.rows or self.dense.rows:
+                if self.sparse.rows:
+                    self._advance(self.sparse, self.sparse.rows)
+                    free = yield from self._settle(self.sparse, self.sparse.rows)
+                    yield from self._admit(free)
+                if self.dense.rows:
+                    self._advance(self.dense, self.dense.rows)
+                    free = yield from self._settle(self.dense, self.dense.rows)
+                    self._vacate(self.dense, free)
 
     @torch.inference_mode()
-    def _advance(self, rows: Sequence[Row], newcomers: bool = False) -> None:
+    def _advance(self, batch: Batch, rows: Sequence[Row], newcomers: bool = False) -> None:
         """One token for each of `rows`: the whole batch, or newcomers whose prompts are read."""
         started = time.perf_counter()
-        logits = self._prefill(rows) if newcomers else self._decode()
+        logits = self._prefill(batch, rows) if newcomers else self._decode(batch)
+        for place, row in enumerate(rows):
+            row.see(self.hidden, place)  # of the token just read, if a detector wants it
         scores = self._penalise(rows, logits)
         uniforms = [] if self.sampler.greedy else [row.draw() for row in rows]
         chosen = self.sampler(scores, uniforms)  # temperature, top-k, top-p, one uniform a token
         tokens = chosen.tolist()  # waits for the device: the clock below has seen the work
         sampled = time.perf_counter()
-        self._bill(rows, newcomers, sampled - started)
+        if newcomers:
+            batch.bill_prompts(rows, sampled - started)
+        else:
+            batch.bill(sampled - started)
 
-        for row, token in zip(rows, tokens, strict=True):
+        for i, (row, token) in enumerate(zip(rows, tokens, strict=True)):
             if row.finish is None:  # a given prefix may have ended a newcomer already
                 self.tokens_done += 1
-                row.append(token)
+                taken = row.take(token)
+                if taken != token:  # a cue's token stands in its place
+                    chosen[i] = taken
                 row.judge()  # detectors; `eos` beats the cap, the cap beats a verdict
-        self._check([row for row in rows if row.check_due])
+        self._check(batch, [row for row in rows if row.check_due])
 
         if newcomers:
-            self.newest[[row.place for row in rows]] = chosen
+            batch.newest[[row.place for row in rows]] = chosen
         else:
-            self.newest = chosen
-        self._unbilled += time.perf_counter() - sampled
+            batch.newest = chosen
+        self._remember(batch, rows)
+        batch.unbilled += time.perf_counter() - sampled
         if self.on_step is not None:
             self.on_step(self.tokens_done)
 
-    def _prefill(self, rows: Sequence[Row]) -> Tensor:
+    def _prefill(self, batch: Batch, rows: Sequence[Row]) -> Tensor:
         """Read newcomers' prompts, padded on the left, into their places; logits (B, V)."""
         width = max(len(row.prefix) for row in rows)
         # Padding is masked, so any id serves.
         ids = torch.tensor([[0] * (width - len(row.prefix)) + [*row.prefix] for row in rows])
         mask = torch.tensor([[0] * (width - len(r.prefix)) + [1] * len(r.prefix) for r in rows])
-        cache = self.cache.new() if self.rows else self.cache
+        cache = batch.cache.new() if batch.rows else batch.cache
         logits = self._forward(
             cache,
             input_ids=ids.to(self.model.device),
@@ -113,16 +132,17 @@ class DecodeLoop:
             position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0).to(self.model.device),
         )
         places = [row.place for row in rows]
-        self.ledger.admit(places, cache.row_stats())
-        if self.rows:
-            self.cache.replace_rows(places, cache)
+        batch.ledger.admit(places, cache.row_stats())
+        if batch.rows:
+            batch.cache.replace_rows(places, cache)
         return logits
 
-    def _decode(self) -> Tensor:
+    def _decode(self, batch: Batch) -> Tensor:
         """Read every row's newest token; logits (B, V)."""
-        positions = self.cache.seen[:, None]
-        logits = self._forward(self.cache, input_ids=self.newest[:, None], position_ids=positions)
-        self.ledger.add(self.cache.row_stats())
+        positions = batch.cache.seen[:, None]
+        newest = batch.newest[:, None]
+        logits = self._forward(batch.cache, input_ids=newest, position_ids=positions)
+        batch.ledger.add(batch.cache.row_stats())
         return logits
 
     def _forward(self, cache: AttentionCache, **inputs: Tensor) -> Tensor:
@@ -136,53 +156,88 @@ class DecodeLoop:
             return logits
         return torch.cat([row.penalise(logits[i : i + 1]) for i, row in enumerate(rows)])
 
-    def _bill(self, rows: Sequence[Row], newcomers: bool, seconds: float) -> None:
-        """Divide a step's seconds: by tokens read among newcomers, else evenly among the rows."""
-        if newcomers:
-            per_token = seconds / sum(len(row.prefix) for row in rows)
-            for row in rows:
-                row.prefill_sec = per_token * len(row.request.prompt_ids)
-                row.started_at = self.decode_sec
-        else:
-            # What detectors and meters took is known only after their checks: the next step pays.
-            self.decode_sec += (seconds + self._unbilled) / len(rows)
-            self._unbilled = 0.0
-
-    def _check(self, rows: Sequence[Row]) -> None:
+    def _check(self, batch: Batch, rows: Sequence[Row]) -> None:
         if rows:
-            totals = self.ledger.read()
+            totals = batch.ledger.read()
             for row in rows:
-                row.check(totals[row.place], self.decode_sec - row.started_at)
+                row.check(totals[row.place], batch.seconds - row.started_at)
 
-    def _traces(self, rows: Sequence[Row]) -> Iterator[tuple[int, Trace]]:
+    # What follows a verdict
+
+    def _remember(self, batch: Batch, rows: Sequence[Row]) -> None:
+        """Keep the states that a coming verdict may go back to, where a cache cannot rewind.
+
+        The state of n tokens is that before the n-th was read; of none it is that of one: the
+        prompt has been read.
+        """
         for row in rows:
-            yield (
-                row.request.index,
-                make_trace(row, self._kv_heads, self.cache.runtime.windows, self.check_every),
-            )
+            wanted = {max(n, 1) for n in row.returns()} if row.finish is None else set()
+            for tokens in row.snapshots.keys() - wanted:
+                del row.snapshots[tokens]
+            present = len(row.new_ids)
+            if present in wanted - row.snapshots.keys() and not batch.cache.rewindable:
+                row.snapshots[present] = batch.cache.clone([row.place])
+
+    def _act(self, batch: Batch, row: Row) -> bool:
+        """Bring the model's state to where the output is cut, and let the row go on from there.
+
+        Returns:
+            Whether the row left its batch.
+        """
+        started = time.perf_counter()
+        kept = row.cut()
+        if kept < len(row.new_ids):
+            if batch.cache.rewindable:
+                read = len(row.request.prompt_ids) + max(kept - 1, 0)
+                batch.cache.rewind(row.place, read)
+            else:
+                batch.cache.replace_rows([row.place], row.snapshots[max(kept, 1)])
+        action = row.act()
+        if not kept:  # the prompt has been read, and the cue's first token comes next
+            row.take(0)
+            row.judge()
+        batch.newest[row.place] = row.new_ids[-1]
+        leaves = action.dense and row.finish is None
+        if leaves:
+            self.dense.take_over(row, batch, batch.cache.dense([row.place]))
+        elif row.finish is not None:
+            self._check(batch, [row])
+        batch.unbilled += time.perf_counter() - started
+        return leaves
+
+    def _settle(
+        self, batch: Batch, rows: Sequence[Row]
+    ) -> Generator[tuple[int, Trace], None, list[int]]:
+        """Act where a detector fired; the traces of rows that ended, then the free places."""
+        free, ended = [], []
+        for row in list(rows):
+            place = row.place
+            left = row.verdict is not None and self._act(batch, row)
+            if row.finish is not None:
+                ended.append(row)
+            if left or row.finish is not None:
+                free.append(place)
+        for row in ended:
+            windows = batch.cache.runtime.windows
+            yield row.request.index, make_trace(row, self._kv_heads, windows, self.check_every)
+        return free
 
     def _admit(self, free: list[int]) -> Iterator[tuple[int, Trace]]:
         """Give free places to the next requests, and drop those that nobody needs any more."""
+        batch = self.sparse
         while free and self.queue:
             count = min(len(free), len(self.queue))
             newcomers = [self.new_row(self.queue.popleft(), place) for place in free[:count]]
-            self._advance(newcomers, newcomers=True)
-            if not self.rows:
-                self.rows = newcomers
+            self._advance(batch, newcomers, newcomers=True)
+            if not batch.rows:
+                batch.rows = newcomers
             for row in newcomers:
-                self.rows[row.place] = row
-            ended = [row for row in newcomers if row.finish is not None]
-            free = [row.place for row in ended] + free[count:]
-            yield from self._traces(ended)
-        if free:
-            self._shrink([place for place in range(len(self.rows)) if place not in free])
+                batch.rows[row.place] = row
+            left = yield from self._settle(batch, newcomers)
+            free = left + free[count:]
+        self._vacate(batch, free)
 
-    def _shrink(self, keep: list[int]) -> None:
-        self.rows = [self.rows[place] for place in keep]
-        if not keep:
-            return
-        for place, row in enumerate(self.rows):
-            row.place = place
-        self.cache.select_rows(keep)
-        self.ledger.select(keep)
-        self.newest = self.newest[keep]
+    def _vacate(self, batch: Batch, free: Sequence[int]) -> None:
+        """Drop rows whose places are free."""
+        if free:
+            batch.keep([place for place in range(len(batch.rows)) if place not in free])

@@ -83,7 +83,7 @@ def make_trace(row: Row, kv_heads: int, windows: tuple[int | None, ...], check_e
     if row.finish is None or totals is None:
         raise RuntimeError("a trace of a row that has not ended")
     generated, prompt = len(row.new_ids), len(row.request.prompt_ids)
-    own_steps = max(0, generated - row.reused - 1)
+    own_steps = int(totals.steps)
     reuse = Reuse(
         prompt=prompt,
         tokens=row.reused,
@@ -121,4 +121,7 @@ def make_trace(row: Row, kv_heads: int, windows: tuple[int | None, ...], check_e
         prefill_sec=row.prefill_sec,
         decode_sec=checks[-1]["seconds"],
         reused_tokens=row.reused,
+        dropped=tuple(row.dropped),
+        action=row.acted,
+        signals=row.signals,
     )

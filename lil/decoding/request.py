@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ class Request:
         index: place in the caller's list.
         prompt_ids: token ids of the prompt.
         forced: known first generated tokens.
+        signals: what readers made of them.
         cap: most generated tokens.
         item_id, sample_index: with the seed, what the row's random stream is made of.
     """
@@ -26,6 +27,7 @@ class Request:
     index: int
     prompt_ids: tuple[int, ...]
     forced: tuple[int, ...]
+    signals: Mapping[str, tuple[tuple[int, float], ...]]
     cap: int
     item_id: str
     sample_index: int
@@ -40,6 +42,7 @@ def make_requests(
     item_ids: Sequence[str] | None,
     sample_indices: Sequence[int] | None,
     forced: Sequence[Sequence[int]] | None,
+    forced_signals: Sequence[Mapping[str, tuple[tuple[int, float], ...]]] | None,
     exact_until: float,
 ) -> list[Request]:
     """One request a prompt; text is tokenized as the tokenizer does by default.
@@ -54,6 +57,8 @@ def make_requests(
     names = _same_length("item_ids", item_ids or [str(i) for i in range(count)], count)
     samples = _same_length("sample_indices", sample_indices or [0] * count, count)
     given = _same_length("forced", forced or [()] * count, count)
+    nothing: Mapping[str, tuple[tuple[int, float], ...]] = {}
+    signals = _same_length("forced_signals", forced_signals or [nothing] * count, count)
     requests = []
     for index, prompt in enumerate(prompts):
         ids = tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt
@@ -61,6 +66,7 @@ def make_requests(
             index=index,
             prompt_ids=tuple(int(i) for i in ids),
             forced=tuple(int(i) for i in given[index]),
+            signals=signals[index],
             cap=caps[index],
             item_id=names[index],
             sample_index=samples[index],

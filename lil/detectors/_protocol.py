@@ -20,7 +20,8 @@ class Verdict:
     Args:
         detector: the detector's name.
         token: generated tokens that are kept.
-        evidence: what the detector saw, JSON-able.
+        evidence: what the detector saw, JSON-able; `step` in it says how many tokens had been
+            generated, where more than `token`.
         anchor: generated tokens up to the last that still carried information, at most `token`;
             None where the detector cannot tell.
     """
@@ -29,6 +30,13 @@ class Verdict:
     token: int
     evidence: Mapping[str, object]
     anchor: int | None = None
+
+    @property
+    def step(self) -> int:
+        """Generated tokens when the verdict came, dropped ones among them."""
+        step = self.evidence.get("step", self.token)
+        assert isinstance(step, int)
+        return step
 
 
 @runtime_checkable

@@ -1,0 +1,71 @@
+"""Rows that are decoded together: one cache, one ledger, one newest token each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from attention import AttentionCache
+from lil.decoding.ledger import Ledger
+from lil.decoding.row import Row
+
+
+class Batch:
+    """Rows under one backend; a row's index is its place in cache, ledger and newest.
+
+    Args:
+        cache: of the backend, empty or with `rows`' state.
+        rows: places, taken or not.
+        device: of the model.
+    """
+
+    def __init__(self, cache: AttentionCache, places: int, device: torch.device) -> None:
+        self.cache = cache
+        self.rows: list[Row] = []
+        self.ledger = Ledger(places)
+        self.newest: Tensor = torch.zeros(places, dtype=torch.int64, device=device)
+        # A row's share of all decode steps, had it been here from the start.
+        self.seconds = 0.0
+        # Detectors, meters and actions are timed after a step: the next one pays for them.
+        self.unbilled = 0.0
+
+    def bill(self, seconds: float) -> None:
+        """One decode step, shared evenly."""
+        self.seconds += (seconds + self.unbilled) / len(self.rows)
+        self.unbilled = 0.0
+
+    def bill_prompts(self, rows: Sequence[Row], seconds: float) -> None:
+        """One reading of newcomers' prompts, shared by tokens."""
+        per_token = seconds / sum(len(row.prefix) for row in rows)
+        for row in rows:
+            row.prefill_sec = per_token * len(row.request.prompt_ids)
+            row.started_at = self.seconds
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Drop all rows but these."""
+        self.rows = [self.rows[place] for place in places]
+        for place, row in enumerate(self.rows):
+            row.place = place
+        if self.rows:
+            self.cache.select_rows(places)
+            self.ledger.select(places)
+            self.newest = self.newest[list(places)]
+
+    def take_over(self, row: Row, other: Batch, cache: AttentionCache) -> None:
+        """A row of another batch joins this one, `cache` holding its state; it stays there too.
+
+        Its costs go on from what they were.
+        """
+        newest, column = other.newest[row.place : row.place + 1], other.ledger.column(row.place)
+        row.started_at += self.seconds - other.seconds
+        if self.rows:
+            self.cache.append_rows(cache)
+            self.newest = torch.cat((self.newest, newest))
+            self.ledger.append(column)
+        else:
+            self.cache, self.newest = cache, newest
+            self.ledger.reset(column)
+        row.place = len(self.rows)
+        self.rows.append(row)

@@ -1,0 +1,326 @@
+"""What follows a verdict: the output, the state behind it, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import pytest
+from tiny_models import build_model
+
+import attention
+import lil
+from attention.errors import InvalidValue
+from lil import actions
+from lil.actions import OnStop
+
+PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
+CUE = " Anna has word7"
+CUE_IDS = [2, 3, 14]
+SMALL = {
+    "sink": {"sinks": 2},
+    "quest": {"page": 4, "dense_layers": 1},
+    "infllm": {"n_init": 2, "block": 4, "n_local": 12},
+    "raas": {"page": 4},
+    "rkv": {"interval": 8},
+    "snapkv": {},
+}
+BACKENDS = [name for name in attention.names() if name != "full"]
+
+
+def backend(name: str) -> attention.Backend:
+    if name == "full":
+        return attention.get("full")
+    return attention.get(name, budget=24, **SMALL.get(name, {}))
+
+
+@dataclass(frozen=True)
+class At:
+    """Fires at a token, having last seen information at `anchor`."""
+
+    token: int
+    on_stop: OnStop = "stop"
+    anchor: int | None = None
+    kept: int | None = None
+    _seen: list[int] = field(default_factory=lambda: [0], init=False, compare=False)
+    name: ClassVar[str] = "at"
+
+    def params(self) -> dict[str, object]:
+        return {"token": self.token}
+
+    def clone(self) -> At:
+        return replace(self)
+
+    def start(self, prompt: bytes = b"") -> None:  # noqa: ARG002
+        self._seen[:] = [0]
+
+    def update(self, pieces: Sequence[bytes]) -> lil.Verdict | None:
+        self._seen[0] += len(pieces)
+        if self._seen[0] < self.token:
+            return None
+        kept = self.token if self.kept is None else self.kept
+        return lil.Verdict(self.name, kept, {"step": self.token}, self.anchor)
+
+    def returns(self) -> Sequence[int]:
+        if self.anchor is not None and self._seen[0] >= self.anchor:
+            return [self.anchor]
+        if self.kept is not None and self._seen[0] >= self.kept:
+            return [self.kept]
+        return []
+
+
+def run(model, tokenizer, detectors=(), **options) -> list[lil.Trace]:
+    given = {"max_new_tokens": 70, "batch_size": 3, "check_every": 10} | options
+    prompts = given.pop("prompts", PROMPTS)
+    return lil.decode(model, tokenizer, prompts, detectors=list(detectors), **given)
+
+
+def test_answer_gives_the_cue_and_goes_on_as_if_it_had_been_said(qwen, tokenizer):
+    plain = run(qwen, tokenizer)
+    answered = run(qwen, tokenizer, [At(20, actions.Answer(cue=CUE, tokens=9))])
+    for before, trace in zip(plain, answered, strict=True):
+        said = [*before.new_ids[:20], *CUE_IDS]
+        (after,) = run(qwen, tokenizer, prompts=[[*before.prompt_ids, *said]], max_new_tokens=9)
+        assert list(trace.new_ids) == [*said, *after.new_ids]
+        assert (trace.finish, trace.evidence, trace.dropped) == ("length", None, ())
+        assert trace.action == {
+            "name": "answer",
+            "cue": CUE,
+            "tokens": 9,
+            "detector": "at",
+            "step": 20,
+            "kept": 20,
+            "dropped": 0,
+            "cue_tokens": 3,
+            "evidence": {"step": 20},
+        }
+        assert lil.Trace.from_dict(trace.to_dict()) == trace
+        with pytest.raises(InvalidValue, match="decoded to its end"):
+            lil.replay(trace, lil.Guardian(f=5))
+
+
+@pytest.mark.parametrize("penalties", [(), (lil.LZPenalty(alpha=0.5),)], ids=["plain", "lz"])
+@pytest.mark.parametrize("name", ["full", *BACKENDS])
+@pytest.mark.parametrize(("anchor", "step"), [(20, 47), (1, 33), (0, 9), (24, 25)])
+def test_going_back_is_never_having_gone_on(qwen, tokenizer, name, anchor, step, penalties):
+    """The oracle: the same cue, given at the anchor by a run that never made the tail."""
+    if penalties and name not in ("full", "h2o"):
+        pytest.skip("penalties do not look at the backend")
+    cue = {"cue": CUE, "tokens": 25}
+    options = {"backend": backend(name), "penalties": penalties}
+    back = run(qwen, tokenizer, [At(step, actions.Regenerate(**cue), anchor)], **options)
+    if anchor:
+        never = run(qwen, tokenizer, [At(anchor, actions.Answer(**cue))], **options)
+    else:
+        # Nothing is kept: the cue follows the prompt, token by token.
+        never = run(qwen, tokenizer, [At(1, actions.Regenerate(**cue), 0)], **options)
+    plain = run(qwen, tokenizer, **options)
+    for trace, other, whole in zip(back, never, plain, strict=True):
+        assert trace.new_ids == other.new_ids
+        assert trace.new_ids[: anchor + 3] == (*whole.new_ids[:anchor], *CUE_IDS)
+        assert trace.dropped == whole.new_ids[anchor:step]
+        assert trace.pieces == other.pieces
+        assert trace.curve[-1] == other.curve[-1]
+        assert trace.decoded_tokens == anchor + 3 + 25 + step - anchor
+        assert trace.tokens == anchor + 3 + 25
+        assert trace.checks[-1]["keys_read"] > other.checks[-1]["keys_read"]
+        tokens = [check["tokens"] for check in trace.checks]
+        assert tokens == sorted(set(tokens))
+
+
+def test_with_nothing_kept_the_cue_follows_the_prompt(qwen, tokenizer):
+    back = run(qwen, tokenizer, [At(9, actions.Regenerate(cue=CUE, tokens=12), 0)])
+    for trace, prompt in zip(back, PROMPTS, strict=True):
+        (after,) = run(qwen, tokenizer, prompts=[[*prompt, *CUE_IDS]], max_new_tokens=12)
+        assert list(trace.new_ids) == [*CUE_IDS, *after.new_ids]
+
+
+def test_what_was_dropped_is_paid_for(qwen, tokenizer):
+    """Full attention: the step that sees n tokens reads n keys in every layer and KV head."""
+    traces = run(qwen, tokenizer, [At(47, actions.Regenerate(cue=CUE, tokens=12), 20)])
+    for trace, prompt in zip(traces, PROMPTS, strict=True):
+        n = len(prompt)
+        steps = [*range(n + 1, n + 47), *range(n + 20, n + 20 + 15)]
+        assert trace.checks[-1]["keys_read"] == sum(steps) * 3 * 2
+        assert trace.keys_read_mean == pytest.approx(sum(steps) / len(steps))
+        assert trace.keys_read_max == n + 46
+
+
+def test_the_cap_bounds_what_is_paid(qwen, tokenizer):
+    (trace, *_) = run(qwen, tokenizer, [At(47, actions.Regenerate(cue=CUE), 20)], max_new_tokens=60)
+    assert (trace.decoded_tokens, trace.finish) == (60, "length")
+    (trace, *_) = run(qwen, tokenizer, [At(47, actions.Regenerate(cue=CUE), 0)], max_new_tokens=48)
+    assert (trace.new_ids, trace.finish) == (tuple(CUE_IDS[:1]), "length")
+
+
+def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
+    """A stop there ends with what is kept; an answer begins there."""
+    plain = run(qwen, tokenizer, backend=backend("h2o"))
+    for kept in (0, 13):
+        stopped = run(qwen, tokenizer, [At(30, kept=kept)], backend=backend("h2o"))
+        answer = actions.Answer(cue=CUE, tokens=5)
+        never = run(qwen, tokenizer, [At(max(kept, 1), answer, kept=kept)], backend=backend("h2o"))
+        answered = run(qwen, tokenizer, [At(30, answer, kept=kept)], backend=backend("h2o"))
+        for whole, cut, said, other in zip(plain, stopped, answered, never, strict=True):
+            assert cut.new_ids == whole.new_ids[:kept]
+            assert cut.dropped == whole.new_ids[kept:30]
+            assert (cut.finish, cut.evidence) == ("at", {"step": 30})
+            assert cut.cost_at(kept)["keys_read"] == pytest.approx(
+                whole.cost_at(30)["keys_read"], rel=0.2
+            )
+            assert said.new_ids == other.new_ids
+            assert said.new_ids[: kept + 3] == (*whole.new_ids[:kept], *CUE_IDS)
+
+
+@pytest.mark.parametrize("name", ["full", "quest", "infllm"])
+def test_densify_before_anything_is_sparse_is_full_attention(qwen, tokenizer, name):
+    """Below the budget the keys are full attention's, so from there on all tokens are."""
+    full = run(qwen, tokenizer)
+    dense = run(qwen, tokenizer, [At(8, "densify")], backend=backend(name), batch_size=2)
+    sparse = run(qwen, tokenizer, backend=backend(name), batch_size=2)
+    if name != "full":
+        assert any(a.new_ids != b.new_ids for a, b in zip(full, sparse, strict=True))
+    for trace, expected in zip(dense, full, strict=True):
+        assert trace.new_ids == expected.new_ids
+        assert trace.finish == "length"
+        assert trace.keys_read_max == len(expected.prompt_ids) + 69
+        assert trace.action is not None
+        assert trace.action["name"] == "densify"
+
+
+def test_densify_reads_every_key_from_then_on(qwen, tokenizer):
+    plain = run(qwen, tokenizer, backend=backend("infllm"))
+    dense = run(qwen, tokenizer, [At(40, "densify")], backend=backend("infllm"))
+    for trace, before in zip(dense, plain, strict=True):
+        n = len(trace.prompt_ids)
+        assert trace.new_ids[:40] == before.new_ids[:40]
+        added = trace.checks[-1]["keys_read"] - trace.cost_at(40)["keys_read"]
+        assert added == sum(range(n + 40, n + 70)) * 3 * 2
+        assert trace.tokens == 70
+
+
+def test_rows_act_alone(qwen, tokenizer):
+    """Three places, eight prompts: whoever acts, the others' tokens are those of a lonely run."""
+    prompts = PROMPTS * 2
+    for what, name in (("densify", "quest"), (actions.Regenerate(cue=CUE, tokens=20), "h2o")):
+        guardian = lil.Guardian(f=10, rate=2.0, on_stop=what)
+        together = run(qwen, tokenizer, [guardian], prompts=prompts, backend=backend(name))
+        assert any(trace.action for trace in together)
+        assert any(trace.action is None for trace in together) or name == "h2o"
+        for prompt, trace in zip(prompts, together, strict=True):
+            (alone,) = run(qwen, tokenizer, [guardian], prompts=[prompt], backend=backend(name))
+            assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
+
+
+def test_guardian_goes_back_to_its_last_check(qwen, tokenizer):
+    guardian = lil.Guardian(f=10, rate=9.0, on_stop=actions.Regenerate(cue=CUE, tokens=20))
+    for trace in run(qwen, tokenizer, [guardian], backend=backend("sink")):
+        assert trace.action is not None
+        assert trace.action["step"] == trace.action["kept"] + 10
+        assert trace.action["dropped"] == 10
+
+
+def test_an_answer_that_is_being_given_is_not_asked_for_again(qwen, tokenizer):
+    (plain, *_) = run(qwen, tokenizer, prompts=PROMPTS[:1])
+    said = plain.text[:9]
+    (trace,) = run(
+        qwen,
+        tokenizer,
+        [At(30, actions.Answer(cue=tokenizer.decode(plain.new_ids[3])))],
+        prompts=PROMPTS[:1],
+    )
+    assert said
+    assert (trace.finish, trace.tokens, trace.action) == ("at", 30, None)
+
+
+def test_eos_and_the_cap_beat_an_action(qwen, tokenizer, eos):
+    (plain, *_) = run(qwen, tokenizer, prompts=PROMPTS[:1], max_new_tokens=12)
+    (capped, *_) = run(
+        qwen, tokenizer, [At(12, actions.Answer(cue=CUE))], prompts=PROMPTS[:1], max_new_tokens=12
+    )
+    assert (capped.finish, capped.tokens, capped.action) == ("length", 12, None)
+    last = plain.new_ids[11]
+    at = plain.new_ids.index(last) + 1
+    eos(last)
+    (ended, *_) = run(qwen, tokenizer, [At(at, actions.Answer(cue=CUE))], prompts=PROMPTS[:1])
+    assert (ended.finish, ended.tokens, ended.action) == ("eos", at, None)
+
+
+def test_sampling_draws_go_on(qwen, tokenizer):
+    """A given token uses up its draw, a dropped one keeps it: no number decides twice."""
+    options = {"temperature": 1.0, "seed": 4, "max_new_tokens": 60}
+    plain = run(qwen, tokenizer, **options)
+    back = run(qwen, tokenizer, [At(30, actions.Regenerate(cue=CUE), 20)], **options)
+    again = run(
+        qwen,
+        tokenizer,
+        [At(30, actions.Regenerate(cue=CUE), 20)],
+        batch_size=1,
+        **{k: v for k, v in options.items() if k != "batch_size"},
+    )
+    for trace, other, whole in zip(back, again, plain, strict=True):
+        assert trace.new_ids == other.new_ids
+        assert trace.new_ids[23:] != whole.new_ids[20:57]
+
+
+def test_a_models_own_window_cannot_be_rewound_but_is_remembered(tokenizer):
+    model = build_model("sliding")
+    cue = {"cue": CUE, "tokens": 25}
+    for name in ("full", "quest"):
+        back = run(
+            model,
+            tokenizer,
+            [At(60, actions.Regenerate(**cue), 31)],
+            max_new_tokens=120,
+            backend=backend(name),
+        )
+        never = run(
+            model,
+            tokenizer,
+            [At(31, actions.Answer(**cue))],
+            max_new_tokens=120,
+            backend=backend(name),
+        )
+        assert [t.new_ids for t in back] == [t.new_ids for t in never]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: lil.Guardian(on_stop="anser"), "on_stop = 'anser'.*did you mean 'answer'"),
+        (lambda: lil.Guardian(on_stop={"name": "answer", "cues": "x"}), "cues.*'cue'"),
+        (lambda: lil.Guardian(on_stop={"name": "stop", "cue": "x"}), "it has none"),
+        (lambda: actions.Answer(tokens=0), "tokens = 0"),
+        (lambda: actions.Regenerate(cue=""), "cue = ''"),
+        (lambda: lil.Cycle(on_stop="regenerate"), "cycle does not know where to go back to"),
+        (lambda: lil.Budget(on_stop="regenerate"), "budget does not know where to go back to"),
+    ],
+)
+def test_what_cannot_be_asked_for(make, message):
+    with pytest.raises(InvalidValue, match=message):
+        make()
+
+
+def test_what_cannot_be_done_is_refused_first(qwen, tokenizer):
+    for detector, options, message in (
+        (At(5, "densify"), {"backend": backend("h2o")}, "keeps every key: h2o has dropped some"),
+        (At(5, actions.Answer(cue="no such words")), {}, "cue = 'no such words'"),
+        (At(5, "densify"), {"forced": [[3]] * 4}, "forced = 'at'"),
+    ):
+        with pytest.raises(InvalidValue, match=message):
+            run(qwen, tokenizer, [detector], **options)
+    with pytest.raises(InvalidValue, match="at names no anchor"):
+        run(qwen, tokenizer, [At(5, actions.Regenerate(cue=CUE))])
+    assert not qwen.config._attn_implementation.startswith("lil")
+
+
+def test_actions_come_back_from_their_tables():
+    for one in (
+        actions.Stop(),
+        actions.Answer(cue="x", tokens=3),
+        actions.Regenerate(),
+        actions.Densify(),
+    ):
+        assert actions.action(one.to_dict()) == one
+        assert lil.Guardian(on_stop=one.to_dict()) == lil.Guardian(on_stop=one)

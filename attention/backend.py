@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
+import torch
+
 from attention.cache import AttentionCache
 from attention.errors import InvalidValue
 from attention.layer import Geometry, KeepAll, Layer
+from attention.ropes import Rope
 from attention.runtime import patched
 from attention.sliding import SlidingLayer
 
@@ -40,6 +43,11 @@ class Backend(ABC):
         """Whether stored keys change their position, which some rotary embeddings forbid."""
         return False
 
+    @property
+    def rewindable(self) -> bool:
+        """Whether the newest tokens of a row can be forgotten exactly, in layers of the method."""
+        return self._sample().rewindable
+
     def params(self) -> dict[str, Any]:
         """Every parameter with the value in force, ready for JSON."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
@@ -51,6 +59,22 @@ class Backend(ABC):
     @abstractmethod
     def layer(self, geometry: Geometry) -> Layer:
         """Empty state of a sparsified layer."""
+
+    def _sample(self) -> Layer:
+        """An empty layer of no model, which knows what its kind can do."""
+        return self.layer(
+            Geometry(
+                method=self.name,
+                index=self.dense_layers,
+                B=1,
+                Hq=1,
+                Hkv=1,
+                D=2,
+                dtype=torch.float32,
+                device=torch.device("cpu"),
+                rope=Rope(None),
+            )
+        )
 
     def build(self, geometry: Geometry) -> Layer:
         """Empty state of any layer."""

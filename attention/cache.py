@@ -2,61 +2,31 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import Cache
 
 from attention.errors import InvalidValue
 from attention.inputs import check_positions, new_tokens
 from attention.layer import Geometry, Layer
+from attention.rows import Rows
 from attention.stats import CacheStats, RowStats, cache_stats, row_stats
-from attention.step import Counts, Step
-
-if TYPE_CHECKING:
-    from attention.runtime import Runtime
+from attention.step import Step
 
 # Marks the keys a cache returns, so that the attention function finds the cache without globals.
 TAG = "_lil_attention_cache"
 
 
-class AttentionCache(Cache):
+class AttentionCache(Rows):
     """State of B sequences under one backend; `past_key_values` of a patched model.
 
     Rows are ragged: each stores its real tokens from slot 0 on and has its own length, so padding
     enters nothing. After a left-padded prefill the mask is not needed again.
 
-    Attributes:
-        columns: input columns fed so far, padding included; what `get_seq_length()` answers.
+    Rows are copied, replaced and taken back by the methods of `Rows`.
     """
-
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__(layers=[])
-        self.runtime = runtime
-        self.layers: list[Layer] = []
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget everything."""
-        self.layers.clear()
-        self.columns = 0
-        self._seen: Counts = np.zeros(0, dtype=np.int64)
-        self._step: Step | None = None
-        self._done = 0  # layers of the current forward that have run
-        self._decoded = np.zeros(0, dtype=bool)  # rows whose last token was a decode step
-
-    def new(self) -> AttentionCache:
-        """Another empty cache, valid in the same `with` block."""
-        return AttentionCache(self.runtime)
-
-    @property
-    def backend(self) -> Any:
-        """The backend of this block."""
-        return self.runtime.backend
 
     @property
     def seen(self) -> Tensor:
@@ -180,107 +150,7 @@ class AttentionCache(Cache):
         check_positions(position_ids, step)
         self._step, self._done = step, 0
 
-    # Copies
-
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def clone(self) -> AttentionCache:
-        """An independent copy of all rows and their state, valid in the same `with` block.
-
-        Continuing from the copy is continuing from here; this cache stays as it is. The same as
-        `copy.deepcopy`.
-        """
-        self._idle()
-        twin = self.new()
-        twin.layers = copy.deepcopy(self.layers)
-        twin.columns = self.columns
-        twin._seen, twin._decoded = self._seen.copy(), self._decoded.copy()
-        return twin
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> AttentionCache:
-        return self.clone()
-
-    __copy__ = clone  # half a copy would share state that changes in place
-
-    def to(self, *_: Any, **__: Any) -> AttentionCache:
-        """Refused: a state is of its model's device and dtype.
-
-        Raises:
-            InvalidValue: always.
-        """
-        raise InvalidValue(
-            "cache.to",
-            f"a cache of {self.backend.name}",
-            "move or convert the model, then feed a cache.new(): scores and choices made in one "
-            "precision are not those of another",
-        )
-
-    # Rows
-
-    def _rows(self, rows: Sequence[int] | Tensor, field: str) -> Tensor:
-        index = torch.as_tensor(rows, dtype=torch.long).reshape(-1)
-        B = len(self._seen)
-        if len(index) and (int(index.min()) < 0 or int(index.max()) >= B):
-            raise InvalidValue(field, index.tolist(), f"rows from 0 to {B - 1}")
-        return index
-
-    def _idle(self) -> None:
-        if self._step is not None:
-            raise RuntimeError("an earlier forward failed half way; start again from cache.new()")
-
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def select_rows(self, rows: Sequence[int] | Tensor) -> None:
-        """Keep these rows in this order; repeats are allowed (beams).
-
-        Raises:
-            InvalidValue: no such row.
-        """
-        self._idle()
-        index = self._rows(rows, "rows")
-        for layer in self.layers:
-            layer.select(index.to(layer.geometry.device))
-        self._seen = self._seen[index.cpu().numpy()]
-        self._decoded = self._decoded[index.cpu().numpy()]
-
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def replace_rows(
-        self,
-        rows: Sequence[int],
-        source: AttentionCache,
-        source_rows: Sequence[int] | None = None,
-    ) -> None:
-        """Rows of this cache become copies of rows of `source`; the others stay untouched.
-
-        Args:
-            rows: rows to overwrite.
-            source: a cache of the same block, for instance a prefilled `cache.new()`.
-            source_rows: rows to copy, as many; all of source's by default.
-
-        Raises:
-            InvalidValue: rows do not exist, are named twice or do not match in number, or
-                `source` comes from another block.
-        """
-        self._idle()
-        source._idle()
-        if source.runtime is not self.runtime:
-            raise InvalidValue("source", source.backend.name, "a cache of the same `with` block")
-        ours = self._rows(rows, "rows")
-        theirs = source._rows(
-            range(len(source._seen)) if source_rows is None else source_rows, "source_rows"
-        )
-        if len(ours) != len(theirs):
-            raise InvalidValue("source_rows", theirs.tolist(), f"{len(ours)} rows, as in `rows`")
-        if len(set(ours.tolist())) != len(ours):
-            raise InvalidValue("rows", ours.tolist(), "each row once")
-        for layer, other in zip(self.layers, source.layers, strict=True):
-            device = layer.geometry.device
-            layer.replace(ours.to(device), other, theirs.to(device))
-        self._seen = self._seen.copy()
-        self._seen[ours.numpy()] = source._seen[theirs.numpy()]
-        self._decoded[ours.numpy()] = False
-        self.columns = max(self.columns, int(self._seen.max()))
+    # What transformers asks of a cache
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Beam search: rows follow their beams."""
@@ -293,36 +163,6 @@ class AttentionCache(Cache):
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Each row `repeats` times, copies side by side."""
         self.select_rows(torch.arange(len(self._seen)).repeat_interleave(repeats))
-
-    @torch.inference_mode(False)
-    @torch.no_grad()
-    def crop(self, tokens_to_remove: int) -> None:
-        """Forget the newest tokens of every row.
-
-        Args:
-            tokens_to_remove: as in transformers, minus the number of tokens; 0 does nothing.
-
-        Raises:
-            InvalidValue: positive, more than a row has, or a method that cannot do so exactly.
-        """
-        self._idle()
-        if tokens_to_remove == 0 or not self.layers:
-            return
-        left = self._seen + tokens_to_remove
-        if tokens_to_remove > 0 or left.min() < 0:
-            raise InvalidValue(
-                "tokens_to_remove", tokens_to_remove, f"from -{int(self._seen.min())} to 0"
-            )
-        for layer in self.layers:
-            if reason := layer.refuse_crop(self._seen):
-                raise reason
-        for layer in self.layers:
-            layer.crop(left)
-        self._seen = left
-        self.columns += tokens_to_remove
-        self._decoded[:] = False
-
-    # What transformers asks of a cache
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
         """Columns fed so far, left padding included: n for a row without padding."""
@@ -350,13 +190,6 @@ class AttentionCache(Cache):
     def is_compileable(self) -> bool:
         """False: shapes grow."""
         return False
-
-    @property
-    def is_croppable(self) -> bool:
-        """Whether `crop` is exact for this method."""
-        return bool(self.layers) and all(
-            layer.refuse_crop(self._seen) is None for layer in self.layers
-        )
 
     @property
     def is_sliding(self) -> list[bool]:

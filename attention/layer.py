@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -152,13 +154,26 @@ class Layer(ABC):
         for slots in self.state.values():
             slots.clear(rows)
 
-    def crop(self, seen: Counts) -> None:
-        """Forget all but the first seen[r] tokens of each row; `refuse_crop` is asked before."""
+    def copied(self, index: Tensor) -> Self:
+        """A copy of rows `index` alone, in this order; it shares no memory with this layer."""
+        # Keys and values are copied by `select`: once, and those of no other row.
+        memo = {id(slots.data): slots.data for slots in self.state.values()}
+        twin = copy.deepcopy(self, memo)
+        twin.select(index)
+        return twin
+
+    def crop(self, rows: Counts, seen: Counts) -> None:
+        """Forget all but the first seen[i] tokens of row rows[i]; `refuse_crop` is asked before."""
         raise NotImplementedError(self.geometry.method)
+
+    @property
+    def rewindable(self) -> bool:
+        """Whether the newest tokens of any row can be forgotten exactly, however long it is."""
+        return type(self).crop is not Layer.crop
 
     def refuse_crop(self, seen: Counts) -> InvalidValue | None:  # noqa: ARG002
         """Why rows that have seen this much cannot be cropped exactly; None where they can."""
-        if type(self).crop is not Layer.crop:
+        if self.rewindable:
             return None
         return InvalidValue(
             "crop",
@@ -239,7 +254,7 @@ class KeepAll(Layer):
         keys, values = (x.data[:, :, : step.longest] for x in (self.k, self.v))
         return dense(q, keys, values, scaling, last, whole=False, sinks=self.geometry.sinks)
 
-    def crop(self, seen: Counts) -> None:
+    def crop(self, rows: Counts, seen: Counts) -> None:
         """Nothing to do: what lies behind a row's length is never read."""
 
     def kept(self, seen: Counts) -> Counts:

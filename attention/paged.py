@@ -19,8 +19,8 @@ class Paged(Selecting):
 
     A method answers two questions: `summary`, what is remembered of the keys of a page, and
     `score`, what a page is worth to a query. Summaries are kept up to date at every token; pages
-    begun by no token are never chosen, whatever their score; among equals the older page wins. A
-    crop needs nothing: the page it cuts through is summarised anew when the next token comes.
+    begun by no token are never chosen, whatever their score; among equals the older page wins. The
+    page a crop cuts through is summarised anew.
 
     Args:
         page: tokens per page.
@@ -130,9 +130,18 @@ class Paged(Selecting):
         live = torch.cat((values > float("-inf"), torch.ones_like(last, dtype=torch.bool)), -1)
         return Choice(torch.cat((index, last), dim=-1), live)
 
-    def crop(self, seen: Counts) -> None:
-        """Forget all but the first seen[r] tokens of each row, in the summaries too."""
-        self.summarise(seen, seen)
+    def crop(self, rows: Counts, seen: Counts) -> None:
+        """Forget all but the first seen[i] tokens of row rows[i], in the summaries too."""
+        cut = seen % self.page > 0
+        device, D = self.geometry.device, self.geometry.D
+        row, page, rest = (
+            torch.as_tensor(x[cut], device=device)
+            for x in (rows, seen // self.page, seen % self.page)
+        )
+        keys = self.k.data.view(len(self.k.data), -1, self.k.capacity // self.page, self.page, D)
+        held = torch.arange(self.page, device=device) < rest[:, None]
+        made = self.summary(keys[row, :, page][:, :, None], held[:, None, None, :, None])
+        self.summaries.data[row, :, page] = made[:, :, 0].to(self.summaries.data.dtype)
 
     def reads(self, seen: Counts) -> Counts:
         pages = self.pages(seen)

@@ -79,6 +79,11 @@ class SlidingLayer(Layer):
             slots.fit(most)
             slots.data[:, :, :most] = joined.take_along_dim(index, dim=2)
 
+    @property
+    def rewindable(self) -> bool:
+        """False: a row longer than the window has lost what it would need."""
+        return False
+
     def refuse_crop(self, seen: Counts) -> InvalidValue | None:
         longest = int(seen.max(initial=0))
         if longest <= self.window:
@@ -86,7 +91,7 @@ class SlidingLayer(Layer):
         allowed = f"rows of at most {self.window} tokens: the model's own sliding window dropped"
         return InvalidValue("crop", longest, f"{allowed} the others")
 
-    def crop(self, seen: Counts) -> None:
+    def crop(self, rows: Counts, seen: Counts) -> None:
         """Nothing to do while slot = position: what lies behind a row's length is not read."""
 
     def kept(self, seen: Counts) -> Counts:

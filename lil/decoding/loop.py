@@ -171,6 +171,8 @@ class DecodeLoop:
         prompt has been read.
         """
         for row in rows:
+            if row.verdict is not None:
+                continue  # it goes back now
             wanted = {max(n, 1) for n in row.returns()} if row.finish is None else set()
             for tokens in row.snapshots.keys() - wanted:
                 del row.snapshots[tokens]
@@ -178,6 +180,7 @@ class DecodeLoop:
             if present in wanted - row.snapshots.keys() and not batch.cache.rewindable:
                 row.snapshots[present] = batch.cache.clone([row.place])
 
+    @torch.inference_mode()
     def _act(self, batch: Batch, row: Row) -> bool:
         """Bring the model's state to where the output is cut, and let the row go on from there.
 
@@ -186,12 +189,12 @@ class DecodeLoop:
         """
         started = time.perf_counter()
         kept = row.cut()
-        if kept < len(row.new_ids):
+        state = max(kept, 1)
+        if state < len(row.new_ids):
             if batch.cache.rewindable:
-                read = len(row.request.prompt_ids) + max(kept - 1, 0)
-                batch.cache.rewind(row.place, read)
+                batch.cache.rewind(row.place, len(row.request.prompt_ids) + state - 1)
             else:
-                batch.cache.replace_rows([row.place], row.snapshots[max(kept, 1)])
+                batch.cache.replace_rows([row.place], row.snapshots[state])
         action = row.act()
         if not kept:  # the prompt has been read, and the cue's first token comes next
             row.take(0)

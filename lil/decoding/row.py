@@ -192,7 +192,7 @@ class Row:
 
     def returns(self) -> set[int]:
         """Numbers of generated tokens that a coming verdict may go back to."""
-        return self._watch.returns() if self.verdict is None else set()
+        return self._watch.returns()
 
     def cut(self) -> int:
         """How many tokens stay when the verdict is acted upon."""

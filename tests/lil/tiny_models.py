@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -32,6 +32,7 @@ SIZES = {
 def build_tokenizer() -> PreTrainedTokenizerFast:
     words = {word: index for index, word in enumerate(WORDS)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"<\w+>|\n\n| ?\w+|."), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
 

@@ -44,6 +44,11 @@ class Backend(ABC):
         return False
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether every key and value is kept, so that full attention can take over."""
+        return self._sample().keeps_all
+
+    @property
     def rewindable(self) -> bool:
         """Whether the newest tokens of a row can be forgotten exactly, in layers of the method."""
         return self._sample().rewindable

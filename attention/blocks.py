@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -33,6 +34,8 @@ class Blocks(Layer):
     Args:
         sets: how many sets of blocks a query chooses, 1 for the layer or one per KV head.
     """
+
+    keeps_all = True
 
     def __init__(self, geometry: Geometry, budget: int, parts: Parts, sets: int = 1) -> None:
         super().__init__(geometry, budget)
@@ -141,22 +144,37 @@ class Blocks(Layer):
 
     # Leaving the window, a prompt at once
 
-    def held(self, far: Tensor, near: Tensor, step: Step, turn: bool) -> Tensor | None:
-        """Everything held in order of position, keys roped as the model did, (B, Hkv, n, D)."""
-        most = int(step.past.max())
+    def held(self, far: Tensor, near: Tensor, seen: Counts, turn: bool) -> Tensor | None:
+        """Everything held in order of position, keys roped as the model did, (B, Hkv, n, D).
+
+        What left the window has been turned to position 0 and is turned back: equal to what the
+        model gave but for the rounding of two turns, each to the model's dtype.
+        """
+        most = int(seen.max(initial=0))
         if not most:
             return None
+
+        def tensor(x: npt.NDArray[Any]) -> Tensor:
+            return torch.as_tensor(x, device=far.device)
+
         position = np.arange(most)[None]
-        gone = position < self.left(step.past)[:, None]
+        gone = position < self.left(seen)[:, None]
         slot = np.where(gone, self.far_slot(position), far.shape[2] + position % self.n_local)
-        slot[position >= step.past[:, None]] = 0
+        slot[position >= seen[:, None]] = 0
         both = torch.cat((far, near), dim=2)
-        x = both.take_along_dim(step.tensor(slot)[:, None, :, None], dim=2)
+        x = both.take_along_dim(tensor(slot)[:, None, :, None], dim=2)
         if not turn or not gone.any():
             return x
-        end = step.tensor(position)
-        roped = rotate(x, self.geometry.rope.turn(range(1), end, x))
-        return torch.where(step.tensor(gone)[:, None, :, None], roped, x)
+        roped = rotate(x, self.geometry.rope.turn(range(1), tensor(position), x))
+        return torch.where(tensor(gone)[:, None, :, None], roped, x)
+
+    def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
+        found = []
+        for one, other, turn in ((self.far_k, self.near_k, True), (self.far_v, self.near_v, False)):
+            far, near = one.data.index_select(0, rows), other.data.index_select(0, rows)
+            x = self.held(far, near, seen, turn)
+            found.append(near[:, :, :0] if x is None else x)
+        return found[0], found[1]
 
     def move(self, r: int, past: int, seen: int, keys: Tensor, values: Tensor, step: Step) -> None:
         """Sort one row's tokens `past` to `seen` into the window, and those it loses to the pages.

@@ -73,6 +73,8 @@ class Layer(ABC):
     is_compileable = False  # asked by transformers of each layer of a cache
     # Whether costs and reads depend on what a layer chose, not on lengths alone.
     cost_varies = False
+    # Whether every token a row has seen is held, so that `tokens` can answer.
+    keeps_all = False
 
     def __init__(self, geometry: Geometry, budget: int | None) -> None:
         self.geometry, self.budget = geometry, budget
@@ -162,6 +164,18 @@ class Layer(ABC):
         twin.select(index)
         return twin
 
+    def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
+        """Keys, as the model roped them, and values of these rows in order of position.
+
+        Args:
+            rows: which rows, (R,).
+            seen: tokens each of them has seen, (R,).
+
+        Returns:
+            Twice (R, Hkv, max(seen), D), new memory; anything behind a row's own length.
+        """
+        raise NotImplementedError(self.geometry.method)
+
     def crop(self, rows: Counts, seen: Counts) -> None:
         """Forget all but the first seen[i] tokens of row rows[i]; `refuse_crop` is asked before."""
         raise NotImplementedError(self.geometry.method)
@@ -219,6 +233,8 @@ class Layer(ABC):
 class KeepAll(Layer):
     """Every token stays, in the order it came; slot = position."""
 
+    keeps_all = True
+
     def __init__(self, geometry: Geometry, budget: int | None, page: int = 1) -> None:
         super().__init__(geometry, budget)
         self.k = self.slots("k", (geometry.D,), multiple=page)
@@ -253,6 +269,17 @@ class KeepAll(Layer):
             return dense(q, k, v, scaling, last, whole=True, sinks=self.geometry.sinks)
         keys, values = (x.data[:, :, : step.longest] for x in (self.k, self.v))
         return dense(q, keys, values, scaling, last, whole=False, sinks=self.geometry.sinks)
+
+    def fill(self, k: Tensor, v: Tensor) -> None:
+        """Hold these tokens, (B, Hkv, n, D), keys roped."""
+        for slots, new in ((self.k, k), (self.v, v)):
+            slots.fit(new.shape[2])
+            slots.data[:, :, : new.shape[2]] = new
+
+    def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
+        most = int(seen.max(initial=0))
+        k, v = (x.data[:, :, :most].index_select(0, rows) for x in (self.k, self.v))
+        return k, v
 
     def crop(self, rows: Counts, seen: Counts) -> None:
         """Nothing to do: what lies behind a row's length is never read."""

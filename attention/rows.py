@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from transformers import Cache
 
 from attention.errors import InvalidValue
-from attention.layer import Layer
+from attention.layer import KeepAll, Layer
 from attention.step import Counts, Step
 
 if TYPE_CHECKING:
@@ -87,6 +88,47 @@ class Rows(Cache):
         twin._seen, twin._decoded = self._seen[index.numpy()], self._decoded[index.numpy()]
         return twin
 
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def dense(self, rows: Sequence[int] | Tensor) -> Self:
+        """A new cache in which these rows go on under full attention; this one stays as it is.
+
+        Every key and value is taken over at its position, so no token is read again. They are
+        those held, bit for bit, but for InfLLM's keys outside its window: these were turned to
+        position 0 and are turned back, which rounds twice to the model's dtype. The model's own
+        sliding layers go on sliding.
+
+        The cache is valid in the same `with` block, and belongs with all others made so in it:
+        their rows can be appended to and replaced by one another.
+
+        Args:
+            rows: which rows, in this order.
+
+        Raises:
+            InvalidValue: no such row, or a method that drops tokens.
+        """
+        self._idle()
+        if not self.backend.keeps_all:
+            raise InvalidValue(
+                "backend",
+                self.backend.name,
+                "a method that keeps every token, as full, quest, infllm and oracle do: full "
+                "attention cannot take over where tokens were dropped",
+            )
+        index = self._rows(rows, "rows")
+        twin = type(self)(self.runtime.dense)
+        twin.columns, twin._seen = self.columns, self._seen[index.numpy()]
+        twin._decoded = np.zeros(len(index), dtype=bool)
+        for layer in self.layers:
+            ours = index.to(layer.geometry.device)
+            if layer.geometry.window is not None:
+                twin.layers.append(layer.copied(ours))
+                continue
+            made = KeepAll(replace(layer.geometry, method=twin.backend.name, B=len(index)), None)
+            made.fill(*layer.tokens(ours, twin._seen))
+            twin.layers.append(made)
+        return twin
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.clone()
 
@@ -143,9 +185,7 @@ class Rows(Cache):
                 `source` comes from another block.
         """
         self._idle()
-        source._idle()
-        if source.runtime is not self.runtime:
-            raise InvalidValue("source", source.backend.name, "a cache of the same `with` block")
+        self._check_source(source)
         ours = self._rows(rows, "rows")
         theirs = source._rows(
             range(len(source._seen)) if source_rows is None else source_rows, "source_rows"
@@ -161,6 +201,35 @@ class Rows(Cache):
         self._seen[ours.numpy()] = source._seen[theirs.numpy()]
         self._decoded[ours.numpy()] = False
         self.columns = max(self.columns, int(self._seen.max()))
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def append_rows(self, source: Rows) -> None:
+        """Copies of all rows of `source` become rows behind those held, which stay untouched.
+
+        Raises:
+            InvalidValue: `source` comes from another block or goes on under another method.
+        """
+        self._idle()
+        self._check_source(source)
+        B, more = len(self._seen), len(source._seen)
+        if B and more:
+            # Any row makes room for the new ones.
+            self.select_rows([*range(B), *[0] * more])
+            self.replace_rows(range(B, B + more), source, range(more))
+        elif more:
+            taken = source.clone()
+            self.layers, self.columns, self._seen = taken.layers, taken.columns, taken._seen
+            self._decoded = np.zeros(more, dtype=bool)
+
+    def _check_source(self, source: Rows) -> None:
+        source._idle()
+        if source.runtime is not self.runtime:
+            raise InvalidValue(
+                "source",
+                f"a cache of {source.backend.name}",
+                f"a cache of {self.backend.name} from the same `with` block",
+            )
 
     # Forgetting the newest tokens
 

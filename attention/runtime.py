@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Iterator
@@ -40,6 +41,25 @@ class Runtime:
         self.windows = windows(model.config)
         self.rope = Rope(getattr(model.base_model, "rotary_emb", None))
         self.open = True
+        self._dense: Runtime | None = None
+
+    @property
+    def dense(self) -> Runtime:
+        """The same block under full attention: one for all caches that go on so."""
+        from attention.methods.full import Full  # a backend, and those import this module
+
+        if isinstance(self.backend, Full):
+            return self
+        if self._dense is None:
+            self._dense = copy.copy(self)
+            self._dense.backend = Full()
+        return self._dense
+
+    def close(self) -> None:
+        """No cache of this block can be fed any more."""
+        self.open = False
+        if self._dense is not None:
+            self._dense.close()
 
 
 def attention_forward(
@@ -160,5 +180,5 @@ def patched(backend: Backend, model: Any) -> Iterator[AttentionCache]:
     try:
         yield AttentionCache(runtime)
     finally:
-        runtime.open = False
+        runtime.close()
         model.set_attn_implementation(before)

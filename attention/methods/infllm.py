@@ -285,18 +285,19 @@ class InfLLMLayer(Blocks):
     # Prefill
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        keys = step.join(self.held(self.far_k.data, self.near_k.data, step, True), step.past, k)
-        values = step.join(self.held(self.far_v.data, self.near_v.data, step, False), step.past, v)
-        last = step.last_visible(step.past, "all")
+        past = step.past
+        keys = step.join(self.held(self.far_k.data, self.near_k.data, past, True), past, k)
+        values = step.join(self.held(self.far_v.data, self.near_v.data, past, False), past, v)
+        last = step.last_visible(past, "all")
         out, grouped = dense_with_mass(
             q, keys, values, scaling, last, step.real(), self.n_local, self.geometry.sinks
         )
         mass = grouped.sum(2)
         self.make_room(step)
-        for r, (past, seen) in enumerate(zip(step.past.tolist(), step.seen.tolist(), strict=True)):
-            was = max(past - self.n_local, 0)
-            self.move(r, past, seen, keys[r, :, was:], values[r, :, was:], step)
-            self.collect(r, past, seen, mass[r, :, was:], step)
+        for r, (had, seen) in enumerate(zip(past.tolist(), step.seen.tolist(), strict=True)):
+            was = max(had - self.n_local, 0)
+            self.move(r, had, seen, keys[r, :, was:], values[r, :, was:], step)
+            self.collect(r, had, seen, mass[r, :, was:], step)
         self.chosen = None
         return out
 

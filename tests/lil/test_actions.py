@@ -181,9 +181,12 @@ def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
 @pytest.mark.parametrize("name", ["full", "quest", "infllm"])
 def test_densify_before_anything_is_sparse_is_full_attention(qwen, tokenizer, name):
     """Below the budget the keys are full attention's, so from there on all tokens are."""
+    # InfLLM moves positions from its window on, so this one's holds the prompt and eight tokens.
+    larger = attention.get("infllm", budget=48, n_init=2, block=4, n_local=24)
+    options = {"backend": larger if name == "infllm" else backend(name), "batch_size": 2}
     full = run(qwen, tokenizer)
-    dense = run(qwen, tokenizer, [At(8, "densify")], backend=backend(name), batch_size=2)
-    sparse = run(qwen, tokenizer, backend=backend(name), batch_size=2)
+    dense = run(qwen, tokenizer, [At(8, "densify")], **options)
+    sparse = run(qwen, tokenizer, **options)
     if name != "full":
         assert any(a.new_ids != b.new_ids for a, b in zip(full, sparse, strict=True))
     for trace, expected in zip(dense, full, strict=True):
@@ -209,10 +212,10 @@ def test_rows_act_alone(qwen, tokenizer):
     """Three places, eight prompts: whoever acts, the others' tokens are those of a lonely run."""
     prompts = PROMPTS * 2
     for what, name in (("densify", "quest"), (actions.Regenerate(cue=CUE, tokens=20), "h2o")):
-        guardian = lil.Guardian(f=10, rate=2.0, on_stop=what)
+        guardian = lil.Guardian(f=10, rate=0.7, on_stop=what)
         together = run(qwen, tokenizer, [guardian], prompts=prompts, backend=backend(name))
         assert any(trace.action for trace in together)
-        assert any(trace.action is None for trace in together) or name == "h2o"
+        assert any(trace.action is None for trace in together)
         for prompt, trace in zip(prompts, together, strict=True):
             (alone,) = run(qwen, tokenizer, [guardian], prompts=[prompt], backend=backend(name))
             assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)

@@ -25,6 +25,7 @@ from experiments.timing import conditions, device_name, free_memory, seconds
 from lil.penalties import LZPenalty
 
 UNTIMED = 3  # steps before the first one that is timed
+IN_PLACE = ("lz in place", "lz by row")
 TOLERANCE = 1e-4  # score units; scores are float32
 
 #: Qwen2.5-1.5B, without its number of layers and its vocabulary.
@@ -145,7 +146,8 @@ def penalty(
 
     The ways, each given the same tokens and scores, a new token at every step:
         - `lz`: the whole batch in one call, as `generate()` makes it;
-        - `lz by row`: a penalty for each row and their results joined, as `decode` has them;
+        - `lz in place`: the same, writing into the scores it is given;
+        - `lz by row`: a penalty for each row, in place, as `decode` has them;
         - `unfold`, `unfold by length`: see `unfolded`; both must give the scores of `lz`;
         - `repetition`: transformers' repetition penalty;
         - `copy`: of the scores, what a processor that leaves its input alone spends at least.
@@ -228,16 +230,19 @@ def _ways(shape: Shape, steps: int) -> tuple[list[Timing], int]:
     ids = streams(shape, shape.context + UNTIMED + steps)
     scores = torch.randn(shape.batch, shape.vocabulary, device=shape.device)
     lz = LZPenalty(window=shape.window, buffer=shape.buffer, include_prompt=True)
-    single = [lz.clone() for _ in range(shape.batch)]
+    single = [lz.in_place() for _ in range(shape.batch)]
+    own = torch.empty_like(scores)  # those of a way that writes into what it is given
     repetition = RepetitionPenaltyLogitsProcessor(1.2)
     options = (lz.alpha, shape.window, shape.buffer)
 
     def by_row(ids: Tensor, scores: Tensor) -> Tensor:
-        each = zip(single, ids[:, None], scores[:, None], strict=True)
-        return torch.cat([own(tokens, row) for own, tokens, row in each])
+        for own, tokens, row in zip(single, ids[:, None], scores[:, None], strict=True):
+            own(tokens, row)
+        return scores
 
     ways: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         "lz": lz,
+        "lz in place": lz.in_place(),
         "lz by row": by_row,
         "unfold": lambda ids, scores: unfolded(ids, scores, *options),
         "unfold by length": lambda ids, scores: unfolded(ids, scores, *options, suffixes_by_length),
@@ -248,22 +253,25 @@ def _ways(shape: Shape, steps: int) -> tuple[list[Timing], int]:
     results: dict[str, Tensor] = {}
 
     def step(way: str, seen: Tensor) -> None:
-        results[way] = ways[way](seen, scores)
+        results[way] = ways[way](seen, own if way in IN_PLACE else scores)
 
     with torch.inference_mode():
         for n in range(UNTIMED + steps):
             seen = ids[:, : shape.context + n]
             for way in ways:
                 results.pop(way, None)
+                own.copy_(scores)
                 taken = seconds(lambda way=way, seen=seen: step(way, seen), shape.device)  # type: ignore[misc]
                 if n >= UNTIMED:
                     times[way].append(1e3 * taken)
+                if way in IN_PLACE:
+                    results[way] = results[way].clone()
             _compare(results)
     return [_timing(way, shape.batch, ms) for way, ms in times.items()], lz.state_bytes
 
 
 def _compare(results: dict[str, Tensor]) -> None:
-    for way in ("lz by row", "unfold", "unfold by length"):
+    for way in (*IN_PLACE, "unfold", "unfold by length"):
         gap = float((results[way] - results["lz"]).abs().max())
         if not gap <= TOLERANCE:
             raise RuntimeError(f"{way!r} and 'lz' differ by up to {gap}")

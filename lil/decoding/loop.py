@@ -152,9 +152,13 @@ class DecodeLoop:
         return cast(Tensor, logits.to(torch.promote_types(logits.dtype, torch.float32)))
 
     def _penalise(self, rows: Sequence[Row], logits: Tensor) -> Tensor:
-        if not rows[0].has_penalties:
-            return logits
-        return torch.cat([row.penalise(logits[i : i + 1]) for i, row in enumerate(rows)])
+        if rows[0].has_penalties:
+            for i, row in enumerate(rows):
+                mine = logits[i : i + 1]
+                scores = row.penalise(mine)
+                if scores is not mine:
+                    logits[i : i + 1] = scores
+        return logits
 
     def _check(self, batch: Batch, rows: Sequence[Row]) -> None:
         if rows:

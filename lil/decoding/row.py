@@ -19,7 +19,7 @@ from lil.decoding.watch import Watch
 from lil.detectors import Detector, Verdict
 from lil.hidden import HiddenStates
 from lil.meter import Meter
-from lil.penalties import Penalty
+from lil.penalties import HistoryPenalty, Penalty
 from lil.sampling import row_stream
 
 
@@ -99,7 +99,11 @@ class Row:
         self.prefix = (*request.prompt_ids, *read)
 
     def _begin_penalties(self) -> None:
-        self._penalties = [penalty.clone() for penalty in self._templates]
+        # The loop's scores are its own, so nothing needs a copy of them.
+        self._penalties = [
+            penalty.in_place() if isinstance(penalty, HistoryPenalty) else penalty.clone()
+            for penalty in self._templates
+        ]
         self._width = len(self.request.prompt_ids)
 
     def _begin_meter(self) -> None:
@@ -142,7 +146,7 @@ class Row:
         self._watch.see(states, place)
 
     def penalise(self, scores: Tensor) -> Tensor:
-        """Scores (1, V) of the next token after this row's own penalties."""
+        """Scores (1, V) of the next token after this row's own penalties; it may write to them."""
         for penalty in self._penalties:
             scores = penalty(self._history[:, : self._width], scores)
         return scores

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,19 @@ class Held(Protocol):
     def nbytes(self) -> int:
         """Bytes of its tensors."""
         ...
+
+
+class Change(NamedTuple):
+    """`amounts` (K,) to be added to the scores at (`rows`, `tokens`).
+
+    Where a place is named more than once, the least result stands ("amax": the greatest), so that
+    it is the same on every device.
+    """
+
+    rows: Tensor
+    tokens: Tensor
+    amounts: Tensor
+    choose: str = "amin"
 
 
 Memory = TypeVar("Memory", bound=Held)
@@ -103,6 +116,7 @@ class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
     include_prompt: bool = False
     pad_token_id: int | None = None
     _calls: Calls[Memory] = field(default_factory=Calls, init=False, repr=False, compare=False)
+    _in_place: bool = field(default=False, init=False, repr=False, compare=False)
 
     name: ClassVar[str]
 
@@ -136,6 +150,18 @@ class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
             raise InvalidValue("attention_mask", tuple(attention_mask.shape), "a shape (B, width)")
         twin = replace(self)
         object.__setattr__(twin, "_calls", Calls(attention_mask.bool()))
+        object.__setattr__(twin, "_in_place", self._in_place)
+        return twin
+
+    def in_place(self: Self) -> Self:
+        """A clone that writes into the scores it is given, which saves a copy of (B, V).
+
+        Safe in `generate()`, which hands processors a copy of its own, unless `output_logits` asks
+        for the raw scores as well: they are that copy.
+        """
+        twin = replace(self)
+        object.__setattr__(twin, "_calls", Calls(self._calls.mask))
+        object.__setattr__(twin, "_in_place", True)
         return twin
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -177,6 +203,24 @@ class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
     def _penalise(self, memory: Memory, scores: Tensor) -> Tensor:
         """New scores (B, V)."""
 
+    def _changed(self, scores: Tensor, *changes: Change) -> Tensor:
+        """`scores` (B, V) with what each change adds; where two name a place, the later stands.
+
+        Nothing of the size of `scores` is made but the result.
+        """
+        found = []
+        for rows, tokens, amounts, choose in changes:
+            if len(rows):  # all are read before anything is written
+                results = (scores[rows, tokens].to(amounts.dtype) + amounts).to(scores.dtype)
+                found.append((rows * scores.shape[1] + tokens, results, choose))
+        if not found:
+            return scores
+        if not self._in_place:
+            scores = scores.clone(memory_format=torch.contiguous_format)
+        for places, results, choose in found:
+            scores.view(-1).scatter_reduce_(0, places, results, choose, include_self=False)
+        return scores
+
 
 def right_aligned(ids: Tensor, live: Tensor | None) -> Tensor:
     """The live tokens of each row in order, at the right, with `EMPTY` before them."""
@@ -184,33 +228,6 @@ def right_aligned(ids: Tensor, live: Tensor | None) -> Tensor:
         return ids
     order = live.to(torch.int8).argsort(dim=1, stable=True)
     return ids.masked_fill(~live, EMPTY).gather(1, order)
-
-
-def changed(
-    scores: Tensor,
-    rows: Tensor,
-    tokens: Tensor,
-    amounts: Tensor,
-    out: Tensor | None = None,
-    choose: str = "amin",
-) -> Tensor:
-    """`scores` with `amounts` (K,) added at (rows, tokens).
-
-    Where a place is named more than once, the least result stands ("amax": the greatest), so that
-    it is the same on every device. Nothing of the size of `scores` is made but the result.
-
-    Args:
-        out: what to write into instead of a copy of `scores`; places that are named forget what
-            they held.
-    """
-    if not len(rows):
-        return scores if out is None else out
-    if out is None:
-        out = scores.clone(memory_format=torch.contiguous_format)
-    results = (scores[rows, tokens].to(amounts.dtype) + amounts).to(scores.dtype)
-    places = rows * scores.shape[1] + tokens
-    out.view(-1).scatter_reduce_(0, places, results, choose, include_self=False)
-    return out
 
 
 def working_dtype(scores: Tensor) -> torch.dtype:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention.errors import InvalidValue
 from lil.matching import EMPTY, Matcher
-from lil.penalties._history import HistoryPenalty, changed, working_dtype
+from lil.penalties._history import Change, HistoryPenalty, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,4 +83,5 @@ class DRYPenalty(HistoryPenalty[Matcher]):
         rows, tokens, lengths = rows[wanted], tokens[wanted], lengths[wanted]
         excess = (lengths - self.allowed_length).to(working_dtype(scores))
         # Of a token's matches the longest leaves the least score.
-        return changed(scores, rows, tokens, -self.multiplier * self.base**excess)
+        amounts = -self.multiplier * self.base**excess
+        return self._changed(scores, Change(rows, tokens, amounts))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention.errors import InvalidValue
 from lil.matching import EMPTY, Matcher
-from lil.penalties._history import HistoryPenalty, changed, working_dtype
+from lil.penalties._history import Change, HistoryPenalty, working_dtype
 
 FORMULAS = ("derived", "printed", "rate")
 
@@ -109,7 +109,7 @@ class LZPenalty(HistoryPenalty[Matcher]):
         rows, places = priced.nonzero(as_tuple=True)
         bits = (W - places).to(dtype).log2()
         # The nearest occurrence has the fewest bits, and with them the least score.
-        out = changed(scores, rows, tokens[rows, places], self.alpha * (bits - full))
+        single = Change(rows, tokens[rows, places], self.alpha * (bits - full))
 
         # Suffixes must lie in the window: a match at place e has at most e + 1 tokens.
         room = torch.arange(1, W + 1, device=tokens.device)
@@ -121,7 +121,9 @@ class LZPenalty(HistoryPenalty[Matcher]):
         length, d = longest[rows, 0].to(dtype), (W - places).to(dtype)
         bits, nearest = self._extension(length, d)
         amounts = self.alpha * (bits - full)
-        return changed(scores, rows, tokens[rows, places + 1], amounts, out, nearest)
+        return self._changed(
+            scores, single, Change(rows, tokens[rows, places + 1], amounts, nearest)
+        )
 
     def _extension(self, length: Tensor, d: Tensor) -> tuple[Tensor, str]:
         """Bits of tokens that extend matches of these lengths at distances `d` >= 2.
@@ -145,7 +147,8 @@ class LZPenalty(HistoryPenalty[Matcher]):
         length = (ring.lengths[rows, places - 1] + 1).to(dtype)
         d = (size - places).to(dtype)
         bits = (((d + 1).log2() + length.log2()) / length).clamp(max=full)
-        return changed(scores, rows, ring.tokens[rows, places], self.alpha * (bits - full))
+        amounts = self.alpha * (bits - full)
+        return self._changed(scores, Change(rows, ring.tokens[rows, places], amounts))
 
     def _priced(self, tokens: Tensor, scores: Tensor) -> Tensor:
         """Which of `tokens` are tokens whose scores may change."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attention.errors import InvalidValue
 from lil.matching import EMPTY
-from lil.penalties._history import HistoryPenalty, changed, working_dtype
+from lil.penalties._history import Change, HistoryPenalty, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,4 +58,4 @@ class PresenceWindowPenalty(HistoryPenalty[Tensor]):
         rows, places = ((memory != EMPTY) & (memory < scores.shape[1])).nonzero(as_tuple=True)
         tokens = memory[rows, places]
         amounts = torch.full_like(tokens, -self.strength, dtype=working_dtype(scores))
-        return changed(scores, rows, tokens, amounts)
+        return self._changed(scores, Change(rows, tokens, amounts))

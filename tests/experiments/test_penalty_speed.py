@@ -21,7 +21,7 @@ SIZES = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
-WAYS = ["lz", "lz by row", "unfold", "unfold by length", "repetition", "copy"]
+WAYS = ["lz", "lz in place", "lz by row", "unfold", "unfold by length", "repetition", "copy"]
 
 
 @pytest.fixture(autouse=True)

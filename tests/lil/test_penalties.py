@@ -164,3 +164,19 @@ def test_ids_beyond_the_scores_are_tokens_nobody_can_choose(case, grown):
         penalty(ids[:, :n], scores)
     known = [token for token in range(V) if token not in names]
     close(penalty(ids, scores)[:, known], expected(case, rows, scores)[:, known])
+
+
+@pytest.mark.parametrize("name", ["lz", "presence_window", "dry"])
+def test_in_place_writes_what_a_copy_would_hold(name: str) -> None:
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(0, 9, (3, 10), generator=generator).repeat(1, 6)
+    penalty = penalties.get(name, include_prompt=True).with_mask(ids[:, :40] != 4)
+    writing = penalty.in_place()
+    for width in range(40, 60):
+        scores = torch.randn(3, 12, generator=generator)
+        before = scores.clone()
+        expected = penalty(ids[:, :width], scores)
+        assert torch.equal(scores, before)
+        assert writing(ids[:, :width], scores) is scores
+        assert torch.equal(scores, expected)
+        assert not torch.equal(scores, before)

@@ -1,0 +1,412 @@
+"""A row whose newest tokens are taken back is a row that never produced them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from driving import BACKENDS, decode, follow, model, prefill, step, tokens
+from test_copies import half_a_forward
+from torch import Tensor
+from zoo import SLIDING, WINDOW, animal
+
+import attention
+from attention.layer import Layer
+
+# Row 1, in the middle, is taken back: the longest row decides how wide products are.
+LENGTHS = (27, 15, 3)
+ROW = 1
+# The prompt's end (15 tokens), one later, pages of 4 and of 3 on either side of a border, and far
+# beyond all budgets; blocks of 4 and cuts by 4 end everywhere.
+POINTS = (0, 1, 2, 4, 5, 6, 7, 26)
+TAIL, NEXT = 23, 20
+REWINDABLE = ("full", "h2o_uniform", "oracle", "quest")
+STATS = ("kept_max", "read_max", "read_mean", "keys_read", "bytes")
+
+Record = list[dict[str, Tensor]]
+
+
+def prompts() -> list[Tensor]:
+    return [tokens(n, seed=1 + i) for i, n in enumerate(LENGTHS)]
+
+
+def record(cache: Any, row: int) -> Record:
+    """Copies of all tensors of a row's state, by layer."""
+    found = []
+    for layer in cache.layers:
+        tensors = {name: slots.data[row].clone() for name, slots in layer.state.items()}
+        if hasattr(layer, "held") and isinstance(layer.held, np.ndarray):
+            tensors["held"] = torch.tensor([[layer.held[row]]])
+        found.append(tensors)
+    return found
+
+
+def same_bits(cache: Any, row: int, want: Record, only: int | None = None) -> None:
+    """The row's state is what was recorded, and nothing stands behind it.
+
+    With `only`, what lies behind that many tokens is left out of account.
+    """
+    for layer, tensors, wanted in zip(cache.layers, record(cache, row), want, strict=True):
+        assert tensors.keys() == wanted.keys()
+        for name, x in tensors.items():
+            slots = layer.state.get(name)
+            n = wanted[name].shape[1]
+            if only is not None and slots is not None:
+                n = -(-only // slots.unit)
+            assert torch.equal(x[:, :n], wanted[name][:, :n]), name
+            if only is None and slots is not None:
+                assert (x[:, n:] == slots.fill).all(), name
+
+
+def steps(m: Any, cache: Any, given: Tensor) -> tuple[Tensor, list[list[list[float]]]]:
+    """Logits and `row_stats` of every step."""
+    logits, stats = [], []
+    for column in given.T:
+        logits.append(step(m, cache, column))
+        found = cache.row_stats()
+        stats.append([getattr(found, name).tolist() for name in STATS])
+    return torch.stack(logits, dim=1), stats
+
+
+def test_every_method_is_here() -> None:
+    assert {b.name for b in BACKENDS} == set(attention.names())
+
+
+class Untaken:
+    """The run that never made a tail: logits and statistics of each step, states at POINTS."""
+
+    def __init__(self, m: Any, cache: Any, given: Tensor) -> None:
+        prefill(m, cache, prompts())
+        self.states, self.kept = {}, {}
+        logits, self.stats = [], []
+        for n in range(given.shape[1]):
+            if n in POINTS:
+                self.states[n] = [record(cache, r) for r in range(len(LENGTHS))]
+                self.kept[n] = [cache.kept_positions(i) for i in range(len(cache.layers))]
+            one, stats = steps(m, cache, given[:, n : n + 1])
+            logits.append(one)
+            self.stats += stats
+        self.logits = torch.cat(logits, dim=1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_a_batch_taken_back_is_the_run_without_the_tail(backend: attention.Backend) -> None:
+    """By snapshots of single rows, and by rewinding where that is exact: bit for bit."""
+    m, given, tail = model(), tokens(3, POINTS[-1] + NEXT, seed=9), tokens(3, TAIL, seed=10)
+    with backend.on(m) as cache:
+        run = Untaken(m, cache.new(), given)
+        assert cache.rewindable == (backend.name in REWINDABLE)
+        prefill(m, cache, prompts())
+        snapshots = {}
+        for n in range(POINTS[-1] + 1):
+            if n in POINTS:
+                snapshots[n] = [cache.clone([r]) for r in range(len(LENGTHS))]
+            step(m, cache, given[:, n])
+        decode(m, cache, tail)
+        rewound = cache.clone()
+
+        for n in reversed(POINTS):
+            for r, snapshot in enumerate(snapshots[n]):
+                cache.replace_rows([r], snapshot)
+            taken_back = [(cache, None)]
+            if cache.rewindable:
+                for r, length in enumerate(LENGTHS):
+                    rewound.rewind(r, length + n)
+                taken_back.append((rewound, n))
+            for one, only in taken_back:
+                assert one.seen.tolist() == [length + n for length in LENGTHS]
+                for r, length in enumerate(LENGTHS):
+                    same_bits(one, r, run.states[n][r], only and length + n)
+                for layer, want in enumerate(run.kept[n]):
+                    pairs = zip(one.kept_positions(layer), want, strict=True)
+                    assert all(torch.equal(a, b) for a, b in pairs)
+                if n:
+                    at = dict(zip(STATS, run.stats[n - 1], strict=True))
+                    assert one.row_stats().kept_max.tolist() == at["kept_max"]
+                    assert one.row_stats().bytes.tolist() == at["bytes"]
+                # The tail is long here, so a few steps show what is wrong; at the last all do.
+                count = NEXT if n == POINTS[-1] else 6
+                logits, stats = steps(m, one, given[:, n : n + count])
+                assert torch.equal(logits, run.logits[:, n : n + count])
+                assert stats == run.stats[n : n + count]
+
+
+@pytest.mark.parametrize("point", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 26))])
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_a_row_taken_back_among_others_that_went_on(backend: attention.Backend, point: int) -> None:
+    m, given, tail = model(), tokens(3, point + NEXT, seed=9), tokens(3, TAIL, seed=10)
+    then = tokens(3, NEXT, seed=11)
+    then[ROW] = given[ROW, point:]
+    with backend.on(m) as cache:
+        never = cache.new()  # stops at the point
+        for one in (never, cache):
+            prefill(m, one, prompts())
+            for column in given.T[:point]:
+                step(m, one, column)
+        snapshot = cache.clone([ROW])
+        decode(m, cache, tail)
+        onward = cache.clone()  # is not taken back
+        before = [record(cache, r) for r in range(3)]
+        read = [cache.read_positions(i) for i in range(2)]
+        stats = cache.row_stats()
+
+        ways = [cache]
+        if cache.rewindable:
+            ways.append(cache.clone())
+            ways[1].rewind(ROW, LENGTHS[ROW] + point)
+        cache.replace_rows([ROW], snapshot)
+        composed = onward.clone()
+        composed.replace_rows([ROW], never, [ROW])
+
+        for one in ways:
+            lengths = [n + point + TAIL for n in LENGTHS]
+            lengths[ROW] -= TAIL
+            assert one.seen.tolist() == lengths
+            same_bits(one, ROW, record(never, ROW), None if one is cache else lengths[ROW])
+            for r in (0, 2):
+                same_bits(one, r, before[r], None if one is cache else lengths[r])
+                assert all(torch.equal(one.read_positions(i)[r], read[i][r]) for i in range(2))
+                for name in STATS:
+                    assert getattr(one.row_stats(), name)[r] == getattr(stats, name)[r]
+        want = steps(m, composed, then)
+        for one in ways:
+            got = steps(m, one, then)
+            assert torch.equal(got[0], want[0])
+            assert got[1] == want[1]
+        # A run of that row alone, and the other rows beside the whole tail.
+        alone = follow(m, cache.new(), [prompts()[ROW]], given[[ROW]])[0, point + 1 :]
+        assert (want[0][ROW] - alone).abs().max() < 1e-9
+        gap = (decode(m, onward, then) - want[0])[[0, 2]].abs().max()
+        ragged = backend.name in ("raas", "rkv", "snapkv") or getattr(backend, "top_p", None)
+        assert gap <= (1e-12 if ragged else 0)
+
+
+@pytest.mark.filterwarnings("ignore:every layer of this mistral")
+@pytest.mark.parametrize("family", SLIDING)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        attention.Full(),
+        attention.H2O(budget=16),
+        attention.Quest(budget=16, page=4, dense_layers=0),
+        attention.InfLLM(budget=16),
+    ],
+    ids=str,
+)
+def test_a_models_own_windows_are_taken_back_by_snapshots(
+    family: str, backend: attention.Backend
+) -> None:
+    m, given, tail = animal(family), tokens(3, 6 + NEXT, seed=9), tokens(3, TAIL, seed=10)
+    with backend.on(m) as cache:
+        assert not cache.rewindable
+        want = follow(m, cache.new(), prompts(), given)[:, 7:]
+        follow(m, cache, prompts(), given[:, :6])
+        snapshot = cache.clone([2, 0, 1])
+        decode(m, cache, tail)
+        cache.replace_rows([2, 0, 1], snapshot)
+        assert torch.equal(decode(m, cache, given[:, 6:]), want)
+
+
+# Snapshots
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_rows_cloned_alone_share_nothing(backend: attention.Backend) -> None:
+    m = model()
+    with backend.on(m) as cache:
+        follow(m, cache, prompts(), tokens(3, 24, seed=9))
+        before = [record(cache, r) for r in range(3)]
+        owned = {x.untyped_storage().data_ptr() for x in tensors(cache)}
+        assert len(owned) > 2
+        for rows in ([1], [2, 0], [1, 1], [0, 1, 2]):
+            twin = cache.clone(rows)
+            assert not owned & {x.untyped_storage().data_ptr() for x in tensors(twin)}
+            assert twin.seen.tolist() == [LENGTHS[r] + 24 for r in rows]
+            assert twin.get_seq_length() == cache.get_seq_length()
+            for name in STATS:
+                ours = getattr(cache.row_stats(), name)[rows]
+                assert torch.equal(getattr(twin.row_stats(), name), ours), name
+            for i in range(2):
+                for ours, r in enumerate(rows):
+                    assert torch.equal(twin.kept_positions(i)[ours], cache.kept_positions(i)[r])
+                    assert torch.equal(twin.read_positions(i)[ours], cache.read_positions(i)[r])
+            given = tokens(len(rows), 5, seed=3)
+            ahead = decode(m, twin, given)
+            for r in range(3):
+                same_bits(cache, r, before[r])
+            selected = copy.deepcopy(cache)
+            selected.select_rows(rows)
+            assert torch.equal(decode(m, selected, given), ahead)
+
+
+def tensors(cache: Any) -> list[Tensor]:
+    """Every tensor a cache's layers hold, wherever."""
+    found: list[Tensor] = []
+    todo: list[Any] = [vars(layer) for layer in cache.layers]
+    while todo:
+        x = todo.pop()
+        if isinstance(x, Tensor):
+            found += [x] if x.numel() else []
+        elif isinstance(x, dict):
+            todo += x.values()
+        elif isinstance(x, list | tuple):
+            todo += x
+        elif type(x).__module__ in ("attention.slots", "attention.selecting") or isinstance(
+            x, Layer
+        ):
+            todo.append(vars(x))
+    return found
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_rows_are_cloned_without_copying_the_others(
+    backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m = model()
+    with backend.on(m) as cache:
+        follow(m, cache, prompts(), tokens(3, 24))
+        state = {id(s.data) for layer in cache.layers for s in layer.state.values()}
+        plain = Tensor.__deepcopy__
+
+        def watched(x: Tensor, memo: dict) -> Tensor:
+            assert id(x) not in state, "keys or values of all rows"
+            return plain(x, memo)
+
+        monkeypatch.setattr(Tensor, "__deepcopy__", watched)
+        cache.clone([1])
+
+
+def test_clones_of_no_rows_and_of_rows_that_are_not_there() -> None:
+    m = model()
+    with attention.Quest(budget=16, page=4, dense_layers=0).on(m) as cache:
+        assert cache.clone([]).seen.tolist() == []
+        with pytest.raises(attention.InvalidValue, match=r"rows = \[0\]: expected no row"):
+            cache.clone([0])
+        follow(m, cache, prompts(), tokens(3, 9))
+        assert cache.clone([]).seen.tolist() == []
+        for rows in ([3], [-1], [0, 7]):
+            with pytest.raises(attention.InvalidValue, match="rows from 0 to 2"):
+                cache.clone(rows)
+        with half_a_forward(m), pytest.raises(ZeroDivisionError):
+            step(m, cache, tokens(3))
+        for call in (cache.clone, lambda: cache.rewind(0, 3)):
+            with pytest.raises(RuntimeError, match="half way"):
+                call()
+
+
+# Rewinding
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_whether_a_row_can_be_rewound_is_known_beforehand(backend: attention.Backend) -> None:
+    able = backend.name in REWINDABLE
+    assert backend.rewindable == able
+    m = model()
+    with backend.on(m) as cache:
+        assert cache.rewindable == able
+        follow(m, cache, prompts(), tokens(3, 3))
+        assert cache.rewindable == able
+        if able:
+            return
+        before = [record(cache, r) for r in range(3)]
+        cache.rewind(ROW, LENGTHS[ROW] + 3)  # nothing to forget
+        with pytest.raises(attention.InvalidValue, match=f"rewind = '{backend.name}'.*bring back"):
+            cache.rewind(ROW, LENGTHS[ROW])
+        for r in range(3):
+            same_bits(cache, r, before[r])
+        assert cache.decoded
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_a_model_that_slides_is_not_rewindable(backend: attention.Backend) -> None:
+    for family in ("gemma3", "qwen2_sliding"):
+        if backend.dense_layers and family == "qwen2_sliding":
+            continue
+        with backend.on(animal(family)) as cache:
+            assert not cache.rewindable
+
+
+@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding"])
+def test_rows_still_inside_a_window_are_rewound_one_by_one(family: str) -> None:
+    m, then = animal(family), tokens(2, NEXT, seed=4)
+    texts = [tokens(WINDOW + 4), tokens(2, seed=1)]
+    with attention.Quest(budget=6, page=3, dense_layers=0).on(m) as cache:
+        never = cache.new()
+        follow(m, never, texts, tokens(2, WINDOW - 2, seed=5)[:, :1])
+        follow(m, cache, texts, tokens(2, WINDOW - 2, seed=5))
+        assert not cache.is_croppable
+        held = cache.clone()
+        with pytest.raises(attention.InvalidValue, match=r"rewind = 12.*sliding"):
+            cache.rewind(0, WINDOW + 5)
+        cache.rewind(1, 3)
+        assert cache.seen.tolist() == [2 * WINDOW + 2, 3]
+        held.replace_rows([1], never, [1])
+        assert torch.equal(decode(m, cache, then), decode(m, held, then))
+        with pytest.raises(attention.InvalidValue, match="sliding"):
+            cache.rewind(1, 3)
+
+
+@pytest.mark.parametrize("seen", [0, 1, 15])
+@pytest.mark.parametrize("backend", [b for b in BACKENDS if b.name in REWINDABLE], ids=str)
+def test_a_row_is_rewound_into_its_prompt_and_to_nothing(
+    backend: attention.Backend, seen: int
+) -> None:
+    """Another text where the prompt stood."""
+    m, other = model(), tokens(1, 30, seed=6)
+    with backend.on(m) as cache:
+        follow(m, cache, prompts(), tokens(3, 8, seed=9))
+        cache.rewind(0, seen)
+        given = tokens(3, 30, seed=5)
+        given[0] = other
+        got = decode(m, cache, given)[0]
+        whole = torch.cat((prompts()[0][:seen], other[0]))
+        start = max(seen, 1)
+        want = follow(m, cache.new(), [whole[:start]], whole[None, start:])[0]
+        assert (got - want[-30:]).abs().max() < 1e-9
+        assert cache.kept_positions(0)[0].shape[-1] == seen + 30
+
+
+def test_columns_follow_the_longest_row() -> None:
+    """What `get_seq_length` says is what a mask for the next call must have."""
+    m = model()
+    with attention.Full().on(m) as cache:
+        follow(m, cache, prompts(), tokens(3, 5))
+        cache.rewind(2, 4)
+        assert cache.get_seq_length() == 32
+        cache.rewind(0, 28)
+        assert cache.get_seq_length() == 28
+        cache.rewind(0, 6)
+        assert cache.get_seq_length() == 20 == cache.seen.max()
+        cache.crop(-2)
+        assert cache.get_seq_length() == 18
+        one = cache.clone([1])
+        ids = torch.cat((prompts()[1], tokens(3, 5)[1, :3], tokens(4, seed=8)))[None]
+        with torch.no_grad():
+            call = {"max_new_tokens": 5, "do_sample": False}
+            got = m.generate(ids, past_key_values=one, **call)
+            assert torch.equal(got, m.generate(ids, past_key_values=cache.new(), **call))
+
+
+@pytest.mark.parametrize(
+    ("row", "seen", "says"),
+    [
+        (3, 1, "row = .*rows from 0 to 2"),
+        (-1, 1, "row = .*rows from 0 to 2"),
+        (1, -1, "seen = -1: expected from 0 to the 18 tokens of row 1"),
+        (1, 19, "seen = 19: expected from 0 to the 18 tokens of row 1"),
+    ],
+)
+def test_what_cannot_be_rewound_is_refused(row: int, seen: int, says: str) -> None:
+    m = model()
+    with attention.Full().on(m) as cache:
+        with pytest.raises(attention.InvalidValue, match="no row"):
+            cache.rewind(0, 0)
+        follow(m, cache, prompts(), tokens(3, 3))
+        kept = copy.deepcopy(cache)
+        with pytest.raises(attention.InvalidValue, match=says):
+            cache.rewind(row, seen)
+        given = tokens(3, 3, seed=2)
+        assert torch.equal(decode(m, cache, given), decode(m, kept, given))

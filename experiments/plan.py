@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 from attention.errors import InvalidValue
 from experiments.config import Config
 from experiments.identity import Cell, run_id, sampling
+from experiments.models import REASONER
 
 if TYPE_CHECKING:
     from attention import Backend
     from lil import Detector
+
+
+#: Classifiers of word salad that ship with the project, by the model they were trained on.
+SHIPPED_CHOPPERS = {REASONER: "experiments.reasoner:chopper.safetensors"}
 
 
 @dataclass(frozen=True)
@@ -126,9 +131,21 @@ def build_detectors(config: Config) -> list[Detector]:
         if name not in detectors.names():
             allowed = f"one of {', '.join(detectors.names())}, or none"
             raise InvalidValue("detector", name, allowed, detectors.names())
-    return [
-        detectors.get(name, **config.detector_params.get(name, {})) for name in config.detectors
-    ]
+    return [detectors.get(name, **detector_params(config, name)) for name in config.detectors]
+
+
+def detector_params(config: Config, name: str) -> dict[str, Any]:
+    """A detector's parameters in a sweep; the chopper finds the weights that ship with its model.
+
+    Weights by the name of a model are those that ship with it, and the sweep's own model's are
+    meant where none are given.
+    """
+    params = dict(config.detector_params.get(name, {}))
+    if name == "chopper":
+        model = params.get("weights", config.models[0])
+        if model in SHIPPED_CHOPPERS:
+            params["weights"] = SHIPPED_CHOPPERS[model]
+    return params
 
 
 def describe_backend(backend: Backend) -> dict[str, Any]:

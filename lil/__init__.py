@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lil.detectors import Guardian as Guardian
     from lil.detectors import Verdict as Verdict
     from lil.detectors.budget import Budget as Budget
+    from lil.detectors.chopper import Chopper as Chopper
     from lil.detectors.cycle import Cycle as Cycle
     from lil.meter import Meter as Meter
     from lil.penalties import LZPenalty as LZPenalty
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Budget": "detectors.budget",
     "Check": "trace",
+    "Chopper": "detectors.chopper",
     "Cycle": "detectors.cycle",
     "Detector": "detectors",
     "Guardian": "detectors",

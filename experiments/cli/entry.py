@@ -18,6 +18,7 @@ NOUNS = {
     "run": "one configuration; prints the text of a few samples as they stream",
     "replay": "detectors over stored traces with other parameters, no decoding",
     "report": "tables and figures again from a store; CSV and Parquet",
+    "chopper": "train a classifier that tells word salad by the model's hidden states",
     "curve": "compression-ratio curve of any text file or stored trace",
     "list": "backends, penalties, detectors, data sets, presets, with their sources",
     "bench": "speed of the parts",

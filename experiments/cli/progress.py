@@ -103,8 +103,9 @@ class Bars(Watcher):
 
 
 @contextmanager
-def bar(text: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar for a known number of equal pieces; yields what is to be called after each."""
+def bar(text: str, total: int) -> Iterator[Callable[..., None]]:
+    """A bar for a known number of equal pieces; yields what is to be called after each, or after
+    so many."""
     console = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}"),
@@ -119,7 +120,7 @@ def bar(text: str, total: int) -> Iterator[Callable[[], None]]:
     )
     task = progress.add_task(text, total=total)
     with progress:
-        yield lambda: progress.advance(task)
+        yield lambda pieces=1: progress.advance(task, pieces)
 
 
 def quiet_transformers() -> None:

@@ -18,7 +18,7 @@ from experiments.cli.parser import Done, Parser, comma_list
 from experiments.cli.progress import bar, quiet_transformers
 from experiments.cli.report import DEFAULT_STORE
 from experiments.cli.show import Opened, open_store
-from experiments.plan import build_detectors
+from experiments.plan import build_detectors, detector_params
 from experiments.replay import labels
 from lil import Detector
 
@@ -89,7 +89,7 @@ def _detectors(args: argparse.Namespace, opened: Opened) -> list[Detector]:
     if name not in known.names():
         allowed = f"one of {', '.join(known.names())}"
         raise InvalidValue("detector", name, allowed, known.names())
-    own = known.get(name, **opened.config.detector_params.get(name, {})).params()
+    own = known.get(name, **detector_params(opened.config, name)).params()
     every_f = [_number("f", v, int) for v in comma_list(args.f or str(own.get("f", 250)))]
     codecs = comma_list(args.codec or str(own.get("codec", "deflate")))
     found = []

@@ -1,0 +1,112 @@
+"""Where chunks end, and when the streaks of hot ones are long enough to chop."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention.errors import InvalidValue
+from lil.chopper.chunks import chunks
+from lil.chopper.streaks import Streaks
+
+Chunks = list[tuple[int, float]]
+HOT, COLD = (40, 0.9), (40, 0.1)
+BRIEF = (3, 0.9)
+
+
+def run(found: Chunks, **params: float) -> tuple[int, int] | None:
+    """(Chunks seen, tokens kept) when it chops, None if it never does."""
+    streaks = Streaks(**params)  # type: ignore[arg-type]
+    for number, (tokens, p) in enumerate(found, start=1):
+        if streaks.push(tokens, p):
+            return number, streaks.kept
+    return None
+
+
+def by_slices(
+    found: Chunks, threshold: float, short: int, long_streak: int, short_streak: int
+) -> tuple[int, int] | None:
+    """The rule told backwards: the hot chunks at the end, and how many of them are of one kind."""
+    for number in range(1, len(found) + 1):
+        hot = 0
+        while hot < number and found[number - 1 - hot][1] > threshold:
+            hot += 1
+        kinds = "".join("b" if t < short else "l" for t, _ in found[number - hot : number])
+        longs = len(kinds) - len(kinds.rstrip("l"))
+        briefs = len(kinds) - len(kinds.rstrip("b"))
+        if longs >= long_streak or briefs >= short_streak:
+            return number, sum(tokens for tokens, _ in found[: number - hot])
+    return None
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([COLD, HOT, HOT], (3, 40)),
+        ([HOT, COLD, HOT, HOT], (4, 80)),
+        ([BRIEF] * 4 + [HOT], None),
+        ([BRIEF] * 5, (5, 0)),
+        ([COLD] + [HOT, BRIEF] * 3 + [HOT], None),
+        ([COLD] + [HOT, BRIEF] * 3 + [HOT, HOT], (9, 40)),
+        ([(40, 0.5)] * 9, None),  # 0.5 is cold
+        ([(10, 0.9)] * 2, (2, 0)),  # 10 tokens is long
+        ([(9, 0.9)] * 4, None),
+        ([BRIEF] * 4 + [(3, 0.1)] + [BRIEF] * 4, None),
+        ([BRIEF] * 4 + [COLD] + [BRIEF] * 5, (10, 52)),
+    ],
+)
+def test_golden_cases(found: Chunks, expected: tuple[int, int] | None) -> None:
+    assert run(found) == expected
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.sampled_from([0.1, 0.5, 0.6, 0.9])), max_size=40),
+    st.sampled_from([0.1, 0.5, 0.7]),
+    st.integers(0, 15),
+    st.integers(1, 4),
+    st.integers(1, 6),
+)
+def test_streaks_are_what_slices_say(
+    found: Chunks, threshold: float, short: int, long_streak: int, short_streak: int
+) -> None:
+    params = {
+        "threshold": threshold,
+        "short": short,
+        "long_streak": long_streak,
+        "short_streak": short_streak,
+    }
+    assert run(found, **params) == by_slices(found, **params)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("threshold", -0.1), ("threshold", 1.1), ("threshold", float("nan")), ("short", -1)],
+        *[("long_streak", 0), ("short_streak", 0)],
+    ],
+)
+def test_bad_numbers(field: str, value: float) -> None:
+    with pytest.raises(InvalidValue, match=f"{field} = "):
+        Streaks(**{field: value})  # type: ignore[arg-type]
+
+
+def test_a_chunk_ends_at_a_token_with_a_blank_line() -> None:
+    pieces = [b"a", b".\n\n", b"b", b"\n", b"\n", b"\n\n\n", b"\n\nc", b"d"]
+    assert [tuple(c) for c in chunks(pieces)] == [(0, 2), (2, 6), (6, 7)]
+    assert [c.tokens for c in chunks(pieces)] == [2, 4, 1]
+    assert chunks([]) == []
+    assert chunks([b"no blank line\n", b"\nat all"]) == []
+
+
+@given(st.lists(st.sampled_from([b"a", b"\n", b"\n\n", b"x\n\ny"]), max_size=30))
+def test_chunks_tile_the_text_up_to_the_last_blank_line(pieces: list[bytes]) -> None:
+    found = chunks(pieces)
+    assert [i for c in found for i in range(c.start, c.end)] == list(
+        range(found[-1].end if found else 0)
+    )
+    for chunk in found:
+        assert [b"\n\n" in p for p in pieces[chunk.start : chunk.end]] == [False] * (
+            chunk.tokens - 1
+        ) + [True]
+    assert not any(b"\n\n" in p for p in pieces[found[-1].end if found else 0 :])

@@ -44,6 +44,10 @@ def _names_or_none(key: str, value: object) -> tuple[str, ...]:
     return () if not value or value == "none" else _names(key, value)
 
 
+def _names_or_just_none(key: str, value: object) -> tuple[str, ...]:
+    return _names(key, value or "none")
+
+
 def _whole(key: str, value: object, least: int) -> int:
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value):
         value = int(value)
@@ -157,7 +161,7 @@ def _key(
 
 @dataclass(frozen=True)
 class Config:
-    """One grid of decode runs: models x datasets x backends x budgets, and what is measured on it.
+    """One grid of decode runs: models x datasets x backends x budgets x penalties.
 
     Lengths and budgets are in tokens. Build it with `load`, which checks every value.
     """
@@ -213,6 +217,18 @@ class Config:
     )
     backend_params: Mapping[str, dict[str, Any]] = _key(
         {}, _tables, "parameters of a backend, as in backend_params.quest.page", group="attention"
+    )
+    penalties: tuple[str, ...] = _key(
+        ("none",),
+        _names_or_just_none,
+        "penalties on the logits, one at a time; none always runs, the others are measured "
+        "against it",
+        group="sampling",
+        flag="--penalty",
+        metavar="none,lz,...",
+    )
+    penalty_params: Mapping[str, dict[str, Any]] = _key(
+        {}, _tables, "parameters of a penalty, as in penalty_params.lz.alpha", group="sampling"
     )
     detectors: tuple[str, ...] = _key(
         ("guardian",),
@@ -375,8 +391,8 @@ def preset_text(name: str) -> str:
 def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     """The configuration of a preset, changed by what the caller says.
 
-    Tables (`backend_params`, `detector_params`) are merged method by method and key by key; every
-    other override replaces the preset's value.
+    Tables (`backend_params`, `penalty_params`, `detector_params`) are merged method by method and
+    key by key; every other override replaces the preset's value.
 
     Raises:
         InvalidValue: an unknown preset or key, or a value that cannot be used.

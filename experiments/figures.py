@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
-from experiments.row import Row, dataset_order, series
+from experiments.row import Row, by_penalty, dataset_order, series
 from experiments.sample import Sample
 
 # Okabe and Ito's colours: told apart by readers who see fewer of them; marks differ as well.
@@ -42,9 +42,10 @@ Point = tuple[float | None, float | None, float | None]  # value, low, high
 
 
 def figures(samples: Sequence[Sample], rows: Sequence[Row], out_dir: Path) -> list[Path]:
-    """Write Figures 1, 2 and 3 for every model and return their paths, PNG before SVG.
+    """Write Figures 1, 2 and 3 for every model and penalty; their paths, PNG before SVG.
 
     Each file appears whole or not at all. Without a sparse configuration there is nothing to draw.
+    Full attention is the one without penalty in all of them.
 
     - Figure 1: accuracy and output length against budget, one column a data set. Solid without,
       dotted and hollow with the detector; full attention dashed; 95% intervals as bars and band.
@@ -56,34 +57,52 @@ def figures(samples: Sequence[Sample], rows: Sequence[Row], out_dir: Path) -> li
     models = sorted({row.model for row in rows if row.budget is not None})
     paths = []
     for model in models:
-        suffix = f"-{re.sub(r'[^A-Za-z0-9._-]+', '-', model).strip('-')}" if len(models) > 1 else ""
         of_model = [row for row in rows if row.model == model]
-        undisturbed = ("none", "none")
-        plain = [s for s in samples if s.model == model and (s.detector, s.penalty) == undisturbed]
-        plain.sort(key=lambda sample: sample.pair)
-        with matplotlib.rc_context(_STYLE):
-            for name, figure in (
-                ("figure1-accuracy-length", _figure1(of_model)),
-                ("figure2-compression", _figure2(of_model)),
-                ("figure3-curves", _figure3(plain, of_model)),
-            ):
-                paths += _save(figure, out_dir / f"{name}{suffix}")
+        for penalty in by_penalty([row for row in of_model if row.budget is not None]):
+            suffix = f"-{_file_name(model)}" if len(models) > 1 else ""
+            suffix += "" if penalty == "none" else f"-{_file_name(penalty)}"
+            shown = [row for row in of_model if row.penalty == penalty or _is_baseline(row)]
+            plain = [
+                sample
+                for sample in samples
+                if (sample.model, sample.penalty, sample.detector) == (model, penalty, "none")
+            ]
+            plain.sort(key=lambda sample: sample.pair)
+            with matplotlib.rc_context(_STYLE):
+                for name, figure in (
+                    ("figure1-accuracy-length", _figure1(shown, penalty)),
+                    ("figure2-compression", _figure2(shown, penalty)),
+                    ("figure3-curves", _figure3(plain, shown, penalty)),
+                ):
+                    paths += _save(figure, out_dir / f"{name}{suffix}")
     return paths
 
 
-def _figure1(rows: list[Row]) -> Figure:
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")
+
+
+def _is_baseline(row: Row) -> bool:
+    return row.backend == "full" and row.penalty == "none"
+
+
+def _under(penalty: str) -> str:
+    return "" if penalty == "none" else f", penalty {penalty}"
+
+
+def _figure1(rows: list[Row], penalty: str) -> Figure:
     return _against_budget(
         rows,
         [("accuracy", _accuracy, (-0.03, 1.03)), ("mean output length, tokens", _tokens, None)],
-        "Accuracy and output length against cache budget, with 95% intervals",
+        f"Accuracy and output length against cache budget, with 95% intervals{_under(penalty)}",
     )
 
 
-def _figure2(rows: list[Row]) -> Figure:
+def _figure2(rows: list[Row], penalty: str) -> Figure:
     return _against_budget(
         rows,
         [("compressed / original bytes", lambda row: (row.compression_ratio, None, None), None)],
-        "Compression ratio of the output against cache budget",
+        f"Compression ratio of the output against cache budget{_under(penalty)}",
     )
 
 
@@ -152,7 +171,7 @@ def _draw_budgets(
     axis.set_xticklabels([str(budget) for budget in budgets])
     axis.set_xlim(budgets[0] / 1.35, budgets[-1] * 1.35)
     for row in plain:
-        if row.backend == "full" and row.penalty == "none":
+        if _is_baseline(row):
             value, low, high = measure(row)
             if value is not None:
                 axis.axhline(value, color=_FULL, linestyle="--", linewidth=1.2, zorder=1)
@@ -193,10 +212,10 @@ def _draw_line(
             axis.vlines(x, low, high, color=style["color"], linewidth=1.0, alpha=0.65, zorder=2)
 
 
-def _figure3(samples: list[Sample], rows: list[Row]) -> Figure:
+def _figure3(samples: list[Sample], rows: list[Row], penalty: str) -> Figure:
     budgets = _budgets(rows)
     budget = budgets[(len(budgets) - 1) // 2]
-    shown = [row for row in rows if (row.detector, row.penalty) == ("none", "none")]
+    shown = [row for row in rows if (row.detector, row.penalty) == ("none", penalty)]
     datasets = sorted({row.dataset for row in shown}, key=dataset_order)
     chosen = {
         label: row
@@ -230,7 +249,8 @@ def _figure3(samples: list[Sample], rows: list[Row]) -> Figure:
     ]
     _finish(
         figure,
-        f"Compressed against original length, one line a sample, cache budget {budget}",
+        f"Compressed against original length, one line a sample, cache budget {budget}"
+        f"{_under(penalty)}",
         handles,
     )
     return figure

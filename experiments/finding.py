@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.row import Row
+from experiments.row import Row, by_penalty
 
 _UNKNOWN = (
     "Nothing can be said about output length: no sparse configuration has a full-attention run "
@@ -15,7 +15,8 @@ _UNKNOWN = (
 def finding(rows: Sequence[Row]) -> str:
     """How much longer outputs got, what a solved problem costs then, what stopping gives back.
 
-    Counts every sparse configuration without penalty, so that the extreme one, which is named, is
+    What a penalty changes is said last, against the same configurations without it. All else counts
+    every sparse configuration without penalty, so that the extreme one, which is named, is
     seen beside how many there were. Longer and shorter mean a 95% interval clear of 1; intervals
     are not corrected for their number.
     """
@@ -45,7 +46,8 @@ def finding(rows: Sequence[Row]) -> str:
         )
         for name, action in sorted({(row.detector, row.action) for row in stopped})
     ]
-    return "; ".join(clauses) + "."
+    clauses += [_penalty(name, part) for name, part in by_penalty(rows).items() if name != "none"]
+    return "; ".join(clause for clause in clauses if clause) + "."
 
 
 def _headline(plain: list[Row]) -> Row:
@@ -145,6 +147,23 @@ def _detector(name: str, rows: list[Row], head: Row) -> str:
     text += f", losing {lost} and gaining {gained} of {pairs} answers"
     known, cheaper = _cheaper(rows)
     return text + (f", and makes that {cheaper} of {known}" if known else "")
+
+
+def _penalty(name: str, rows: list[Row]) -> str:
+    """How a penalty moves lengths and answers over all configurations, full attention's too."""
+    known = [r for r in rows if r.detector == "none" and r.penalty_length_ratio is not None]
+    if not known:
+        return ""
+    longer = sum((row.penalty_length_ratio_low or 0) > 1 for row in known)
+    shorter = sum(0 < (row.penalty_length_ratio_high or 0) < 1 for row in known)
+    lost = sum(row.penalty_solved_lost or 0 for row in known)
+    gained = sum(row.penalty_solved_gained or 0 for row in known)
+    pairs = sum(row.penalty_pairs or 0 for row in known)
+    return (
+        f"with penalty {name} outputs are longer in {longer} and shorter in {shorter} of "
+        f"{len(known)} {_plural(len(known))} than without it, full attention among them, losing "
+        f"{lost} and gaining {gained} of {pairs} answers"
+    )
 
 
 def _saves(share: float) -> str:

@@ -63,8 +63,15 @@ class Cell:
 
     @property
     def is_full(self) -> bool:
-        """Whether this is the full-attention cell the others are measured against."""
-        return bool(self.backend["name"] == "full")
+        """Whether the others are measured against it: full attention without a penalty."""
+        return bool(self.backend["name"] == "full" and not self.penalties)
+
+    @property
+    def told(self) -> str:
+        """Backend, budget and penalties, as messages name them."""
+        budget = [] if self.budget is None else [str(self.budget)]
+        added = [f"+ {penalty['name']}" for penalty in self.penalties]
+        return " ".join([str(self.backend["name"]), *budget, *added])
 
     def to_dict(self) -> dict[str, Any]:
         """The cell ready for JSON."""

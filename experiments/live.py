@@ -9,7 +9,7 @@ import lil
 from attention.errors import InvalidValue
 from experiments import data, models, replay
 from experiments.config import Config
-from experiments.plan import Plan, Run, build_backends, describe_backend
+from experiments.plan import Methods, Plan, Run, build_backends, build_penalties
 from experiments.store import Store
 from lil import Detector, Trace, Verdict
 
@@ -104,7 +104,7 @@ def check_decoded(
         limit,
     )
     agreement = Agreement()
-    backends = {repr(sorted(describe_backend(b).items())): b for b in build_backends(config)}
+    methods = Methods(build_backends(config), build_penalties(config))
     for model in dict.fromkeys(run.cell.model for run, _ in chosen):
         source = models.find(model, config.revision)
         if source.digest != next(r.cell.model_digest for r, _ in chosen if r.cell.model == model):
@@ -114,13 +114,13 @@ def check_decoded(
             mine = [(run, cap) for run, cap in chosen if run.cell == cell and cell.model == model]
             if not mine:
                 continue
-            backend = backends[repr(sorted(cell.backend.items()))]
             stored = [Trace.from_dict(_trace(store, run)) for run, _ in mine]
             for index, trace in lil.stream(
                 loaded.model,
                 loaded.tokenizer,
                 [list(trace.prompt_ids) for trace in stored],
-                backend=backend,
+                backend=methods.backend(cell),
+                penalties=methods.penalties(cell),
                 detectors=[detector],
                 max_new_tokens=[cap for _, cap in mine],
                 batch_size=config.batch_size,
@@ -157,5 +157,4 @@ def _spread(found: Sequence[tuple[Run, int]], limit: int) -> list[tuple[Run, int
 
 
 def _name(run: Run) -> str:
-    cell = run.cell
-    return f"{cell.backend['name']} {cell.budget or ''} {cell.dataset} {run.item_id}"
+    return f"{run.cell.told} {run.cell.dataset} {run.item_id}"

@@ -1,9 +1,11 @@
 """What a sweep found: one row per configuration, beside full attention on the same problems.
 
 A sample's partner is the full-attention sample of the same model, data set, item and sample index,
-without penalty and without detector; a detector's row is compared with the same traces left alone
-as well. A pair with an error, without a partner or without the number in question is left out of
-that comparison; `pairs_missing` and `detector_pairs_missing` count the pairs nothing is known of.
+without penalty and without detector. A detector's row is compared with the same traces left alone
+as well, and a penalty's with the same backend, budget and detector without it. A pair with an
+error, without a partner or without the number in question is left out of that comparison;
+`pairs_missing`, `detector_pairs_missing` and `penalty_pairs_missing` count the pairs nothing is
+known of.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from experiments.break_even import with_break_even
 from experiments.finding import finding
 from experiments.row import Row, order
 from experiments.sample import Sample
-from experiments.statistics import Bootstrap, mcnemar, wilson
+from experiments.statistics import Bootstrap, Interval, mcnemar, wilson
 
 __all__ = ["Row", "finding", "rows"]
 
@@ -58,7 +60,7 @@ def rows(samples: Sequence[Sample], seed: int) -> list[Row]:
     Raises:
         ValueError: a problem occurs twice in one configuration.
     """
-    groups: dict[tuple[object, ...], dict[Key, Sample]] = defaultdict(dict)
+    groups: dict[tuple[tuple[object, ...], str, str], dict[Key, Sample]] = defaultdict(dict)
     full: dict[Key, Sample] = {}
     for sample in map(_finite, samples):
         group = groups[_run(sample), sample.detector, sample.action]
@@ -72,14 +74,16 @@ def rows(samples: Sequence[Sample], seed: int) -> list[Row]:
             full[sample.pair] = sample
     bootstrap = Bootstrap(seed)
     found = []
-    for (run, detector, _), group in groups.items():
+    for (run, detector, action), group in groups.items():
         alone = {} if detector == "none" else groups.get((run, "none", "none"), {})
-        found.append(_row([group[key] for key in sorted(group)], full, alone, bootstrap))
+        free = (*run[:-1], "none")
+        without = {} if run == free else groups.get((free, detector, action), {})
+        found.append(_row([group[key] for key in sorted(group)], full, alone, without, bootstrap))
     return with_break_even(sorted(found, key=order))
 
 
 def _run(sample: Sample) -> tuple[object, ...]:
-    """What a detector's samples share with the traces they were cut from."""
+    """What a detector's samples share with the traces they were cut from; the penalty is last."""
     parameters = repr(sorted(sample.backend_params))
     return (
         sample.model,
@@ -103,6 +107,7 @@ def _row(
     samples: list[Sample],
     full: Mapping[Key, Sample],
     alone: Mapping[Key, Sample],
+    without: Mapping[Key, Sample],
     bootstrap: Bootstrap,
 ) -> Row:
     one = samples[0]
@@ -126,6 +131,7 @@ def _row(
         **_at_k(samples),
         **_lengths(usable, pairs, bootstrap),
         **_detector(one, samples, pair_up(usable, alone), bootstrap),
+        **_penalty(one, samples, pair_up(usable, without), bootstrap),
         **_costs(usable, pairs),
         **_keys(usable),
         **_compression(usable),
@@ -180,10 +186,20 @@ def _at_k(samples: list[Sample]) -> dict[str, Any]:
     }
 
 
-def _lengths(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
-    both = [(mine, theirs) for mine, theirs in pairs if mine.tokens and theirs.tokens]
+def _long(pairs: Pairs) -> Pairs:
+    """The pairs whose lengths can be divided."""
+    return [(mine, theirs) for mine, theirs in pairs if mine.tokens and theirs.tokens]
+
+
+def _length_ratio(both: Pairs, bootstrap: Bootstrap) -> Interval:
+    """Mean over problems of the first's tokens over the second's."""
     ratios = by_problem((m.item_id, tokens_of(m) / tokens_of(t), 1) for m, t in both)
-    ratio = bootstrap.mean([total / count for total, count in ratios])
+    return bootstrap.mean([total / count for total, count in ratios])
+
+
+def _lengths(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
+    both = _long(pairs)
+    ratio = _length_ratio(both, bootstrap)
     totals = by_problem((s.item_id, tokens_of(s), 1) for s in usable if s.tokens is not None)
     tokens = bootstrap.ratio(totals)
 
@@ -228,6 +244,28 @@ def _detector(
         "detector_accuracy_change_p": _p(lost, gained),
         "detector_solved_lost": lost,
         "detector_solved_gained": gained,
+    }
+
+
+def _penalty(
+    one: Sample, samples: list[Sample], pairs: Pairs, bootstrap: Bootstrap
+) -> dict[str, Any]:
+    """What the penalty changes: pairs of a sample with it and the same decoded without it."""
+    there = one.penalty != "none"
+    lost, gained, change = changes(pairs)
+    ratio = _length_ratio(_long(pairs), bootstrap)
+    known = [(m.repeated, t.repeated) for m, t in pairs if None not in (m.repeated, t.repeated)]
+    return {
+        "penalty_pairs": len(pairs) if there else None,
+        "penalty_pairs_missing": len(samples) - len(pairs) if there else None,
+        "penalty_length_ratio": ratio.estimate,
+        "penalty_length_ratio_low": ratio.low,
+        "penalty_length_ratio_high": ratio.high,
+        "penalty_accuracy_change": change,
+        "penalty_accuracy_change_p": _p(lost, gained),
+        "penalty_solved_lost": lost,
+        "penalty_solved_gained": gained,
+        "penalty_repetition_change": mean(float(bool(m) - bool(t)) for m, t in known),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ from experiments.models import REASONER
 if TYPE_CHECKING:
     from attention import Backend
     from lil import Detector
+    from lil.penalties import HistoryPenalty
+
+    Penalties = tuple[HistoryPenalty[Any], ...]
 
 
 #: Classifiers of word salad that ship with the project, by the model they were trained on.
@@ -148,18 +152,80 @@ def detector_params(config: Config, name: str) -> dict[str, Any]:
     return params
 
 
+def build_penalties(config: Config) -> list[Penalties]:
+    """No penalty first, then each alone.
+
+    Raises:
+        InvalidValue: an unknown penalty or parameter, or a value it refuses.
+    """
+    from lil import penalties
+
+    known = penalties.names()
+    for name in (*config.penalties, *config.penalty_params):
+        if name not in known and (name != "none" or name in config.penalty_params):
+            allowed = f"one of {', '.join(known)}, or none"
+            raise InvalidValue("penalty", name, allowed, (*known, "none"))
+    return [
+        (),
+        *(
+            (penalties.get(name, **config.penalty_params.get(name, {})),)
+            for name in config.penalties
+            if name != "none"
+        ),
+    ]
+
+
+def describe_penalties(penalties: Penalties) -> tuple[dict[str, Any], ...]:
+    """Each penalty's name and all its resolved parameters, as the identity holds them."""
+    return tuple({"name": penalty.name, **penalty.params()} for penalty in penalties)
+
+
 def describe_backend(backend: Backend) -> dict[str, Any]:
     """A backend's name and all its resolved parameters, as the identity holds them."""
     return {"name": backend.name, **backend.params()}
 
 
+class Methods:
+    """Backends and penalties, found by the cell that names them."""
+
+    def __init__(self, backends: Sequence[Backend], penalties: Sequence[Penalties]) -> None:
+        self._backends = {_key(describe_backend(b)): b for b in backends}
+        self._penalties = {_key(describe_penalties(p)): p for p in penalties}
+
+    def backend(self, cell: Cell) -> Backend:
+        """The cell's backend."""
+        return self._backends[_key(cell.backend)]
+
+    def penalties(self, cell: Cell) -> Penalties:
+        """The cell's penalties."""
+        return self._penalties[_key(cell.penalties)]
+
+
+def _key(described: object) -> str:
+    return json.dumps(described, sort_keys=True)
+
+
 def build_cells(
-    config: Config, model: str, digest: str, datasets: Sequence[str], backends: Sequence[Backend]
+    config: Config,
+    model: str,
+    digest: str,
+    datasets: Sequence[str],
+    backends: Sequence[Backend],
+    penalties: Sequence[Penalties] = ((),),
 ) -> tuple[Cell, ...]:
-    """The cells of one model; full attention first, data sets innermost."""
+    """The cells of one model: all without penalty, full attention first, then with each."""
     drawn = sampling(config.temperature, config.top_k, config.top_p, config.seed)
     return tuple(
-        Cell(model, digest, dataset, describe_backend(backend), (), drawn, config.dtype)
+        Cell(
+            model,
+            digest,
+            dataset,
+            describe_backend(backend),
+            describe_penalties(penalty),
+            drawn,
+            config.dtype,
+        )
+        for penalty in penalties
         for backend in backends
         for dataset in datasets
     )

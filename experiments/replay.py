@@ -6,7 +6,7 @@ decode serves all caps and all detectors. Costs of a cut trace are those the run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,23 +30,37 @@ class Results:
 
 def labels(detectors: Sequence[Detector]) -> list[str]:
     """A name for each detector; parameters are spelled out where the name alone is not unique."""
-    names = [detector.name for detector in detectors]
+    return _labels([(detector.name, detector.params()) for detector in detectors])
+
+
+def penalty_labels(plan: Plan) -> list[str]:
+    """A name for the penalty of each cell of the plan, as `labels`; "none" where it has none."""
+    tables = [dict(table) for cell in plan.cells for table in cell.penalties]
+    apart = [table for at, table in enumerate(tables) if table not in tables[:at]]
+    names = _labels([(table["name"], table) for table in apart])
+    return [
+        "+".join(names[apart.index(dict(table))] for table in cell.penalties) or "none"
+        for cell in plan.cells
+    ]
+
+
+def _labels(things: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
+    names = [name for name, _ in things]
     out = []
-    for detector in detectors:
-        others = [d.params() for d in detectors if d.name == detector.name]
+    for name, params in things:
+        others = [other for same, other in things if same == name]
         shown = {
             key: value
-            for key, value in detector.params().items()
+            for key, value in params.items()
             if any(other[key] != value for other in others)
         }
-        inside = ", ".join(f"{key}={_short(value)}" for key, value in shown.items())
-        out.append(
-            f"{detector.name}({inside})" if names.count(detector.name) > 1 else detector.name
-        )
+        inside = ", ".join(f"{key}={short(value)}" for key, value in shown.items())
+        out.append(f"{name}({inside})" if names.count(name) > 1 else name)
     return out
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A parameter's value as labels and tables show it."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -69,14 +83,16 @@ def samples(
     found: list[Sample] = []
     missing = 0
     named = list(zip(labels(detectors), detectors, strict=True))
-    for run, cap in capped_runs(store, plan, config):
-        record = store.get(run.id)
-        if record is None or not record.serves(cap):
-            missing += 1
-        else:
-            found.extend(_samples_of(run, record, cap, named))
-        if on_run is not None:
-            on_run()
+    for cell, penalty in zip(plan.cells, penalty_labels(plan), strict=True):
+        for run in plan.runs(cell):
+            cap = cap_of(store, plan, config, run)
+            record = store.get(run.id)
+            if record is None or not record.serves(cap):
+                missing += 1
+            else:
+                found.extend(_samples_of(run, penalty, record, cap, named))
+            if on_run is not None:
+                on_run()
     return Results(found, missing)
 
 
@@ -109,23 +125,22 @@ def full_tokens(store: Store, plan: Plan, config: Config, run: Run) -> int | Non
 
 
 def _samples_of(
-    run: Run, record: Record, cap: int, named: Sequence[tuple[str, Detector]]
+    run: Run, penalty: str, record: Record, cap: int, named: Sequence[tuple[str, Detector]]
 ) -> Iterator[Sample]:
     if record.failed:
         for label in ("none", *(name for name, _ in named)):
-            yield _failed(run, record, label)
+            yield _failed(run, record, label, penalty)
         return
     trace = Trace.from_dict(record.trace())
     whole = min(cap, trace.tokens)
-    plain = _sample(run, record, trace, whole, label="none", verdict=None)
-    yield plain
+    yield _sample(run, record, trace, whole, label="none", verdict=None, penalty=penalty)
     for label, detector in named:
         verdict = replay(trace, detector, max_tokens=cap)
         kept = whole if verdict is None else verdict.token
-        yield _sample(run, record, trace, kept, label=label, verdict=verdict)
+        yield _sample(run, record, trace, kept, label=label, verdict=verdict, penalty=penalty)
 
 
-def _identity(run: Run, label: str) -> dict[str, object]:
+def _identity(run: Run, label: str, penalty: str) -> dict[str, object]:
     cell: Cell = run.cell
     params = {k: v for k, v in cell.backend.items() if k not in ("name", "budget")}
     return {
@@ -136,13 +151,13 @@ def _identity(run: Run, label: str) -> dict[str, object]:
         "backend": cell.backend["name"],
         "backend_params": tuple(sorted(params.items())),
         "budget": cell.budget,
-        "penalty": "none",
+        "penalty": penalty,
         "detector": label,
         "action": "none" if label == "none" else "stop",
     }
 
 
-def _failed(run: Run, record: Record, label: str) -> Sample:
+def _failed(run: Run, record: Record, label: str, penalty: str) -> Sample:
     nothing = dict.fromkeys(
         (
             "finish",
@@ -164,7 +179,7 @@ def _failed(run: Run, record: Record, label: str) -> Sample:
     )
     status, message = record.meta["status"], record.meta["message"]
     return Sample(
-        **_identity(run, label),  # type: ignore[arg-type]
+        **_identity(run, label, penalty),  # type: ignore[arg-type]
         **nothing,  # type: ignore[arg-type]
         status=status,
         message=message,
@@ -173,7 +188,14 @@ def _failed(run: Run, record: Record, label: str) -> Sample:
 
 
 def _sample(
-    run: Run, record: Record, trace: Trace, kept: int, *, label: str, verdict: Verdict | None
+    run: Run,
+    record: Record,
+    trace: Trace,
+    kept: int,
+    *,
+    label: str,
+    verdict: Verdict | None,
+    penalty: str = "none",
 ) -> Sample:
     """A trace's first `kept` tokens as a sample."""
     cut = kept < trace.tokens
@@ -189,7 +211,7 @@ def _sample(
     solved = correct(text, record.meta["gold"], record.meta["scorer"]) if cut else None
     cost = trace.cost_at(kept)
     return Sample(
-        **_identity(run, label),  # type: ignore[arg-type]
+        **_identity(run, label, penalty),  # type: ignore[arg-type]
         status=status,
         finish=finish,
         message=None,

@@ -29,6 +29,8 @@ class Row:
       those correct and incorrect without it; `detector_*`: the accuracy it changes. (The paper's
       text defines savings as the inverse ratio and its caption calls the change relative; its
       numbers, like ours, are 1 - with / without and absolute.)
+    - `penalty_*`: what a penalty changes against the same backend, budget and detector without it:
+      mean over problems of the ratio of lengths, accuracy, repetition rate.
     - `end_to_end_sec` is prefill + decode; `end_to_end_ratio` and `cache_byte_sec_ratio` are totals
       over the totals under full attention.
     - `*_per_solved`: summed over all scored samples / problems solved; None when none is solved.
@@ -100,6 +102,16 @@ class Row:
     detector_accuracy_change_p: float | None
     detector_solved_lost: int | None
     detector_solved_gained: int | None
+    penalty_pairs: int | None
+    penalty_pairs_missing: int | None
+    penalty_length_ratio: float | None
+    penalty_length_ratio_low: float | None
+    penalty_length_ratio_high: float | None
+    penalty_accuracy_change: float | None
+    penalty_accuracy_change_p: float | None
+    penalty_solved_lost: int | None
+    penalty_solved_gained: int | None
+    penalty_repetition_change: float | None
     prefill_sec: float | None
     end_to_end_sec: float | None
     end_to_end_ratio: float | None
@@ -143,6 +155,12 @@ def dataset_order(name: str) -> tuple[int, str]:
     return _rank(_DATASETS, name)
 
 
+def by_penalty(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows apart by penalty, those without one first: reports never mix them."""
+    names = sorted({row.penalty for row in rows}, key=lambda name: (name != "none", name))
+    return {name: [row for row in rows if row.penalty == name] for name in names}
+
+
 def _rank(known: Sequence[str], name: str) -> tuple[int, str]:
     return (known.index(name) if name in known else len(known), name)
 
@@ -150,8 +168,8 @@ def _rank(known: Sequence[str], name: str) -> tuple[int, str]:
 def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Rows that differ in budget alone, ascending, under the backend's name.
 
-    Where rows of a backend share a budget, the name is followed by what tells them apart: the
-    penalty, or parameters. Expects the rows of one model and data set under one detector.
+    Where rows of a backend share a budget, the name is followed by what tells them apart:
+    parameters, or the penalty. Expects the rows of one model and data set under one detector.
     """
     telling: dict[str, set[str]] = defaultdict(set)
     for row, other in itertools.combinations(rows, 2):
@@ -162,8 +180,12 @@ def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
             telling[row.backend] |= differ if row.budget == other.budget else differ & {"penalty"}
     lines: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=order):
-        parameters = _parameters(row)
-        parts = [f"{name}={parameters.get(name)}" for name in sorted(telling[row.backend])]
+        parts = [
+            f"{name}={row.backend_params.get(name)}"
+            for name in sorted(telling[row.backend] - {"penalty"})
+        ]
+        if "penalty" in telling[row.backend] and row.penalty != "none":
+            parts.append(f"+ {row.penalty}")
         lines[" ".join([row.backend, *parts])].append(row)
     return dict(lines)
 

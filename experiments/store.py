@@ -168,6 +168,7 @@ class Store:
                     **{key: cell[key] for key in ("model", "dataset", "dtype")},
                     "backend": cell["backend"]["name"],
                     "budget": cell["backend"].get("budget"),
+                    "penalty": "+".join(p["name"] for p in cell["penalties"]) or "none",
                     **meta,
                     "text": text,
                     **trace,

@@ -7,21 +7,33 @@ alone; that row is stored as failed, and the sweep goes on.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attention
 import lil
 from attention.errors import InvalidValue
 from experiments import data, manifest, models, replay, scoring
 from experiments.config import Config
+from experiments.failures import free_memory, is_out_of_memory, message
 from experiments.identity import Cell, prompt_digest
-from experiments.plan import Plan, Run, build_backends, build_cells, build_detectors
+from experiments.plan import (
+    Methods,
+    Plan,
+    Run,
+    build_backends,
+    build_cells,
+    build_detectors,
+    build_penalties,
+    describe_penalties,
+)
 from experiments.store import Store, require_writable
+
+if TYPE_CHECKING:
+    from experiments.plan import Penalties
 
 
 class Watcher:
@@ -55,6 +67,7 @@ class Prepared:
     threads: int
     sources: tuple[models.Source, ...]
     backends: tuple[attention.Backend, ...]
+    penalties: tuple[Penalties, ...]
     detectors: tuple[lil.Detector, ...]
     problems: Mapping[str, Sequence[data.Item]]
     prompts: Mapping[tuple[str, str, str], list[int]]  # (model, data set, item id) -> token ids
@@ -90,6 +103,7 @@ def prepare(config: Config, out: Path) -> Prepared:
     """
     require_writable(out)
     backends = tuple(build_backends(config))
+    penalties = tuple(build_penalties(config))
     detectors = tuple(build_detectors(config))
     device = models.resolve_device(config.device)
     datasets = data.expand(config.datasets)
@@ -105,7 +119,7 @@ def prepare(config: Config, out: Path) -> Prepared:
     prompts: dict[tuple[str, str, str], list[int]] = {}
     for source in sources:
         tokenizer = _tokenizer(source)
-        cells += build_cells(config, source.name, source.digest, datasets, backends)
+        cells += build_cells(config, source.name, source.digest, datasets, backends, penalties)
         for dataset, items in problems.items():
             for item in items:
                 prompts[source.name, dataset, item.id] = item.prompt_ids(tokenizer)
@@ -116,7 +130,17 @@ def prepare(config: Config, out: Path) -> Prepared:
     require_supported(first, backends)
     plan = Plan(tuple(cells), items_of, config.samples_per_problem)
     return Prepared(
-        config, device, threads, sources, backends, detectors, problems, prompts, plan, first
+        config=config,
+        device=device,
+        threads=threads,
+        sources=sources,
+        backends=backends,
+        penalties=penalties,
+        detectors=detectors,
+        problems=problems,
+        prompts=prompts,
+        plan=plan,
+        first=first,
     )
 
 
@@ -171,6 +195,7 @@ def run(
         "config": config.to_dict(),
         "seed": config.seed,
         "models": [{"name": s.name, "digest": s.digest} for s in prepared.sources],
+        "penalties": [table for p in prepared.penalties for table in describe_penalties(p)],
         "detectors": [{"name": d.name, **d.params()} for d in prepared.detectors],
         **manifest.conditions(prepared.device, config.dtype, prepared.threads),
         "started": manifest.now(),
@@ -229,7 +254,7 @@ class _Runner:
             for dataset, items in prepared.problems.items()
             for item in items
         }
-        self.backends = {_key(b): b for b in prepared.backends}
+        self.methods = Methods(prepared.backends, prepared.penalties)
 
     def run(self) -> None:
         self.counts.stored_before = sum(
@@ -295,7 +320,7 @@ class _Runner:
         if cell.is_full or cell.penalties or self.config.temperature:
             return ()
         full = replay.full_record(self.store, self.plan, run)
-        room = self.backends[_cell_key(cell)].exact_until - prompt
+        room = self.methods.backend(cell).exact_until - prompt
         if full is None or full.failed or room <= 0:
             return ()
         ids = full.trace()["new_ids"]
@@ -308,16 +333,14 @@ class _Runner:
         if not left:
             return
         self.watcher.cell(cell)
-        self._decode(loaded, self.backends[_cell_key(cell)], [self._work(*one) for one in left])
+        self._decode(loaded, cell, [self._work(*one) for one in left])
         self.store.sync()
 
-    def _decode(
-        self, loaded: models.Loaded, backend: attention.Backend, work: Sequence[_Work]
-    ) -> None:
+    def _decode(self, loaded: models.Loaded, cell: Cell, work: Sequence[_Work]) -> None:
         """Decode rows and store each as it ends; on a failure go on with halves of what is left."""
         left = dict(enumerate(work))
         failure: Exception | None = None
-        with closing(self._stream(loaded, backend, work)) as traces:
+        with closing(self._stream(loaded, cell, work)) as traces:
             while left:
                 try:
                     index, trace = next(traces)
@@ -329,20 +352,20 @@ class _Runner:
         if failure is None:
             return
         rows = list(left.values())
-        _free_memory(failure)
+        free_memory(failure)
         if len(rows) == 1:
             self._keep_failure(rows[0], failure)
             return
         self.watcher.note(
-            f"{backend.name}: a batch failed ({_message(failure)}); "
+            f"{cell.told}: a batch failed ({message(failure)}); "
             f"its {len(rows)} unfinished rows are tried again in halves"
         )
         middle = (len(rows) + 1) // 2
-        self._decode(loaded, backend, rows[:middle])
-        self._decode(loaded, backend, rows[middle:])
+        self._decode(loaded, cell, rows[:middle])
+        self._decode(loaded, cell, rows[middle:])
 
     def _stream(
-        self, loaded: models.Loaded, backend: attention.Backend, work: Sequence[_Work]
+        self, loaded: models.Loaded, cell: Cell, work: Sequence[_Work]
     ) -> Generator[tuple[int, lil.Trace], None, None]:
         config = self.config
         done = 0
@@ -356,7 +379,8 @@ class _Runner:
             loaded.model,
             loaded.tokenizer,
             [one.prompt_ids for one in work],
-            backend=backend,
+            backend=self.methods.backend(cell),
+            penalties=self.methods.penalties(cell),
             max_new_tokens=[one.cap for one in work],
             batch_size=config.batch_size,
             temperature=config.temperature,
@@ -386,15 +410,13 @@ class _Runner:
 
     def _keep_failure(self, work: _Work, error: Exception) -> None:
         meta = self._meta(work) | {
-            "status": "out_of_memory" if _is_out_of_memory(error) else "error",
-            "message": _message(error),
+            "status": "out_of_memory" if is_out_of_memory(error) else "error",
+            "message": message(error),
         }
         self.store.append(work.run.id, meta, None)
         self.counts.failed += 1
-        self.watcher.note(
-            f"{work.run.cell.backend['name']}, {work.run.cell.dataset} {work.run.item_id}: "
-            f"{_message(error)}"
-        )
+        cell = work.run.cell
+        self.watcher.note(f"{cell.told}, {cell.dataset} {work.run.item_id}: {message(error)}")
         self.watcher.run_done(work.weight)
 
     def _meta(self, work: _Work) -> dict[str, Any]:
@@ -412,36 +434,6 @@ class _Runner:
             "correct": None,
             "message": None,
         }
-
-
-def _key(backend: attention.Backend) -> str:
-    return repr(sorted({"name": backend.name, **backend.params()}.items()))
-
-
-def _cell_key(cell: Cell) -> str:
-    return repr(sorted(cell.backend.items()))
-
-
-def _message(error: Exception) -> str:
-    text = str(error).strip().split("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    import torch
-
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
-def _free_memory(error: Exception) -> None:
-    import torch
-
-    if _is_out_of_memory(error):
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
 
 
 __all__ = ["Counts", "Outcome", "Prepared", "Watcher", "prepare", "run"]

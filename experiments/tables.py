@@ -8,7 +8,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.row import Row, dataset_order, series
+from experiments.row import Row, by_penalty, dataset_order, series
 
 MISSING = "—"
 
@@ -20,7 +20,9 @@ _CAPTION = (
 
 
 def main_tables(rows: Sequence[Row]) -> list[Table]:
-    """One table per model and data set: every backend and budget beside full attention.
+    """One table per model, penalty and data set: every backend and budget beside full attention.
+
+    Full attention is the one without penalty, also beside rows with one.
 
     Fits 80 columns with one detector. A detector's row becomes two columns of the row it belongs
     to; length and accuracy are those without it.
@@ -67,24 +69,29 @@ def _main_cells(row: Row) -> list[str]:
         accuracy += f"{_percent(row.accuracy_high)}]"
     if is_baseline:
         return [accuracy, MISSING, MISSING, MISSING]
-    change = MISSING
-    if row.accuracy_change is not None and row.accuracy_change_p is not None:
-        change = _points(row.accuracy_change) + ("*" if row.accuracy_change_p < 0.05 else "\u00a0")
     keys = MISSING
     if row.keys_read_per_solved_ratio is not None:
         keys = f"{row.keys_read_per_solved_ratio:.2f}"
     elif row.accuracy == 0:
         keys = "none"  # solved, so that no cost can be said
-    return [accuracy, change, _length(row), keys]
+    change = _tested(row.accuracy_change, row.accuracy_change_p)
+    length = _ratio(row.length_ratio, row.length_ratio_low, row.length_ratio_high)
+    return [accuracy, change, length, keys]
 
 
-def _length(row: Row) -> str:
-    if row.length_ratio is None:
+def _ratio(ratio: float | None, low: float | None, high: float | None) -> str:
+    if ratio is None:
         return MISSING
-    if row.length_ratio_low is None or row.length_ratio_high is None:
-        return f"{row.length_ratio:.2f}"
-    text = f"{row.length_ratio:.2f} \\[{row.length_ratio_low:.2f}, {row.length_ratio_high:.2f}]"
-    return f"[bold]{text}[/]" if row.length_ratio_low > 1 or row.length_ratio_high < 1 else text
+    if low is None or high is None:
+        return f"{ratio:.2f}"
+    text = f"{ratio:.2f} \\[{low:.2f}, {high:.2f}]"
+    return f"[bold]{text}[/]" if low > 1 or high < 1 else text
+
+
+def _tested(change: float | None, p: float | None) -> str:
+    if change is None or p is None:
+        return MISSING
+    return _points(change) + ("*" if p < 0.05 else "\u00a0")
 
 
 def _detector_cells(row: Row) -> list[str]:
@@ -116,18 +123,74 @@ def table3(rows: Sequence[Row]) -> list[Table]:
     )
 
 
+def penalty_tables(rows: Sequence[Row]) -> list[Table]:
+    """What each penalty changes against the same backend and budget without it, no detector."""
+    tables = []
+    for model, of_model in _by_model(rows):
+        for penalty, of_penalty in by_penalty(of_model).items():
+            if penalty != "none":
+                chosen = [row for row in of_penalty if row.detector == "none"]
+                tables.append(_penalty_table(chosen, f"What {penalty} changes ({model})"))
+    return tables
+
+
+def _penalty_table(rows: list[Row], title: str) -> Table:
+    table = Table(
+        title=escape(title),
+        caption="times the length without it, in brackets 95% intervals; changes in points",
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        padding=0,
+    )
+    for name in ("data set", "backend"):
+        table.add_column(name)
+    for name in ("budget", "length", "accuracy\u00a0", "lost", "gained", "repetition"):
+        table.add_column(name, justify="right")
+    for dataset in sorted({row.dataset for row in rows}, key=dataset_order):
+        lines = series([row for row in rows if row.dataset == dataset])
+        first = True
+        for label, line in lines.items():
+            for at, row in enumerate(line):
+                start = [dataset if first else "", escape(label) if at == 0 else "", _budget(row)]
+                table.add_row(*start, *_penalty_cells(row), end_section=at == len(line) - 1)
+                first = False
+    return table
+
+
+def _penalty_cells(row: Row) -> list[str]:
+    return [
+        _ratio(
+            row.penalty_length_ratio, row.penalty_length_ratio_low, row.penalty_length_ratio_high
+        ),
+        _tested(row.penalty_accuracy_change, row.penalty_accuracy_change_p),
+        MISSING if row.penalty_solved_lost is None else str(row.penalty_solved_lost),
+        MISSING if row.penalty_solved_gained is None else str(row.penalty_solved_gained),
+        _change(row.penalty_repetition_change),
+    ]
+
+
+def _by_model(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    names = sorted({row.model for row in rows})
+    return [(name, [row for row in rows if row.model == name]) for name in names]
+
+
 def _paper_tables(
     rows: Sequence[Row], title: str, cell: Callable[[Row], tuple[str, str]]
 ) -> list[Table]:
     tables = []
-    for model in sorted({row.model for row in rows}):
-        of_model = [row for row in rows if row.model == model]
+    for model, of_model in _by_model(rows):
         detectors = _detectors(of_model)
-        for name, action in detectors:
-            chosen = [row for row in of_model if (row.detector, row.action) == (name, action)]
-            heading = title.format(_detector_name(name, action, detectors).capitalize())
-            tables.append(_paper_table(chosen, f"{heading} ({model})", cell))
+        for penalty, of_penalty in by_penalty(of_model).items():
+            for name, action in detectors:
+                chosen = [r for r in of_penalty if (r.detector, r.action) == (name, action)]
+                heading = title.format(_detector_name(name, action, detectors).capitalize())
+                tables.append(_paper_table(chosen, f"{heading} ({model}{_under(penalty)})", cell))
     return tables
+
+
+def _under(penalty: str) -> str:
+    return "" if penalty == "none" else f", penalty {penalty}"
 
 
 def _paper_table(rows: list[Row], title: str, cell: Callable[[Row], tuple[str, str]]) -> Table:
@@ -156,16 +219,19 @@ def _paper_table(rows: list[Row], title: str, cell: Callable[[Row], tuple[str, s
 
 
 def _parts(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows of one model and data set together, in reading order."""
-    keys = sorted(
-        {(row.model, row.dataset) for row in rows}, key=lambda k: (k[0], dataset_order(k[1]))
-    )
-    return [[row for row in rows if (row.model, row.dataset) == key] for key in keys]
+    """Rows of one model, penalty and data set together, in reading order."""
+    return [
+        [row for row in of_penalty if row.dataset == dataset]
+        for _, of_model in _by_model(rows)
+        for of_penalty in by_penalty(of_model).values()
+        for dataset in sorted({row.dataset for row in of_penalty}, key=dataset_order)
+    ]
 
 
 def _title(part: list[Row]) -> str:
     first = part[0]
-    title = f"{first.dataset}: {max(row.problems for row in part)} problems ({first.model})"
+    title = f"{first.dataset}: {max(row.problems for row in part)} problems ({first.model}"
+    title += f"{_under(first.penalty)})"
     failed = sum(row.errors for row in part if row.detector == "none")
     return title + (f"; {failed} samples failed and are left out" if failed else "")
 

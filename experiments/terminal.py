@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from experiments.row import Row, dataset_order, series
+from experiments.row import Row, by_penalty, dataset_order, series
 
 _MARKS = "●▲■◆★♥"
 _HOLLOW = "○△□◇☆♡"
@@ -45,25 +45,33 @@ class _Canvas:
 
 
 def draw(rows: Sequence[Row], width: int = 80, height: int = 9) -> Text:
-    """One panel per model and data set, one mark and colour per backend, legible without colour.
+    """One panel per penalty, model and data set, one mark and colour per backend.
 
-    Every backend has its own column beside each budget, so that equal values stay visible. Bars are
-    95% intervals, the dashed line is full attention, a hollow mark the same under a detector where
-    that lies elsewhere. Budgets stand at equal steps; each axis of length has its own scale.
+    It can be read without colour. Every backend has its own column beside each budget, so that
+    equal values stay visible. Bars are 95% intervals, the dashed line is full attention, a hollow
+    mark the same under a detector where that lies elsewhere. Budgets stand at equal steps; each
+    axis of length has its own scale.
 
     Args:
         width: columns to fill; the two charts stand side by side from 72 columns on.
         height: lines of a chart without its axis.
     """
-    keys = sorted({(r.model, r.dataset) for r in rows}, key=lambda k: (k[0], dataset_order(k[1])))
-    panels = [_panel([r for r in rows if (r.model, r.dataset) == k], width, height) for k in keys]
+    panels = []
+    for penalty, part in by_penalty(rows).items():
+        apart = {(r.model, r.dataset) for r in part}
+        for key in sorted(apart, key=lambda k: (k[0], dataset_order(k[1]))):
+            here = [r for r in rows if (r.model, r.dataset) == key]
+            shown = [r for r in here if r.penalty == penalty or _is_full(r)]
+            panels.append(_panel(shown, penalty, width, height))
     return Text("\n\n").join(panels)
 
 
-def _panel(rows: list[Row], width: int, height: int) -> Text:
+def _panel(rows: list[Row], penalty: str, width: int, height: int) -> Text:
     lines = _lines(rows)
     full = next((r for r in rows if _is_full(r) and r.detector == "none"), None)
     head = Text(f"{rows[0].dataset} ", style="bold")
+    if penalty != "none":
+        head.append(f"with {penalty} ")
     for line in lines:
         head.append(f" {line.mark} {line.label} ", style=line.colour)
     head.append(" ╌ full")

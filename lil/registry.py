@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
@@ -15,6 +16,23 @@ from typing import Any, Generic, TypeVar, cast
 from attention.errors import InvalidValue
 
 T = TypeVar("T")
+
+#: What a value typed on a command line may be, by the annotation of the parameter it is for.
+_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "int": (lambda value: _is_whole(value), "a whole number"),
+    "int | None": (lambda value: value is None or _is_whole(value), "a whole number"),
+    "float": (lambda value: _is_whole(value) or isinstance(value, float), "a number"),
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "Sequence[int]": (
+        lambda value: isinstance(value, (list, tuple)) and all(map(_is_whole, value)),
+        "a list of whole numbers",
+    ),
+}
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -82,6 +100,10 @@ class ClassFolder(Folder, Generic[T]):
         for param, told in accepted.items():
             if told.default is told.empty and param not in params:
                 raise InvalidValue(param, None, f"a value: {name} has no default for it")
+        for param, value in params.items():
+            fits, allowed = _KINDS.get(str(accepted[param].annotation), (None, ""))
+            if fits is not None and not fits(value):
+                raise InvalidValue(param, value, allowed)
         return found(**params)
 
     def _documented(self, name: str) -> object:

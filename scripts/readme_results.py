@@ -38,7 +38,7 @@ def ratio(row: dict[str, Any]) -> str:
 
 def render(document: dict[str, Any]) -> str:
     """The section: conditions, a table a level, and what stands out, from the rows alone."""
-    rows = document["rows"]
+    rows = [row for row in document["rows"] if row["penalty"] == "none"]
     manifest = document["manifest"]
     versions = manifest["packages"]
     lines = [

@@ -73,8 +73,7 @@ class Bars(Watcher):
 
     def cell(self, cell: Cell) -> None:
         """One configuration begins."""
-        budget = f" {cell.budget}" if cell.budget is not None else ""
-        text = f"{cell.backend['name']}{budget} · {cell.dataset}"
+        text = f"{cell.told} · {cell.dataset}"
         self._progress.update(self._task, description=text)
         if not self.console.is_terminal:  # a log file gets a line instead of a moving bar
             self.note(f"{self._done}/{self._runs} runs, {self._rate()}, {text}")

@@ -20,6 +20,7 @@ from experiments.cli.report import DEFAULT_STORE
 from experiments.cli.show import Opened, open_store
 from experiments.plan import build_detectors, detector_params
 from experiments.replay import labels
+from experiments.row import by_penalty
 from lil import Detector
 
 EXAMPLES = """\
@@ -114,7 +115,7 @@ def _number(key: str, text: str, kind: type) -> Any:
 
 
 def _table(rows: Sequence[measures.Row], detectors: Sequence[Detector]) -> Table:
-    """One line a detector, all sparse configurations together; full attention apart."""
+    """One line a detector, all sparse configurations together; full and each penalty apart."""
     table = Table(title="detectors over stored traces", title_justify="left", box=None)
     table.add_column("detector")
     for name in ("over", "stopped", "tokens saved", "solved", "lost", "gained"):
@@ -122,14 +123,19 @@ def _table(rows: Sequence[measures.Row], detectors: Sequence[Detector]) -> Table
     for label, detector in zip(labels(detectors), detectors, strict=True):
         params = ", ".join(f"{k}={_short(v)}" for k, v in detector.params().items())
         shown = label if len(detectors) > 1 else f"{detector.name}({params})"
-        for name, chosen in (
-            ("full", [r for r in rows if r.detector == label and r.backend == "full"]),
-            ("sparse", [r for r in rows if r.detector == label and r.backend != "full"]),
-        ):
+        parts = [
+            (kind + ("" if penalty == "none" else f" + {penalty}"), chosen)
+            for penalty, part in by_penalty([r for r in rows if r.detector == label]).items()
+            for kind, chosen in (
+                ("full", [r for r in part if r.backend == "full"]),
+                ("sparse", [r for r in part if r.backend != "full"]),
+            )
+        ]
+        for name, chosen in parts:
             without = sum(row.detector_tokens_without or 0 for row in chosen)
             kept = sum(row.detector_tokens or 0 for row in chosen)
             table.add_row(
-                shown if name == "full" else "",
+                shown if name == parts[0][0] else "",
                 name,
                 str(sum(row.stopped for row in chosen)),
                 f"{100 * (1 - kept / without):.1f}%" if without else "—",

@@ -15,7 +15,12 @@ from experiments import data, models, scoring
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.plan import build_backends, build_detectors
+from experiments.plan import (
+    build_backends,
+    build_detectors,
+    build_penalties,
+    describe_penalties,
+)
 from experiments.sweep import require_supported
 
 EXAMPLES = """\
@@ -24,6 +29,7 @@ examples:
   lil run --backend h2o --budget 64 --dataset medium
   lil run --backend h2o --budget 64 --dataset medium --detector guardian
       live: Guardian ends the text while it is written, its evidence is printed
+  lil run --backend h2o --budget 64 --dataset medium --penalty lz
   lil run --model ./my-model --dataset problems.jsonl --limit 1 --max-new-tokens 500
 
 Nothing is stored; `lil sweep` stores.
@@ -38,7 +44,7 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--backend", default="full", metavar="NAME", help="default: full")
     group.add_argument("--budget", metavar="N", help="tokens one decode query may attend to")
     add_config_flags(parser, without=_NOT_HERE)
-    parser.set_defaults(detectors="none", limit="3", datasets="easy")
+    parser.set_defaults(detectors="none", penalties="none", limit="3", datasets="easy")
 
 
 class Echo:
@@ -77,6 +83,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     budgets = args.budget if args.budget is not None else "1"
     _, config = config_from(args, backends=args.backend, budgets=budgets)
     backend = build_backends(config)[-1]
+    *_, penalties = every = build_penalties(config)
+    if len(every) > 2:
+        raise InvalidValue("penalty", ",".join(config.penalties), "one penalty, or none")
     detectors = build_detectors(config)
     device = models.resolve_device(config.device)
     problems = [
@@ -104,6 +113,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             loaded.tokenizer,
             [item.prompt_ids(loaded.tokenizer)],
             backend=backend,
+            penalties=penalties,
             # The echo stands first: it has to see the token at which another one fires.
             detectors=[Echo(console), *detectors],
             max_new_tokens=config.max_new_tokens,
@@ -121,7 +131,15 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         _say(document, console)
         found.append(document)
     about = {"name": backend.name, **backend.params()}
-    return Done({"model": source.name, "backend": about, "seed": config.seed, "samples": found})
+    return Done(
+        {
+            "model": source.name,
+            "backend": about,
+            "penalties": list(describe_penalties(penalties)),
+            "seed": config.seed,
+            "samples": found,
+        }
+    )
 
 
 def _document(name: str, item: data.Item, trace: lil.Trace) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,8 @@ def show(opened: Opened, console: Console, notes: Console, draw: bool = True) ->
     """Tables, accuracy and length drawn, figures' paths and the finding, on `console`."""
     results = opened.replay(build_detectors(opened.config), notes)
     rows = measures.rows(results.samples, opened.config.seed)
-    for table in [*tables.main_tables(rows), *tables.table1(rows)]:
+    shown = (tables.main_tables, tables.table1, tables.penalty_tables)
+    for table in itertools.chain.from_iterable(make(rows) for make in shown):
         console.print(table)
     if any(row.backend != "full" for row in rows):
         console.print(terminal.draw(rows, width=console.width))

@@ -26,6 +26,8 @@ examples:
       your model on your problems (columns question and answer, or problem and answer)
   lil sweep --model agentica-org/DeepScaleR-1.5B-Preview --dataset math500
       the paper's experiment, on a GPU
+  lil sweep --penalty lz,repetition --set penalty_params.lz.alpha=0.2
+      every backend and budget without a penalty and with each; Guardian on and off in all of them
   lil sweep --set backend_params.quest.page=16 --set detector_params.guardian.f=250
 
 The same command again goes on where it was stopped and decodes nothing twice.

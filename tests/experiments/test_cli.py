@@ -298,7 +298,7 @@ def test_every_flag_the_specification_names(capfd: CapFd) -> None:
     flags = (
         "--preset --model --dataset --backends --budgets --limit --batch-size --seed --cap "
         "--max-new-tokens --temperature --top-p --samples-per-problem --dtype --device --revision "
-        "--detector --out --json"
+        "--penalty --detector --out --json"
     )
     for flag in flags.split():
         assert f"{flag} " in out or f"{flag}\n" in out

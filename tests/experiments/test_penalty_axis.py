@@ -1,0 +1,280 @@
+"""Penalties as an axis of a sweep: what is decoded, what it is compared with, where it is said."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from synthetic_samples import demo, guarded, sample, sparse
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import lil
+from experiments import figures, live, manifest, replay, sweep
+from experiments.cli import main
+from experiments.config import Config, load
+from experiments.finding import finding
+from experiments.identity import run_id
+from experiments.measures import Row, rows
+from experiments.plan import Plan, build_backends, build_cells, build_detectors, build_penalties
+from experiments.sample import Sample
+from experiments.store import Store
+from experiments.tables import main_tables, penalty_tables, table1
+from experiments.terminal import draw
+
+Make = Callable[..., Config]
+
+
+def go(config: Config, out: Path) -> tuple[Store, Plan, sweep.Outcome]:
+    prepared = sweep.prepare(config, out)
+    outcome = sweep.run(prepared, out, preset="x", arguments=[], watcher=sweep.Watcher())
+    return Store(out), Plan.from_dict(manifest.read(out)["plan"]), outcome
+
+
+@pytest.fixture(scope="module")
+def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
+    config = load(
+        "demo-small",
+        {
+            "models": str(tiny_model),
+            "datasets": "easy",
+            "limit": 4,
+            "backends": "sink",
+            "budgets": "32",
+            "penalties": "lz",
+            "penalty_params": {"lz": {"alpha": 1.5, "buffer": 4}},
+            "max_new_tokens": 40,
+            "check_every": 7,
+            "threads": 1,
+            "detector_params": {"guardian": {"f": 10, "rate": 0.8}},
+        },
+    )
+    out = tmp_path_factory.mktemp("penalties")
+    store, plan, outcome = go(config, out)
+    return store, plan, config, out, outcome
+
+
+# ---------------------------------------------------------------- the grid
+
+
+def _ids(overrides: dict[str, Any]) -> list[str]:
+    config = load("demo-small", overrides)
+    backends, penalties = build_backends(config), build_penalties(config)
+    cells = build_cells(config, "m", "00", ("easy",), backends, penalties)
+    return [run_id(cell, "i", "p", 0) for cell in cells]
+
+
+def test_cells_without_penalty_keep_their_identity_and_each_penalty_adds_as_many() -> None:
+    without = _ids({})
+    assert _ids({"penalties": "none"}) == _ids({"penalties": ""}) == without
+    assert _ids({"penalties": "lz"})[: len(without)] == without
+    three = _ids({"penalties": "none,lz,dry"})
+    assert three[: len(without)] == without
+    assert len(set(three)) == 3 * len(without)
+    assert _ids({"penalties": "lz,none"}) == _ids({"penalties": "lz"})
+    stronger = _ids({"penalties": "lz", "penalty_params": {"lz": {"alpha": 0.2}}})
+    assert set(stronger) & set(_ids({"penalties": "lz"})) == set(without)
+
+
+def test_every_backend_and_budget_is_decoded_with_and_without(swept: Any) -> None:
+    store, plan, config, _, outcome = swept
+    grid = [(c.told, c.is_full) for c in plan.cells]
+    told = ["full", "sink 32", "full + lz", "sink 32 + lz"]
+    assert grid == [(name, name == "full") for name in told]
+    assert (outcome.counts.decoded, outcome.counts.failed) == (16, 0)
+    lengths = {r.meta["item_id"]: r.meta["tokens"] for r in store if _cell(r) == ("full", 0)}
+    for run, cap in replay.capped_runs(store, plan, config):
+        assert cap == (40 if run.cell.is_full else 2 * lengths[run.item_id])
+    assert all(r.trace()["reused_tokens"] == 0 for r in store if r.meta["cell"]["penalties"])
+    assert sorted(set(store.frame()["penalty"])) == ["lz", "none"]
+
+
+def _cell(record: Any) -> tuple[str, int]:
+    cell = record.meta["cell"]
+    return cell["backend"]["name"], len(cell["penalties"])
+
+
+def test_the_tokens_are_those_of_the_penalty(swept: Any, tiny_model: Path) -> None:
+    store, plan, config, *_ = swept
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    (cell,) = [c for c in plan.cells if c.told == "full + lz"]
+    changed = 0
+    for run in plan.runs(cell):
+        record, full = store.get(run.id), replay.full_record(store, plan, run)
+        ids = record.trace()["new_ids"]
+        (trace,) = lil.decode(
+            model,
+            tokenizer,
+            [record.trace()["prompt_ids"]],
+            penalties=[lil.LZPenalty(alpha=1.5, buffer=4)],
+            max_new_tokens=replay.cap_of(store, plan, config, run),
+        )
+        assert list(trace.new_ids) == ids
+        changed += ids != full.trace()["new_ids"]
+    assert changed >= 2  # the others end before a token comes again
+
+
+def test_a_penalty_added_later_decodes_only_its_own_runs(tiny_config: Make, tmp_path: Path) -> None:
+    grid = {"limit": 2, "backends": "sink", "budgets": "32", "max_new_tokens": 6}
+    assert go(tiny_config(**grid), tmp_path)[2].counts.decoded == 4
+    counts = go(tiny_config(**grid, penalties="frequency"), tmp_path)[2].counts
+    assert (counts.stored_before, counts.decoded) == (4, 4)
+    assert go(tiny_config(**grid, penalties="frequency"), tmp_path)[2].counts.decoded == 0
+
+
+def test_detectors_are_replayed_over_penalised_traces(swept: Any) -> None:
+    store, plan, config, *_ = swept
+    samples = replay.samples(store, plan, config, build_detectors(config)).samples
+    found = {(s.backend, s.penalty, s.detector) for s in samples}
+    assert found == {
+        (backend, penalty, detector)
+        for backend in ("full", "sink")
+        for penalty in ("none", "lz")
+        for detector in ("none", "guardian")
+    }
+    assert len(samples) == 4 * len(found)
+    for row in rows(samples, seed=0):
+        assert row.pairs == 4
+        assert row.penalty_pairs == (4 if row.penalty == "lz" else None)
+
+
+def test_live_and_replayed_agree_under_a_penalty(swept: Any) -> None:
+    store, plan, config, *_ = swept
+    (guardian,) = build_detectors(config)
+    assert live.check_fed(store, plan, config, guardian).differ == []
+    decoded = live.check_decoded(store, plan, config, guardian, "cpu", 16)
+    assert (decoded.traces, decoded.differ) == (16, [])
+
+
+def test_penalties_that_share_a_name_are_told_apart(swept: Any) -> None:
+    _, plan, *_ = swept
+    full, _, lz, _ = plan.cells
+    weak = type(lz)(**{**vars(lz), "penalties": ({**lz.penalties[0], "alpha": 0.1},)})
+    dry = type(lz)(**{**vars(lz), "penalties": ({"name": "dry", "base": 1.75},)})
+    both = Plan((full, lz, weak, dry), plan.items, 1)
+    assert replay.penalty_labels(both) == ["none", "lz(alpha=1.5)", "lz(alpha=0.1)", "dry"]
+    assert replay.penalty_labels(plan) == ["none", "none", "lz", "lz"]
+
+
+# ---------------------------------------------------------------- what it is compared with
+
+
+def _row(samples: list[Sample], **which: object) -> Row:
+    found = rows(samples, seed=0)
+    (row,) = [r for r in found if all(getattr(r, k) == v for k, v in which.items())]
+    return row
+
+
+def test_a_penalty_is_compared_with_the_same_configuration_without_it() -> None:
+    full = [sample(i, tokens=100) for i in range(4)]
+    plain = [sparse(i, tokens=200, correct=i < 2, repeated=i > 0) for i in range(4)]
+    other = [sparse(i, budget=64, tokens=999) for i in range(4)]
+    lz = [sparse(i, tokens=150, correct=i != 0, repeated=False, penalty="lz") for i in range(4)]
+    samples = full + plain + other + lz
+    watched = [guarded(one, 100) for one in plain] + [guarded(one, 75) for one in lz]
+    row = _row(samples + watched, penalty="lz", detector="none")
+    assert row.length_ratio == pytest.approx(1.5)
+    assert (row.penalty_length_ratio, row.penalty_pairs) == (pytest.approx(0.75), 4)
+    assert row.penalty_length_ratio_low == row.penalty_length_ratio_high == pytest.approx(0.75)
+    assert (row.penalty_solved_lost, row.penalty_solved_gained) == (1, 2)
+    assert row.penalty_accuracy_change == pytest.approx(0.25)
+    assert row.penalty_accuracy_change_p == 1.0
+    assert row.penalty_repetition_change == pytest.approx(-0.75)
+    # With the detector on both sides: 75 against 100 tokens.
+    row = _row(samples + watched, penalty="lz", detector="guardian")
+    assert row.penalty_length_ratio == pytest.approx(0.75)
+    assert row.token_savings == pytest.approx(0.5)
+    row = _row(samples, penalty="none", backend="h2o", budget=32)
+    assert row.penalty_pairs is row.penalty_length_ratio is row.penalty_accuracy_change is None
+
+
+def test_a_penalty_without_its_counterpart_is_missing_not_zero() -> None:
+    samples = [sample(0), sparse(0, penalty="lz"), sparse(1, penalty="lz"), sparse(1)]
+    row = _row(samples, penalty="lz")
+    assert (row.penalty_pairs, row.penalty_pairs_missing) == (1, 1)
+    alone = _row(samples[:2], penalty="lz")
+    assert (alone.penalty_pairs, alone.penalty_length_ratio) == (0, None)
+
+
+# ---------------------------------------------------------------- where it is said
+
+
+def _with_penalty(samples: list[Sample], name: str = "lz") -> list[Sample]:
+    """The same samples again, a third as long and unsolved, under a penalty."""
+    return [
+        Sample(**{**vars(one), "penalty": name, "tokens": (one.tokens or 0) // 3, "correct": False})
+        for one in samples
+    ]
+
+
+def test_penalised_rows_change_no_word_about_backends() -> None:
+    plain = demo(problems=6, budgets=(16, 64))
+    without = finding(rows(plain, seed=0))
+    said = finding(rows(plain + _with_penalty(plain), seed=0))
+    head, _, tail = said.rpartition("; ")
+    assert head + "." == without
+    assert tail.startswith("with penalty lz outputs are longer in 0 and shorter in 27 of 27")
+    solved = sum(bool(one.correct) for one in plain if one.detector == "none")
+    assert f"losing {solved} and gaining 0 of {6 * 27} answers" in tail
+
+
+def test_tables_and_drawing_keep_penalties_apart() -> None:
+    plain = demo(problems=4, budgets=(16, 64))
+    free, both = rows(plain, seed=0), rows(plain + _with_penalty(plain, "presence_window"), seed=0)
+    for make in (main_tables, table1):
+        old, new = [_text(t) for t in make(free)], [_text(t) for t in make(both)]
+        assert len(new) == 2 * len(old)
+        # The caption stands under the last of the main tables.
+        assert [t.split("\naccuracy: %")[0] for t in old] == [
+            t.split("\naccuracy: %")[0] for t in new if "presence_window" not in t
+        ]
+    assert penalty_tables(free) == []
+    (table,) = penalty_tables(both)
+    assert "What presence_window changes (reasoner)" in _text(table)
+    assert max(len(line) for line in _text(table).splitlines()) <= 80
+    assert len(table.rows) == 27
+    one, two = draw(free).plain, draw(both).plain
+    assert two.startswith(one)
+    assert two.count("with presence_window") == two.count("solved, %") - one.count("solved, %") == 3
+
+
+def _text(table: Any) -> str:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def test_figures_of_a_penalty_are_files_of_their_own(tmp_path: Path) -> None:
+    plain = demo(problems=2, budgets=(16,), datasets=("easy",), backends=("h2o",))
+    both = plain + _with_penalty(plain)
+    figures.figures(plain, rows(plain, seed=0), tmp_path / "without")
+    paths = figures.figures(both, rows(both, seed=0), tmp_path / "with")
+    names = {path.name for path in paths if path.suffix == ".svg"}
+    old = {path.name for path in (tmp_path / "without").glob("*.svg")}
+    assert names == old | {name.replace(".svg", "-lz.svg") for name in old}
+    for name in old:
+        again = (tmp_path / "with" / name).read_text()
+        assert again == (tmp_path / "without" / name).read_text()
+    curves, under = (tmp_path / "with" / f"figure3-curves{x}.svg" for x in ("", "-lz"))
+    assert "penalty lz" in under.read_text()
+    green = "#1a9850"  # correct samples; under the penalty there are none, the legend aside
+    assert under.read_text().count(green) < curves.read_text().count(green)
+
+
+def test_run_takes_a_penalty(tiny_model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    texts = []
+    for more in ([], ["--penalty", "lz", "--set", "penalty_params.lz.buffer=4"]):
+        base = ["run", "--preset", "demo-small", "--model", str(tiny_model), "--limit", "3"]
+        assert main([*base, "--max-new-tokens", "30", "--threads", "1", "--json", *more]) == 0
+        document = json.loads(capfd.readouterr().out)
+        texts.append([one["text"] for one in document["samples"]])
+        assert [p["name"] for p in document["penalties"]] == ["lz"] * bool(more)
+    assert texts[0] != texts[1]
+    assert document["penalties"][0]["buffer"] == 4

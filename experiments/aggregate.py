@@ -41,6 +41,11 @@ def tokens_of(sample: Sample) -> int:
     return sample.tokens or 0
 
 
+def paid_of(sample: Sample) -> int:
+    """Tokens of a sample known to have them."""
+    return sample.paid_tokens or 0
+
+
 def keys_read_of(sample: Sample) -> float | None:
     """Keys read over all steps, layers and KV heads."""
     return sample.keys_read

@@ -233,13 +233,17 @@ class Config:
     detectors: tuple[str, ...] = _key(
         ("guardian",),
         _names_or_none,
-        "early-stop detectors, or none; each is also compared with no detector",
+        "early-stop detectors, or none; each is also compared with no detector; what follows a "
+        "verdict after a colon: guardian:answer, guardian:regenerate, guardian:densify",
         group="stopping",
         flag="--detector",
-        metavar="guardian|none",
+        metavar="NAME[:ACTION]",
     )
     detector_params: Mapping[str, dict[str, Any]] = _key(
         {}, _tables, "parameters of a detector, as in detector_params.guardian.f", group="stopping"
+    )
+    action_params: Mapping[str, dict[str, Any]] = _key(
+        {}, _tables, "parameters of an action, as in action_params.answer.cue", group="stopping"
     )
     cap: str = _key(
         "2x-full",

@@ -22,14 +22,15 @@ from typing import Any
 VERSION = 1
 
 
-def _digest(value: object) -> str:
+def digest(value: object) -> str:
+    """32 hexadecimal digits of a JSON-able value, the same whatever the order of its keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def prompt_digest(prompt_ids: Sequence[int]) -> str:
     """Identity of a prompt: its token ids, whatever template and tokenizer made them."""
-    return _digest([int(i) for i in prompt_ids])
+    return digest([int(i) for i in prompt_ids])
 
 
 def sampling(temperature: float, top_k: int | None, top_p: float, seed: int) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def run_id(cell: Cell, item_id: str, prompt: str, sample_index: int) -> str:
     fields = {key: value for key, value in cell.to_dict().items() if key != "model"}
     # A file moved to another folder holds the same problems.
     fields["dataset"] = PurePath(cell.dataset).name
-    return _digest(
+    return digest(
         {
             "version": VERSION,
             **fields,

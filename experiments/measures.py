@@ -26,6 +26,7 @@ from experiments.aggregate import (
     maximum,
     mean,
     mean_curve,
+    paid_of,
     pair_up,
     per_solved,
     per_solved_ratio,
@@ -212,6 +213,7 @@ def _lengths(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[s
         "mean_tokens": tokens.estimate,
         "mean_tokens_low": tokens.low,
         "mean_tokens_high": tokens.high,
+        "mean_paid_tokens": mean(s.paid_tokens for s in usable),
         "length_ratio": ratio.estimate,
         "length_ratio_low": ratio.low,
         "length_ratio_high": ratio.high,
@@ -226,10 +228,11 @@ def _detector(
     one: Sample, samples: list[Sample], pairs: Pairs, bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """What the detector changes: pairs of a sample with it and the same trace left alone."""
+    # What was dropped was decoded and counts.
     pairs = [(m, t) for m, t in pairs if m.tokens is not None and t.tokens is not None]
     there = one.detector != "none"
     lost, gained, change = changes(pairs)
-    kept = bootstrap.ratio(by_problem((m.item_id, tokens_of(m), tokens_of(t)) for m, t in pairs))
+    kept = bootstrap.ratio(by_problem((m.item_id, paid_of(m), paid_of(t)) for m, t in pairs))
     return {
         "token_savings": _savings(pairs),
         "token_savings_low": None if kept.high is None else 1 - kept.high,
@@ -238,8 +241,8 @@ def _detector(
         "token_savings_incorrect": _savings([pair for pair in pairs if pair[1].correct is False]),
         "detector_pairs": len(pairs) if there else None,
         "detector_pairs_missing": len(samples) - len(pairs) if there else None,
-        "detector_tokens": sum(tokens_of(mine) for mine, _ in pairs) if there else None,
-        "detector_tokens_without": sum(tokens_of(theirs) for _, theirs in pairs) if there else None,
+        "detector_tokens": sum(paid_of(mine) for mine, _ in pairs) if there else None,
+        "detector_tokens_without": sum(paid_of(theirs) for _, theirs in pairs) if there else None,
         "detector_accuracy_change": change,
         "detector_accuracy_change_p": _p(lost, gained),
         "detector_solved_lost": lost,
@@ -270,7 +273,7 @@ def _penalty(
 
 
 def _savings(pairs: Pairs) -> float | None:
-    kept = ratio_of_sums(pairs, tokens_of)
+    kept = ratio_of_sums(pairs, paid_of)
     return None if kept is None else 1 - kept
 
 

@@ -130,12 +130,23 @@ def build_detectors(config: Config) -> list[Detector]:
         InvalidValue: an unknown detector or parameter, or a value it refuses.
     """
     from lil import detectors
+    from lil.actions import ACTIONS
 
-    for name in (*config.detectors, *config.detector_params):
+    asked = [tuple(entry.partition(":")[::2]) for entry in config.detectors]
+    for name in (*(name for name, _ in asked), *config.detector_params):
         if name not in detectors.names():
             allowed = f"one of {', '.join(detectors.names())}, or none"
             raise InvalidValue("detector", name, allowed, detectors.names())
-    return [detectors.get(name, **detector_params(config, name)) for name in config.detectors]
+    for name in config.action_params:
+        if name not in ACTIONS:
+            raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", list(ACTIONS))
+    found = []
+    for name, what in asked:
+        params = detector_params(config, name)
+        if what:
+            params["on_stop"] = {"name": what, **config.action_params.get(what, {})}
+        found.append(detectors.get(name, **params))
+    return found
 
 
 def detector_params(config: Config, name: str) -> dict[str, Any]:
@@ -183,6 +194,17 @@ def describe_penalties(penalties: Penalties) -> tuple[dict[str, Any], ...]:
 def describe_backend(backend: Backend) -> dict[str, Any]:
     """A backend's name and all its resolved parameters, as the identity holds them."""
     return {"name": backend.name, **backend.params()}
+
+
+def backend_of(cell: Cell) -> Backend:
+    """The backend that a cell names.
+
+    Raises:
+        InvalidValue: it is not installed here, or no longer takes these parameters.
+    """
+    import attention
+
+    return attention.get(**cell.backend)
 
 
 class Methods:

@@ -7,16 +7,18 @@ decode serves all caps and all detectors. Costs of a cut trace are those the run
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from experiments.acting import acted_record, action_of, acts, possible
+from experiments.acting import verdict as verdict_of
 from experiments.config import Config
 from experiments.identity import Cell
-from experiments.plan import Plan, Run
+from experiments.plan import Plan, Run, backend_of
 from experiments.sample import Sample, Status
 from experiments.scoring import correct
 from experiments.store import Record, Store
-from lil import Detector, Meter, Trace, Verdict, replay
+from lil import Detector, Meter, Trace, Verdict
 from lil.repetition import repeats
 
 
@@ -29,8 +31,15 @@ class Results:
 
 
 def labels(detectors: Sequence[Detector]) -> list[str]:
-    """A name for each detector; parameters are spelled out where the name alone is not unique."""
-    return _labels([(detector.name, detector.params()) for detector in detectors])
+    """A name for each detector; parameters are spelled out where name and action are not unique."""
+    actions = [action_of(detector).name for detector in detectors]
+    out = [""] * len(detectors)
+    for action in set(actions):
+        mine = [at for at, other in enumerate(actions) if other == action]
+        told = _labels([(detectors[at].name, detectors[at].params()) for at in mine])
+        for at, label in zip(mine, told, strict=True):
+            out[at] = label
+    return out
 
 
 def penalty_labels(plan: Plan) -> list[str]:
@@ -90,7 +99,11 @@ def samples(
             if record is None or not record.serves(cap):
                 missing += 1
             else:
-                found.extend(_samples_of(run, penalty, record, cap, named))
+                for sample in _samples_of(store, run, penalty, record, cap, named):
+                    if sample is None:
+                        missing += 1
+                    else:
+                        found.append(sample)
             if on_run is not None:
                 on_run()
     return Results(found, missing)
@@ -125,22 +138,62 @@ def full_tokens(store: Store, plan: Plan, config: Config, run: Run) -> int | Non
 
 
 def _samples_of(
-    run: Run, penalty: str, record: Record, cap: int, named: Sequence[tuple[str, Detector]]
-) -> Iterator[Sample]:
+    store: Store,
+    run: Run,
+    penalty: str,
+    record: Record,
+    cap: int,
+    named: Sequence[tuple[str, Detector]],
+) -> Iterator[Sample | None]:
+    """The run's samples; None for one that acts and has not been decoded."""
+    named = [(label, one) for label, one in named if _possible(one, run.cell)]
     if record.failed:
-        for label in ("none", *(name for name, _ in named)):
-            yield _failed(run, record, label, penalty)
+        yield _failed(record, _identity(run, "none", "none", penalty))
+        for label, detector in named:
+            yield _failed(record, _identity(run, label, action_of(detector).name, penalty))
         return
     trace = Trace.from_dict(record.trace())
     whole = min(cap, trace.tokens)
-    yield _sample(run, record, trace, whole, label="none", verdict=None, penalty=penalty)
+    plain = _sample(_identity(run, "none", "none", penalty), record, trace, whole)
+    yield plain
     for label, detector in named:
-        verdict = replay(trace, detector, max_tokens=cap)
-        kept = whole if verdict is None else verdict.token
-        yield _sample(run, record, trace, kept, label=label, verdict=verdict, penalty=penalty)
+        identity = _identity(run, label, action_of(detector).name, penalty)
+        verdict = verdict_of(detector, trace, cap)
+        if not acts(detector):
+            kept = whole if verdict is None else verdict.token
+            yield _sample(identity, record, trace, kept, verdict)
+        elif verdict is None:
+            yield replace(plain, **identity, **_UNTIMED)  # type: ignore[arg-type]
+        else:
+            acted = acted_record(store, run, detector, cap)
+            yield None if acted is None else _acted(identity, acted, verdict)
 
 
-def _identity(run: Run, label: str, penalty: str) -> dict[str, object]:
+#: Runs that act are decoded in batches of their own, whose seconds cannot be compared.
+_UNTIMED = {"prefill_sec": None, "decode_sec": None, "cache_byte_sec": None}
+
+
+def _possible(detector: Detector, cell: Cell) -> bool:
+    """Whether the cell's backend can do what follows the verdict."""
+    return not action_of(detector).dense or possible(detector, backend_of(cell))
+
+
+def _acted(identity: Mapping[str, object], record: Record, verdict: Verdict) -> Sample:
+    """A run that went on after its verdict, as it was decoded."""
+    if record.failed:
+        return _failed(record, identity)
+    trace = Trace.from_dict(record.trace())
+    whole = _sample(identity, record, trace, trace.tokens)
+    stopped = trace.finish == verdict.detector
+    return replace(
+        whole,
+        status="stopped" if stopped else whole.status,
+        stopped_at=verdict.step,
+        **_UNTIMED,  # type: ignore[arg-type]
+    )
+
+
+def _identity(run: Run, label: str, action: str, penalty: str) -> dict[str, object]:
     cell: Cell = run.cell
     params = {k: v for k, v in cell.backend.items() if k not in ("name", "budget")}
     return {
@@ -153,11 +206,11 @@ def _identity(run: Run, label: str, penalty: str) -> dict[str, object]:
         "budget": cell.budget,
         "penalty": penalty,
         "detector": label,
-        "action": "none" if label == "none" else "stop",
+        "action": action,
     }
 
 
-def _failed(run: Run, record: Record, label: str, penalty: str) -> Sample:
+def _failed(record: Record, identity: Mapping[str, object]) -> Sample:
     nothing = dict.fromkeys(
         (
             "finish",
@@ -179,7 +232,7 @@ def _failed(run: Run, record: Record, label: str, penalty: str) -> Sample:
     )
     status, message = record.meta["status"], record.meta["message"]
     return Sample(
-        **_identity(run, label, penalty),  # type: ignore[arg-type]
+        **identity,  # type: ignore[arg-type]
         **nothing,  # type: ignore[arg-type]
         status=status,
         message=message,
@@ -188,16 +241,14 @@ def _failed(run: Run, record: Record, label: str, penalty: str) -> Sample:
 
 
 def _sample(
-    run: Run,
+    identity: Mapping[str, object],
     record: Record,
     trace: Trace,
     kept: int,
-    *,
-    label: str,
-    verdict: Verdict | None,
-    penalty: str = "none",
+    verdict: Verdict | None = None,
 ) -> Sample:
-    """A trace's first `kept` tokens as a sample."""
+    """A trace's first `kept` tokens as a sample, after a verdict if there was one."""
+    paid = kept if verdict is None else verdict.step  # of the trace's tokens
     cut = kept < trace.tokens
     status: Status
     if verdict is not None:
@@ -209,24 +260,25 @@ def _sample(
     pieces = trace.pieces[:kept] if cut else trace.text_pieces
     text = b"".join(pieces).decode(errors="replace")
     solved = correct(text, record.meta["gold"], record.meta["scorer"]) if cut else None
-    cost = trace.cost_at(kept)
+    cost = trace.cost_at(paid)
     return Sample(
-        **_identity(run, label, penalty),  # type: ignore[arg-type]
+        **identity,  # type: ignore[arg-type]
         status=status,
         finish=finish,
         message=None,
         text=text,
         tokens=kept,
         correct=solved if cut else record.meta["correct"],
-        stopped_at=None if verdict is None else kept,
+        stopped_at=None if verdict is None else verdict.step,
         prefill_sec=trace.prefill_sec,
         decode_sec=cost["seconds"],
         keys_read=cost["keys_read"],
-        **_reads(trace, kept),  # type: ignore[arg-type]
-        cache_byte_sec=_byte_sec(trace, kept),
+        **_reads(trace, paid),  # type: ignore[arg-type]
+        cache_byte_sec=_byte_sec(trace, paid),
         curve=_curve(trace, kept),
         repeated=repeats(trace.new_ids[:kept]),
-        reused_tokens=min(kept, trace.reused_tokens),
+        reused_tokens=min(paid, trace.reused_tokens),
+        dropped_tokens=len(trace.dropped) + paid - kept,
     )
 
 

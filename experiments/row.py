@@ -25,10 +25,11 @@ class Row:
     - `length_ratio*`: mean over problems of tokens over tokens under full attention, bootstrap.
       `..._of_sums` is the ratio of the totals; `..._finished`, `..._capped` and `..._stopped` are
       over the samples that ended that way.
-    - `token_savings*`: 1 - tokens with / tokens without the detector, over all samples and over
-      those correct and incorrect without it; `detector_*`: the accuracy it changes. (The paper's
-      text defines savings as the inverse ratio and its caption calls the change relative; its
-      numbers, like ours, are 1 - with / without and absolute.)
+    - `mean_tokens` is what came out; `mean_paid_tokens` has tokens that were dropped again, too.
+    - `token_savings*`: 1 - tokens paid with / without the detector, over all samples and over those
+      correct and incorrect without it; `detector_*`: the accuracy it changes. (The paper's text
+      defines savings as the inverse ratio and its caption calls the change relative; its numbers,
+      like ours, are 1 - with / without and absolute.)
     - `penalty_*`: what a penalty changes against the same backend, budget and detector without it:
       mean over problems of the ratio of lengths, accuracy, repetition rate.
     - `end_to_end_sec` is prefill + decode; `end_to_end_ratio` and `cache_byte_sec_ratio` are totals
@@ -86,6 +87,7 @@ class Row:
     solved_gained: int | None
     mean_tokens_low: float | None
     mean_tokens_high: float | None
+    mean_paid_tokens: float | None
     length_ratio_of_sums: float | None
     length_ratio_finished: float | None
     length_ratio_capped: float | None

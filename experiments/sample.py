@@ -13,7 +13,8 @@ class Sample:
     """What one problem gave under one configuration. Missing is None, never 0.
 
     A detector's sample is the same trace cut where the detector fired: tokens, keys, seconds and
-    the curve end there; `detector="none"` is the trace as decoded.
+    the curve end there; `detector="none"` is the trace as decoded. One that acts when it fires has
+    a trace of its own; its seconds are None, for its rows were decoded in other, smaller batches.
 
     Units: tokens, seconds, bytes. `keys_read` is summed over steps, layers and KV heads (page
     bounds and representatives in key equivalents); `keys_read_mean` and `keys_read_max` are keys
@@ -30,12 +31,12 @@ class Sample:
     budget: int | None  # None for full attention
     penalty: str  # "none" or a name with parameters
     detector: str  # "none" or a name
-    action: str  # "none" or what the detector does when it fires: "stop"
+    action: str  # "none" or what the detector does when it fires: "stop", "answer", ...
     status: Status
     finish: str | None  # "eos", "length", the detector's name; None for an error
     message: str | None  # the error's text
     text: str | None
-    tokens: int | None  # eos counted
+    tokens: int | None  # of the output, eos counted
     correct: bool | None
     stopped_at: int | None  # tokens at which the detector fired
     prefill_sec: float | None
@@ -50,6 +51,12 @@ class Sample:
     curve: tuple[tuple[int | None, int, int], ...]
     repeated: bool | None  # some block repeated back to back at least 20 times
     reused_tokens: int = 0
+    dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
+
+    @property
+    def paid_tokens(self) -> int | None:
+        """Tokens that were decoded, kept or not."""
+        return None if self.tokens is None else self.tokens + self.dropped_tokens
 
     @property
     def pair(self) -> tuple[str, str, str, int]:

@@ -19,7 +19,7 @@ import secrets
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -55,7 +55,7 @@ class Record:
     """One stored run: what is needed to choose it, and where its trace lies.
 
     `meta` has the cell, item, status ("ok", "capped", "out_of_memory" or "error"), message, tokens,
-    finish, gold answer, scorer and whether the whole trace is correct.
+    finish, gold answer, scorer, whether the whole trace is correct, and the names of its signals.
     """
 
     id: str
@@ -72,6 +72,10 @@ class Record:
     def serves(self, cap: int) -> bool:
         """Whether nothing has to be decoded for this cap: it ended by itself, or is long enough."""
         return self.failed or self.meta["finish"] != "length" or self.meta["tokens"] >= cap
+
+    def has(self, signals: Collection[str]) -> bool:
+        """Whether detectors that read hidden states left these numbers in the trace."""
+        return self.failed or set(signals) <= set(self.meta.get("signals", ()))
 
     def trace(self) -> dict[str, Any]:
         """The stored trace as `lil.Trace.to_dict` gave it.
@@ -124,14 +128,11 @@ class Store:
             raise InvalidValue("out", str(self.path), f"a readable folder ({error})") from error
 
     def _keep(self, record: Record) -> None:
-        # The same run may be there twice: decoded again for a longer cap, retried after a failure,
-        # or by two processes at once. A trace beats a failure, a longer trace a shorter one.
+        # The same run may be there twice: decoded again for a longer cap or another signal, retried
+        # after a failure, or by two processes at once. A trace beats a failure, a longer trace a
+        # shorter one, more signals fewer.
         old = self._records.get(record.id)
-        if (
-            old is None
-            or old.failed
-            or (not record.failed and record.meta["tokens"] > old.meta["tokens"])
-        ):
+        if old is None or old.failed or (not record.failed and _worth(record) > _worth(old)):
             self._records[record.id] = record
 
     def get(self, id_: str) -> Record | None:
@@ -214,6 +215,10 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _worth(record: Record) -> tuple[int, int]:
+    return int(record.meta["tokens"]), len(record.meta.get("signals", ()))
 
 
 class _Writer:

@@ -21,7 +21,7 @@ from rich.progress import (
 )
 
 from experiments.identity import Cell
-from experiments.sweep import Watcher
+from experiments.runner import Watcher
 
 
 class Bars(Watcher):
@@ -95,6 +95,12 @@ class Bars(Watcher):
     def weigh(self, weight: float) -> None:
         """The work left is now known better."""
         self._progress.update(self._task, total=self._finished_weight + weight)
+
+    def more(self, runs: int, weight: float) -> None:
+        """So many more runs have turned out to be needed."""
+        self._runs += runs
+        total = self._progress.tasks[self._task].total or 0.0
+        self._progress.update(self._task, total=total + weight)
 
     def note(self, text: str) -> None:
         """Something a reader should know."""

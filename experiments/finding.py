@@ -40,12 +40,12 @@ def finding(rows: Sequence[Row]) -> str:
             f"{_plural(known)}"
         )
     stopped = [row for row in sparse if row.detector_pairs]
-    clauses += [
-        _detector(
-            name, [row for row in stopped if (row.detector, row.action) == (name, action)], head
-        )
-        for name, action in sorted({(row.detector, row.action) for row in stopped})
-    ]
+    watched = sorted({(row.detector, row.action) for row in stopped})
+    names = [name for name, _ in watched]
+    for name, action in watched:
+        told = name if names.count(name) == 1 else f"{name} ({action})"
+        chosen = [row for row in stopped if (row.detector, row.action) == (name, action)]
+        clauses.append(_detector(told, chosen, head))
     clauses += [_penalty(name, part) for name, part in by_penalty(rows).items() if name != "none"]
     return "; ".join(clause for clause in clauses if clause) + "."
 

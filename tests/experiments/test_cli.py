@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lil
-from experiments import figures, sweep
+from experiments import figures, runner
 from experiments.cli import entry, main
 from experiments.measures import Row
 
@@ -341,7 +341,7 @@ def test_all_runs_failing_is_exit_code_1(
     def broken(*_: object, **__: object) -> object:
         raise RuntimeError("no kernel image")
 
-    monkeypatch.setattr(sweep.lil, "stream", broken)
+    monkeypatch.setattr(runner.lil, "stream", broken)
     assert main([*swept[1], "--out", str(tmp_path / "o"), "--limit", "1"]) == 1
     out, err = capfd.readouterr()
     assert "no kernel image" in err

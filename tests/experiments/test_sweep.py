@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lil
-from experiments import manifest, replay, sweep
+from experiments import manifest, replay, runner, sweep
 from experiments.config import Config
 from experiments.plan import Plan
 from experiments.store import Store
@@ -25,6 +25,7 @@ class Notes(sweep.Watcher):
         self.notes: list[str] = []
         self.tokens = 0
         self.done = 0.0
+        self.done_runs = 0
         self.left = 0.0
 
     def plan(self, runs: int, stored: int, weight: float) -> None:
@@ -35,6 +36,7 @@ class Notes(sweep.Watcher):
 
     def run_done(self, weight: float) -> None:
         self.done += weight
+        self.done_runs += 1
 
     def weigh(self, weight: float) -> None:
         self.left = weight
@@ -128,7 +130,7 @@ def test_a_reused_prefix_changes_no_token_and_no_keys(
     config = tiny_config(backends="full,h2o,sink,quest,infllm", budgets="128", dtype="float64")
     outcome, _ = go(config, tmp_path / "reused")
     assert outcome.counts.reused_tokens > 50
-    monkeypatch.setattr(sweep._Runner, "_known_prefix", lambda *_: ())
+    monkeypatch.setattr(runner.Runner, "_known_prefix", lambda *_: ((), {}))
     scratch, _ = go(config, tmp_path / "scratch")
     assert scratch.counts.reused_tokens == 0
     assert scratch.counts.decoded_tokens == (

@@ -1,0 +1,167 @@
+"""Detectors that act in a sweep: which runs are decoded for them, and what their samples say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_sweep import go
+
+import lil
+from attention.errors import InvalidValue
+from experiments import acting, manifest, measures, models, replay
+from experiments.config import Config
+from experiments.plan import Plan, build_detectors
+from experiments.sample import Sample
+from experiments.store import Store
+
+Make = Callable[..., Config]
+
+NAMES = "guardian,guardian:answer,guardian:regenerate,guardian:densify,budget:answer"
+OPTIONS: dict[str, Any] = {
+    "detectors": NAMES,
+    "backends": "full,h2o,quest",
+    "budgets": "64",
+    "max_new_tokens": 40,
+    "backend_params": {"quest": {"page": 8, "dense_layers": 0}},
+    "detector_params": {"guardian": {"f": 10, "rate": 0.6}, "budget": {"tokens": 12}},
+    "action_params": {
+        "answer": {"tokens": 4},
+        "regenerate": {"cue": "Let me start again from the facts."},
+    },
+}
+
+
+def samples_of(config: Config, out: Path) -> replay.Results:
+    plan = Plan.from_dict(manifest.read(out)["plan"])
+    return replay.samples(Store(out), plan, config, build_detectors(config))
+
+
+def key(sample: Sample) -> tuple[object, ...]:
+    return (sample.backend, sample.item_id, sample.detector, sample.action)
+
+
+def test_only_runs_in_which_it_fires_are_decoded_again(tiny_config: Make, tmp_path: Path) -> None:
+    config = tiny_config(**OPTIONS)
+    outcome, notes = go(config, tmp_path)
+    results = samples_of(config, tmp_path)
+    assert results.missing == 0
+    samples = {key(sample): sample for sample in results.samples}
+    acted = [s for s in samples.values() if s.action not in ("none", "stop") and s.stopped_at]
+    assert outcome.counts.acted == len(acted) > 8
+    assert len(Store(tmp_path)) == outcome.counts.runs + outcome.counts.acted == notes.done_runs
+    for sample in samples.values():
+        plain = samples[sample.backend, sample.item_id, "none", "none"]
+        stopped = samples[sample.backend, sample.item_id, "guardian", "stop"]
+        if sample.detector == "guardian" and sample.action != "stop":
+            assert sample.stopped_at == stopped.stopped_at  # they fire at the same token
+            assert sample.decode_sec is None
+        if sample.stopped_at is None:
+            assert (sample.tokens, sample.text) == (plain.tokens, plain.text)
+        assert sample.paid_tokens == (sample.tokens or 0) + sample.dropped_tokens
+    actions = {(s.backend, s.action) for s in acted}
+    assert ("h2o", "answer") in actions
+    assert ("h2o", "densify") not in actions  # it has dropped keys
+    assert all(s.action != "densify" for s in samples.values() if s.backend == "h2o")
+    assert any(s.dropped_tokens for s in acted if s.action == "regenerate")
+    assert not any(s.dropped_tokens for s in acted if s.action != "regenerate")
+
+    again, _ = go(config, tmp_path)
+    assert (again.counts.decoded, again.counts.acted) == (0, 0)
+
+
+def test_a_sample_is_what_the_detector_does_live(tiny_config: Make, tmp_path: Path) -> None:
+    config = tiny_config(**OPTIONS, dtype="float64")
+    go(config, tmp_path)
+    loaded = models.load(models.find(config.models[0], None), "float64", "cpu")
+    plan = Plan.from_dict(manifest.read(tmp_path)["plan"])
+    store, compared = Store(tmp_path), 0
+    samples = {key(sample): sample for sample in samples_of(config, tmp_path).samples}
+    for run, cap in replay.capped_runs(store, plan, config):
+        record = store.get(run.id)
+        assert record is not None
+        for detector in build_detectors(config):
+            name = run.cell.backend["name"]
+            action = acting.action_of(detector).name
+            if (name, action) == ("h2o", "densify"):
+                continue
+            sample = samples[name, run.item_id, detector.name, action]
+            (trace,) = lil.decode(
+                loaded.model,
+                loaded.tokenizer,
+                [record.trace()["prompt_ids"]],
+                backend=replay.backend_of(run.cell),
+                detectors=[detector],
+                max_new_tokens=cap,
+            )
+            assert (trace.text, trace.tokens) == (sample.text, sample.tokens)
+            assert len(trace.dropped) == sample.dropped_tokens
+            assert trace.checks[-1]["keys_read"] == pytest.approx(sample.keys_read, rel=0.02)
+            compared += 1
+    assert compared > 50
+
+
+def test_dropped_tokens_are_charged_in_what_is_saved(tiny_config: Make, tmp_path: Path) -> None:
+    config = tiny_config(**OPTIONS)
+    go(config, tmp_path)
+    samples = samples_of(config, tmp_path).samples
+    for row in measures.rows(samples, 0):
+        mine = [
+            s
+            for s in samples
+            if (s.backend, s.detector, s.action) == (row.backend, row.detector, row.action)
+        ]
+        assert row.mean_paid_tokens == pytest.approx(
+            sum((s.tokens or 0) + s.dropped_tokens for s in mine) / len(mine)
+        )
+        if row.detector != "none":
+            paid = sum((s.tokens or 0) + s.dropped_tokens for s in mine)
+            assert row.detector_tokens == paid
+            assert row.token_savings == pytest.approx(1 - paid / (row.detector_tokens_without or 1))
+        if row.action not in ("none", "stop"):
+            assert (row.decode_sec, row.end_to_end_sec) == (None, None)
+
+
+def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> None:
+    """It changes with what is done and with the cap, and with nothing else."""
+    config = tiny_config(**OPTIONS)
+    prepared_plan = go(config, tmp_path)[0].manifest["plan"]
+    plan = Plan.from_dict(prepared_plan)
+    run = next(plan.runs(plan.cells[0]))
+    answer, other = lil.Guardian(on_stop="answer"), lil.Guardian(f=10, on_stop="answer")
+    ids = {
+        acting.acted_id(run, answer, 40),
+        acting.acted_id(run, answer, 41),
+        acting.acted_id(run, other, 40),
+        acting.acted_id(run, lil.Guardian(on_stop="densify"), 40),
+        run.id,
+    }
+    assert len(ids) == 5
+    assert acting.acted_id(run, lil.Guardian(on_stop={"name": "answer"}), 40) in ids
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"detectors": "guardian:anser"}, "on_stop = 'anser'.*did you mean 'answer'"),
+        ({"detectors": "gaurdian:answer"}, "detector = 'gaurdian'.*did you mean 'guardian'"),
+        ({"detectors": "budget:regenerate"}, "budget does not know where to go back to"),
+        ({"action_params": {"anser": {"cue": "x"}}}, "action = 'anser'"),
+        ({"action_params": {"answer": {"cues": "x"}}}, "'cues'.*did you mean 'cue'"),
+    ],
+)
+def test_bad_actions_are_named(tiny_config: Make, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        build_detectors(tiny_config(**OPTIONS | change))
+
+
+def test_labels_tell_actions_apart_by_themselves() -> None:
+    made = [
+        lil.Guardian(),
+        lil.Guardian(on_stop="answer"),
+        lil.Guardian(f=10, on_stop="answer"),
+        lil.Cycle(),
+    ]
+    assert replay.labels(made) == ["guardian", "guardian(f=250)", "guardian(f=10)", "cycle"]

@@ -179,10 +179,11 @@ def late_rows(case: Case) -> str:
 def copied(case: Case) -> str:
     """Caches and rows are copied, reordered and replaced midway; the others do not notice."""
     order, half, newcomer = [2, 0, 2, 1], case.given.shape[1] // 2, 1
+    others = [1, 0, 2]
     with case.backend.on(case.model) as cache:
         follow(case.model, cache, case.prompts, case.given[:, :half])
-        twin = cache.clone()
-        ahead = [step(case.model, twin, column) for column in case.given[:, half : half + 3].T]
+        twin = cache.clone(others)
+        ahead = [step(case.model, twin, column) for column in case.given[others, half : half + 3].T]
         cache.select_rows(order)
         fresh = cache.new()
         prefill(case.model, fresh, [case.prompts[newcomer]])
@@ -190,7 +191,7 @@ def copied(case: Case) -> str:
         rest = case.given[order, half:].clone()
         rest[2] = case.given[newcomer, : rest.shape[1]]
         got = torch.stack([step(case.model, cache, column) for column in rest.T], dim=1)
-    for r, logits in enumerate(torch.stack(ahead, dim=1)):
+    for r, logits in zip(others, torch.stack(ahead, dim=1), strict=True):
         want = case.alone(r)[0][half + 1 :][:3]
         same(logits, want, "a row of a cache.clone() is {by} away from the first one")
     for ours, r in enumerate(order):
@@ -233,22 +234,30 @@ def generate(case: Case) -> str:
 
 
 def crop(case: Case) -> str:
-    """Forgetting the newest tokens is exact, or refused."""
+    """Forgetting the newest tokens, of all rows or of one, is exact or refused."""
     prompts, given = case.prompts[1:], case.given[1:, :8]
     other = text(2, case.budget + 3, seed=10)
     with case.backend.on(case.model) as cache, torch.no_grad():
         want = follow(case.model, cache, prompts, given)[:, 1:]
         if not cache.is_croppable:
             refused(cache)
+            require(
+                not cache.rewindable,
+                "rewindable is True though rows this long cannot be cropped: see Layer.rewindable",
+            )
             return "refused: tokens it dropped or scores it learned cannot be taken back"
         cache.crop(-given.shape[1])
         # Other text where that text stood, so that its traces would show.
         positions = cache.seen[:, None] + torch.arange(other.shape[1])
         case.model(input_ids=other, position_ids=positions, past_key_values=cache)
-        cache.crop(-other.shape[1])
+        if cache.rewindable:
+            for r, seen in enumerate(cache.seen.tolist()):
+                cache.rewind(r, seen - other.shape[1])
+        else:
+            cache.crop(-other.shape[1])
         got = torch.stack([step(case.model, cache, column) for column in given.T], dim=1)
     for r in range(2):
-        same(got[r], want[r], "after crop() logits are {by} away from a text never fed")
+        same(got[r], want[r], "after crop() or rewind() logits are {by} away from a text never fed")
     return "exact"
 
 

@@ -1,0 +1,379 @@
+"""Rows that go on under full attention, and rows added to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from driving import BACKENDS, KEEP_ALL, decode, follow, model, prefill, step, tokens
+from oracles.models import HEADS
+from test_chop import LENGTHS, STATS, prompts, record, same_bits
+from test_copies import half_a_forward
+from torch import Tensor
+from transformers import DynamicCache
+from zoo import animal
+
+import attention
+
+DROPS = tuple(b for b in BACKENDS if b not in KEEP_ALL)
+QUEST = attention.Quest(budget=16, page=4, dense_layers=0)
+BEFORE, NEXT = 30, 12
+
+
+class Recorder:
+    """What the model gave a cache: roped keys and values, (Hkv, n, D) by layer and row.
+
+    transformers hands both to `update`, before any of our code sees them.
+    """
+
+    def __init__(self, cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.given: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        plain = cache.update
+
+        def update(k: Tensor, v: Tensor, layer: int, *more: Any, **kwargs: Any) -> Any:
+            self.given.setdefault(layer, []).append((k.clone(), v.clone()))
+            return plain(k, v, layer, *more, **kwargs)
+
+        monkeypatch.setattr(cache, "update", update)
+
+    def row(self, layer: int, row: int, seen: int) -> tuple[Tensor, Tensor]:
+        """The real tokens of a left-padded row."""
+        k, v = (torch.cat([x[i][row] for x in self.given[layer]], dim=1) for i in range(2))
+        return k[:, k.shape[1] - seen :], v[:, v.shape[1] - seen :]
+
+
+@contextmanager
+def own_attention(m: Any, implementation: str) -> Iterator[None]:
+    before = m.config._attn_implementation
+    m.set_attn_implementation(implementation)
+    try:
+        yield
+    finally:
+        m.set_attn_implementation(before)
+
+
+@torch.no_grad()
+def transformers_logits(
+    m: Any, told: Recorder, row: int, seen: int, then: Tensor, implementation: str
+) -> Tensor:
+    """transformers' own attention after the same keys and values, (n, vocabulary)."""
+    cache = DynamicCache(config=m.config)
+    for layer in range(m.config.num_hidden_layers):
+        k, v = told.row(layer, row, seen)
+        cache.update(k[None], v[None], layer)
+    logits = []
+    with own_attention(m, implementation):
+        for i, token in enumerate(then):
+            positions = torch.tensor([[seen + i]])
+            out = m(input_ids=token.view(1, 1), position_ids=positions, past_key_values=cache)
+            logits.append(out.logits[0, -1])
+    return torch.stack(logits)
+
+
+def check_dense(
+    m: Any, backend: attention.Backend, monkeypatch: pytest.MonkeyPatch, tolerance: float
+) -> None:
+    """Rows 2, 0 and, two tokens later, row 1 go on densely, in one batch."""
+    given, then = tokens(3, BEFORE, seed=9), tokens(3, NEXT, seed=10)
+    own = "eager" if m.config.model_type == "gpt_oss" else "sdpa"
+    with backend.on(m) as cache:
+        told = Recorder(cache, monkeypatch)
+        follow(m, cache, prompts(), given)
+        state = [record(cache, r) for r in range(3)]
+        going = cache.dense([2, 0])
+        assert going.backend == attention.Full()
+        assert going.seen.tolist() == [LENGTHS[2] + BEFORE, LENGTHS[0] + BEFORE]
+        assert not going.decoded
+        first = decode(m, going, then[[2, 0], :2])
+        for r in range(3):
+            same_bits(cache, r, state[r])
+        # The sparse cache goes on in between.
+        decode(m, cache.clone(), then)
+        held = [record(going, r) for r in range(2)]
+        going.append_rows(cache.dense([1]))
+        for r in range(2):
+            same_bits(going, r, held[r])
+        assert going.seen.tolist() == [n + BEFORE for n in (LENGTHS[2] + 2, LENGTHS[0] + 2, 15)]
+        rest = torch.stack((then[2, 2:], then[0, 2:], then[1, :-2]))
+        second = decode(m, going, rest)
+        sparse = [layer for layer in going.layers if layer.geometry.window is None]
+        assert going.row_stats().read_max.tolist() == (going.seen.tolist() if sparse else [0] * 3)
+    got = {
+        2: torch.cat((first[0], second[0])),
+        0: torch.cat((first[1], second[1])),
+        1: second[2],
+    }
+    for r, logits in got.items():
+        want = transformers_logits(m, told, r, LENGTHS[r] + BEFORE, then[r, : len(logits)], own)
+        assert (logits - want).abs().max() < tolerance
+
+
+@pytest.mark.parametrize("backend", KEEP_ALL, ids=str)
+def test_a_row_goes_on_as_transformers_would_with_its_keys_and_values(
+    backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_dense(model(), backend, monkeypatch, 1e-9)
+
+
+@pytest.mark.parametrize("heads", [h for h in HEADS if h != (4, 2)], ids=str)
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "backend", [attention.Quest(budget=16, page=4), attention.InfLLM(budget=16)], ids=str
+)
+def test_whatever_the_groups_of_heads_are(
+    backend: attention.Backend,
+    family: str,
+    heads: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_dense(model(family, heads, layers=3), backend, monkeypatch, 1e-9)
+
+
+@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding", "phi3"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        attention.Full(),
+        QUEST,
+        attention.InfLLM(budget=16),
+        attention.Oracle(budget=9),
+    ],
+    ids=str,
+)
+def test_layers_in_which_the_model_slides_go_on_sliding(
+    backend: attention.Backend, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eager attention, all that gpt-oss has, rounds its softmax to float32."""
+    check_dense(animal(family), backend, monkeypatch, 1e-5 if family == "gpt_oss" else 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rounding"),
+    [(torch.float64, 2.0**-52), (torch.float32, 2.0**-23), (torch.bfloat16, 2.0**-7)],
+    ids=str,
+)
+@pytest.mark.parametrize("family", ["llama", "gpt_oss"])
+@pytest.mark.parametrize(
+    "backend", [QUEST, *(b for b in KEEP_ALL if b.name in ("infllm", "h2o_uniform"))], ids=str
+)
+def test_keys_and_values_are_taken_over_exactly(
+    backend: attention.Backend,
+    family: str,
+    dtype: torch.dtype,
+    rounding: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """InfLLM's keys outside its window, turned away and back, are a rounding of each turn off."""
+    m, turned = animal(family, dtype), 0
+    with backend.on(m) as cache:
+        told = Recorder(cache, monkeypatch)
+        follow(m, cache, prompts(), tokens(3, BEFORE, seed=9))
+        going = cache.dense([1, 2, 0])
+        for i, layer in enumerate(going.layers):
+            if layer.geometry.window is not None:
+                continue
+            for ours, r in enumerate((1, 2, 0)):
+                n = LENGTHS[r] + BEFORE
+                k, v = told.row(i, r, n)
+                assert torch.equal(layer.state["v"].data[ours, :, :n], v)
+                found = layer.state["k"].data[ours, :, :n]
+                if backend.name == "infllm":
+                    near = max(n - backend.parts.n_local, 0)
+                    size = k.norm(dim=-1, keepdim=True)[:, :near]
+                    off = (found - k)[:, :near].abs()
+                    assert (off <= 2 * rounding * size).all()
+                    turned += int((off > 0).sum())
+                    k, found = k[:, near:], found[:, near:]
+                assert torch.equal(found, k)
+    assert (turned > 0) == (backend.name == "infllm")
+
+
+@torch.no_grad()
+def test_a_dense_row_right_after_its_prompt_is_the_whole_text() -> None:
+    """After a dense prefill nothing was sparse yet, so this is the model's own text."""
+    m, text, given = model(), tokens(33), tokens(1, 20, seed=2)
+    want = m(input_ids=torch.cat((text, given[0]))[None], use_cache=False).logits[:, 33:]
+    for backend in (QUEST, attention.InfLLM(budget=16)):
+        with backend.on(m) as cache:
+            prefill(m, cache, [tokens(5), text])
+            assert (decode(m, cache.dense([1]), given) - want).abs().max() < 1e-9
+            assert (decode(m, cache, given.repeat(2, 1))[1] - want[0]).abs().max() > 1e-3
+
+
+def test_a_dense_cache_gives_what_generate_does_with_it() -> None:
+    m, text = model(), tokens(1, 40)
+    call = {"max_new_tokens": 9, "do_sample": False}
+    with attention.InfLLM(budget=16).on(m) as cache, torch.no_grad():
+        prefill(m, cache, [text[0, :30]])
+        going = cache.dense([0])
+        got = m.generate(text, past_key_values=going, **call)
+    assert torch.equal(got, m.generate(text, **call))
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_which_methods_keep_all(backend: attention.Backend) -> None:
+    assert backend.keeps_all == (backend in KEEP_ALL)
+    m = model()
+    with backend.on(m) as cache:
+        if backend in KEEP_ALL:
+            assert cache.dense([]).seen.tolist() == []
+            follow(m, cache, prompts(), tokens(3, 3))
+            assert cache.dense([]).seen.tolist() == []
+            for rows in ([3], [-1]):
+                with pytest.raises(attention.InvalidValue, match="rows from 0 to 2"):
+                    cache.dense(rows)
+            return
+        for feed in (False, True):
+            if feed:
+                follow(m, cache, prompts(), tokens(3, 3))
+            says = f"backend = '{backend.name}': expected .*full, quest, infllm"
+            with pytest.raises(attention.InvalidValue, match=says):
+                cache.dense([0] if feed else [])
+
+
+def test_dense_of_dense_is_the_same_block() -> None:
+    m = model()
+    with QUEST.on(m) as cache:
+        follow(m, cache, prompts(), tokens(3, 3))
+        one, other = cache.dense([0, 1]), cache.dense([2])
+        one.append_rows(other.dense([0]))
+        one.replace_rows([0], cache.dense([1]))
+        assert one.seen.tolist() == [18, 18, 6]
+        given = tokens(3, 4, seed=2)
+        assert (decode(m, one, given)[2] - decode(m, other, given[2:])[0]).abs().max() < 1e-9
+        assert one.new().backend == attention.Full()
+    with attention.Full().on(m) as cache:
+        follow(m, cache, prompts(), tokens(3, 3))
+        cache.append_rows(cache.dense([1]))
+        assert cache.seen.tolist() == [30, 18, 6, 18]
+
+
+def test_a_row_that_is_still_padding_goes_on_from_nothing() -> None:
+    m, text = model(), tokens(1, 20, seed=3)
+    for backend in (QUEST, attention.InfLLM(budget=16)):
+        with backend.on(m) as cache, torch.no_grad():
+            ids, mask = tokens(2, 7), torch.ones(2, 7, dtype=torch.long)
+            mask[1] = 0
+            positions = (mask.cumsum(-1) - 1).clamp(min=0)
+            m(ids, attention_mask=mask, position_ids=positions, past_key_values=cache)
+            assert cache.seen.tolist() == [7, 0]
+            going = cache.dense([0, 1])
+            got = decode(m, going, text.repeat(2, 1))[1]
+        want = m(input_ids=text, use_cache=False).logits[0]
+        assert (got - want).abs().max() < 1e-9
+
+
+def test_dense_caches_close_with_their_block() -> None:
+    m = model()
+    with QUEST.on(m) as cache:
+        follow(m, cache, prompts(), tokens(3, 3))
+        early = cache.dense([0])
+        step(m, early, tokens(1))
+        with half_a_forward(m), pytest.raises(ZeroDivisionError):
+            step(m, early, tokens(1))
+        for call in (lambda: early.dense([0]), lambda: cache.append_rows(early)):
+            with pytest.raises(RuntimeError, match="half way"):
+                call()
+        early = cache.dense([0])
+    with QUEST.on(m) as other:
+        for closed in (early, cache.dense([1]), early.new()):
+            with pytest.raises(attention.InvalidValue, match="closed full block"):
+                prefill(m, closed, [tokens(2)] * max(closed.batch_size, 1))
+        prefill(m, other, prompts())
+        with pytest.raises(attention.InvalidValue, match="same `with` block"):
+            other.dense([0]).append_rows(early)
+
+
+# Rows added
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_added_rows_go_on_as_alone_and_the_others_do_not_notice(
+    backend: attention.Backend,
+) -> None:
+    m, given, then = model(), tokens(5, 21, seed=9), tokens(5, 12, seed=8)
+    more = [tokens(33, seed=20), tokens(5, seed=21)]
+    with backend.on(m) as cache:
+        follow(m, cache, prompts(), given[:3])
+        fresh = cache.new()
+        follow(m, fresh, more, given[3:, :7])
+        untouched = cache.clone()
+        before = [record(cache, r) for r in range(3)]
+        added = [record(fresh, r) for r in range(2)]
+        read = [cache.read_positions(i) for i in range(2)]
+        stats = cache.row_stats()
+        cache.append_rows(fresh)
+        assert cache.seen.tolist() == [n + 21 for n in LENGTHS] + [40, 12]
+        assert fresh.seen.tolist() == [40, 12]
+        for r in range(3):
+            same_bits(cache, r, before[r])
+            assert all(torch.equal(cache.read_positions(i)[r], read[i][r]) for i in range(2))
+            for name in STATS:
+                assert getattr(cache.row_stats(), name)[r] == getattr(stats, name)[r], name
+        assert cache.row_stats().read_max[3:].tolist() == [0, 0]
+        for r in range(2):
+            same_bits(cache, 3 + r, added[r])
+        got = decode(m, cache, then)
+        for r, prompt in enumerate(more, start=3):
+            alone = follow(m, cache.new(), [prompt], torch.cat((given[r, :7], then[r]))[None])
+            assert (got[r] - alone[0, 8:]).abs().max() < 1e-9
+        onward = decode(m, untouched, then[:3])
+        assert (got[:3] - onward).abs().max() < 1e-9
+        for r in range(2):
+            same_bits(fresh, r, added[r])
+
+
+def test_rows_are_added_to_nothing_and_to_a_cache_itself() -> None:
+    m, given = model(), tokens(3, 9, seed=9)
+    for backend in (
+        attention.H2O(budget=9),
+        attention.Quest(budget=8, page=4, dense_layers=0),
+        attention.RKV(budget=18),
+    ):
+        with backend.on(m) as cache:
+            follow(m, cache, prompts(), given)
+            state = [record(cache, r) for r in range(3)]
+            empty, emptied = cache.new(), cache.clone()
+            emptied.select_rows([])
+            for one in (empty, emptied):
+                one.append_rows(one.new())
+                assert one.seen.tolist() == []
+                one.append_rows(cache)
+                assert not one.decoded
+                assert one.get_seq_length() == cache.get_seq_length()
+            cache.append_rows(cache.clone([]))
+            cache.append_rows(cache.new())
+            cache.append_rows(cache)
+            assert cache.seen.tolist() == [n + 9 for n in LENGTHS] * 2
+            for r in range(3):
+                for one in (cache, empty, emptied):
+                    same_bits(one, r, state[r])
+                same_bits(cache, 3 + r, state[r])
+            # They are copies, too.
+            then = tokens(3, 6, seed=1)
+            ahead = decode(m, empty, then)
+            assert torch.equal(decode(m, emptied, then), ahead)
+            assert (decode(m, cache, then.repeat(2, 1))[3:] - ahead).abs().max() < 1e-9
+
+
+def test_rows_of_another_block_or_method_are_not_added() -> None:
+    m = model()
+    with QUEST.on(m) as cache:
+        follow(m, cache, prompts(), tokens(3, 3))
+        going = cache.dense([0])
+        for one, other, says in (
+            (cache, going, "cache of full'.*cache of quest from the same"),
+            (going, cache, "cache of quest'.*cache of full from the same"),
+        ):
+            seen = one.seen.tolist()
+            for call in (one.append_rows, lambda x, one=one: one.replace_rows([0], x, [0])):
+                with pytest.raises(attention.InvalidValue, match=says):
+                    call(other)
+            assert one.seen.tolist() == seen
+        with QUEST.on(m) as other:
+            prefill(m, other, prompts())
+            with pytest.raises(attention.InvalidValue, match="same `with` block"):
+                cache.append_rows(other)

@@ -214,12 +214,12 @@ def _model(sweeps: Sequence[Opened], config: Config) -> tuple[models.Source, mod
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left", box=None)
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("data set", "backend"):
         table.add_column(name)
-    columns = ("traces", "with salad", "chunks", "salad", "accuracy", "AUROC", "chopped", "")
-    for name in columns:
-        table.add_column(name, justify="right")
+    for name in ("traces", "salad", "chunks", "salad", "accuracy", "AUROC", "chopped", "chopped"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_row("", "", "", "traces", "", "chunks", "", "", "salad", "sound", style="dim")
     for row in rows:
         counts = ("traces", "salad_traces", "chunks", "salad")
         shares = ("accuracy", "auroc")

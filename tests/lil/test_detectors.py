@@ -5,21 +5,35 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import lil
 from attention.errors import InvalidValue
 from lil import detectors
+from lil.chopper.classifier import Classifier
 
-LOOP = [b"round ", b"and ", b"so "] * 120
-SMALL = {"guardian": {"f": 40}, "cycle": {}, "budget": {"tokens": 90}}
+LOOP = [b"round ", b"and ", b"so\n\n"] * 120
+SALAD = Classifier(torch.ones(2), 0.0, -1, "a model that knows it")
+SMALL = {
+    "guardian": {"f": 40},
+    "cycle": {},
+    "budget": {"tokens": 90},
+    "chopper": {"weights": SALAD},
+}
+
+
+def begin(detector: detectors.Detector) -> detectors.Detector:
+    detector.start(prompt=b"Go on. ")
+    if isinstance(detector, detectors.Reading):
+        # What a model's hidden states would say of LOOP.
+        detector.recall([(end, 0.9) for end in range(3, len(LOOP) + 1, 3)])
+    return detector
 
 
 def build(name: str) -> detectors.Detector:
-    detector = detectors.get(name, **SMALL[name])
-    detector.start(prompt=b"Go on. ")
-    return detector
+    return begin(detectors.get(name, **SMALL[name]))
 
 
 def naive_cycle(
@@ -55,8 +69,7 @@ def test_a_new_start_forgets(name: str) -> None:
     first = detector.update(LOOP)
     detector.start()
     assert detector.update([b"fresh"]) is None
-    detector.start(prompt=b"Go on. ")
-    assert detector.update(LOOP) == first
+    assert begin(detector).update(LOOP) == first
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))

@@ -1,0 +1,248 @@
+"""`lil chopper train`, end to end, and the weights that ship with the reasoner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import save_tiny_model
+from transformers import AutoModelForCausalLM
+
+import lil
+from attention.errors import InvalidValue
+from experiments import chopper, models, plan
+from experiments.cli import main
+from experiments.cli.show import open_store
+from experiments.config import Config
+from experiments.reasoner import problem
+from experiments.reasoner.tokenizer import build_tokenizer
+from lil.chopper import Classifier, Labeller, chunks
+
+CapFd = pytest.CaptureFixture[str]
+SMALL = ["--threads", "1", "--short", "0", "--run", "2", "--backends", "h2o", "--budgets", "48"]
+
+
+@pytest.fixture(scope="module")
+def chatty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with a liking for blank lines: it repeats itself, and not at once."""
+    folder = save_tiny_model(tmp_path_factory.mktemp("chatty"))
+    tokenizer = build_tokenizer()
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        ids = tokenizer([problem("easy", "train", i).prompt for i in range(4)])["input_ids"]
+        outputs = [model.base_model(torch.tensor([row])).last_hidden_state[0] for row in ids]
+        usual = torch.cat(outputs).mean(dim=0)
+        blank = tokenizer("\n\n")["input_ids"][0]
+        model.lm_head.weight[blank] += 3.0 * usual / usual.norm()
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(chatty: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A folder with traces and weights, and its command."""
+    out = tmp_path_factory.mktemp("chopper") / "out"
+    command = ["chopper", "train", "--preset", "demo-small", "--model", str(chatty), *SMALL]
+    command += ["--dataset", "easy", "--limit", "5", "--held-out-limit", "3", "--out", str(out)]
+    command += ["--max-new-tokens", "40", "--temperature", "0.7"]
+    assert main(command) == 0
+    return out, command
+
+
+def _json(capfd: CapFd, *arguments: str) -> Any:
+    capfd.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capfd.readouterr().out)
+
+
+def test_training_writes_weights_and_says_how_good_they_are(
+    trained: tuple[Path, list[str]], chatty: Path, capfd: CapFd
+) -> None:
+    out, command = trained
+    first = (out / "chopper.safetensors").read_bytes()
+    document = _json(capfd, *command)  # decodes nothing, and trains the same
+    assert (out / "chopper.safetensors").read_bytes() == first
+    classifier = Classifier.load(out / "chopper.safetensors")
+    assert document["digest"] == classifier.digest
+    assert document["weights"] == str(out / "chopper.safetensors")
+    assert classifier.model == str(chatty)
+    assert classifier.hidden_size == 32
+    training = classifier.training
+    assert training["split"] == "train"
+    assert training["problems"] == {"easy": 5}
+    assert training["traces"] == 10
+    assert [b["name"] for b in training["backends"]] == ["full", "h2o"]
+    assert 0 < training["salad_chunks"] < training["chunks"]
+    assert classifier.labeller["run"] == 2
+
+    for kind, problems in (("training", 5), ("held_out", 3)):
+        rows = document["rows"][kind]
+        names = [(row["dataset"], row["backend"]) for row in rows]
+        assert names == [("easy", "full"), ("easy", "h2o"), ("all", "all")]
+        assert [row["traces"] for row in rows] == [problems, problems, 2 * problems]
+        assert rows[-1]["chunks"] == rows[0]["chunks"] + rows[1]["chunks"]
+        assert rows[-1]["salad_traces"] >= rows[-1]["chopped_salad"]
+    whole = document["rows"]["training"][-1]
+    assert (whole["chunks"], whole["salad"]) == (training["chunks"], training["salad_chunks"])
+
+    assert main(command) == 0
+    printed = capfd.readouterr().out
+    assert "held-out problems" in printed
+    assert f"({classifier.digest})" in printed
+
+
+def test_numbers_are_those_of_the_stored_traces(trained: tuple[Path, list[str]]) -> None:
+    """Labels and accuracy of one sweep, counted again from its traces."""
+    out, _ = trained
+    opened = open_store(out / "train", None)
+    loaded = models.load(models.find(opened.config.models[0]), "float32", "cpu")
+    labeller = Labeller(run=2)
+    found = chopper.labelled(opened.store, opened.plan, opened.config, labeller)
+    read = chopper.with_states(loaded, opened.config, found, -2)
+    classifier = Classifier.load(out / "chopper.safetensors")
+    rows = chopper.measured(classifier, read, 0)
+    right = total = salad = 0
+    for one in read:
+        pieces = one.trace.text_pieces
+        texts, start = [], 0
+        for end, piece in enumerate(pieces, start=1):
+            if b"\n\n" in piece:
+                texts.append(b"".join(pieces[start:end]).decode())
+                start = end
+        first = labeller.salad_from(texts)
+        logits = one.states.double() @ classifier.weight.double() + classifier.bias
+        for i, logit in enumerate(logits.tolist()):
+            truth = first is not None and i >= first
+            right += (logit > 0) == truth
+            total += 1
+            salad += truth
+    assert rows[-1]["chunks"] == total > 30
+    assert rows[-1]["salad"] == salad > 5
+    assert rows[-1]["accuracy"] == pytest.approx(right / total)
+
+
+def test_the_detector_agrees_with_the_table(
+    trained: tuple[Path, list[str]],
+) -> None:
+    """Traces counted as chopped are those the detector stops, its numbers recalled."""
+    out, _ = trained
+    opened = open_store(out / "held-out", None)
+    loaded = models.load(models.find(opened.config.models[0]), "float32", "cpu")
+    found = chopper.labelled(opened.store, opened.plan, opened.config, Labeller(run=2))
+    read = chopper.with_states(loaded, opened.config, found, -2)
+    detector = lil.Chopper(out / "chopper.safetensors")
+    rows = chopper.measured(detector.classifier, read, 0)
+    stopped = 0
+    for one in read:
+        detector.start()
+        ends = [chunk.end for chunk in chunks.chunks(one.trace.text_pieces)]
+        numbers = torch.sigmoid(detector.classifier.logits(one.states)).tolist()
+        detector.recall(list(zip(ends, numbers, strict=True)))
+        # One token more: a verdict follows the token behind the chunk.
+        stopped += detector.update([*one.trace.text_pieces, b" more"]) is not None
+    assert stopped == rows[-1]["chopped_salad"] + rows[-1]["chopped_sound"]
+    assert 0 < stopped < len(read)
+
+
+def test_stored_traces_serve_as_well(
+    trained: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
+) -> None:
+    out, command = trained
+    first = _json(capfd, *command)
+    weights = tmp_path / "w.safetensors"
+    base = ["chopper", "train", "--from", str(out / "train"), *SMALL[:6]]
+    again = _json(capfd, *base, "--held-out", str(out / "held-out"), "--weights", str(weights))
+    assert again == first | {"weights": str(weights)}
+    assert weights.read_bytes() == (out / "chopper.safetensors").read_bytes()
+    alone = _json(capfd, *base, "--weights", str(weights))
+    assert alone["rows"]["training"][-1]["traces"] == 8
+    assert alone["rows"]["held_out"][-1]["traces"] == 2  # every fifth problem, twice
+    assert alone["digest"] != first["digest"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--held-out", "STORE/train"], "other problems"),
+        (["--limit", "3"], "limit = '3'"),
+        (["--preset", "demo"], "preset = 'demo'"),
+        (["--block", "1"], "block = 1"),
+        (["--block", "-9"], "block = -9"),
+        (["--embedder", "/nowhere/minilm"], "embedder = '/nowhere/minilm'"),
+        (["--similarity", "2"], "similarity = 2"),
+        (["--epochs", "0"], "epochs = 0"),
+        (["--weights", "/proc/no/w.safetensors"], "/proc"),
+        (["--short", "1000"], "more than 1000 tokens"),
+    ],
+)
+def test_bad_input(
+    trained: tuple[Path, list[str]], arguments: list[str], message: str, capfd: CapFd
+) -> None:
+    store = trained[0]
+    given = [argument.replace("STORE", str(store)) for argument in arguments]
+    base = ["chopper", "train", "--from", str(store / "train"), "--threads", "1"]
+    before = (store / "chopper.safetensors").read_bytes()
+    capfd.readouterr()
+    assert main([*base, "--out", str(store), *given]) == 2
+    said = capfd.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
+    assert (store / "chopper.safetensors").read_bytes() == before
+
+
+def test_a_store_of_other_weights_is_refused(
+    trained: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch, capfd: CapFd
+) -> None:
+    out, _ = trained
+    found = models.find
+
+    def other(name: str, revision: str | None = None) -> models.Source:
+        return models.Source(name, found(name, revision).location, None, "0" * 32)
+
+    monkeypatch.setattr(models, "find", other)
+    assert main(["chopper", "train", "--from", str(out / "train")]) == 2
+    assert "was made with" in capfd.readouterr().err
+
+
+def test_a_sweeps_chopper_is_its_models(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+    config = tiny_config(models="reasoner", detectors="chopper")
+    (detector,) = plan.build_detectors(config)
+    assert isinstance(detector, lil.Chopper)
+    assert detector.params()["weights"] == "experiments.reasoner:chopper.safetensors"
+    by_name = tiny_config(
+        detectors="chopper", detector_params={"chopper": {"weights": "reasoner", "short": 4}}
+    )
+    assert plan.build_detectors(by_name)[0].params()["short"] == 4
+    with pytest.raises(InvalidValue, match="no default"):
+        plan.build_detectors(tiny_config(detectors="chopper"))
+    detector.classifier.save(tmp_path / "w.safetensors")
+    by_file = {"chopper": {"weights": str(tmp_path / "w.safetensors")}}
+    own = plan.build_detectors(tiny_config(detectors="chopper", detector_params=by_file))
+    assert own == [detector]
+
+
+def test_the_weights_that_ship_are_the_checkpoints() -> None:
+    classifier = Classifier.load(plan.SHIPPED_CHOPPERS["reasoner"])
+    assert classifier.model == "reasoner"
+    assert classifier.block == -2
+    assert classifier.training["model_digest"] == models.find("reasoner").digest
+    assert classifier.training["split"] == "train"
+    assert classifier.training["epochs"] == 50
+    assert classifier.labeller == Labeller().params()
+
+
+@pytest.mark.slow
+def test_the_reasoners_word_salad_is_told(capfd: CapFd, tmp_path: Path) -> None:
+    command = ["chopper", "train", "--dataset", "hard", "--limit", "2", "--held-out-limit", "1"]
+    command += ["--backends", "h2o", "--budgets", "64", "--max-new-tokens", "400", "--threads", "1"]
+    document = _json(capfd, *command, "--out", str(tmp_path))
+    full, h2o, whole = document["rows"]["training"]
+    assert full["salad_traces"] == full["chopped_sound"] == 0
+    assert h2o["salad_traces"] > 0
+    assert whole["auroc"] > 0.95
+    assert whole["accuracy"] > 0.9
+    assert lil.Chopper(document["weights"]).digest == document["digest"]

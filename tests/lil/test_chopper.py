@@ -1,0 +1,201 @@
+"""The detector: live from hidden states, and the same verdict from stored numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lil
+from attention.errors import InvalidValue
+from lil import detectors
+from lil.actions import Regenerate
+from lil.chopper.classifier import Classifier
+from lil.detectors import Acting, Detector, Reading, Verdict
+
+CLASSIFIER = Classifier(torch.tensor([1.0, 0.0]), 0.0, -2, "tiny")
+Signal = list[tuple[int, float]]
+
+
+def logit(p: float) -> torch.Tensor:
+    return torch.tensor([math.log(p / (1 - p)), 7.0])
+
+
+def live(chopper: lil.Chopper, pieces: list[bytes], numbers: list[float]) -> Verdict | None:
+    """Token by token, a hidden state at each chunk's end."""
+    chopper.start(prompt=b"Go.\n\n")
+    left = iter(numbers)
+    for piece in pieces:
+        verdict = chopper.update([piece])
+        if verdict is not None:
+            return verdict
+        assert chopper.wants is (b"\n\n" in piece)
+        if chopper.wants:
+            chopper.see(logit(next(left)))
+        assert not chopper.wants
+    return None
+
+
+def chunked(lengths: list[int]) -> list[bytes]:
+    return [b"\n\n" if i == n - 1 else b" w" for n in lengths for i in range(n)]
+
+
+def test_what_it_is() -> None:
+    chopper = lil.Chopper(CLASSIFIER)
+    assert isinstance(chopper, Detector)
+    assert isinstance(chopper, Acting)
+    assert isinstance(chopper, Reading)
+    assert chopper.block == -2
+
+
+def test_the_streak_is_dropped_one_token_later() -> None:
+    chopper = lil.Chopper(CLASSIFIER)
+    pieces = [*chunked([12, 11, 13]), b" Next"]
+    verdict = live(chopper, pieces, [0.2, 0.7, 0.9])
+    assert verdict is not None
+    assert (verdict.detector, verdict.token, verdict.anchor) == ("chopper", 12, 12)
+    assert verdict.evidence["probabilities"] == pytest.approx([0.7, 0.9])
+    assert {k: v for k, v in verdict.evidence.items() if k != "probabilities"} == {
+        "step": 37,
+        "long_streak": 2,
+        "short_streak": 0,
+        "kept": 12,
+        "dropped": 25,
+    }
+    json.dumps(verdict.evidence)
+    assert chopper.update([b"more", b"\n\n"]) == verdict
+    assert not chopper.wants
+    # Without the token behind it there is no verdict yet.
+    assert live(chopper, pieces[:-1], [0.2, 0.7, 0.9]) is None
+    assert chopper.update([]) is None
+    assert chopper.update([b" Next"]) == verdict
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 14), st.sampled_from([0.1, 0.4, 0.8, 0.9])), max_size=14),
+    st.integers(0, 3),
+    st.lists(st.integers(0, 9), max_size=20),
+    st.sampled_from([{}, {"threshold": 0.85}, {"short": 5, "long_streak": 3, "short_streak": 2}]),
+)
+def test_live_and_recalled_agree_however_the_stream_is_cut(
+    found: list[tuple[int, float]], rest: int, cuts: list[int], params: dict
+) -> None:
+    chopper = lil.Chopper(CLASSIFIER, **params)
+    pieces = chunked([n for n, _ in found]) + [b" x"] * rest
+    verdict = live(chopper, pieces, [p for _, p in found])
+    signal = chopper.seen()
+    ends = [sum(n for n, _ in found[: i + 1]) for i in range(len(found))]
+    assert [t for t, _ in signal] == ends[: len(signal)]
+    assert [p for _, p in signal] == pytest.approx([p for _, p in found][: len(signal)])
+    assert len(signal) == len(found) or verdict is not None
+
+    again = chopper.clone()
+    again.start()
+    again.recall(json.loads(json.dumps(signal)))
+    at, recalled = 0, None
+    for size in (*cuts, len(pieces)):
+        recalled = again.update(pieces[at : at + size])
+        assert not again.wants
+        at += size
+    assert recalled == verdict
+    assert list(again.seen()) == list(signal[: len(again.seen())])
+    # The number of a last chunk with nothing behind it is not needed.
+    assert len(again.seen()) >= len(signal) - 1
+
+
+def test_a_missing_number_is_an_error_but_for_the_last() -> None:
+    chopper = lil.Chopper(CLASSIFIER)
+    chopper.start()
+    chopper.recall([(3, 0.2)])
+    assert chopper.update(chunked([3, 4])) is None
+    with pytest.raises(InvalidValue, match="ends with token 7"):
+        chopper.update([b"x"])
+    chopper.start()  # forgets the signal too
+    chopper.update(chunked([3]))
+    with pytest.raises(RuntimeError, match="token 3, and"):
+        chopper.update([b"x"])
+
+
+def test_misuse_is_told() -> None:
+    chopper = lil.Chopper(CLASSIFIER)
+    for call in (lambda: chopper.see(logit(0.5)), lambda: chopper.recall([])):
+        with pytest.raises(RuntimeError, match="start"):
+            call()
+    chopper.start()
+    with pytest.raises(RuntimeError, match="did not end a chunk"):
+        chopper.see(logit(0.5))
+    for signal in ([(4, 0.1), (4, 0.2)], [(0, 0.1)], [(4, 1.5)], [(4, float("nan"))]):
+        with pytest.raises(InvalidValue, match="ascending pairs"):
+            chopper.recall(signal)
+    chopper.update([b"\n\n"])
+    with pytest.raises(InvalidValue, match="trained on tiny"):
+        chopper.see(torch.zeros(3))
+    with pytest.raises(FloatingPointError):
+        chopper.see(torch.tensor([float("inf"), 0.0]))
+
+
+def test_where_a_verdict_may_go_back_to() -> None:
+    chopper = lil.Chopper(CLASSIFIER, on_stop="regenerate")
+    chopper.start()
+    assert list(chopper.returns()) == [0]
+    before, after = {}, {}
+    for number, piece in enumerate(chunked([3, 3, 11, 11]), start=1):
+        chopper.update([piece])
+        before[number] = list(chopper.returns())
+        if chopper.wants:
+            chopper.see(logit(0.1 if number == 6 else 0.9))
+        after[number] = list(chopper.returns())
+    # A chunk's end is named while its number is not known, and stays if it turns out cold.
+    ends = {3: [0, 3], 6: [0, 6], 17: [6, 17], 28: [6, 28]}
+    assert before == {n: ends.get(n, [0] if n < 6 else [6]) for n in range(1, 29)}
+    assert after == {n: [0] if n < 6 else [6] for n in range(1, 29)}
+    verdict = chopper.update([b"x"])
+    assert verdict is not None
+    assert verdict.anchor == 6
+    assert list(chopper.returns()) == [6]
+    for action, named in (("stop", False), ("answer", True), ("densify", True)):
+        other = lil.Chopper(CLASSIFIER, on_stop=action)
+        other.start()
+        assert bool(other.returns()) is named
+
+
+def test_parameters_come_back(tmp_path: Path) -> None:
+    CLASSIFIER.save(tmp_path / "w.safetensors")
+    action = Regenerate(cue="Let me start again.", tokens=99)
+    chopper = lil.Chopper(str(tmp_path / "w.safetensors"), threshold=0.6, on_stop=action)
+    params = json.loads(json.dumps(chopper.params()))
+    assert params["weights"] == str(tmp_path / "w.safetensors")
+    again = detectors.get("chopper", **params)
+    assert again == chopper
+    assert again.params() == chopper.params()
+    assert chopper.clone() == chopper
+    assert lil.Chopper(tmp_path / "w.safetensors") == lil.Chopper(CLASSIFIER)
+    assert lil.Chopper(CLASSIFIER).params()["weights"] is None
+
+    other = Classifier(torch.tensor([1.0, 1.0]), 0.0, -2, "tiny")
+    assert lil.Chopper(other).signal != chopper.signal == lil.Chopper(CLASSIFIER).signal
+    assert lil.Chopper(other) != lil.Chopper(CLASSIFIER)
+    other.save(tmp_path / "w.safetensors")
+    with pytest.raises(InvalidValue, match=f"digest = '{CLASSIFIER.digest}'"):
+        detectors.get("chopper", **params)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, "weights = None: expected a value"),
+        ({"weights": None}, "weights = None: expected a file"),
+        ({"weights": "/nowhere.safetensors"}, "that exists"),
+        ({"weights": CLASSIFIER, "threshold": 2}, "threshold = 2"),
+        ({"weights": CLASSIFIER, "long_streak": 0}, "long_streak = 0"),
+        ({"weights": CLASSIFIER, "on_stop": "regenrate"}, "did you mean 'regenerate'"),
+    ],
+)
+def test_bad_values(params: dict, message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        detectors.get("chopper", **params)

@@ -8,16 +8,18 @@ plain trace is the run.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lil
-from attention import Backend
 from experiments.identity import digest
 from experiments.plan import Run
 from experiments.store import Record, Store
 from lil import Detector, Trace, Verdict
 from lil.actions import Action, action
 from lil.detectors import Acting
+
+if TYPE_CHECKING:
+    from attention import Backend
 
 
 def action_of(detector: Detector) -> Action:

@@ -160,7 +160,7 @@ def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
         }
     )
     fake = type(record)(record.id, meta, record.path, record.offset, record.length)
-    sample = replay._sample(run, fake, changed, 5, label="none", verdict=None)
+    sample = replay._sample(replay._identity(run, "none", "none", "none"), fake, changed, 5)
     assert sample.correct is True
     assert sample.status == "capped"
     before = replay._sample(run, fake, changed, 4, label="none", verdict=None)

@@ -31,6 +31,7 @@ from experiments.plan import (
     describe_penalties,
 )
 from experiments.store import Store, require_writable
+from lil.replaying import require_stop
 
 if TYPE_CHECKING:
     from experiments.plan import Penalties
@@ -105,6 +106,8 @@ def prepare(config: Config, out: Path) -> Prepared:
     backends = tuple(build_backends(config))
     penalties = tuple(build_penalties(config))
     detectors = tuple(build_detectors(config))
+    for detector in detectors:
+        require_stop(detector, "detectors are replayed over traces decoded without them")
     device = models.resolve_device(config.device)
     datasets = data.expand(config.datasets)
     sources = tuple(models.find(name, config.revision) for name in config.models)

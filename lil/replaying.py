@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lil.detectors import Detector, Verdict
+from attention.errors import InvalidValue
+from lil.actions import action
+from lil.detectors import Acting, Detector, Verdict
 from lil.trace import Trace
 
 
@@ -16,14 +18,40 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
 
     Args:
         trace: a stored generation.
-        detector: any `Detector`.
+        detector: any `Detector` whose verdict ends the generation.
         max_tokens: a cap below the trace's own length, in generated tokens.
+
+    Raises:
+        InvalidValue: the detector's action goes on after a verdict.
     """
     seen = trace.text_pieces
     if trace.finish == "length":
         seen = seen[:-1]
     if max_tokens is not None:
         seen = seen[: max(0, max_tokens - 1)]
+    return watch(trace, detector).update(seen)
+
+
+def watch(trace: Trace, detector: Detector) -> Detector:
+    """A clone of `detector` at the beginning of this trace, about to see its first token.
+
+    Raises:
+        InvalidValue: the detector's action goes on after a verdict.
+    """
+    require_stop(detector, "what follows was not decoded")
     watcher = detector.clone()
     watcher.start(prompt=trace.prompt_bytes)
-    return watcher.update(seen)
+    return watcher
+
+
+def require_stop(detector: Detector, reason: str) -> None:
+    """Refuse a detector after whose verdict the generation goes on.
+
+    Args:
+        reason: why it cannot go on here.
+
+    Raises:
+        InvalidValue: `on_stop` is another action than to stop.
+    """
+    if isinstance(detector, Acting) and not (follows := action(detector.on_stop)).ends:
+        raise InvalidValue("on_stop", follows.name, f"stop ({detector.name}: {reason})")

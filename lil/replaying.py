@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from attention.errors import InvalidValue
-from lil.detectors import Detector, Reading, Verdict
+from lil.actions import action
+from lil.detectors import Acting, Detector, Reading, Verdict
 from lil.trace import Trace
 
 
@@ -18,12 +19,13 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
 
     Args:
         trace: a stored generation.
-        detector: any `Detector`.
+        detector: any `Detector` whose verdict ends the generation.
         max_tokens: a cap below the trace's own length, in generated tokens.
 
     Raises:
         InvalidValue: the trace was acted upon, so that it is no longer what a detector would have
-            seen; or the detector reads hidden states, and the trace has no such signal.
+            seen; the detector's action goes on after a verdict; or it reads hidden states, and the
+            trace has no such signal.
     """
     if trace.action is not None or trace.dropped:
         raise InvalidValue("trace", "one that was cut and went on", "a trace decoded to its end")
@@ -32,6 +34,16 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
         seen = seen[:-1]
     if max_tokens is not None:
         seen = seen[: max(0, max_tokens - 1)]
+    return watch(trace, detector).update(seen)
+
+
+def watch(trace: Trace, detector: Detector) -> Detector:
+    """A clone of `detector` at the beginning of this trace, about to see its first token.
+
+    Raises:
+        InvalidValue: the detector's action goes on after a verdict.
+    """
+    require_stop(detector, "what follows was not decoded")
     watcher = detector.clone()
     watcher.start(prompt=trace.prompt_bytes)
     if isinstance(watcher, Reading):
@@ -39,4 +51,17 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
             allowed = f"a trace decoded with probes=[{detector.name}], with these weights"
             raise InvalidValue("signals", ", ".join(trace.signals) or None, allowed)
         watcher.recall(trace.signals[watcher.signal])
-    return watcher.update(seen)
+    return watcher
+
+
+def require_stop(detector: Detector, reason: str) -> None:
+    """Refuse a detector after whose verdict the generation goes on.
+
+    Args:
+        reason: why it cannot go on here.
+
+    Raises:
+        InvalidValue: `on_stop` is another action than to stop.
+    """
+    if isinstance(detector, Acting) and not (follows := action(detector.on_stop)).ends:
+        raise InvalidValue("on_stop", follows.name, f"stop ({detector.name}: {reason})")

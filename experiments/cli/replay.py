@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,23 @@ from rich.table import Table
 
 from attention.errors import InvalidValue
 from experiments import live, manifest, measures, models
+from experiments.choices import THRESHOLD, Choices, combined, parse_choice, parse_values
 from experiments.cli.parser import Done, Parser, comma_list
 from experiments.cli.progress import bar, quiet_transformers
 from experiments.cli.report import DEFAULT_STORE
 from experiments.cli.show import Opened, open_store
-from experiments.plan import build_detectors, detector_params
-from experiments.replay import labels
+from experiments.plan import detector_params
+from experiments.replay import labels, short
 from experiments.row import by_penalty
 from lil import Detector
 
 EXAMPLES = """\
 examples:
-  lil replay                                  the sweep's own detector again
-  lil replay --f 50,100,200 --rate 0.04,0.08  every pair of parameters
+  lil replay                                  the sweep's own detectors again
+  lil replay --detector guardian,cycle        these two
+  lil replay --set budget.tokens=200,400 --set cycle.repeats=3,4
+      any parameter of any detector, every combination
+  lil replay --f 50,100,200 --rate 0.04,0.08  the same for Guardian, shorter
   lil replay --f 250 --t 20                   threshold in bytes instead of bytes per token
   lil replay --check-live                     live = replayed, on every trace of the sweep
   lil replay --check-live --decode 50         and with the model really decoding, on 50 of them
@@ -38,8 +41,16 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
     )
-    group = parser.add_argument_group("detector (default: the sweep's)")
-    group.add_argument("--detector", metavar="NAME", help="such as guardian")
+    group = parser.add_argument_group("detectors (default: those given parameters, or the sweep's)")
+    group.add_argument("--detector", metavar="NAME,...", help="such as guardian,cycle")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME.PARAMETER=VALUE,...",
+        help="values to try, such as budget.tokens=200,400; every combination is replayed",
+    )
+    group = parser.add_argument_group("short for --set guardian.PARAMETER=")
     group.add_argument("--f", metavar="N,...", help="tokens between two checks")
     group.add_argument("--rate", metavar="X,...", help="threshold in bytes per token")
     group.add_argument("--t", metavar="N,...", help="threshold in bytes per f tokens")
@@ -80,38 +91,34 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
 def _detectors(args: argparse.Namespace, opened: Opened) -> list[Detector]:
     """Every combination of the parameters given, on top of the sweep's own."""
-    from lil import detectors as known
+    from lil import detectors
+    from lil.replaying import require_stop
 
-    if args.detector is None and not (args.f or args.rate or args.t or args.codec):
-        return build_detectors(opened.config)
-    if args.rate and args.t:
-        raise InvalidValue("t", args.t, "--t or --rate, not both")
-    name = args.detector or (opened.config.detectors or ("guardian",))[0]
-    if name not in known.names():
-        allowed = f"one of {', '.join(known.names())}"
-        raise InvalidValue("detector", name, allowed, known.names())
-    own = known.get(name, **detector_params(opened.config, name)).params()
-    every_f = [_number("f", v, int) for v in comma_list(args.f or str(own.get("f", 250)))]
-    codecs = comma_list(args.codec or str(own.get("codec", "deflate")))
-    found = []
-    for f, codec in itertools.product(every_f, codecs):
-        if f < 1:
-            raise InvalidValue("f", f, "at least 1 token")
-        if args.t:
-            rates = [_number("t", v, float) / f for v in comma_list(args.t)]
-        else:
-            rates = [_number("rate", v, float) for v in comma_list(args.rate or str(own["rate"]))]
-        found += [known.get(name, **(own | {"f": f, "rate": r, "codec": codec})) for r in rates]
-    # The same parameters twice would be two rows of the same name.
-    return list({repr(sorted(d.params().items())): d for d in found}.values())
-
-
-def _number(key: str, text: str, kind: type) -> Any:
-    try:
-        return kind(text)
-    except ValueError as error:
-        what = "whole numbers" if kind is int else "numbers"
-        raise InvalidValue(key, text, f"{what}, separated by commas") from error
+    choices: Choices = {}
+    for text in args.set:
+        name, parameter, values = parse_choice(text)
+        choices.setdefault(name, {}).setdefault(parameter, []).extend(values)
+    for parameter in ("f", "rate", THRESHOLD, "codec"):
+        given = getattr(args, parameter)
+        if given is None:
+            continue
+        guardian = choices.setdefault("guardian", {})
+        if parameter in guardian:
+            raise InvalidValue(parameter, given, f"--{parameter} or --set, not both")
+        guardian[parameter] = parse_values(given)
+        if not guardian[parameter]:
+            raise InvalidValue(parameter, given, "one or more values, separated by commas")
+    if {"rate", THRESHOLD} <= choices.get("guardian", {}).keys():
+        raise InvalidValue(THRESHOLD, args.t, "--t or --rate, not both")
+    # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
+    own = list(dict.fromkeys(name.partition(":")[0] for name in opened.config.detectors))
+    names = comma_list(args.detector or "") or list(choices) or own
+    known = detectors.names()
+    params = {name: detector_params(opened.config, name) for name in names if name in known}
+    found = combined(names, params, choices)
+    for one in found:
+        require_stop(one, "what follows was not decoded")
+    return found
 
 
 def _table(rows: Sequence[measures.Row], detectors: Sequence[Detector]) -> Table:
@@ -121,7 +128,8 @@ def _table(rows: Sequence[measures.Row], detectors: Sequence[Detector]) -> Table
     for name in ("over", "stopped", "tokens saved", "solved", "lost", "gained"):
         table.add_column(name, justify="right")
     for label, detector in zip(labels(detectors), detectors, strict=True):
-        params = ", ".join(f"{k}={_short(v)}" for k, v in detector.params().items())
+        told = {k: v for k, v in detector.params().items() if k != "on_stop"}  # always stop
+        params = ", ".join(f"{k}={short(v)}" for k, v in told.items())
         shown = label if len(detectors) > 1 else f"{detector.name}({params})"
         parts = [
             (kind + ("" if penalty == "none" else f" + {penalty}"), chosen)
@@ -144,10 +152,6 @@ def _table(rows: Sequence[measures.Row], detectors: Sequence[Detector]) -> Table
                 str(sum(row.detector_solved_gained or 0 for row in chosen)),
             )
     return table
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _check_live(

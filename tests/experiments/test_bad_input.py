@@ -63,6 +63,7 @@ CASES = [
     ("unknown detector", "sweep --detector guradian", ["guradian", "did you mean 'guardian'"]),
     ("bad detector value", "sweep --set detector_params.guardian.f=0", ["f = 0", "at least 1"]),
     ("detector value of no number", "sweep --set detector_params.guardian.f=ten", ["f = 'ten'"]),
+    ("an action", "sweep --detector guardian:anser", ["on_stop = 'anser'", "'answer'"]),
     ("unknown penalty", "sweep --penalty none,lzz", ["penalty = 'lzz'", "did you mean 'lz'"]),
     ("penalty nobody has", "sweep --set penalty_params.zl.alpha=1", ["penalty = 'zl'"]),
     ("parameters of none", "sweep --set penalty_params.none.alpha=1", ["penalty = 'none'"]),

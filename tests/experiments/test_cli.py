@@ -116,6 +116,66 @@ def test_replay_takes_other_parameters(swept: tuple[Path, list[str]], capfd: Cap
     assert by_rate == by_bytes
 
 
+def test_replay_takes_every_detector_and_any_parameter(
+    swept: tuple[Path, list[str]], capfd: CapFd
+) -> None:
+    out, _ = swept
+    asked = ["--detector", "cycle,budget,guardian", "--set", "budget.tokens=7,15"]
+    asked += ["--set", "cycle.min_tokens=0", "--set", "cycle.repeats=2"]
+    document = _json(capfd, "replay", str(out), *asked, "--check-live", "--decode", "4")
+    labels = ["cycle", "budget(tokens=7)", "budget(tokens=15)", "guardian"]
+    assert {row["detector"] for row in document["rows"]} == {"none", *labels}
+    assert [one["label"] for one in document["manifest"]["detectors"]] == labels
+    checked = document["manifest"]["live"]
+    assert [(one["detector"], one["traces"]) for one in checked] == [
+        (label, traces) for label in labels for traces in (15, 4)
+    ]
+    assert not any(one["differ"] for one in checked)
+    fed = {one["detector"]: one["verdicts"] for one in checked if one["traces"] == 15}
+    assert all(fed.values()), fed
+    stopped = {r["detector"]: r["stopped"] for r in document["rows"] if r["backend"] == "full"}
+    assert 0 < stopped["budget(tokens=15)"] <= stopped["budget(tokens=7)"]
+
+    alone = _json(capfd, "replay", str(out), "--set", "budget.tokens=7")["rows"]
+    assert {row["detector"] for row in alone} == {"none", "budget"}
+    same = [{**row, "detector": "budget(tokens=7)"} for row in alone if row["detector"] != "none"]
+    assert same == [row for row in document["rows"] if row["detector"] == "budget(tokens=7)"]
+    assert {row["detector"] for row in _json(capfd, "replay", str(out))["rows"]} == {
+        "none",
+        "guardian",
+    }
+    capfd.readouterr()
+    assert main(["replay", str(out), "--set", "budget.tokens=7"]) == 0
+    assert "budget(tokens=7)" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("--detector guradian", "did you mean 'guardian'"),
+        ("--set budget.tokns=3", "did you mean 'tokens'"),
+        ("--set budget.tokens=x", "tokens = 'x'"),
+        ("--set budget", "NAME.PARAMETER=VALUE"),
+        ("--set guardian.on_stop=answer", "on_stop = 'answer': expected stop (guardian"),
+        ("--detector cycle --f 5", "a parameter of cycle"),
+        ("--f 5 --set guardian.f=6", "--f or --set, not both"),
+        ("--t 3 --rate 1", "--t or --rate, not both"),
+        ("--t x", "t = 'x'"),
+        ("--f ten", "f = 'ten': expected a whole number"),
+        ("--codec ,", "one or more values"),
+        ("--codec defalte", "did you mean 'deflate'"),
+    ],
+)
+def test_replay_refuses_in_one_message(
+    swept: tuple[Path, list[str]], capfd: CapFd, asked: str, words: str
+) -> None:
+    capfd.readouterr()
+    assert main(["replay", str(swept[0]), *asked.split()]) == 2
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert words in err
+
+
 def test_run_streams_live_and_stops_live(tiny_model: Path, capfd: CapFd) -> None:
     base = ["run", "--preset", "demo-small", "--model", str(tiny_model), "--threads", "1"]
     base += ["--backend", "h2o", "--budget", "32", "--max-new-tokens", "30", "--limit", "3"]

@@ -163,7 +163,7 @@ def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
     sample = replay._sample(replay._identity(run, "none", "none", "none"), fake, changed, 5)
     assert sample.correct is True
     assert sample.status == "capped"
-    before = replay._sample(run, fake, changed, 4, label="none", verdict=None)
+    before = replay._sample(replay._identity(run, "none", "none", "none"), fake, changed, 4)
     assert before.correct is False
     assert text != sample.text
 
@@ -212,6 +212,65 @@ def test_other_weights_are_not_compared(swept: Any, tmp_path: Path) -> None:
     (moved / "config.json").write_text(json.dumps(values | {"rope_theta": 5.0}))
     with pytest.raises(InvalidValue, match="weights the store was made with"):
         live.check_decoded(store, copied, config, guardian, "cpu", 1)
+
+
+def test_what_a_verdict_keeps_may_be_less_than_was_seen(swept: Any) -> None:
+    store, plan, config, _ = swept
+
+    class Late:
+        """Fires at the seventh token and keeps five."""
+
+        name = "late"
+
+        def params(self) -> dict[str, object]:
+            return {}
+
+        def start(self, prompt: bytes = b"") -> None:
+            self.seen = len(prompt) * 0
+
+        def update(self, pieces: Any) -> lil.Verdict | None:
+            self.seen += len(pieces)
+            return lil.Verdict("late", 5, {"at": 7}) if self.seen >= 7 else None
+
+        def clone(self) -> Late:
+            return Late()
+
+    fed = live.check_fed(store, plan, config, Late())
+    assert (fed.traces, fed.differ) == (len(plan), [])
+    assert fed.verdicts > 5
+
+
+def test_evidence_agrees_up_to_rounding_of_its_numbers() -> None:
+    def differ(one: object, other: object, tolerance: float = live.ROUNDING) -> bool:
+        found = live.Agreement()
+        found.compare(
+            "x", ("d", 5, {"v": one, "w": [1]}), ("d", 5, {"v": other, "w": [1]}), tolerance
+        )
+        assert (found.traces, found.verdicts) == (1, 1)
+        return bool(found.differ)
+
+    assert not differ(0.5, 0.500049)
+    assert differ(0.5, 0.50006)
+    assert differ(0.5, 0.500049, tolerance=0.0)
+    assert differ(100000, 100001)
+    assert differ("a", "b")
+    assert differ([0.5, 1.0], [0.5])
+    assert not differ([{"p": 1.0}], [{"p": 1.00001}])
+    assert differ({"p": 1.0}, {"q": 1.0})
+    assert differ(0.5, None)
+    for other in (("d", 6, None), ("e", 5, None), ("d", 5, {})):
+        found = live.Agreement()
+        found.compare("x", ("d", 5, None), other, 0.1)
+        assert len(found.differ) == 1
+
+
+def test_only_a_stop_can_be_replayed(swept: Any) -> None:
+    store, plan, _, _ = swept
+    trace = lil.Trace.from_dict(store.get(next(plan.runs(plan.cells[0])).id).trace())
+    for on_stop in ("answer", "regenerate", "densify"):
+        with pytest.raises(InvalidValue, match=f"on_stop = '{on_stop}': expected stop"):
+            lil.replay(trace, lil.Guardian(on_stop=on_stop))
+    assert lil.replay(trace, lil.Budget(tokens=3, on_stop="stop")) is not None
 
 
 def test_a_detector_that_depends_on_its_chunks_is_found_out(swept: Any) -> None:

@@ -1,0 +1,99 @@
+"""Detectors for every combination of the parameters given on a command line."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attention.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from lil import Detector
+
+#: Values to try, by detector and parameter.
+Choices = dict[str, dict[str, list[Any]]]
+
+#: Guardian's threshold in bytes per `f` tokens, as the paper has it; its rate follows from it.
+THRESHOLD = "t"
+
+
+def parse_choice(text: str) -> tuple[str, str, list[Any]]:
+    """Detector, parameter and values of `NAME.PARAMETER=VALUE,...`.
+
+    Raises:
+        InvalidValue: another form, or no value.
+    """
+    path, equals, raw = text.partition("=")
+    name, dot, parameter = path.strip().removeprefix("detector_params.").partition(".")
+    values = parse_values(raw)
+    if not (equals and name and dot and parameter and values):
+        raise InvalidValue("--set", text, "NAME.PARAMETER=VALUE,..., as budget.tokens=200,400")
+    return name, parameter, values
+
+
+def parse_values(raw: str) -> list[Any]:
+    """The values of `a,b,c`: numbers, texts, or whatever TOML has."""
+    try:
+        return list(tomllib.loads(f"values = [{raw}]")["values"])
+    except tomllib.TOMLDecodeError:
+        return [_value(part.strip()) for part in raw.split(",") if part.strip()]
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def combined(
+    names: Sequence[str], own: Mapping[str, Mapping[str, Any]], choices: Choices
+) -> list[Detector]:
+    """Each named detector with every combination of the values to try, equal ones once.
+
+    Args:
+        names: of detectors, in order.
+        own: parameters by detector where nothing else is asked for.
+        choices: values to try.
+
+    Raises:
+        InvalidValue: an unknown detector or parameter, a value it refuses, or values for a detector
+            that is not named.
+    """
+    from lil import detectors
+
+    known = detectors.names()
+    for name in (*names, *choices):
+        if name not in known:
+            raise InvalidValue("detector", name, f"one of {', '.join(known)}", known)
+    for name, parameters in choices.items():
+        if name not in names:
+            what = f"{name}.{next(iter(parameters))}"
+            raise InvalidValue("--set", what, f"a parameter of {', '.join(names)}", names)
+    found = []
+    for name in names:
+        tried = choices.get(name, {})
+        for values in itertools.product(*tried.values()):
+            given = {**own.get(name, {}), **dict(zip(tried, values, strict=True))}
+            found.append(detectors.get(name, **_with_rate(name, given)))
+    # The same parameters twice would be two rows of the same name.
+    return list({repr((d.name, sorted(d.params().items()))): d for d in found}.values())
+
+
+def _with_rate(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """A threshold a check, as a rate a token."""
+    if name != "guardian" or THRESHOLD not in given:
+        return given
+    from lil import Guardian, detectors
+
+    given = dict(given)
+    threshold = given.pop(THRESHOLD)
+    checked = detectors.get(name, **given)
+    assert isinstance(checked, Guardian)
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)):
+        raise InvalidValue(THRESHOLD, threshold, "a number of bytes")
+    return {**given, "rate": threshold / checked.f}

@@ -1,0 +1,82 @@
+"""Any parameter of any detector, every combination, and what cannot be asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attention.errors import InvalidValue
+from experiments.choices import combined, parse_choice, parse_values
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,2", [1, 2]),
+        (" 0.5 , .25,1e-2", [0.5, 0.25, 0.01]),
+        ("deflate,zstd", ["deflate", "zstd"]),
+        ("true", [True]),
+        ("[1, 2],[3]", [[1, 2], [3]]),
+        ('{name = "stop"}', [{"name": "stop"}]),
+        ("7,x", [7, "x"]),
+        ("", []),
+        (",", []),
+    ],
+)
+def test_values(text: str, values: list[Any]) -> None:
+    found = parse_values(text)
+    assert (found, [*map(type, found)]) == (values, [*map(type, values)])
+
+
+def test_a_choice_names_detector_and_parameter() -> None:
+    assert parse_choice("budget.tokens=200,400") == ("budget", "tokens", [200, 400])
+    assert parse_choice("detector_params.guardian.f=5") == ("guardian", "f", [5])
+    for bad in ("budget", "budget=3", "budget.tokens", "budget.tokens=", ".tokens=3", "budget.=3"):
+        with pytest.raises(InvalidValue, match=r"--set.*budget\.tokens=200,400"):
+            parse_choice(bad)
+
+
+def test_every_combination_on_top_of_what_the_sweep_had() -> None:
+    found = combined(
+        ["cycle", "budget", "guardian"],
+        {"cycle": {"min_tokens": 7}, "budget": {"tokens": 9}},
+        {"cycle": {"repeats": [2, 3], "max_period": [5, 6]}, "budget": {"tokens": [1, 1, 2]}},
+    )
+    told = [(d.name, d.params()) for d in found]
+    assert [name for name, _ in told] == ["cycle"] * 4 + ["budget"] * 2 + ["guardian"]
+    assert [(p["repeats"], p["max_period"], p["min_tokens"]) for _, p in told[:4]] == [
+        (2, 5, 7),
+        (2, 6, 7),
+        (3, 5, 7),
+        (3, 6, 7),
+    ]
+    assert [p["tokens"] for _, p in told[4:6]] == [1, 2]
+    assert combined(["budget"], {"budget": {"tokens": 9}}, {})[0].params()["tokens"] == 9
+
+
+def test_a_threshold_is_a_rate_of_its_own_f() -> None:
+    own = {"guardian": {"f": 50}}
+    rates = [d.params()["rate"] for d in combined(["guardian"], own, {"guardian": {"t": [5, 10]}})]
+    assert rates == [0.1, 0.2]
+    both = combined(["guardian"], own, {"guardian": {"t": [20], "f": [250, 500]}})
+    assert [(d.params()["f"], d.params()["rate"]) for d in both] == [(250, 0.08), (500, 0.04)]
+
+
+@pytest.mark.parametrize(
+    ("names", "choices", "message"),
+    [
+        (["guradian"], {}, "did you mean 'guardian'"),
+        (["guardian"], {"cylce": {"repeats": [2]}}, "did you mean 'cycle'"),
+        (["budget"], {"guardian": {"f": [5]}}, "guardian.f.*a parameter of budget"),
+        (["budget"], {"budget": {"tokns": [5]}}, "did you mean 'tokens'"),
+        (["budget"], {"budget": {"tokens": ["x"]}}, "tokens = 'x': expected a whole number"),
+        (["budget"], {"budget": {"tokens": [2.5]}}, "tokens = 2.5: expected a whole number"),
+        (["guardian"], {"guardian": {"t": ["x"]}}, "t = 'x': expected a number of bytes"),
+        (["guardian"], {"guardian": {"t": [5], "f": [0]}}, "f = 0"),
+        (["guardian"], {"guardian": {"codec": [3]}}, "codec = 3: expected a text"),
+    ],
+)
+def test_what_cannot_be_asked_for(names: list[str], choices: Any, message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        combined(names, {}, choices)

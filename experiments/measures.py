@@ -147,6 +147,7 @@ def _counts(samples: list[Sample]) -> dict[str, Any]:
         "finished": ended.count("ok"),
         "capped": ended.count("capped"),
         "stopped": ended.count("stopped"),
+        "fired": sum(sample.stopped_at is not None for sample in samples),
         "errors": ended.count("error") + ended.count("out_of_memory"),
         "out_of_memory": ended.count("out_of_memory"),
         "reused_tokens": sum(sample.reused_tokens for sample in samples if is_usable(sample)),
@@ -296,6 +297,7 @@ def _costs(usable: list[Sample], pairs: Pairs) -> dict[str, Any]:
 def _keys(usable: list[Sample]) -> dict[str, Any]:
     return {
         "keys_kept_max": maximum(sample.keys_kept_max for sample in usable),
+        "keys_read": mean(sample.keys_read for sample in usable),
         "keys_read_mean": mean(sample.keys_read_mean for sample in usable),
         "keys_read_max": maximum(sample.keys_read_max for sample in usable),
         "dense_layer_keys_read_mean": mean(s.dense_layer_keys_read_mean for s in usable),

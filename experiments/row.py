@@ -41,6 +41,7 @@ class Row:
       "crossing", "at most" (the budget below was not measured or solves nothing) or "never".
     - `compression_ratio`: compressed / original bytes of whole outputs. `compression_curve` holds
       (tokens, mean ratio, samples) wherever all samples that came so far were measured.
+    - `keys_read` is the mean over samples of all keys a run read, as `*_per_solved` sum them.
     - `keys_read_mean` and `dense_layer_keys_read_mean` are means of each sample's mean per step;
       `*_max` and `cache_bytes_peak` are maxima.
     - `avg_at_k`, `pass_at_k`: k = `samples_per_problem` > 1, over problems with all k scored.
@@ -67,7 +68,9 @@ class Row:
     capped: int
     stopped: int
     errors: int
+    fired: int
     keys_kept_max: int | None
+    keys_read: float | None
     keys_read_mean: float | None
     keys_read_max: int | None
     dense_layer_keys_read_mean: float | None

@@ -1,0 +1,198 @@
+"""Write docs/actions.md from what two sweeps and a timing found.
+
+    lil sweep --preset actions --out lil-out/demo --json > actions.json      # after the demo
+    lil sweep --preset penalties --out lil-out/demo --json > penalties.json
+    python scripts/time_actions.py --out times.json
+    python scripts/actions_table.py --take actions.json penalties.json times.json
+    python scripts/actions_table.py --check        # print; exit code 1 if the page differs
+
+No number of those tables is typed by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+START, END = "<!-- results: scripts/actions_table.py -->", "<!-- end of results -->"
+KEPT = (
+    "model", "dataset", "backend", "budget", "penalty", "detector", "action", "samples", "fired",
+    "accuracy", "n", "capped", "stopped", "mean_tokens", "mean_paid_tokens", "keys_read",
+    "decode_sec", "repetition_rate", "length_ratio", "detector_solved_lost",
+    "detector_solved_gained", "penalty_solved_lost", "penalty_solved_gained",
+    "penalty_length_ratio", "penalty_length_ratio_low", "penalty_length_ratio_high",
+)  # fmt: skip
+Row = dict[str, Any]
+
+
+def total(rows: Iterable[Row], field: str) -> float | None:
+    """Summed over all samples; None where something was not measured."""
+    parts = [(row[field], row["samples"]) for row in rows]
+    if any(value is None for value, _ in parts):
+        return None
+    return float(sum(value * samples for value, samples in parts))
+
+
+def saved(rows: list[Row], plain: list[Row], field: str) -> str:
+    """1 - with / without, in per cent."""
+    with_it, without = total(rows, field), total(plain, field)
+    if with_it is None or not without:
+        return "-"
+    return f"{100 * (1 - with_it / without):.1f}"
+
+
+def paired(rows: list[Row], of: list[Row]) -> list[Row]:
+    """The rows of `of` for the same configurations as `rows`."""
+    key = ("model", "dataset", "backend", "budget")
+    wanted = {tuple(row[name] for name in key) for row in rows}
+    return [row for row in of if tuple(row[name] for name in key) in wanted]
+
+
+def actions(document: dict[str, Any]) -> list[str]:
+    rows = [row for row in document["rows"] if row["penalty"] == "none"]
+    plain = [row for row in rows if row["detector"] == "none"]
+    lines = [
+        "| detector | then | over | fired | tokens saved, % | keys saved, % | time saved, % | "
+        "solved | lost | gained |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    watched = dict.fromkeys(
+        (row["detector"], row["action"]) for row in rows if row["detector"] != "none"
+    )
+    kinds = {
+        "full": lambda row: row["backend"] == "full",
+        "sparse": lambda row: row["backend"] != "full",
+    }
+    for over, chosen in kinds.items():
+        base = [row for row in plain if chosen(row)]
+        lines.append(
+            f"| none | | {over} | | | | | {sum(round(r['accuracy'] * r['n']) for r in base)} "
+            f"of {sum(r['n'] for r in base)} | | |"
+        )
+        for detector, action in watched:
+            mine = [
+                row for row in rows
+                if (row["detector"], row["action"]) == (detector, action) and chosen(row)
+            ]  # fmt: skip
+            if not mine:
+                continue
+            without = paired(mine, base)
+            fired = sum(row["fired"] for row in mine)
+            lines.append(
+                f"| {detector} | {action} | {over} | {fired} | "
+                f"{saved(mine, without, 'mean_paid_tokens')} | "
+                f"{saved(mine, without, 'keys_read')} | {saved(mine, without, 'decode_sec')} | "
+                f"{sum(round(r['accuracy'] * r['n']) for r in mine)} of "
+                f"{sum(r['n'] for r in mine)} | "
+                f"{sum(r['detector_solved_lost'] or 0 for r in mine)} | "
+                f"{sum(r['detector_solved_gained'] or 0 for r in mine)} |"
+            )
+    return lines
+
+
+def times(document: dict[str, Any]) -> list[str]:
+    lines = [
+        "| backend | problems | detector | then | fired | tokens kept | tokens decoded | "
+        "keys read, times none's | seconds | times none's | solved |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    base: Row = {}
+    for row in document["rows"]:
+        if row["detector"] == "none":
+            base = row
+        lines.append(
+            f"| {row['backend']} {row['budget']} | {row['problems']} {row['dataset']} | "
+            f"{row['detector']} | {'' if row['action'] == 'none' else row['action']} | "
+            f"{row['fired']} | {row['tokens']} | {row['decoded']} | "
+            f"{row['keys_read'] / base['keys_read']:.2f} | {row['seconds']:.1f} | "
+            f"{row['seconds'] / base['seconds']:.2f} | {row['solved']} |"
+        )
+    return lines
+
+
+def penalties(document: dict[str, Any]) -> list[str]:
+    rows = document["rows"]
+    lines = [
+        "| problems | backend | penalty | Guardian | solved, % | tokens | tokens / none's | "
+        "repeated, % | lost | gained |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        low, high = row["penalty_length_ratio_low"], row["penalty_length_ratio_high"]
+        ratio = "" if low is None else f"{row['penalty_length_ratio']:.2f} [{low:.2f}, {high:.2f}]"
+        lost = "" if row["penalty_solved_lost"] is None else str(row["penalty_solved_lost"])
+        gained = "" if row["penalty_solved_gained"] is None else str(row["penalty_solved_gained"])
+        lines.append(
+            f"| {row['dataset']} | {row['backend']} {row['budget'] or ''} | {row['penalty']} | "
+            f"{'yes' if row['detector'] != 'none' else 'no'} | {100 * row['accuracy']:.0f} | "
+            f"{row['mean_paid_tokens']:.0f} | {ratio} | {100 * row['repetition_rate']:.0f} | "
+            f"{lost} | {gained} |"
+        )
+    return lines
+
+
+def condition(document: dict[str, Any]) -> str:
+    versions = document["packages"]
+    return (
+        f"torch {versions['torch']}, transformers {versions['transformers']}, "
+        f"{document['device']}, {document['threads']} threads, {document['dtype']}."
+    )
+
+
+def render(kept: dict[str, Any]) -> str:
+    return "\n".join(
+        [
+            "## Detectors and actions", "", condition(kept["actions"]["manifest"]), "",
+            *actions(kept["actions"]), "",
+            "## Seconds", "", condition(kept["times"]), "",
+            *times(kept["times"]), "",
+            "## Penalties", "", condition(kept["penalties"]["manifest"]), "",
+            *penalties(kept["penalties"]), "",
+        ]
+    )  # fmt: skip
+
+
+def taken(path: Path) -> dict[str, Any]:
+    """What the tables need of a sweep's document."""
+    document = json.loads(path.read_text())
+    manifest = {
+        key: document["manifest"].get(key)
+        for key in ("packages", "device", "threads", "dtype", "seed", "config", "counts")
+    }
+    return {
+        "manifest": manifest,
+        "rows": [{key: row[key] for key in KEPT} for row in document["rows"]],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--take", nargs=3, type=Path, metavar=("ACTIONS", "PENALTIES", "TIMES"))
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    args = parser.parse_args()
+    store, page = ROOT / "docs" / "actions.json", ROOT / "docs" / "actions.md"
+    if args.take:
+        found = {
+            "actions": taken(args.take[0]),
+            "penalties": taken(args.take[1]),
+            "times": json.loads(args.take[2].read_text()),
+        }
+        store.write_text(json.dumps(found, indent=0) + "\n")
+    section = render(json.loads(store.read_text()))
+    text = page.read_text()
+    before, _, rest = text.partition(START)
+    old, _, after = rest.partition(END)
+    print(section)
+    if args.check:
+        return 0 if old.strip() == section.strip() else 1
+    page.write_text(f"{before}{START}\n\n{section}\n{END}{after}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

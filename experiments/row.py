@@ -18,7 +18,7 @@ class Row:
 
     Shares, changes, ratios and savings are fractions (0.1 is 10 percentage points). Counts: `n`
     scored samples, of `samples` in all; `finished`, `capped`, `stopped` and `errors` (out of memory
-    included) add up to `samples`. Means are over samples unless said otherwise.
+    included) add up to `samples`; in `fired` the detector gave a verdict, whatever followed. Means are over samples unless said otherwise.
 
     - `accuracy*`: share solved of n, Wilson; `accuracy_change*` against the same problems under
       full attention, exact McNemar p, with the problems lost and gained. `pairs` have both runs.
@@ -68,9 +68,7 @@ class Row:
     capped: int
     stopped: int
     errors: int
-    fired: int
     keys_kept_max: int | None
-    keys_read: float | None
     keys_read_mean: float | None
     keys_read_max: int | None
     dense_layer_keys_read_mean: float | None
@@ -83,6 +81,7 @@ class Row:
     samples: int
     problems: int
     out_of_memory: int
+    fired: int
     pairs: int
     pairs_missing: int
     accuracy_change_p: float | None
@@ -117,6 +116,7 @@ class Row:
     penalty_solved_lost: int | None
     penalty_solved_gained: int | None
     penalty_repetition_change: float | None
+    keys_read: float | None
     prefill_sec: float | None
     end_to_end_sec: float | None
     end_to_end_ratio: float | None

@@ -166,6 +166,9 @@ def test_a_row_taken_back_among_others_that_went_on(backend: attention.Backend, 
             lengths[ROW] -= TAIL
             assert one.seen.tolist() == lengths
             same_bits(one, ROW, record(never, ROW), None if one is cache else lengths[ROW])
+            # What it read last belongs to the tail.
+            assert one.row_stats().read_max[ROW] == one.row_stats().keys_read[ROW] == 0
+            assert one.read_positions(0)[ROW].shape[-1] == 0
             for r in (0, 2):
                 same_bits(one, r, before[r], None if one is cache else lengths[r])
                 assert all(torch.equal(one.read_positions(i)[r], read[i][r]) for i in range(2))

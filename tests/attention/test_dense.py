@@ -278,8 +278,10 @@ def test_dense_caches_close_with_their_block() -> None:
             with pytest.raises(RuntimeError, match="half way"):
                 call()
         early = cache.dense([0])
+    with QUEST.on(m) as none:
+        follow(m, none, prompts(), tokens(3, 3))
     with QUEST.on(m) as other:
-        for closed in (early, cache.dense([1]), early.new()):
+        for closed in (early, cache.dense([1]), early.new(), none.dense([1])):
             with pytest.raises(attention.InvalidValue, match="closed full block"):
                 prefill(m, closed, [tokens(2)] * max(closed.batch_size, 1))
         prefill(m, other, prompts())

@@ -212,7 +212,10 @@ class Session:
         self.cache.replace_rows(rows, other.cache, other_rows)
         for ours, theirs in zip(rows, other_rows, strict=True):
             self.texts[ours], self.at[ours] = other.texts[theirs], other.at[theirs]
-        # Padding lies behind all rows by now; only the number of columns matters.
+        self.unpad()
+
+    def unpad(self) -> None:
+        """Padding lies behind all rows by now; only the number of columns matters."""
         self.padded = False
         self.mask = torch.ones(len(self.texts), self.cache.get_seq_length(), dtype=torch.long)
 

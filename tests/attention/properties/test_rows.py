@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from attention.stats import RowStats
 from properties.backends import METHODS
 from properties.cases import Case, cases, each, of
-from properties.feeding import Session, play, session
+from properties.feeding import Session, play, session, text
 from properties.holding import holds
 
 
@@ -83,6 +83,58 @@ def test_a_row_is_that_row_alone(how: Replaced) -> None:
             want, one = alone(s, how.gone.index(row), how.newcomers, how.more)
         else:
             want, one = alone(s, row, case, how.more)
+        assert (joined(after) - joined(want[-how.more :])).abs().max() <= 1e-9
+        same(s, row, one, 0)
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """A case in which some rows go on in another text and are then taken back.
+
+    The other rows go on in their own text meanwhile.
+    """
+
+    case: Case
+    gone: tuple[int, ...]
+    tail: int
+    more: int
+    rewinds: bool  # where that is exact; otherwise from a snapshot
+    row: int  # the one that is looked at
+
+
+@st.composite
+def taken_back(draw: Callable[..., Any], method: str) -> TakenBack:
+    case = draw(of(method, steps=20))
+    rows = st.integers(0, case.rows - 1)
+    gone = draw(st.lists(rows, min_size=1, unique=True))
+    tail, more = draw(st.integers(1, 25)), draw(st.integers(1, 15))
+    return TakenBack(case, tuple(gone), tail, more, draw(st.booleans()), draw(rows))
+
+
+@holds(1, *each(METHODS, taken_back))
+def test_a_row_taken_back_never_produced_the_tail(how: TakenBack) -> None:
+    """A row restored or rewound = that row alone without the tail, to 1e-9, and so are others."""
+    case, row, gone = how.case, how.row, list(how.gone)
+    with session(case.backend, case.texts(how.tail + how.more)) as s:
+        for counts in case.whole:
+            s.feed(counts)
+        texts, at = list(s.texts), list(s.at)
+        snapshot = s.cache.clone(gone)
+        for r in gone:
+            s.texts[r] = text(case.shape, at[r] + how.tail, case.seed + 1000 + r, case.reveal)
+        for _ in range(how.tail):
+            s.feed()
+        if how.rewinds and s.cache.rewindable:
+            for r in gone:
+                s.cache.rewind(r, at[r])
+        else:
+            s.cache.replace_rows(gone, snapshot)
+        for r in gone:
+            s.texts[r], s.at[r] = texts[r], at[r]
+        s.unpad()
+        after = [s.feed()[row] for _ in range(how.more)]
+        fed = how.more if row in gone else how.tail + how.more
+        want, one = alone(s, row, case, fed)
         assert (joined(after) - joined(want[-how.more :])).abs().max() <= 1e-9
         same(s, row, one, 0)
 

@@ -52,7 +52,7 @@ def render(document: dict[str, Any]) -> str:
         guarded = {
             (r["backend"], r["budget"]): r
             for r in rows
-            if r["dataset"] == dataset and r["detector"] != "none"
+            if (r["dataset"], r["detector"], r["action"]) == (dataset, "guardian", "stop")
         }
         lines += [
             f"**{dataset}**, {plain[0]['n']} problems, full attention "

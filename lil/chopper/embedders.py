@@ -27,7 +27,8 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Vectors of length 1, one row a text; rows of one call can be compared."""
+        """Vectors of length 1, one row a text, of which there is one at least; rows of one call
+        can be compared."""
         ...
 
 
@@ -111,7 +112,7 @@ class SentenceModel:
             convert_to_numpy=True,
             show_progress_bar=False,
         )
-        return np.asarray(vectors, dtype=np.float64).reshape(len(texts), -1)
+        return np.asarray(vectors, dtype=np.float64)
 
     def _load(self) -> Any:
         try:

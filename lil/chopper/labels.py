@@ -55,6 +55,8 @@ class Labeller:
 
     def repeats(self, texts: Sequence[str]) -> list[bool]:
         """Of each chunk whether it repeats one of those before it."""
+        if not texts:
+            return []  # models cannot be asked for no vectors at all
         vectors = self.embedder.embed(texts)
         # Equal texts have a cosine of 1 but for rounding.
         least = self.similarity - 1e-9

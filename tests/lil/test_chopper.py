@@ -55,8 +55,9 @@ def test_what_it_is() -> None:
 
 def test_the_streak_is_dropped_one_token_later() -> None:
     chopper = lil.Chopper(CLASSIFIER)
-    pieces = [*chunked([12, 11, 13]), b" Next"]
-    verdict = live(chopper, pieces, [0.2, 0.7, 0.9])
+    pieces = [*chunked([7, 5, 11, 13]), b" Next"]
+    numbers = [0.8, 0.2, 0.7, 0.9]  # the first is hot too, and kept
+    verdict = live(chopper, pieces, numbers)
     assert verdict is not None
     assert (verdict.detector, verdict.token, verdict.anchor) == ("chopper", 12, 12)
     assert verdict.evidence["probabilities"] == pytest.approx([0.7, 0.9])
@@ -71,7 +72,7 @@ def test_the_streak_is_dropped_one_token_later() -> None:
     assert chopper.update([b"more", b"\n\n"]) == verdict
     assert not chopper.wants
     # Without the token behind it there is no verdict yet.
-    assert live(chopper, pieces[:-1], [0.2, 0.7, 0.9]) is None
+    assert live(chopper, pieces[:-1], numbers) is None
     assert chopper.update([]) is None
     assert chopper.update([b" Next"]) == verdict
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import save_tiny_model
+from saved_models import save_tiny_model
 from transformers import AutoModelForCausalLM
 
 import lil
@@ -123,6 +124,17 @@ def test_numbers_are_those_of_the_stored_traces(trained: tuple[Path, list[str]])
     assert rows[-1]["chunks"] == total > 30
     assert rows[-1]["salad"] == salad > 5
     assert rows[-1]["accuracy"] == pytest.approx(right / total)
+    lengths = [tokens for one in read for tokens in one.lengths]
+    for short in (1, 4):
+        counted = chopper.measured(classifier, read, short)[-1]["chunks"]
+        assert counted == sum(tokens > short for tokens in lengths) < total
+
+    # What a store holds beyond the cap is not looked at.
+    capped = dataclasses.replace(opened.config, max_new_tokens=9)
+    for one in chopper.labelled(opened.store, opened.plan, capped, labeller):
+        most = 9 if one.run.cell.is_full else 18
+        assert one.trace.tokens <= most
+        assert not one.chunks or one.chunks[-1].end <= most
 
 
 def test_the_detector_agrees_with_the_table(
@@ -162,6 +174,13 @@ def test_stored_traces_serve_as_well(
     assert alone["rows"]["training"][-1]["traces"] == 8
     assert alone["rows"]["held_out"][-1]["traces"] == 2  # every fifth problem, twice
     assert alone["digest"] != first["digest"]
+    recipe = ["--epochs", "3", "--lr", "0.02", "--train-batch", "16", "--train-seed", "7"]
+    labels = ["--similarity", "0.9", "--window", "5"]
+    other = _json(capfd, *base, *recipe, *labels, "--block", "-1", "--weights", str(weights))
+    told = {name: other["training"][name] for name in ("epochs", "lr", "batch_size", "seed")}
+    assert told == {"epochs": 3, "lr": 0.02, "batch_size": 16, "seed": 7}
+    assert (other["labeller"]["similarity"], other["labeller"]["window"]) == (0.9, 5)
+    assert other["block"] == Classifier.load(weights).block == -1
 
 
 @pytest.mark.parametrize(

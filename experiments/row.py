@@ -18,7 +18,8 @@ class Row:
 
     Shares, changes, ratios and savings are fractions (0.1 is 10 percentage points). Counts: `n`
     scored samples, of `samples` in all; `finished`, `capped`, `stopped` and `errors` (out of memory
-    included) add up to `samples`; in `fired` the detector gave a verdict, whatever followed. Means are over samples unless said otherwise.
+    included) add up to `samples`; in `fired` the detector gave a verdict, whatever followed. Means
+    are over samples unless said otherwise.
 
     - `accuracy*`: share solved of n, Wilson; `accuracy_change*` against the same problems under
       full attention, exact McNemar p, with the problems lost and gained. `pairs` have both runs.

@@ -53,7 +53,7 @@ class Rows(Cache):
         return self.runtime.backend
 
     def _rows(self, rows: Sequence[int] | Tensor, field: str) -> Tensor:
-        index = torch.as_tensor(rows, dtype=torch.long).reshape(-1)
+        index = torch.as_tensor(rows, dtype=torch.long, device="cpu").reshape(-1)
         B = len(self._seen)
         if len(index) and (int(index.min()) < 0 or int(index.max()) >= B):
             allowed = f"rows from 0 to {B - 1}" if B else "no row: the cache holds none"
@@ -95,8 +95,8 @@ class Rows(Cache):
 
         Every key and value is taken over at its position, so no token is read again. They are
         those held, bit for bit, but for InfLLM's keys outside its window: these were turned to
-        position 0 and are turned back, which rounds twice to the model's dtype. The model's own
-        sliding layers go on sliding.
+        position 0 and are turned back, which leaves them within two epsilons of the model's dtype,
+        times the key's norm. The model's own sliding layers go on sliding.
 
         The cache is valid in the same `with` block, and belongs with all others made so in it:
         their rows can be appended to and replaced by one another.

@@ -166,7 +166,7 @@ def test_keys_and_values_are_taken_over_exactly(
     rounding: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """InfLLM's keys outside its window, turned away and back, are a rounding of each turn off."""
+    """InfLLM's keys outside its window, turned away and back, are a few roundings off."""
     m, turned = animal(family, dtype), 0
     with backend.on(m) as cache:
         told = Recorder(cache, monkeypatch)
@@ -184,7 +184,7 @@ def test_keys_and_values_are_taken_over_exactly(
                     near = max(n - backend.parts.n_local, 0)
                     size = k.norm(dim=-1, keepdim=True)[:, :near]
                     off = (found - k)[:, :near].abs()
-                    assert (off <= 2 * rounding * size).all()
+                    assert (off <= 4 * rounding * size).all()
                     turned += int((off > 0).sum())
                     k, found = k[:, near:], found[:, near:]
                 assert torch.equal(found, k)

@@ -81,7 +81,7 @@ class Row:
         self._given: deque[int] = deque()  # tokens that come next, whatever is sampled
         self._limit: int | None = None  # most tokens of the output, after an action
         self.prompt_bytes = b"".join(table[i] for i in request.prompt_ids)
-        self._watch = Watch(detectors, probes, self.prompt_bytes)
+        self._watch = Watch(detectors, probes, self.prompt_bytes, given=bool(request.forced))
         self._stream = row_stream(seed, request.item_id, request.sample_index)
         self._templates = penalties
         self.has_penalties = bool(penalties)

@@ -18,14 +18,19 @@ class Watch:
         detectors: templates, cloned and started here.
         probes: detectors whose signals are recorded and whose verdicts are ignored.
         prompt: text before the first generated token.
+        given: the first tokens are known ones; probes wait for `resume`.
     """
 
     def __init__(
-        self, detectors: Sequence[Detector], probes: Sequence[Detector], prompt: bytes
+        self,
+        detectors: Sequence[Detector],
+        probes: Sequence[Detector],
+        prompt: bytes,
+        given: bool = False,
     ) -> None:
-        self._prompt = prompt
+        self._prompt, self._waiting = prompt, given
         self._detectors = [detector.clone() for detector in detectors]
-        self._probes = [probe.clone() for probe in probes]
+        self._probes = [probe.quiet() for probe in probes if isinstance(probe, Reading)]
         for one in (*self._detectors, *self._probes):
             one.start(prompt=prompt)
         self._readers = [d for d in (*self._detectors, *self._probes) if isinstance(d, Reading)]
@@ -35,7 +40,7 @@ class Watch:
 
     def judge(self, piece: bytes) -> tuple[Verdict, Action] | None:
         """Show everyone the newest token; the first detector's verdict, and what follows it."""
-        for probe in self._probes:
+        for probe in () if self._waiting else self._probes:
             probe.update([piece])
         for detector in self._detectors:
             verdict = detector.update([piece])
@@ -49,7 +54,7 @@ class Watch:
 
         The last of them is shown: its hidden state is the first to come.
         """
-        self._skipped = len(pieces) - 1
+        self._waiting, self._skipped = False, len(pieces) - 1
         self._known = {
             name: tuple(at for at in signal if at[0] <= self._skipped)
             for name, signal in known.items()

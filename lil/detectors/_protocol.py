@@ -109,6 +109,10 @@ class Reading(Protocol):
         """The newest token's hidden state, (hidden size,)."""
         ...
 
+    def quiet(self) -> Detector:
+        """A clone that takes note of every number and never fires."""
+        ...
+
     @property
     def signal(self) -> str:
         """The signal's name: two detectors that make the same numbers share it."""

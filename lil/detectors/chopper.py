@@ -133,6 +133,10 @@ class Chopper:
     def clone(self) -> Chopper:
         return replace(self)
 
+    def quiet(self) -> Chopper:
+        """A clone that takes note of every chunk's probability and never fires."""
+        return replace(self, threshold=1.0)  # nothing is above it
+
     def start(self, prompt: bytes = b"") -> None:  # noqa: ARG002 - generated chunks alone count
         self._watch[:] = [_Watch(self._streaks())]
 

@@ -1,0 +1,150 @@
+"""Detectors that read hidden states, in the decode loop: signals, their replay, and going back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_models import build_tokenizer
+
+import attention
+import lil
+from attention.errors import InvalidValue
+from lil import actions
+from lil.chopper import Classifier
+
+PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
+CUE = " Anna has word7"
+END = build_tokenizer()("\n\n")["input_ids"][0]
+
+
+class Endings:
+    """A penalty that ends a chunk at every seventh token of a row."""
+
+    def clone(self) -> Endings:
+        return self
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if input_ids.shape[1] % 7 == 0:
+            scores = torch.full_like(scores, -1.0)
+            scores[:, END] = 1.0
+        return scores
+
+
+def chopper(qwen: torch.nn.Module, **options: object) -> lil.Chopper:
+    generator = torch.Generator().manual_seed(5)
+    size = qwen.config.hidden_size
+    layer = Classifier(torch.randn(size, generator=generator), 0.4, -2, "tiny")
+    return lil.Chopper(layer, short=3, **options)
+
+
+def run(qwen, tokenizer, **options) -> list[lil.Trace]:
+    given = {"max_new_tokens": 80, "batch_size": 3, "penalties": [Endings()]} | options
+    return lil.decode(qwen, tokenizer, given.pop("prompts", PROMPTS), **given)
+
+
+@pytest.mark.parametrize("name", ["full", "h2o"])
+def test_signals_are_those_of_one_forward_over_the_text(qwen, tokenizer, name):
+    """The oracle: transformers' own hidden states of the whole text, for full attention."""
+    one = chopper(qwen)
+    backend = attention.get(name) if name == "full" else attention.get(name, budget=24)
+    for trace in run(qwen, tokenizer, probes=[one], backend=backend):
+        (signal,) = trace.signals.values()
+        ends = [i + 1 for i, token in enumerate(trace.new_ids) if token == END]
+        # The last token is never read, so a chunk that ends there has no number.
+        assert [at for at, _ in signal] == [n for n in ends if n < trace.tokens]
+        assert trace.finish == "length"
+        assert trace == lil.Trace.from_dict(trace.to_dict())
+        if name == "full":
+            ids = torch.tensor([[*trace.prompt_ids, *trace.new_ids]])
+            with torch.no_grad():
+                states = qwen(ids, output_hidden_states=True).hidden_states[-2][0]
+            for at, p in signal:
+                state = states[len(trace.prompt_ids) + at - 1]
+                expected = torch.sigmoid(state @ one.classifier.weight.double() + 0.4)
+                assert p == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_live_is_replayed(qwen, tokenizer):
+    plain = run(qwen, tokenizer, probes=[chopper(qwen)])
+    stopped = run(qwen, tokenizer, detectors=[chopper(qwen)])
+    fired = 0
+    for trace, live in zip(plain, stopped, strict=True):
+        verdict = lil.replay(trace, chopper(qwen))
+        if verdict is None:
+            assert live.new_ids == trace.new_ids
+            continue
+        fired += 1
+        assert (live.finish, live.tokens, live.evidence) == (
+            "chopper",
+            verdict.token,
+            verdict.evidence,
+        )
+        assert live.new_ids + live.dropped == trace.new_ids[: verdict.step]
+        assert live.decoded_tokens == verdict.step > verdict.token
+    assert fired > 0
+
+
+@pytest.mark.parametrize("name", ["full", "h2o", "infllm", "quest"])
+def test_the_chopper_goes_back_to_its_last_cold_chunk(qwen, tokenizer, name):
+    options = {"quest": {"page": 4, "dense_layers": 1}}.get(name, {})
+    backend = attention.get(name) if name == "full" else attention.get(name, budget=32, **options)
+    plain = run(qwen, tokenizer, probes=[chopper(qwen)], backend=backend)
+    back = actions.Regenerate(cue=CUE, tokens=12)
+    acted = run(qwen, tokenizer, detectors=[chopper(qwen, on_stop=back)], backend=backend)
+    fired = 0
+    for trace, live in zip(plain, acted, strict=True):
+        verdict = lil.replay(trace, chopper(qwen))
+        if verdict is None:
+            assert live.new_ids == trace.new_ids
+            continue
+        fired += 1
+        assert live.action is not None
+        assert live.action["kept"] == verdict.token
+        if verdict.token:
+            # As if the tail had never been: the cue given at that token by another detector.
+            never = run(
+                qwen,
+                tokenizer,
+                prompts=[list(trace.prompt_ids)],
+                detectors=[lil.Budget(verdict.token, on_stop=actions.Answer(cue=CUE, tokens=12))],
+                backend=backend,
+            )[0]
+            assert live.new_ids == never.new_ids[: live.tokens]
+        (seen,), (signal,) = live.signals.values(), trace.signals.values()
+        kept = [at for at in signal if at[0] <= verdict.token]
+        assert list(seen) == [pytest.approx(at) for at in kept]
+    assert fired > 0
+
+
+def test_given_tokens_bring_their_signals(qwen, tokenizer):
+    one = chopper(qwen)
+    plain = run(qwen, tokenizer, probes=[one])
+    for given in (1, 13, 14, 15, 40):
+        forced = [trace.new_ids[:given] for trace in plain]
+        again = run(
+            qwen,
+            tokenizer,
+            probes=[one],
+            forced=forced,
+            forced_signals=[trace.signals for trace in plain],
+        )
+        for trace, before in zip(again, plain, strict=True):
+            assert trace.new_ids == before.new_ids
+            (signal,), (expected,) = trace.signals.values(), before.signals.values()
+            assert [at for at, _ in signal] == [at for at, _ in expected]
+            assert [p for _, p in signal] == pytest.approx([p for _, p in expected])
+            assert lil.replay(trace, one) is None or lil.replay(before, one) is not None
+
+
+def test_what_cannot_be_probed_is_refused(qwen, tokenizer):
+    one = chopper(qwen)
+    for options, message in (
+        ({"probes": [lil.Guardian()]}, "probes = 'guardian'"),
+        ({"probes": [one], "forced": [[3]] * 5}, r"forced_signals\[0\]"),
+        ({"detectors": [one], "forced": [[3]] * 5}, "forced = 'chopper'"),
+    ):
+        with pytest.raises(InvalidValue, match=message):
+            run(qwen, tokenizer, **options)
+    (trace, *_) = run(qwen, tokenizer)
+    with pytest.raises(InvalidValue, match="decoded with probes"):
+        lil.replay(trace, one)

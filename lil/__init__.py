@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lil.penalties import LZPenalty as LZPenalty
     from lil.pieces import token_bytes as token_bytes
     from lil.replaying import replay as replay
+    from lil.stopping import StopOn as StopOn
     from lil.trace import Check as Check
     from lil.trace import Trace as Trace
 
@@ -38,6 +39,7 @@ _HOME = {
     "Guardian": "detectors",
     "LZPenalty": "penalties",
     "Meter": "meter",
+    "StopOn": "stopping",
     "Trace": "trace",
     "Verdict": "detectors",
     "codecs": "codecs",

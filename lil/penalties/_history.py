@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from attention.errors import InvalidValue
+from lil.following import Following
 from lil.matching import EMPTY
 
 
@@ -45,40 +46,13 @@ Memory = TypeVar("Memory", bound=Held)
 Self = TypeVar("Self", bound="HistoryPenalty[Any]")
 
 
-class Calls(Generic[Memory]):
+class Calls(Following, Generic[Memory]):
     """The calls a penalty has had: the ids of the last one, and what the method made of them."""
 
     def __init__(self, mask: Tensor | None = None) -> None:
+        super().__init__()
         self.mask = mask
         self.memory: Memory | None = None
-        self.prompt = 0
-        self._width = 0
-        self._ids = torch.empty(0, 0, dtype=torch.int64)
-
-    @property
-    def id_bytes(self) -> int:
-        """Bytes of the ids kept to tell whether a call goes on from the last one."""
-        return self._ids.nbytes
-
-    def follow(self, ids: Tensor) -> bool:
-        """Note a call's `ids` (B, n); True if they are the last call's with one more column."""
-        rows, width = ids.shape
-        if rows == self._ids.shape[0] and width == self._width + 1:
-            if torch.equal(self._ids[:, : self._width], ids[:, :-1]):
-                if width > self._ids.shape[1]:
-                    # Twice the room, so that a token costs a copy of one column on average.
-                    self._ids = torch.cat((self._ids, torch.empty_like(self._ids)), dim=1)
-                self._ids[:, self._width] = ids[:, -1]
-                self._width = width
-                return True
-            # Beams that changed places: other rows, the same prompts.
-            same = torch.equal(self._ids[:, : self.prompt], ids[:, : self.prompt])
-        else:
-            same = False
-        if not same:
-            self.prompt = width
-        self._ids, self._width = ids.clone(), width
-        return False
 
     def live(self, ids: Tensor, pad_token_id: int | None, start: int) -> Tensor | None:
         """Which of `ids[:, start:]` are history rather than padding (B, n - start); None: all."""

@@ -1,0 +1,291 @@
+"""Detectors in transformers' `generate()`: the verdicts and tokens of `lil.decode`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LogitsProcessorList, StoppingCriteriaList
+
+import lil
+from attention.errors import InvalidValue
+from lil.detectors import Detector
+
+PAD = 59
+PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 12, 13, 12, 13]]
+
+
+class Seeing:
+    """Fires at a number of tokens, and notes the prompt and the tokens of each row in `log`."""
+
+    name: ClassVar[str] = "seeing"
+
+    def __init__(self, at: int = 10**9, log: list[list[bytes]] | None = None) -> None:
+        self.at, self.log = at, [] if log is None else log
+
+    def params(self) -> dict[str, object]:
+        return {"at": self.at}
+
+    def clone(self) -> Seeing:
+        return Seeing(self.at, self.log)
+
+    def start(self, prompt: bytes = b"") -> None:
+        self.row = [prompt]
+        self.log.append(self.row)
+
+    def update(self, pieces: Sequence[bytes]) -> lil.Verdict | None:
+        self.row += pieces
+        seen = len(self.row) - 1
+        return lil.Verdict(self.name, self.at, {"seen": seen}) if seen >= self.at else None
+
+
+def padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
+    width = max(map(len, prompts))
+    ids = torch.tensor([[PAD] * (width - len(row)) + row for row in prompts])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts])
+    return ids, mask
+
+
+def generate(model: Any, stop: lil.StopOn, prompts: list[list[int]], **options: Any) -> Any:
+    """New ids of every row."""
+    ids, mask = padded(prompts)
+    out = model.generate(
+        ids,
+        attention_mask=mask,
+        stopping_criteria=StoppingCriteriaList([stop]),
+        do_sample=False,
+        pad_token_id=PAD,
+        **options,
+    )
+    return out[:, ids.shape[1] :].tolist()
+
+
+def same_as_decode(
+    new: list[list[int]], verdicts: list[lil.Verdict | None], traces: list[lil.Trace]
+) -> None:
+    for ids, verdict, trace in zip(new, verdicts, traces, strict=True):
+        assert PAD not in trace.new_ids
+        assert ids == [*trace.new_ids, *[PAD] * (len(ids) - trace.tokens)]
+        if trace.finish in ("eos", "length"):
+            assert verdict is None
+        else:
+            assert verdict is not None
+            assert (verdict.detector, verdict.token) == (trace.finish, trace.tokens)
+            assert dict(verdict.evidence) == trace.evidence
+
+
+DETECTORS: dict[str, list[Detector]] = {
+    "guardian": [lil.Guardian(f=7, rate=1.5)],
+    "cycle": [lil.Cycle(repeats=2, min_tokens=4)],
+    "budget": [lil.Budget(tokens=11)],
+    "the first of three": [
+        lil.Cycle(repeats=3, min_tokens=20),
+        lil.Guardian(f=9, rate=1.5),
+        lil.Budget(tokens=50),
+    ],
+}
+
+
+@pytest.mark.parametrize("which", DETECTORS)
+@pytest.mark.parametrize("penalised", [False, True])
+def test_verdicts_and_tokens_are_those_of_decode(which, penalised, qwen, tokenizer, eos):
+    penalties = [lil.LZPenalty(alpha=0.2, window=40, buffer=3)] if penalised else []
+    free = lil.decode(qwen, tokenizer, PROMPTS, penalties=penalties, max_new_tokens=60)
+    ends = free[1].new_ids[4]  # one row ends by itself after a while
+    eos([ends])
+    detectors = DETECTORS[which]
+    traces = lil.decode(
+        qwen, tokenizer, PROMPTS, detectors=detectors, penalties=penalties, max_new_tokens=60
+    )
+    finishes = {trace.finish for trace in traces}
+    assert finishes - {"eos", "length"}  # else this shows nothing
+    assert penalised or "eos" in finishes
+    stop = lil.StopOn(*detectors, tokenizer=tokenizer, eos_token_id=ends, pad_token_id=PAD)
+    for _ in range(2):  # one object serves one generation after another
+        processors = LogitsProcessorList([p.with_mask(padded(PROMPTS)[1]) for p in penalties])
+        options = {"logits_processor": processors, "eos_token_id": ends}
+        new = generate(qwen, stop, PROMPTS, max_new_tokens=60, **options)
+        same_as_decode(new, stop.verdicts, traces)
+    assert detectors[0].clone() == detectors[0]  # templates keep their state
+
+
+def test_one_object_over_different_generations(qwen, tokenizer):
+    stop = lil.StopOn(lil.Budget(tokens=4), tokenizer=tokenizer, pad_token_id=PAD)
+    for prompts in (PROMPTS, PROMPTS[:1], [[9] * 9, [8]], PROMPTS):
+        new = generate(qwen, stop, prompts, max_new_tokens=20)
+        assert [len(row) for row in new] == [4] * len(prompts)
+        assert [verdict.token for verdict in stop.verdicts] == [4] * len(prompts)
+    # The last output is the next prompt: one column more, and yet another generation.
+    ids = [PROMPTS[0]]
+    for _ in range(3):
+        (new,) = generate(qwen, stop, ids, max_new_tokens=20)
+        assert len(new) == 4
+        ids = [ids[0] + new]
+    stop = lil.StopOn(lil.Budget(tokens=9), tokenizer=tokenizer, pad_token_id=PAD)
+    for forget, length in ((False, 5), (True, 9)):  # the cap ended the first: that it cannot tell
+        (new,) = generate(qwen, stop, [PROMPTS[0]], max_new_tokens=4)
+        if forget:
+            stop.forget()
+        (more,) = generate(qwen, stop, [PROMPTS[0] + new], max_new_tokens=20)
+        assert len(more) == length
+
+
+def test_eos_beats_a_verdict_at_the_same_token(qwen, tokenizer):
+    (free,) = lil.decode(qwen, tokenizer, PROMPTS[:1], max_new_tokens=30)
+    ends = next(i for i in free.new_ids if free.new_ids.index(i) > 3)
+    at = free.new_ids.index(ends) + 1
+    for tokens, fires in ((at, False), (at - 1, True)):
+        stop = lil.StopOn(
+            lil.Budget(tokens=tokens),
+            tokenizer=tokenizer,
+            eos_token_id=[57, ends],
+            pad_token_id=PAD,
+        )
+        (new,) = generate(qwen, stop, PROMPTS[:1], max_new_tokens=30, eos_token_id=ends)
+        assert len(new) == tokens
+        assert [verdict is not None for verdict in stop.verdicts] == [fires]
+
+
+def test_a_row_sees_its_prompt_without_padding_and_nothing_after_its_end(tokenizer):
+    table = lil.token_bytes(tokenizer)
+    for options in ({"pad_token_id": PAD}, {"attention_mask": padded(PROMPTS)[1]}):
+        seeing = Seeing(at=4)
+        stop = lil.StopOn(seeing, tokenizer=tokenizer, eos_token_id=3, **options)
+        ids, _ = padded(PROMPTS)
+        pads = PAD if "pad_token_id" in options else 3
+        for column in ([20, 21, 22], [23, 3, 24], [25, pads, 26], [27, pads, 28]):
+            ids = torch.cat((ids, torch.tensor(column)[:, None]), dim=1)
+            told = stop(ids, None)
+        assert told.dtype == torch.bool
+        assert told.tolist() == [True, False, True]
+        rows = [[20, 23, 25, 27], [21], [22, 24, 26, 28]]
+        assert seeing.log == [
+            [b"".join(table[i] for i in prompt), *(table[i] for i in row)]
+            for prompt, row in zip(PROMPTS, rows, strict=True)
+        ]
+
+
+def test_a_row_that_something_else_ended_is_padded_and_not_watched(tokenizer):
+    seeing = Seeing(at=3)
+    stop = lil.StopOn(seeing, tokenizer=tokenizer, pad_token_id=PAD)
+    ids = torch.tensor([[5, 6], [7, 8]])
+    for column in ([20, 21], [22, PAD], [23, PAD]):
+        ids = torch.cat((ids, torch.tensor(column)[:, None]), dim=1)
+        told = stop(ids, None)
+    assert told.tolist() == [True, False]
+    assert [len(row) for row in seeing.log] == [4, 2]
+
+
+def test_a_padding_id_that_begins_a_text_is_told_by_the_mask(tokenizer):
+    table = lil.token_bytes(tokenizer)
+    ids = torch.tensor([[2, 2, 5, 20], [2, 6, 7, 21]])
+    log: list[list[bytes]] = []
+    lil.StopOn(Seeing(log=log), tokenizer=tokenizer, pad_token_id=2)(ids, None)
+    mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
+    lil.StopOn(Seeing(log=log), tokenizer=tokenizer, attention_mask=mask)(ids, None)
+    prompts = [[5], [6, 7], [2, 5], [2, 6, 7]]
+    assert [row[0] for row in log] == [b"".join(table[i] for i in p) for p in prompts]
+    with pytest.raises(InvalidValue, match=r"attention_mask = \(2, 3\).*\(B, 2\)"):
+        lil.StopOn(Seeing(), tokenizer=tokenizer, attention_mask=mask)(ids[:, :3], None)
+
+
+def test_beams_are_judged_from_their_own_ids(tokenizer):
+    """Candidates change places at every step; what each is told is what its ids say."""
+    draw = random.Random(5)
+    table = lil.token_bytes(tokenizer)
+    detector = lil.Cycle(repeats=2, min_tokens=4)
+    mask = padded(PROMPTS)[1]
+    stop = lil.StopOn(detector, tokenizer=tokenizer, eos_token_id=3, attention_mask=mask)
+    beams = 4
+    rows = [row for row in padded(PROMPTS)[0].tolist() for _ in range(beams)]
+    fired = 0
+    for step in range(14):
+        chosen = []
+        for group in range(len(PROMPTS)):
+            own = rows[group * beams : (group + 1) * beams]
+            chosen += [[*draw.choice(own), draw.choice([3, 4, 5, 6])] for _ in range(beams)]
+        told = stop(torch.tensor(chosen), None).tolist()
+        for row, is_done, verdict in zip(chosen, told, stop.verdicts, strict=True):
+            new = row[mask.shape[1] :]
+            alone = detector.clone()
+            alone.start()
+            shown = new[: new.index(3)] if 3 in new else new
+            assert len(new) == step + 1
+            assert verdict == alone.update([table[i] for i in shown])
+            assert is_done is (verdict is not None)
+            fired += is_done
+        rows = chosen
+    assert 0 < fired < 14 * len(rows)
+
+
+def test_beam_search_ends_with_the_verdict(qwen, tokenizer):
+    stop = lil.StopOn(lil.Budget(tokens=6), tokenizer=tokenizer, pad_token_id=PAD)
+    new = generate(qwen, stop, PROMPTS, max_new_tokens=20, num_beams=3)
+    assert [len(row) for row in new] == [6] * 3
+    plain = lil.StopOn(lil.Budget(tokens=99), tokenizer=tokenizer, pad_token_id=PAD)
+    capped = generate(qwen, plain, PROMPTS, max_new_tokens=6, num_beams=3)
+    assert new == capped
+    assert plain.verdicts == [None] * len(plain.verdicts)
+
+
+def test_a_first_call_of_several_tokens_needs_the_prompts_width(tokenizer):
+    ids = torch.tensor([[5, 6, 7, 20, 21, 22]])
+    log: list[list[bytes]] = []
+    stop = lil.StopOn(Seeing(log=log, at=5), tokenizer=tokenizer, prompt_tokens=3)
+    assert stop(ids, None).tolist() == [False]
+    assert len(log[-1]) == 1 + 3
+    assert stop(torch.cat((ids, ids[:, :2]), dim=1), None).tolist() == [True]
+    assert len(log[-1]) == 1 + 5
+
+
+def test_a_step_made_before_the_stop_was_noticed_changes_nothing(tokenizer):
+    stop = lil.StopOn(lil.Budget(tokens=2), tokenizer=tokenizer, pad_token_id=PAD)
+    ids = torch.tensor([[5, 6, 20]])
+    stop(ids, None)
+    ids = torch.cat((ids, torch.tensor([[21]])), dim=1)
+    assert stop(ids, None).tolist() == [True]
+    (verdict,) = stop.verdicts
+    ids = torch.cat((ids, torch.tensor([[PAD]])), dim=1)
+    assert stop(ids, None).tolist() == [True]
+    assert stop.verdicts == [verdict]
+
+
+def test_rows_are_padded_only_where_an_id_is_known(qwen, tokenizer):
+    """Without any, `generate()` could not pad: the row goes on, its verdict says where it ended."""
+    assert tokenizer.pad_token_id is tokenizer.eos_token_id is None
+    stop = lil.StopOn(lil.Budget(tokens=3), tokenizer=tokenizer)
+    assert not hasattr(stop, "eos_token_id")
+    (one,) = qwen.generate(
+        torch.tensor([[5, 6]]),
+        stopping_criteria=StoppingCriteriaList([stop]),
+        do_sample=False,
+        max_new_tokens=9,
+    ).tolist()
+    assert len(one) == 2 + 3
+
+
+@pytest.mark.parametrize(
+    ("detectors", "message"),
+    [
+        ([], "detectors"),
+        ([lil.Guardian(on_stop="answer")], "on_stop = 'answer': expected stop .guardian"),
+        ([lil.Cycle(), lil.Budget(on_stop="densify")], "on_stop = 'densify': expected stop"),
+    ],
+)
+def test_what_generate_cannot_do_is_refused(detectors, message, tokenizer):
+    with pytest.raises(InvalidValue, match=message):
+        lil.StopOn(*detectors, tokenizer=tokenizer)
+
+
+def test_detectors_of_hidden_states_are_refused(tokenizer):
+    from lil.chopper.classifier import Classifier
+
+    chopper = lil.Chopper(Classifier(torch.ones(32), 0.0, -2, "tiny"))
+    with pytest.raises(InvalidValue, match=r"detectors = 'chopper'.*hidden states"):
+        lil.StopOn(lil.Cycle(), chopper, tokenizer=tokenizer)
+    with pytest.raises(InvalidValue, match=r"attention_mask = \(3,\)"):
+        lil.StopOn(lil.Cycle(), tokenizer=tokenizer, attention_mask=torch.ones(3))

@@ -160,6 +160,12 @@ def test_the_detector_agrees_with_the_table(
     assert 0 < stopped < len(read)
 
 
+def classes(document: dict[str, Any]) -> int:
+    """Chunks of the rarer class among the training problems, as the table counts them."""
+    row = document["rows"]["training"][-1]
+    return int(min(row["salad"], row["chunks"] - row["salad"]))
+
+
 def test_stored_traces_serve_as_well(
     trained: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
 ) -> None:
@@ -176,17 +182,19 @@ def test_stored_traces_serve_as_well(
     assert alone["digest"] != first["digest"]
     recipe = ["--epochs", "3", "--lr", "0.02", "--train-batch", "16", "--train-seed", "7"]
     labels = ["--similarity", "0.9", "--window", "5"]
-    other = _json(capfd, *base, *recipe, *labels, "--block", "-1", "--weights", str(weights))
+    recipe += ["--block", "-1", "--short", "2", "--weights", str(weights)]
+    other = _json(capfd, *base, *recipe, *labels)
     told = {name: other["training"][name] for name in ("epochs", "lr", "batch_size", "seed")}
     assert told == {"epochs": 3, "lr": 0.02, "batch_size": 16, "seed": 7}
     assert (other["labeller"]["similarity"], other["labeller"]["window"]) == (0.9, 5)
+    assert other["training"]["chunks_of_each_class"] == classes(other) < classes(alone)
     assert other["block"] == Classifier.load(weights).block == -1
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--held-out", "STORE/train"], "other problems"),
+        (["--held-out", "STORE/train"], "other problems than those of the training"),
         (["--limit", "3"], "limit = '3'"),
         (["--preset", "demo"], "preset = 'demo'"),
         (["--block", "1"], "block = 1"),
@@ -203,7 +211,7 @@ def test_bad_input(
 ) -> None:
     store = trained[0]
     given = [argument.replace("STORE", str(store)) for argument in arguments]
-    base = ["chopper", "train", "--from", str(store / "train"), "--threads", "1"]
+    base = ["chopper", "train", "--from", str(store / "train"), *SMALL[:6]]
     before = (store / "chopper.safetensors").read_bytes()
     capfd.readouterr()
     assert main([*base, "--out", str(store), *given]) == 2
@@ -211,6 +219,15 @@ def test_bad_input(
     assert message in said
     assert "Traceback" not in said
     assert (store / "chopper.safetensors").read_bytes() == before
+
+
+def test_what_cannot_be_used_is_told_before_anything_is_decoded(
+    tmp_path: Path, capfd: CapFd
+) -> None:
+    for wrong in (["--block", "1"], ["--run", "0"], ["--held-out-limit", "0"]):
+        assert main(["chopper", "train", "--out", str(tmp_path), *wrong]) == 2
+        assert wrong[0].strip("-") in capfd.readouterr().err
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_store_of_other_weights_is_refused(

@@ -3,7 +3,8 @@
     lil sweep --preset actions --out lil-out/demo --json > actions.json      # after the demo
     lil sweep --preset penalties --out lil-out/demo --json > penalties.json
     python scripts/time_actions.py --out times.json
-    python scripts/actions_table.py --take actions.json penalties.json times.json
+    lil chopper train --json > chopper.json
+    python scripts/actions_table.py --take actions.json penalties.json times.json chopper.json
     python scripts/actions_table.py --check        # print; exit code 1 if the page differs
 
 No number of those tables is typed by hand.
@@ -136,6 +137,22 @@ def penalties(document: dict[str, Any]) -> list[str]:
     return lines
 
 
+def chopper(document: dict[str, Any]) -> list[str]:
+    lines = [
+        "| problems | backend | traces | with salad | chunks | salad | accuracy | AUROC | "
+        "chopped, of those with salad | of the others |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in document["rows"]["held_out"]:
+        auroc = "-" if row["auroc"] is None else f"{row['auroc']:.3f}"
+        lines.append(
+            f"| {row['dataset']} | {row['backend']} | {row['traces']} | {row['salad_traces']} | "
+            f"{row['chunks']} | {row['salad']} | {row['accuracy']:.3f} | {auroc} | "
+            f"{row['chopped_salad']} | {row['chopped_sound']} |"
+        )
+    return lines
+
+
 def condition(document: dict[str, Any]) -> str:
     versions = document["packages"]
     return (
@@ -153,6 +170,8 @@ def render(kept: dict[str, Any]) -> str:
             *times(kept["times"]), "",
             "## Penalties", "", condition(kept["penalties"]["manifest"]), "",
             *penalties(kept["penalties"]), "",
+            "## The reasoner's chopper, on held-out problems", "",
+            *chopper(kept["chopper"]), "",
         ]
     )  # fmt: skip
 
@@ -172,7 +191,9 @@ def taken(path: Path) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--take", nargs=3, type=Path, metavar=("ACTIONS", "PENALTIES", "TIMES"))
+    parser.add_argument(
+        "--take", nargs=4, type=Path, metavar=("ACTIONS", "PENALTIES", "TIMES", "CHOPPER")
+    )
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     args = parser.parse_args()
     store, page = ROOT / "docs" / "actions.json", ROOT / "docs" / "actions.md"
@@ -181,6 +202,7 @@ def main() -> int:
             "actions": taken(args.take[0]),
             "penalties": taken(args.take[1]),
             "times": json.loads(args.take[2].read_text()),
+            "chopper": {"rows": json.loads(args.take[3].read_text())["rows"]},
         }
         store.write_text(json.dumps(found, indent=0) + "\n")
     section = render(json.loads(store.read_text()))

@@ -289,3 +289,20 @@ def test_detectors_of_hidden_states_are_refused(tokenizer):
         lil.StopOn(lil.Cycle(), chopper, tokenizer=tokenizer)
     with pytest.raises(InvalidValue, match=r"attention_mask = \(3,\)"):
         lil.StopOn(lil.Cycle(), tokenizer=tokenizer, attention_mask=torch.ones(3))
+
+
+def test_rows_are_padded_without_any_eos(qwen, tokenizer):
+    detectors = [lil.Cycle(repeats=2, min_tokens=4)]
+    traces = lil.decode(qwen, tokenizer, PROMPTS, detectors=detectors, max_new_tokens=60)
+    assert len({trace.tokens for trace in traces}) > 1
+    stop = lil.StopOn(*detectors, tokenizer=tokenizer, pad_token_id=PAD)
+    same_as_decode(generate(qwen, stop, PROMPTS, max_new_tokens=60), stop.verdicts, traces)
+
+
+def test_nothing_is_watched_behind_eos_whatever_pads_it(tokenizer):
+    cycle = lil.Cycle(repeats=2, min_tokens=2)
+    stop = lil.StopOn(cycle, tokenizer=tokenizer, eos_token_id=3)
+    ids = torch.tensor([[5, 6], [7, 8]])
+    for column in ([20, 3], [21, 40], [22, 40], [23, 40]):
+        ids = torch.cat((ids, torch.tensor(column)[:, None]), dim=1)
+        assert stop(ids, None).tolist() == [False, False]

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from saved_models import save_tiny_model
 from transformers import AutoModelForCausalLM
 
 import lil
@@ -28,11 +27,11 @@ SMALL = ["--threads", "1", "--short", "0", "--run", "2", "--backends", "h2o", "-
 
 
 @pytest.fixture(scope="module")
-def chatty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def chatty(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with a liking for blank lines: it repeats itself, and not at once."""
-    folder = save_tiny_model(tmp_path_factory.mktemp("chatty"))
+    folder = tmp_path_factory.mktemp("chatty")
     tokenizer = build_tokenizer()
-    model = AutoModelForCausalLM.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
     with torch.no_grad():
         ids = tokenizer([problem("easy", "train", i).prompt for i in range(4)])["input_ids"]
         outputs = [model.base_model(torch.tensor([row])).last_hidden_state[0] for row in ids]
@@ -40,6 +39,7 @@ def chatty(tmp_path_factory: pytest.TempPathFactory) -> Path:
         blank = tokenizer("\n\n")["input_ids"][0]
         model.lm_head.weight[blank] += 3.0 * usual / usual.norm()
     model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 

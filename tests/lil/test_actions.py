@@ -206,6 +206,20 @@ def test_densify_reads_every_key_from_then_on(qwen, tokenizer):
         added = trace.checks[-1]["keys_read"] - trace.cost_at(40)["keys_read"]
         assert added == sum(range(n + 40, n + 70)) * 3 * 2
         assert trace.tokens == 70
+        seconds = [check["seconds"] for check in trace.checks]
+        assert seconds == sorted(seconds)
+        assert seconds[0] > 0
+
+
+def test_densify_with_nothing_kept_keeps_the_first_token(qwen, tokenizer):
+    """It was chosen when the prompt had been read, so every run has it; the rest is dense."""
+    full = run(qwen, tokenizer)
+    dense = run(qwen, tokenizer, [At(30, "densify", kept=0)], backend=backend("quest"))
+    for trace, expected in zip(dense, full, strict=True):
+        assert trace.new_ids == expected.new_ids[: trace.tokens]
+        assert trace.action is not None
+        assert (trace.action["kept"], trace.action["dropped"]) == (1, 29)
+        assert trace.decoded_tokens == 70
 
 
 def test_rows_act_alone(qwen, tokenizer):

@@ -192,7 +192,10 @@ def test_densify_before_anything_is_sparse_is_full_attention(qwen, tokenizer, na
     for trace, expected in zip(dense, full, strict=True):
         assert trace.new_ids == expected.new_ids
         assert trace.finish == "length"
-        assert trace.keys_read_max == len(expected.prompt_ids) + 69
+        n = len(expected.prompt_ids)
+        assert trace.keys_read_max == n + 69
+        if name == "quest":  # its dense layer read everything before, and every layer does now
+            assert trace.dense_layer_keys_read_mean == sum(range(n + 1, n + 70)) / 69
         assert trace.action is not None
         assert trace.action["name"] == "densify"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from transformers import StoppingCriteria
 from attention.errors import InvalidValue
 from lil.detectors import Detector, Reading, Verdict
 from lil.following import Following
+from lil.hidden import HiddenStates
 from lil.pieces import token_bytes
 from lil.replaying import require_stop
 
@@ -25,6 +26,11 @@ class _Row:
             detector.start(prompt=prompt)
         self.verdict: Verdict | None = None
         self.ended = False  # with or without a verdict
+
+    def see(self, states: HiddenStates, at: int) -> None:
+        for detector in self.detectors:
+            if isinstance(detector, Reading) and detector.wants:
+                detector.see(states[detector.block][at])
 
     def push(self, piece: bytes) -> None:
         for detector in self.detectors:
@@ -47,8 +53,14 @@ class StopOn(StoppingCriteria):
     prompts are the last output. With beams every candidate is judged, anew from its ids at each
     step, and `verdicts` are those of the last step's candidates.
 
+    A detector that reads hidden states needs the model, hooked while the object is entered:
+
+        with lil.StopOn(lil.Chopper(weights), tokenizer=tokenizer, model=model) as stop:
+            model.generate(**inputs, stopping_criteria=StoppingCriteriaList([stop]))
+
     Where it differs from `lil.decode`: `generate()` does not say how many tokens it may make, so a
-    verdict at the cap's token is a verdict here and `length` there.
+    verdict at the cap's token is a verdict here and `length` there. Nor can it drop tokens: where
+    a verdict keeps fewer than there are, `verdict.token` says how many.
 
     Args:
         detectors: templates, cloned per row; the first verdict counts.
@@ -60,10 +72,11 @@ class StopOn(StoppingCriteria):
             tokenizer's by default.
         attention_mask: (B, prompt width), 1 at tokens, 0 at padding; for prompts that begin with
             the padding id as a token.
+        model: for detectors that read hidden states.
 
     Raises:
         InvalidValue: no detector, one that acts instead of stopping, or one that reads hidden
-            states.
+            states of no model.
     """
 
     def __init__(
@@ -74,14 +87,15 @@ class StopOn(StoppingCriteria):
         eos_token_id: int | Iterable[int] | None = None,
         pad_token_id: int | None = None,
         attention_mask: Tensor | None = None,
+        model: Any = None,
     ) -> None:
         if not detectors:
             raise InvalidValue("detectors", (), "at least one")
         for detector in detectors:
             require_stop(detector, "generate() can do nothing else; lil.decode can")
-            if isinstance(detector, Reading):
-                allowed = "detectors of text; lil.decode takes those that read hidden states too"
-                raise InvalidValue("detectors", detector.name, allowed)
+            if isinstance(detector, Reading) and model is None:
+                allowed = f"the model: {detector.name} reads its hidden states"
+                raise InvalidValue("model", None, allowed)
         if attention_mask is not None and attention_mask.ndim != 2:
             raise InvalidValue("attention_mask", tuple(attention_mask.shape), "a shape (B, width)")
         self._detectors = detectors
@@ -96,6 +110,17 @@ class StopOn(StoppingCriteria):
             self.eos_token_id = sorted(self._eos)
         self._following = Following(generated=1)
         self._rows: list[_Row] = []
+        blocks = [one.block for one in detectors if isinstance(one, Reading)]
+        self._hidden = HiddenStates(model, blocks) if blocks else None
+
+    def __enter__(self) -> Self:
+        if self._hidden is not None:
+            self._hidden.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._hidden is not None:
+            self._hidden.__exit__(*error)
 
     @property
     def verdicts(self) -> list[Verdict | None]:
@@ -114,13 +139,19 @@ class StopOn(StoppingCriteria):
             scores: not looked at.
 
         Raises:
-            InvalidValue: a mask that does not belong to these prompts.
+            InvalidValue: a mask that does not belong to these prompts; or hidden states are read,
+                and rows changed places, as in a beam search.
+            RuntimeError: hidden states are read, and the object was not entered.
         """
         del scores
         if self._over(input_ids):
             self.forget()
         if self._following.follow(input_ids):
-            for row, token in zip(self._rows, input_ids[:, -1].tolist(), strict=True):
+            for at, (row, token) in enumerate(
+                zip(self._rows, input_ids[:, -1].tolist(), strict=True)
+            ):
+                if self._hidden is not None and not row.ended:
+                    row.see(self._hidden, at)  # of the last token: the newest has not been read
                 self._push(row, token)
         else:
             self._begin(input_ids)
@@ -138,6 +169,9 @@ class StopOn(StoppingCriteria):
         """All rows from the start: a new generation, or beams that changed places."""
         width = self._prompt_tokens
         width = self._following.prompt if width is None else min(width, ids.shape[1])
+        if self._hidden is not None and ids.shape[1] > width + 1:
+            allowed = "sampling or greedy search, a token at a time: hidden states of rows that "
+            raise InvalidValue("generate()", "beams", allowed + "changed places are gone")
         rows = ids.tolist()
         prompts = [self._prompt(row[:width], at, len(rows)) for at, row in enumerate(rows)]
         self._rows = [

@@ -13,8 +13,10 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 import lil
 from attention.errors import InvalidValue
+from lil.chopper.classifier import Classifier
 from lil.detectors import Detector
 
+END = 6
 PAD = 59
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 12, 13, 12, 13]]
 
@@ -281,14 +283,65 @@ def test_what_generate_cannot_do_is_refused(detectors, message, tokenizer):
         lil.StopOn(*detectors, tokenizer=tokenizer)
 
 
-def test_detectors_of_hidden_states_are_refused(tokenizer):
-    from lil.chopper.classifier import Classifier
+class Endings:
+    """A processor and a penalty: every seventh column ends a chunk."""
 
-    chopper = lil.Chopper(Classifier(torch.ones(32), 0.0, -2, "tiny"))
-    with pytest.raises(InvalidValue, match=r"detectors = 'chopper'.*hidden states"):
-        lil.StopOn(lil.Cycle(), chopper, tokenizer=tokenizer)
+    def clone(self) -> Endings:
+        return self
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if input_ids.shape[1] % 7 == 0:
+            scores = torch.full_like(scores, -1.0)
+            scores[:, END] = 1.0
+        return scores
+
+
+def tiny_chopper(seed: int = 5) -> lil.Chopper:
+    weight = torch.randn(32, generator=torch.Generator().manual_seed(seed))
+    return lil.Chopper(Classifier(weight, 0.4, -2, "tiny"), short=3)
+
+
+def test_detectors_of_hidden_states_fire_as_in_decode(qwen, tokenizer):
+    prompts = [[5, 6, 7, 8], [9] * 4, [11, 12, 13, 14], [30, 31, 32, 33]]
+    chopper = tiny_chopper()
+    traces = lil.decode(
+        qwen,
+        tokenizer,
+        prompts,
+        detectors=[chopper],
+        penalties=[Endings()],
+        max_new_tokens=60,
+    )
+    fired = [trace.finish == "chopper" for trace in traces]
+    assert 0 < sum(fired) < len(fired)
+    with lil.StopOn(chopper, tokenizer=tokenizer, pad_token_id=PAD, model=qwen) as stop:
+        for _ in range(2):
+            processors = LogitsProcessorList([Endings()])
+            new = generate(qwen, stop, prompts, max_new_tokens=60, logits_processor=processors)
+            for ids, verdict, trace in zip(new, stop.verdicts, traces, strict=True):
+                said = [*trace.new_ids, *trace.dropped]  # generate() cannot drop
+                assert ids[: len(said)] == said
+                assert set(ids[len(said) :]) <= {PAD}
+                assert (verdict is None) == (trace.finish != "chopper")
+                if verdict is not None:
+                    assert (verdict.token, verdict.step) == (trace.tokens, len(said))
+                    assert trace.evidence is not None
+                    for key, value in verdict.evidence.items():
+                        assert trace.evidence[key] == pytest.approx(value)
+    assert not any(layer._forward_hooks for layer in qwen.model.layers)
+
+
+def test_hidden_states_need_a_model_that_is_entered_and_no_beams(qwen, tokenizer):
+    with pytest.raises(InvalidValue, match="model = None: expected the model: chopper reads"):
+        lil.StopOn(lil.Cycle(), tiny_chopper(), tokenizer=tokenizer)
     with pytest.raises(InvalidValue, match=r"attention_mask = \(3,\)"):
         lil.StopOn(lil.Cycle(), tokenizer=tokenizer, attention_mask=torch.ones(3))
+    stop = lil.StopOn(tiny_chopper(), tokenizer=tokenizer, pad_token_id=PAD, model=qwen)
+    processors = LogitsProcessorList([Endings()])
+    with pytest.raises(RuntimeError, match="before the first forward"):
+        generate(qwen, stop, PROMPTS, max_new_tokens=20, logits_processor=processors)
+    with stop, pytest.raises(InvalidValue, match="'beams'"):
+        generate(qwen, stop, PROMPTS, max_new_tokens=20, num_beams=3, logits_processor=processors)
 
 
 def test_rows_are_padded_without_any_eos(qwen, tokenizer):

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
-from experiments.row import Row, by_penalty, dataset_order, series
+from experiments.row import Row, by_penalty, dataset_order, series, shown_detector
 from experiments.sample import Sample
 
 # Okabe and Ito's colours: told apart by readers who see fewer of them; marks differ as well.
@@ -141,7 +141,7 @@ def _against_budget(
         for label, (colour, mark) in styles.items()
     ]
     handles.append(Line2D([], [], color=_FULL, linestyle="--", label="full attention"))
-    if watched := _watched(rows):
+    if watched := shown_detector(rows):
         handles.append(
             Line2D(
                 [],
@@ -178,7 +178,7 @@ def _draw_budgets(
             if low is not None and high is not None:
                 axis.axhspan(low, high, color=_FULL, alpha=0.09, linewidth=0, zorder=0)
     lines = series([row for row in plain if row.budget is not None])
-    watched = _watched(rows)
+    watched = shown_detector(rows)
     under = series([r for r in rows if (r.detector, r.action) == watched and r.budget is not None])
     for at, (label, line) in enumerate(lines.items()):
         # Each backend a little aside of the tick, so that bars do not hide each other.
@@ -270,11 +270,6 @@ def _draw_curve(axis: Any, sample: Sample) -> None:
 
 def _budgets(rows: Sequence[Row]) -> list[int]:
     return sorted({row.budget for row in rows if row.budget is not None})
-
-
-def _watched(rows: Sequence[Row]) -> tuple[str, str] | None:
-    """The first detector, by name: more than one would not be legible in the same panel."""
-    return min(((r.detector, r.action) for r in rows if r.detector != "none"), default=None)
 
 
 def _styles(rows: list[Row]) -> dict[str, tuple[str, str]]:

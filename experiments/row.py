@@ -156,6 +156,12 @@ def order(row: Row) -> tuple[object, ...]:
     )
 
 
+def shown_detector(rows: Sequence[Row]) -> tuple[str, str] | None:
+    """The detector and action that pictures show beside none: Guardian's stop if it is there."""
+    found = sorted({(row.detector, row.action) for row in rows if row.detector != "none"})
+    return min(found, key=lambda pair: pair != ("guardian", "stop"), default=None)
+
+
 def dataset_order(name: str) -> tuple[int, str]:
     """Sort key of a data set: easy before hard, the paper's order, others by alphabet."""
     return _rank(_DATASETS, name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from experiments.row import Row, by_penalty, dataset_order, series
+from experiments.row import Row, by_penalty, dataset_order, series, shown_detector
 
 _MARKS = "●▲■◆★♥"
 _HOLLOW = "○△□◇☆♡"
@@ -97,9 +97,9 @@ def _panel(rows: list[Row], penalty: str, width: int, height: int) -> Text:
 
 
 def _lines(rows: list[Row]) -> list[_Line]:
-    watched = sorted({(r.detector, r.action) for r in rows if r.detector != "none"})[:1]
+    watched = shown_detector(rows)
     plain = series([r for r in rows if r.detector == "none" and r.budget is not None])
-    under = series([r for r in rows if (r.detector, r.action) in watched and r.budget is not None])
+    under = series([r for r in rows if (r.detector, r.action) == watched and r.budget is not None])
     return [
         _Line(
             label,

@@ -258,6 +258,7 @@ class Runner:
         for detector in self.acting:
             mine = [one for one in work if one.detector == detector]
             if mine:
+                self.watcher.cell(cell)
                 self.watcher.more(len(mine), sum(one.weight for one in mine))
                 self._decode(loaded, cell, mine)
         self.store.sync()

@@ -140,12 +140,18 @@ def build_detectors(config: Config) -> list[Detector]:
     for name in config.action_params:
         if name not in ACTIONS:
             raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", list(ACTIONS))
-    found = []
+        if "name" in config.action_params[name]:
+            given = config.action_params[name]["name"]
+            raise InvalidValue("name", given, f"no name in action_params.{name}: it is one")
+    found: list[Detector] = []
     for name, what in asked:
         params = detector_params(config, name)
         if what:
             params["on_stop"] = {"name": what, **config.action_params.get(what, {})}
-        found.append(detectors.get(name, **params))
+        made = detectors.get(name, **params)
+        # `guardian` and `guardian:stop` are one: twice it would be two samples of the same name.
+        if made not in found:
+            found.append(made)
     return found
 
 

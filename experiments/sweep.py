@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attention.errors import InvalidValue
 from experiments import data, manifest, models, scoring
+from experiments.acting import action_of
 from experiments.config import Config
 from experiments.identity import Cell, prompt_digest
 from experiments.plan import (
@@ -26,9 +27,8 @@ from experiments.plan import (
 )
 from experiments.runner import Counts, Prepared, Runner, Watcher, require_supported
 from experiments.store import Store, require_writable
-
-if TYPE_CHECKING:
-    pass
+from lil.actions import cue_ids
+from lil.pieces import token_bytes
 
 
 @dataclass
@@ -63,6 +63,9 @@ def prepare(config: Config, out: Path) -> Prepared:
     prompts: dict[tuple[str, str, str], list[int]] = {}
     for source in sources:
         tokenizer = _tokenizer(source)
+        table = token_bytes(tokenizer)
+        for detector in detectors:
+            cue_ids(action_of(detector), tokenizer, table)  # unknown words are refused now
         cells += build_cells(config, source.name, source.digest, datasets, backends, penalties)
         for dataset, items in problems.items():
             for item in items:

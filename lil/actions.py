@@ -6,7 +6,7 @@ tokens are given next, and how many more may be generated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
@@ -62,10 +62,11 @@ class Cued(Action):
     tokens: int
 
     def __post_init__(self) -> None:
-        if not self.cue:
+        if not isinstance(self.cue, str) or not self.cue:
             raise InvalidValue("cue", self.cue, "a text")
-        if self.tokens < 1:
-            raise InvalidValue("tokens", self.tokens, "at least 1")
+        whole = isinstance(self.tokens, int) and not isinstance(self.tokens, bool)
+        if not whole or self.tokens < 1:
+            raise InvalidValue("tokens", self.tokens, "a whole number, at least 1")
 
     @property
     def gives(self) -> tuple[str, int | None]:
@@ -134,10 +135,12 @@ def action(value: OnStop) -> Action:
     """An action from its name, from `to_dict`'s table, or as it is.
 
     Raises:
-        InvalidValue: an unknown name or parameter, or a value it refuses.
+        InvalidValue: none of these, an unknown name or parameter, or a value it refuses.
     """
     if isinstance(value, Action):
         return value
+    if not isinstance(value, (str, Mapping)):
+        raise InvalidValue("on_stop", value, "an action, its name, or a table of it")
     given = {"name": value} if isinstance(value, str) else dict(value)
     name = str(given.pop("name", None))
     if name not in ACTIONS:
@@ -149,3 +152,26 @@ def action(value: OnStop) -> Action:
             allowed = f"a parameter of {name}: " + (", ".join(known) or "it has none")
             raise InvalidValue("on_stop", key, allowed, known)
     return kind(**given)
+
+
+def cue_ids(what: Action, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
+    """Token ids of an action's cue, none where it gives none.
+
+    Args:
+        what: the action.
+        tokenizer: of the model that is given the cue.
+        table: bytes of each of its token ids.
+
+    Raises:
+        InvalidValue: a cue with words that the tokenizer does not have.
+    """
+    cue, _ = what.gives
+    if not cue:
+        return []
+    ids: list[int] = tokenizer(cue, add_special_tokens=False)["input_ids"]
+    text = b"".join(table[i] for i in ids)
+    # SentencePiece begins a text with a space of its own.
+    if text.removeprefix(b" ") != cue.encode().removeprefix(b" "):
+        told = text.decode(errors="replace")
+        raise InvalidValue("cue", cue, f"a text whose words the tokenizer has (it reads {told!r})")
+    return ids

@@ -124,7 +124,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             item_ids=[data.stream_name(name, item.id)],
             check_every=config.check_every,
         )
-        if trace.finish == "length":  # the cap's token is shown to no detector
+        if trace.action is not None:  # after an action detectors are off, the echo too
+            _say_action(trace, console)
+        elif trace.finish == "length":  # the cap's token is shown to no detector
             console.print(trace.pieces[-1].decode(errors="replace"), end="", markup=False)
         document = _document(name, item, trace)
         console.print()
@@ -153,12 +155,32 @@ def _document(name: str, item: data.Item, trace: lil.Trace) -> dict[str, Any]:
         "tokens": trace.tokens,
         "finish": trace.finish,
         "evidence": None if trace.evidence is None else dict(trace.evidence),
+        "action": None if trace.action is None else dict(trace.action),
+        "decoded_tokens": trace.decoded_tokens,
         "keys_read_mean": trace.keys_read_mean,
         "keys_read_max": trace.keys_read_max,
         "cache_bytes_peak": trace.cache_bytes_peak,
         "prefill_sec": trace.prefill_sec,
         "decode_sec": trace.decode_sec,
     }
+
+
+def _say_action(trace: lil.Trace, console: Console) -> None:
+    """What was done, and the text from there on."""
+    done = trace.action
+    assert done is not None
+    console.print()
+    console.print(
+        f"[{done['detector']} at token {done['step']}: {done['name']}, {done['kept']} kept, "
+        f"{done['dropped']} dropped, {done['cue_tokens']} given; goes on with]",
+        style="bold",
+        markup=False,
+        highlight=False,
+    )
+    rest = b"".join(trace.pieces[done["kept"] :]).decode(errors="replace")
+    console.print(rest, end="", markup=False, highlight=False, soft_wrap=True)
+    console.print()
+    console.print(f"evidence: {done['evidence']}", end="", markup=False)
 
 
 def _say(document: dict[str, Any], console: Console) -> None:

@@ -58,7 +58,9 @@ class Batch:
 
         Its costs go on from what they were.
         """
-        newest, column = other.newest[row.place : row.place + 1], other.ledger.column(row.place)
+        # Copied: the next prompt's token is written to the place that this row leaves.
+        newest = other.newest[row.place : row.place + 1].clone()
+        column = other.ledger.column(row.place)
         row.started_at += self.seconds - other.seconds
         if self.rows:
             self.cache.append_rows(cache)

@@ -9,7 +9,7 @@ import torch
 
 from attention import Backend, Full
 from attention.errors import InvalidValue
-from lil.actions import Action, action
+from lil.actions import Action, action, cue_ids
 from lil.decoding.loop import DecodeLoop
 from lil.decoding.request import Request, make_requests
 from lil.decoding.row import Row
@@ -82,7 +82,7 @@ def stream(
         forced_signals: `Trace.signals` of these tokens from the run that gave them, for probes.
         check_every: generated tokens between the checks of a trace.
         on_trace: called with what is yielded, before it is.
-        on_step: called after every step with the number of tokens chosen so far, given ones not
+        on_step: called after every step with the number of tokens chosen so far, forced ones not
             among them.
 
     Raises:
@@ -113,7 +113,8 @@ def stream(
         exact_until=backend.exact_until,
     )
     _check_detectors(detectors, probes, backend, requests)
-    cues = _cues(detectors, tokenizer, table)
+    asked = [_action_of(one) for one in detectors]
+    cues = {what.gives[0]: cue_ids(what, tokenizer, table) for what in asked}
     readers = [one for one in (*detectors, *probes) if isinstance(one, Reading)]
     eos = _eos_ids(model, tokenizer)
     device: torch.device = model.device
@@ -193,29 +194,6 @@ def _check_detectors(
 
 def _action_of(detector: Detector) -> Action:
     return action(detector.on_stop if isinstance(detector, Acting) else "stop")
-
-
-def _cues(
-    detectors: Sequence[Detector], tokenizer: Any, table: Sequence[bytes]
-) -> dict[str, list[int]]:
-    """Token ids of every cue.
-
-    Raises:
-        InvalidValue: a cue with words that the tokenizer does not have.
-    """
-    found: dict[str, list[int]] = {}
-    for one in detectors:
-        cue, _ = _action_of(one).gives
-        if not cue:
-            continue
-        ids = tokenizer(cue, add_special_tokens=False)["input_ids"]
-        text = b"".join(table[i] for i in ids)
-        # SentencePiece begins a text with a space of its own.
-        if text.removeprefix(b" ") != cue.encode().removeprefix(b" "):
-            allowed = f"a text whose words the tokenizer has (it reads {text.decode()!r})"
-            raise InvalidValue("cue", cue, allowed)
-        found[cue] = ids
-    return found
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

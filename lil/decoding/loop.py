@@ -198,10 +198,10 @@ class DecodeLoop:
             if batch.cache.rewindable:
                 batch.cache.rewind(row.place, len(row.request.prompt_ids) + state - 1)
             else:
-                batch.cache.replace_rows([row.place], row.snapshots[state])
+                batch.cache.replace_rows([row.place], row.snapshot(state))
         action = row.act()
         if not kept:  # the prompt has been read, and the cue's first token comes next
-            row.take(0)
+            row.take_given()
             row.judge()
         batch.newest[row.place] = row.new_ids[-1]
         leaves = action.dense and row.finish is None

@@ -161,6 +161,12 @@ class Row:
         self.append(token)
         return token
 
+    def take_given(self) -> None:
+        """The next token, a given one, where no scores wait for it."""
+        if self.has_penalties:
+            self._penalise_nothing()
+        self.append(self._given.popleft())
+
     def append(self, token: int) -> None:
         self.new_ids.append(token)
         self.pieces.append(self._table[token])
@@ -198,8 +204,36 @@ class Row:
         """Numbers of generated tokens that a coming verdict may go back to."""
         return self._watch.returns()
 
+    def snapshot(self, tokens: int) -> AttentionCache:
+        """The state of so many tokens.
+
+        Raises:
+            RuntimeError: the detector did not say that it may go back there.
+        """
+        if tokens not in self.snapshots:
+            assert self.verdict is not None
+            raise RuntimeError(
+                f"{self.verdict[0].detector} goes back to token {tokens}, which its `returns` did "
+                "not name while it was the present one"
+            )
+        return self.snapshots[tokens]
+
     def cut(self) -> int:
-        """How many tokens stay when the verdict is acted upon."""
+        """How many tokens stay when the verdict is acted upon.
+
+        Raises:
+            InvalidValue: an action that goes back, and a verdict without an anchor.
+            RuntimeError: the verdict names a token that is not there.
+        """
+        kept = self._cut()
+        if not 0 <= kept <= len(self.new_ids):
+            assert self.verdict is not None
+            raise RuntimeError(
+                f"{self.verdict[0].detector} goes back to token {kept} of {len(self.new_ids)}"
+            )
+        return kept
+
+    def _cut(self) -> int:
         assert self.verdict is not None
         verdict, action = self.verdict
         if not action.rewinds:

@@ -150,6 +150,8 @@ def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> Non
         ({"detectors": "budget:regenerate"}, "budget does not know where to go back to"),
         ({"action_params": {"anser": {"cue": "x"}}}, "action = 'anser'"),
         ({"action_params": {"answer": {"cues": "x"}}}, "'cues'.*did you mean 'cue'"),
+        ({"action_params": {"answer": {"name": "stop"}}}, "name = 'stop'.*action_params.answer"),
+        ({"detector_params": {"guardian": {"on_stop": 3}}}, "on_stop = 3"),
     ],
 )
 def test_bad_actions_are_named(tiny_config: Make, change: dict[str, Any], message: str) -> None:
@@ -165,3 +167,23 @@ def test_labels_tell_actions_apart_by_themselves() -> None:
         lil.Cycle(),
     ]
     assert replay.labels(made) == ["guardian", "guardian(f=250)", "guardian(f=10)", "cycle"]
+
+
+def test_a_detector_asked_for_in_two_ways_is_one(tiny_config: Make) -> None:
+    names = "guardian,guardian:,guardian:stop,guardian:answer,budget"
+    made = build_detectors(tiny_config(**OPTIONS | {"detectors": names}))
+    assert [(one.name, acting.action_of(one).name) for one in made] == [
+        ("guardian", "stop"),
+        ("guardian", "answer"),
+        ("budget", "stop"),
+    ]
+
+
+def test_a_cue_of_unknown_words_is_refused_before_anything_is_written(
+    tiny_config: Make, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    config = tiny_config(**OPTIONS | {"action_params": {"answer": {"cue": "zyxqwertyuiop"}}})
+    with pytest.raises(InvalidValue, match="cue = 'zyxqwertyuiop'"):
+        go(config, out)
+    assert not out.exists()

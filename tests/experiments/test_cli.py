@@ -198,6 +198,20 @@ def test_run_streams_live_and_stops_live(tiny_model: Path, capfd: CapFd) -> None
     assert " ".join(words[:4]) in " ".join(printed.split())  # the text itself was printed
 
 
+def test_run_says_what_was_done_and_how_it_went_on(tiny_model: Path, capfd: CapFd) -> None:
+    base = ["run", "--preset", "demo-small", "--model", str(tiny_model), "--threads", "1"]
+    base += ["--max-new-tokens", "30", "--limit", "1", "--detector", "budget:answer"]
+    base += ["--set", "detector_params.budget.tokens=2", "--set", "action_params.answer.tokens=6"]
+    (sample,) = _json(capfd, *base)["samples"]
+    assert sample["action"]["name"] == "answer"
+    assert sample["decoded_tokens"] == sample["tokens"]
+    assert main(base) == 0
+    printed = capfd.readouterr().out
+    assert "budget at token 2: answer, 2 kept, 0 dropped" in " ".join(printed.split())
+    after = "</think>" + sample["text"].partition("</think>")[2]
+    assert " ".join(after.split()) in " ".join(printed.split())
+
+
 def _points(document: dict[str, Any]) -> list[tuple[int | None, int, int]]:
     return [(p["tokens"], p["original_bytes"], p["compressed_bytes"]) for p in document["points"]]
 

@@ -349,3 +349,74 @@ def test_actions_come_back_from_their_tables():
     ):
         assert actions.action(one.to_dict()) == one
         assert lil.Guardian(on_stop=one.to_dict()) == lil.Guardian(on_stop=one)
+
+
+def test_a_row_that_leaves_is_not_touched_by_the_next_prompt(qwen, tokenizer):
+    """It leaves alone, and its place is taken before its next step."""
+    prompts = [[5, 6, 7], [9] * 12, [3, 4]]
+    options = {"backend": backend("quest"), "max_new_tokens": 40}
+    alone = [
+        run(qwen, tokenizer, [At(9, "densify")], prompts=[p], **options)[0].new_ids for p in prompts
+    ]
+    got = run(qwen, tokenizer, [At(9, "densify")], prompts=prompts, batch_size=1, **options)
+    assert [trace.new_ids for trace in got] == alone
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+def test_penalties_see_every_token_once_more_after_a_cut(qwen, tokenizer, kept):
+    """From the prompt on: what they take for the prompt is the history of their first call."""
+
+    class Seen:
+        def __init__(self) -> None:
+            self.widths: list[int] = []
+
+        def clone(self) -> Seen:
+            self.widths.clear()
+            return self
+
+        def __call__(self, ids, scores):
+            self.widths.append(ids.shape[1])
+            return scores
+
+    seen = Seen()
+    again = At(8, actions.Regenerate(cue=CUE, tokens=5), anchor=kept)
+    (trace,) = run(qwen, tokenizer, [again], prompts=[[5, 6, 7]], penalties=[seen])
+    assert trace.tokens == kept + len(CUE_IDS) + 5
+    assert seen.widths == list(range(3, 3 + trace.tokens))
+
+
+@pytest.mark.parametrize("name", ["full", "h2o"])
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"anchor": 30}, "at goes back to token 30 of 20"),
+        ({"anchor": -2}, "at goes back to token -2 of 20"),
+        ({"kept": 21}, "at goes back to token 21 of 20"),
+    ],
+)
+def test_a_verdict_beyond_the_output_is_a_bug_of_its_detector(
+    qwen, tokenizer, name, where, message
+):
+    what = actions.Regenerate(cue=CUE) if "anchor" in where else actions.Answer(cue=CUE)
+    with pytest.raises(RuntimeError, match=message):
+        run(qwen, tokenizer, [At(20, what, **where)], backend=backend(name))
+
+
+def test_a_place_that_was_never_named_is_a_bug_of_its_detector(qwen, tokenizer):
+    class Silent(At):
+        def returns(self) -> Sequence[int]:
+            return []
+
+    again = Silent(20, actions.Regenerate(cue=CUE), anchor=7)
+    with pytest.raises(RuntimeError, match=r"at goes back to token 7.*`returns` did not name"):
+        run(qwen, tokenizer, [again], backend=backend("h2o"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [3, None, {"name": "answer", "tokens": "x"}, {"name": "answer", "tokens": 2.5},
+     {"name": "answer", "tokens": True}, {"name": "answer", "cue": 3}],
+)  # fmt: skip
+def test_an_action_of_another_type_is_refused(given):
+    with pytest.raises(InvalidValue):
+        actions.action(given)

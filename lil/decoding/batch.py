@@ -16,16 +16,15 @@ class Batch:
     """Rows under one backend; a row's index is its place in cache, ledger and newest.
 
     Args:
-        cache: of the backend, empty or with `rows`' state.
-        rows: places, taken or not.
+        cache: of the backend, empty.
         device: of the model.
     """
 
-    def __init__(self, cache: AttentionCache, places: int, device: torch.device) -> None:
+    def __init__(self, cache: AttentionCache, device: torch.device) -> None:
         self.cache = cache
         self.rows: list[Row] = []
-        self.ledger = Ledger(places)
-        self.newest: Tensor = torch.zeros(places, dtype=torch.int64, device=device)
+        self.ledger = Ledger(0)
+        self.newest: Tensor = torch.zeros(0, dtype=torch.int64, device=device)
         # A row's share of all decode steps, had it been here from the start.
         self.seconds = 0.0
         # Detectors, meters and actions are timed after a step: the next one pays for them.
@@ -43,15 +42,38 @@ class Batch:
             row.prefill_sec = per_token * len(row.request.prompt_ids)
             row.started_at = self.seconds
 
+    def welcome(self, places: Sequence[int], cache: AttentionCache) -> None:
+        """Newcomers' states and costs take these places, some of them behind the rows there are.
+
+        Args:
+            places: of the rows of `cache`; new places ascend, and none is left out.
+            cache: with their prompts read; the batch's own where it was empty.
+        """
+        there = len(self.rows)
+        more = max(0, max(places) + 1 - len(self.newest))
+        self.newest = torch.cat((self.newest, self.newest.new_zeros(more)))
+        self.ledger.grow(more)
+        self.ledger.admit(places, cache.row_stats())
+        if cache is self.cache:
+            return
+        inside = [i for i, place in enumerate(places) if place < there]
+        beyond = [i for i, place in enumerate(places) if place >= there]
+        if inside:
+            self.cache.replace_rows([places[i] for i in inside], cache, inside)
+        if beyond:
+            self.cache.append_rows(cache.clone(beyond))
+
     def keep(self, places: Sequence[int]) -> None:
         """Drop all rows but these."""
         self.rows = [self.rows[place] for place in places]
         for place, row in enumerate(self.rows):
             row.place = place
+        self.ledger.select(places)
+        self.newest = self.newest[list(places)]
         if self.rows:
             self.cache.select_rows(places)
-            self.ledger.select(places)
-            self.newest = self.newest[list(places)]
+        else:
+            self.cache.reset()
 
     def take_over(self, row: Row, other: Batch, cache: AttentionCache) -> None:
         """A row of another batch joins this one, `cache` holding its state; it stays there too.
@@ -64,10 +86,9 @@ class Batch:
         row.started_at += self.seconds - other.seconds
         if self.rows:
             self.cache.append_rows(cache)
-            self.newest = torch.cat((self.newest, newest))
-            self.ledger.append(column)
         else:
-            self.cache, self.newest = cache, newest
-            self.ledger.reset(column)
+            self.cache = cache
+        self.newest = torch.cat((self.newest, newest))
+        self.ledger.append(column)
         row.place = len(self.rows)
         self.rows.append(row)

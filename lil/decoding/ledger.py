@@ -70,9 +70,11 @@ class Ledger:
         """One more row, with these totals."""
         self._totals = torch.cat((self._totals, column), dim=1)
 
-    def reset(self, column: torch.Tensor) -> None:
-        """One row alone, with these totals."""
-        self._totals = column.clone()
+    def grow(self, rows: int) -> None:
+        """Places for more rows, behind the others."""
+        self._totals = torch.cat(
+            (self._totals, self._totals.new_zeros(len(Totals._fields), rows)), 1
+        )
 
     def read(self) -> list[Totals]:
         """Every row's totals as numbers."""

@@ -70,9 +70,9 @@ class DecodeLoop:
             self.backend.on(self.model) as cache,
             HiddenStates(self.model, self.blocks) as self.hidden,
         ):
-            self.sparse = Batch(cache, self.places, self.model.device)
-            self.dense = Batch(cache, 0, self.model.device)
-            yield from self._admit(list(range(self.places)))
+            self.sparse = Batch(cache, self.model.device)
+            self.dense = Batch(cache, self.model.device)
+            yield from self._admit([])
             while self.sparse.rows or self.dense.rows:
                 if self.sparse.rows:
                     self._advance(self.sparse, self.sparse.rows)
@@ -82,6 +82,7 @@ class DecodeLoop:
                     self._advance(self.dense, self.dense.rows)
                     free = yield from self._settle(self.dense, self.dense.rows)
                     self._vacate(self.dense, free)
+                    yield from self._admit([])
 
     @torch.inference_mode()
     def _advance(self, batch: Batch, rows: Sequence[Row], newcomers: bool = False) -> None:
@@ -131,10 +132,7 @@ class DecodeLoop:
             attention_mask=mask.to(self.model.device),
             position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0).to(self.model.device),
         )
-        places = [row.place for row in rows]
-        batch.ledger.admit(places, cache.row_stats())
-        if batch.rows:
-            batch.cache.replace_rows(places, cache)
+        batch.welcome([row.place for row in rows], cache)
         return logits
 
     def _decode(self, batch: Batch) -> Tensor:
@@ -230,16 +228,21 @@ class DecodeLoop:
         return free
 
     def _admit(self, free: list[int]) -> Iterator[tuple[int, Trace]]:
-        """Give free places to the next requests, and drop those that nobody needs any more."""
+        """Let the next requests in while there is room, and drop places that nobody needs.
+
+        Dense rows count: never more than `batch_size` rows are held.
+        """
         batch = self.sparse
-        while free and self.queue:
-            count = min(len(free), len(self.queue))
-            newcomers = [self.new_row(self.queue.popleft(), place) for place in free[:count]]
+        while self.queue:
+            held = len(batch.rows) - len(free) + len(self.dense.rows)
+            count = min(self.places - held, len(self.queue))
+            if not count:
+                break
+            places = [*free, *range(len(batch.rows), len(batch.rows) + count)][:count]
+            newcomers = [self.new_row(self.queue.popleft(), place) for place in places]
             self._advance(batch, newcomers, newcomers=True)
-            if not batch.rows:
-                batch.rows = newcomers
             for row in newcomers:
-                batch.rows[row.place] = row
+                batch.rows[row.place : row.place + 1] = [row]
             left = yield from self._settle(batch, newcomers)
             free = left + free[count:]
         self._vacate(batch, free)

@@ -190,7 +190,9 @@ class Row:
     def _conclude(self, verdict: Verdict, action: Action) -> None:
         """End here, or leave it to the loop to act: what the model holds may have to change."""
         cue, _ = action.gives
-        answering = cue and not action.rewinds and cue.encode() in b"".join(self.pieces)
+        answering = (
+            cue and not action.rewinds and cue.encode() in b"".join(self.pieces[: verdict.token])
+        )
         if action.ends or answering:
             self.finish, self.evidence = verdict.detector, verdict.evidence
             self._watch.off(verdict.token)

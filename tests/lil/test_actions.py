@@ -14,6 +14,7 @@ import lil
 from attention.errors import InvalidValue
 from lil import actions
 from lil.actions import OnStop
+from lil.decoding.loop import DecodeLoop
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
 CUE = " Anna has word7"
@@ -236,6 +237,44 @@ def test_rows_act_alone(qwen, tokenizer):
         for prompt, trace in zip(prompts, together, strict=True):
             (alone,) = run(qwen, tokenizer, [guardian], prompts=[prompt], backend=backend(name))
             assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_dense_rows_count_towards_the_batch(qwen, tokenizer, size, monkeypatch):
+    """Rows that leave make room only when they end, and the batch fills up again."""
+    prompts = PROMPTS * 4
+    held: list[int] = []
+    advance = DecodeLoop._advance
+
+    def counted(self, batch, rows, newcomers=False):
+        if not newcomers:
+            held.append(len(self.sparse.rows) + len(self.dense.rows))
+        return advance(self, batch, rows, newcomers)
+
+    monkeypatch.setattr(DecodeLoop, "_advance", counted)
+    caps = [30 if i % 3 else 12 for i in range(len(prompts))]
+    traces = run(
+        qwen,
+        tokenizer,
+        [At(10, "densify")],
+        prompts=prompts,
+        backend=backend("quest"),
+        batch_size=size,
+        max_new_tokens=caps,
+    )
+    assert max(held) == size
+    assert sum(n == size for n in held) > 0.7 * len(held)  # it fills up again
+    for prompt, cap, trace in zip(prompts, caps, traces, strict=True):
+        (alone,) = run(
+            qwen,
+            tokenizer,
+            [At(10, "densify")],
+            prompts=[prompt],
+            backend=backend("quest"),
+            max_new_tokens=cap,
+        )
+        assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
+        assert alone.checks[-1]["keys_read"] == trace.checks[-1]["keys_read"]
 
 
 def test_guardian_goes_back_to_its_last_check(qwen, tokenizer):

@@ -99,7 +99,7 @@ def actions(document: dict[str, Any]) -> list[str]:
 def times(document: dict[str, Any]) -> list[str]:
     lines = [
         "| backend | problems | detector | then | fired | tokens kept | tokens decoded | "
-        "keys read, times none's | seconds | times none's | solved |",
+        "keys read, times none's | processor seconds | times none's | solved |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     base: Row = {}

@@ -3,7 +3,8 @@
     python scripts/time_actions.py --out times.json
 
 A sweep decodes only the runs in which a detector fires, in batches of their own, so its seconds do
-not compare. Here each way decodes the same problems at once, and its wall-clock time is taken.
+not compare. Here each way decodes the same problems at once, on one thread, and its processor time
+is taken, which other work on the machine disturbs less than the time on the clock.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import argparse
 import json
 import time
 from pathlib import Path
-
-import torch
 
 import lil
 from experiments import acting, data, models, scoring
@@ -30,7 +29,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     config = load("actions", {"limit": args.problems})
-    threads = models.use_threads(config.threads)
+    threads = models.use_threads(1)
     loaded = models.load(models.find("reasoner", None), config.dtype, "cpu")
     lil.decode(loaded.model, loaded.tokenizer, [[5, 6]], max_new_tokens=8)  # loads what is lazy
     rows = []
@@ -44,7 +43,7 @@ def main() -> None:
         for detector in [None, *build_detectors(config)]:
             if detector is not None and not acting.possible(detector, backend):
                 continue
-            started = time.perf_counter()
+            started = time.process_time()
             traces = lil.decode(
                 loaded.model,
                 loaded.tokenizer,
@@ -53,7 +52,7 @@ def main() -> None:
                 detectors=[] if detector is None else [detector],
                 max_new_tokens=caps,
             )
-            seconds = time.perf_counter() - started
+            seconds = time.process_time() - started
             solved = [
                 scoring.correct(t.text, i.gold, i.scorer)
                 for t, i in zip(traces, items, strict=True)
@@ -76,7 +75,7 @@ def main() -> None:
             )
             print({key: rows[-1][key] for key in ("detector", "action", "decoded", "seconds")})
     about = conditions("cpu", config.dtype, threads)
-    document = {"rows": rows, "torch_threads": torch.get_num_threads(), **about}
+    document = {"rows": rows, **about}
     args.out.write_text(json.dumps(document, indent=0) + "\n")
 
 

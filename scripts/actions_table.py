@@ -157,7 +157,8 @@ def condition(document: dict[str, Any]) -> str:
     versions = document["packages"]
     return (
         f"torch {versions['torch']}, transformers {versions['transformers']}, "
-        f"{document['device']}, {document['threads']} threads, {document['dtype']}."
+        f"{document['device']}, {document['threads']} thread"
+        f"{'' if document['threads'] == 1 else 's'}, {document['dtype']}."
     )
 
 
@@ -201,7 +202,11 @@ def main() -> int:
         found = {
             "actions": taken(args.take[0]),
             "penalties": taken(args.take[1]),
-            "times": json.loads(args.take[2].read_text()),
+            "times": {
+                key: value
+                for key, value in json.loads(args.take[2].read_text()).items()
+                if key in ("rows", "packages", "device", "threads", "dtype")
+            },
             "chopper": {"rows": json.loads(args.take[3].read_text())["rows"]},
         }
         store.write_text(json.dumps(found, indent=0) + "\n")

@@ -231,10 +231,17 @@ def measured(classifier: Classifier, traces: Sequence[Labelled], short: int) -> 
         traces: with hidden states.
         short: chunks of at most so many tokens are left out of accuracy and AUROC.
     """
-    known = [
-        (one, torch.sigmoid(classifier.logits(one.states)).tolist() if one.chunks else [])
-        for one in traces
-    ]
+    return tabled(
+        [
+            (one, torch.sigmoid(classifier.logits(one.states)).tolist() if one.chunks else [])
+            for one in traces
+        ],
+        short,
+    )
+
+
+def tabled(known: Sequence[tuple[Labelled, list[float]]], short: int) -> list[Row]:
+    """The same from the probabilities of each trace's chunks, as signals keep them."""
     groups: dict[tuple[str, str], list[tuple[Labelled, list[float]]]] = {}
     for one, numbers in known:
         cell = one.run.cell

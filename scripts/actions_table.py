@@ -3,7 +3,7 @@
     lil sweep --preset actions --out lil-out/demo --json > actions.json      # after the demo
     lil sweep --preset penalties --out lil-out/demo --json > penalties.json
     python scripts/time_actions.py --out times.json
-    lil chopper train --json > chopper.json
+    python scripts/check_chopper.py lil-out/demo --out chopper.json
     python scripts/actions_table.py --take actions.json penalties.json times.json chopper.json
     python scripts/actions_table.py --check        # print; exit code 1 if the page differs
 
@@ -171,7 +171,7 @@ def render(kept: dict[str, Any]) -> str:
             *times(kept["times"]), "",
             "## Penalties", "", condition(kept["penalties"]["manifest"]), "",
             *penalties(kept["penalties"]), "",
-            "## The reasoner's chopper, on held-out problems", "",
+            "## The reasoner's chopper, on all traces of the demo", "",
             *chopper(kept["chopper"]), "",
         ]
     )  # fmt: skip

@@ -314,6 +314,7 @@ def test_detectors_of_hidden_states_fire_as_in_decode(qwen, tokenizer):
     )
     fired = [trace.finish == "chopper" for trace in traces]
     assert 0 < sum(fired) < len(fired)
+    hooks = [len(layer._forward_hooks) for layer in qwen.model.layers]
     with lil.StopOn(chopper, tokenizer=tokenizer, pad_token_id=PAD, model=qwen) as stop:
         for _ in range(2):
             processors = LogitsProcessorList([Endings()])
@@ -328,7 +329,7 @@ def test_detectors_of_hidden_states_fire_as_in_decode(qwen, tokenizer):
                     assert trace.evidence is not None
                     for key, value in verdict.evidence.items():
                         assert trace.evidence[key] == pytest.approx(value)
-    assert not any(layer._forward_hooks for layer in qwen.model.layers)
+    assert [len(layer._forward_hooks) for layer in qwen.model.layers] == hooks  # as before
 
 
 def test_hidden_states_need_a_model_that_is_entered_and_no_beams(qwen, tokenizer):

@@ -313,8 +313,8 @@ def test_errors_only_are_counted_and_measure_nothing() -> None:
     assert (row.n, row.samples, row.errors, row.out_of_memory) == (0, 3, 3, 1)
     assert (row.pairs, row.pairs_missing) == (0, 3)
     known = "n samples problems finished capped stopped errors out_of_memory fired pairs "
-    known += "pairs_missing samples_per_problem reused_tokens compression_curve model dataset backend budget "
-    known += "penalty detector action backend_params"
+    known += "pairs_missing samples_per_problem reused_tokens compression_curve model dataset "
+    known += "backend budget penalty detector action backend_params"
     values = row.to_dict()
     assert {name for name, value in values.items() if value is not None} == set(known.split())
 

@@ -15,26 +15,20 @@ from experiments.identity import digest
 from experiments.plan import Run
 from experiments.store import Record, Store
 from lil import Detector, Trace, Verdict
-from lil.actions import Action, action
-from lil.detectors import Acting
+from lil.detectors import follows
 
 if TYPE_CHECKING:
     from attention import Backend
 
 
-def action_of(detector: Detector) -> Action:
-    """What a detector does when it fires."""
-    return action(detector.on_stop if isinstance(detector, Acting) else "stop")
-
-
 def acts(detector: Detector) -> bool:
     """Whether something is generated after its verdict."""
-    return not action_of(detector).ends
+    return not follows(detector).ends
 
 
 def possible(detector: Detector, backend: Backend) -> bool:
     """Whether the backend can do what follows the verdict."""
-    return backend.keeps_all or not action_of(detector).dense
+    return backend.keeps_all or not follows(detector).dense
 
 
 def verdict(detector: Detector, trace: Trace, cap: int) -> Verdict | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from experiments.acting import acted_record, action_of, acts, possible
+from experiments.acting import acted_record, acts, possible
 from experiments.acting import verdict as verdict_of
 from experiments.config import Config
 from experiments.identity import Cell
@@ -19,6 +19,7 @@ from experiments.sample import Sample, Status
 from experiments.scoring import correct
 from experiments.store import Record, Store
 from lil import Detector, Meter, Trace, Verdict
+from lil.detectors import follows
 from lil.repetition import repeats
 
 
@@ -32,7 +33,7 @@ class Results:
 
 def labels(detectors: Sequence[Detector]) -> list[str]:
     """A name for each detector; parameters are spelled out where name and action are not unique."""
-    actions = [action_of(detector).name for detector in detectors]
+    actions = [follows(detector).name for detector in detectors]
     out = [""] * len(detectors)
     for action in set(actions):
         mine = [at for at, other in enumerate(actions) if other == action]
@@ -150,14 +151,14 @@ def _samples_of(
     if record.failed:
         yield _failed(record, _identity(run, "none", "none", penalty))
         for label, detector in named:
-            yield _failed(record, _identity(run, label, action_of(detector).name, penalty))
+            yield _failed(record, _identity(run, label, follows(detector).name, penalty))
         return
     trace = Trace.from_dict(record.trace())
     whole = min(cap, trace.tokens)
     plain = _sample(_identity(run, "none", "none", penalty), record, trace, whole)
     yield plain
     for label, detector in named:
-        identity = _identity(run, label, action_of(detector).name, penalty)
+        identity = _identity(run, label, follows(detector).name, penalty)
         verdict = verdict_of(detector, trace, cap)
         if not acts(detector):
             kept = whole if verdict is None else verdict.token
@@ -175,7 +176,7 @@ _UNTIMED = {"prefill_sec": None, "decode_sec": None, "cache_byte_sec": None}
 
 def _possible(detector: Detector, cell: Cell) -> bool:
     """Whether the cell's backend can do what follows the verdict."""
-    return not action_of(detector).dense or possible(detector, backend_of(cell))
+    return not follows(detector).dense or possible(detector, backend_of(cell))
 
 
 def _acted(identity: Mapping[str, object], record: Record, verdict: Verdict) -> Sample:

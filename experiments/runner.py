@@ -182,23 +182,28 @@ class Runner:
     def _left_acting(self, cell: Cell) -> list[Work]:
         """Runs in which a detector that acts fires, and that have not been decoded with it."""
         found = []
-        for detector in self.acting:
-            if not acting.possible(detector, self.methods.backend(cell)):
+        backend = self.methods.backend(cell)
+        able = [detector for detector in self.acting if acting.possible(detector, backend)]
+        for run in self.plan.runs(cell) if able else ():
+            cap = self._cap(run)
+            plain = self.store.get(run.id)
+            if plain is None or plain.failed or self._pending(run, cap):
                 continue
-            for run in self.plan.runs(cell):
-                cap = self._cap(run)
-                plain = self.store.get(run.id)
-                if plain is None or plain.failed or self._pending(run, cap):
-                    continue
-                acted = acting.acted_record(self.store, run, detector, cap)
-                if acted is not None and not (acted.failed and self.retry_failed):
-                    continue
-                trace = lil.Trace.from_dict(plain.trace())
+            left = [detector for detector in able if self._lacks(run, detector, cap)]
+            if not left:
+                continue
+            trace = lil.Trace.from_dict(plain.trace())
+            for detector in left:
                 if acting.verdict(detector, trace, cap) is not None:
-                    work = self._work(run, cap)
                     # The detector has to see every token decoded.
-                    found.append(replace(work, forced=(), signals={}, detector=detector))
+                    work = replace(self._work(run, cap), forced=(), signals={}, detector=detector)
+                    found.append(work)
         return found
+
+    def _lacks(self, run: Run, detector: lil.Detector, cap: int) -> bool:
+        """Whether the store has no run with this detector that acts."""
+        record = acting.acted_record(self.store, run, detector, cap)
+        return record is None or (record.failed and self.retry_failed)
 
     def _cap(self, run: Run) -> int:
         return replay.cap_of(self.store, self.plan, self.config, run)

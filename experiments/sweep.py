@@ -14,7 +14,6 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments import data, manifest, models, scoring
-from experiments.acting import action_of
 from experiments.config import Config
 from experiments.identity import Cell, prompt_digest
 from experiments.plan import (
@@ -28,6 +27,7 @@ from experiments.plan import (
 from experiments.runner import Counts, Prepared, Runner, Watcher, require_supported
 from experiments.store import Store, require_writable
 from lil.actions import cue_ids
+from lil.detectors import follows
 from lil.pieces import token_bytes
 
 
@@ -65,7 +65,7 @@ def prepare(config: Config, out: Path) -> Prepared:
         tokenizer = _tokenizer(source)
         table = token_bytes(tokenizer)
         for detector in detectors:
-            cue_ids(action_of(detector), tokenizer, table)  # unknown words are refused now
+            cue_ids(follows(detector), tokenizer, table)  # unknown words are refused now
         cells += build_cells(config, source.name, source.digest, datasets, backends, penalties)
         for dataset, items in problems.items():
             for item in items:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from attention.errors import InvalidValue
-from lil.actions import action
-from lil.detectors import Acting, Detector, Reading, Verdict
+from lil.detectors import Detector, Reading, Verdict, follows
 from lil.trace import Trace
 
 
@@ -63,5 +62,6 @@ def require_stop(detector: Detector, reason: str) -> None:
     Raises:
         InvalidValue: `on_stop` is another action than to stop.
     """
-    if isinstance(detector, Acting) and not (follows := action(detector.on_stop)).ends:
-        raise InvalidValue("on_stop", follows.name, f"stop ({detector.name}: {reason})")
+    what = follows(detector)
+    if not what.ends:
+        raise InvalidValue("on_stop", what.name, f"stop ({detector.name}: {reason})")

@@ -43,7 +43,8 @@ def render(document: dict[str, Any]) -> str:
     versions = manifest["packages"]
     lines = [
         f"torch {versions['torch']}, transformers {versions['transformers']}, "
-        f"{manifest['device']}, {manifest['threads']} threads, {manifest['dtype']}, seed "
+        f"{manifest['device']}, {manifest['threads']} thread"
+        f"{'' if manifest['threads'] == 1 else 's'}, {manifest['dtype']}, seed "
         f"{manifest['seed']}. Brackets: 95% intervals.",
         "",
     ]

@@ -19,6 +19,7 @@ from experiments import acting, data, models, scoring
 from experiments.config import load
 from experiments.manifest import conditions
 from experiments.plan import build_backends, build_detectors
+from lil.detectors import follows
 
 PLACES = (("h2o", 256, "medium"), ("quest", 128, "hard"))
 
@@ -63,7 +64,7 @@ def main() -> None:
                     "budget": budget,
                     "dataset": dataset,
                     "detector": "none" if detector is None else detector.name,
-                    "action": "none" if detector is None else acting.action_of(detector).name,
+                    "action": "none" if detector is None else follows(detector).name,
                     "problems": len(items),
                     "solved": sum(map(bool, solved)),
                     "fired": sum(t.action is not None or t.evidence is not None for t in traces),

@@ -9,12 +9,12 @@ import torch
 
 from attention import Backend, Full
 from attention.errors import InvalidValue
-from lil.actions import Action, action, cue_ids
+from lil.actions import cue_ids
 from lil.decoding.loop import DecodeLoop
 from lil.decoding.request import Request, make_requests
 from lil.decoding.row import Row
 from lil.decoding.watch import Signal
-from lil.detectors import Acting, Detector, Reading
+from lil.detectors import Detector, Reading, follows
 from lil.penalties import Penalty
 from lil.pieces import token_bytes
 from lil.sampling import Sampler
@@ -113,7 +113,7 @@ def stream(
         exact_until=backend.exact_until,
     )
     _check_detectors(detectors, probes, backend, requests)
-    asked = [_action_of(one) for one in detectors]
+    asked = [follows(one) for one in detectors]
     cues = {what.gives[0]: cue_ids(what, tokenizer, table) for what in asked}
     readers = [one for one in (*detectors, *probes) if isinstance(one, Reading)]
     eos = _eos_ids(model, tokenizer)
@@ -173,7 +173,7 @@ def _check_detectors(
 ) -> None:
     """Refuse what cannot be carried out, before anything is computed."""
     for one in detectors:
-        what = _action_of(one)
+        what = follows(one)
         if what.dense and not backend.keeps_all:
             allowed = f"a backend that keeps every key: {backend.name} has dropped some"
             raise InvalidValue("on_stop", what.name, allowed)
@@ -183,17 +183,13 @@ def _check_detectors(
     if not any(request.forced for request in requests):
         return
     for one in detectors:
-        if isinstance(one, Reading) or not _action_of(one).ends:
+        if isinstance(one, Reading) or not follows(one).ends:
             allowed = "none beside a detector that acts or reads: it must see them decoded"
             raise InvalidValue("forced", one.name, allowed)
     for request in requests:
         if request.forced and any(probe.signal not in request.signals for probe in probes):  # type: ignore[attr-defined]
             allowed = "the signals of forced tokens, for every probe"
             raise InvalidValue(f"forced_signals[{request.index}]", [*request.signals], allowed)
-
-
-def _action_of(detector: Detector) -> Action:
-    return action(detector.on_stop if isinstance(detector, Acting) else "stop")
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

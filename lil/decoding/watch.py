@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lil.actions import Action, action
-from lil.detectors import Acting, Detector, Reading, Verdict
+from lil.actions import Action
+from lil.detectors import Acting, Detector, Reading, Verdict, follows
 from lil.hidden import HiddenStates
 
 Signal = tuple[tuple[int, float], ...]
@@ -45,8 +45,7 @@ class Watch:
         for detector in self._detectors:
             verdict = detector.update([piece])
             if verdict is not None:
-                given = detector.on_stop if isinstance(detector, Acting) else "stop"
-                return verdict, action(given)
+                return verdict, follows(detector)
         return None
 
     def resume(self, pieces: Sequence[bytes], known: Mapping[str, Signal]) -> None:

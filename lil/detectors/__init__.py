@@ -6,11 +6,21 @@ touches no table.
 
 from __future__ import annotations
 
-from lil.detectors._protocol import Acting, Detector, Reading, Verdict
+from lil.detectors._protocol import Acting, Detector, Reading, Verdict, follows
 from lil.detectors.guardian import Guardian
 from lil.registry import ClassFolder
 
-__all__ = ["Acting", "Detector", "Guardian", "Reading", "Verdict", "describe", "get", "names"]
+__all__ = [
+    "Acting",
+    "Detector",
+    "Guardian",
+    "Reading",
+    "Verdict",
+    "describe",
+    "follows",
+    "get",
+    "names",
+]
 
 _FOLDER: ClassFolder[Detector] = ClassFolder(__name__, "detector")
 names, get, describe = _FOLDER.names, _FOLDER.get, _FOLDER.describe

@@ -139,6 +139,11 @@ def as_pieces(pieces: Sequence[bytes]) -> Sequence[bytes]:
     return pieces
 
 
+def follows(detector: Detector) -> Action:
+    """What follows a detector's verdict; to stop, where it does not say."""
+    return action(detector.on_stop if isinstance(detector, Acting) else "stop")
+
+
 def onward(detector: str, on_stop: OnStop) -> Action:
     """The action of a detector that knows no anchor.
 

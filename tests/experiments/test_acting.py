@@ -16,6 +16,7 @@ from experiments.config import Config
 from experiments.plan import Plan, build_detectors
 from experiments.sample import Sample
 from experiments.store import Store
+from lil.detectors import follows
 
 Make = Callable[..., Config]
 
@@ -84,7 +85,7 @@ def test_a_sample_is_what_the_detector_does_live(tiny_config: Make, tmp_path: Pa
         assert record is not None
         for detector in build_detectors(config):
             name = run.cell.backend["name"]
-            action = acting.action_of(detector).name
+            action = follows(detector).name
             if (name, action) == ("h2o", "densify"):
                 continue
             sample = samples[name, run.item_id, detector.name, action]
@@ -172,7 +173,7 @@ def test_labels_tell_actions_apart_by_themselves() -> None:
 def test_a_detector_asked_for_in_two_ways_is_one(tiny_config: Make) -> None:
     names = "guardian,guardian:,guardian:stop,guardian:answer,budget"
     made = build_detectors(tiny_config(**OPTIONS | {"detectors": names}))
-    assert [(one.name, acting.action_of(one).name) for one in made] == [
+    assert [(one.name, follows(one).name) for one in made] == [
         ("guardian", "stop"),
         ("guardian", "answer"),
         ("budget", "stop"),

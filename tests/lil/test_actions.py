@@ -3,78 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import pytest
+from acting_rows import BACKENDS, CUE, CUE_IDS, PROMPTS, At, backend, run
 from tiny_models import build_model
 
-import attention
 import lil
 from attention.errors import InvalidValue
 from lil import actions
-from lil.actions import OnStop
-from lil.decoding.loop import DecodeLoop
-
-PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
-CUE = " Anna has word7"
-CUE_IDS = [2, 3, 14]
-SMALL = {
-    "sink": {"sinks": 2},
-    "quest": {"page": 4, "dense_layers": 1},
-    "infllm": {"n_init": 2, "block": 4, "n_local": 10},
-    "raas": {"page": 4},
-    "rkv": {"window": 4},
-    "snapkv": {},
-}
-BACKENDS = [name for name in attention.names() if name != "full"]
-
-
-def backend(name: str) -> attention.Backend:
-    if name == "full":
-        return attention.get("full")
-    return attention.get(name, budget=24, **SMALL.get(name, {}))
-
-
-@dataclass(frozen=True)
-class At:
-    """Fires at a token, having last seen information at `anchor`."""
-
-    token: int
-    on_stop: OnStop = "stop"
-    anchor: int | None = None
-    kept: int | None = None
-    _seen: list[int] = field(default_factory=lambda: [0], init=False, compare=False)
-    name: ClassVar[str] = "at"
-
-    def params(self) -> dict[str, object]:
-        return {"token": self.token}
-
-    def clone(self) -> At:
-        return replace(self)
-
-    def start(self, prompt: bytes = b"") -> None:  # noqa: ARG002
-        self._seen[:] = [0]
-
-    def update(self, pieces: Sequence[bytes]) -> lil.Verdict | None:
-        self._seen[0] += len(pieces)
-        if self._seen[0] < self.token:
-            return None
-        kept = self.token if self.kept is None else self.kept
-        return lil.Verdict(self.name, kept, {"step": self.token}, self.anchor)
-
-    def returns(self) -> Sequence[int]:
-        if self.anchor is not None and self._seen[0] >= self.anchor:
-            return [self.anchor]
-        if self.kept is not None and self._seen[0] >= self.kept:
-            return [self.kept]
-        return []
-
-
-def run(model, tokenizer, detectors=(), **options) -> list[lil.Trace]:
-    given = {"max_new_tokens": 70, "batch_size": 3, "check_every": 10} | options
-    prompts = given.pop("prompts", PROMPTS)
-    return lil.decode(model, tokenizer, prompts, detectors=list(detectors), **given)
 
 
 def test_answer_gives_the_cue_and_goes_on_as_if_it_had_been_said(qwen, tokenizer):
@@ -179,53 +115,6 @@ def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
             assert said.new_ids[: kept + 3] == (*whole.new_ids[:kept], *CUE_IDS)
 
 
-@pytest.mark.parametrize("name", ["full", "quest", "infllm"])
-def test_densify_before_anything_is_sparse_is_full_attention(qwen, tokenizer, name):
-    """Below the budget the keys are full attention's, so from there on all tokens are."""
-    # InfLLM moves positions from its window on, so this one's holds the prompt and eight tokens.
-    larger = attention.get("infllm", budget=40, n_init=2, block=4, n_local=24, topk=2)
-    options = {"backend": larger if name == "infllm" else backend(name), "batch_size": 2}
-    full = run(qwen, tokenizer)
-    dense = run(qwen, tokenizer, [At(8, "densify")], **options)
-    sparse = run(qwen, tokenizer, **options)
-    if name != "full":
-        assert any(a.new_ids != b.new_ids for a, b in zip(full, sparse, strict=True))
-    for trace, expected in zip(dense, full, strict=True):
-        assert trace.new_ids == expected.new_ids
-        assert trace.finish == "length"
-        n = len(expected.prompt_ids)
-        assert trace.keys_read_max == n + 69
-        if name == "quest":  # its dense layer read everything before, and every layer does now
-            assert trace.dense_layer_keys_read_mean == sum(range(n + 1, n + 70)) / 69
-        assert trace.action is not None
-        assert trace.action["name"] == "densify"
-
-
-def test_densify_reads_every_key_from_then_on(qwen, tokenizer):
-    plain = run(qwen, tokenizer, backend=backend("infllm"))
-    dense = run(qwen, tokenizer, [At(40, "densify")], backend=backend("infllm"))
-    for trace, before in zip(dense, plain, strict=True):
-        n = len(trace.prompt_ids)
-        assert trace.new_ids[:40] == before.new_ids[:40]
-        added = trace.checks[-1]["keys_read"] - trace.cost_at(40)["keys_read"]
-        assert added == sum(range(n + 40, n + 70)) * 3 * 2
-        assert trace.tokens == 70
-        seconds = [check["seconds"] for check in trace.checks]
-        assert seconds == sorted(seconds)
-        assert seconds[0] > 0
-
-
-def test_densify_with_nothing_kept_keeps_the_first_token(qwen, tokenizer):
-    """It was chosen when the prompt had been read, so every run has it; the rest is dense."""
-    full = run(qwen, tokenizer)
-    dense = run(qwen, tokenizer, [At(30, "densify", kept=0)], backend=backend("quest"))
-    for trace, expected in zip(dense, full, strict=True):
-        assert trace.new_ids == expected.new_ids[: trace.tokens]
-        assert trace.action is not None
-        assert (trace.action["kept"], trace.action["dropped"]) == (1, 29)
-        assert trace.decoded_tokens == 70
-
-
 def test_rows_act_alone(qwen, tokenizer):
     """Three places, eight prompts: whoever acts, the others' tokens are those of a lonely run."""
     prompts = PROMPTS * 2
@@ -237,44 +126,6 @@ def test_rows_act_alone(qwen, tokenizer):
         for prompt, trace in zip(prompts, together, strict=True):
             (alone,) = run(qwen, tokenizer, [guardian], prompts=[prompt], backend=backend(name))
             assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
-
-
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_dense_rows_count_towards_the_batch(qwen, tokenizer, size, monkeypatch):
-    """Rows that leave make room only when they end, and the batch fills up again."""
-    prompts = PROMPTS * 4
-    held: list[int] = []
-    advance = DecodeLoop._advance
-
-    def counted(self, batch, rows, newcomers=False):
-        if not newcomers:
-            held.append(len(self.sparse.rows) + len(self.dense.rows))
-        return advance(self, batch, rows, newcomers)
-
-    monkeypatch.setattr(DecodeLoop, "_advance", counted)
-    caps = [30 if i % 3 else 12 for i in range(len(prompts))]
-    traces = run(
-        qwen,
-        tokenizer,
-        [At(10, "densify")],
-        prompts=prompts,
-        backend=backend("quest"),
-        batch_size=size,
-        max_new_tokens=caps,
-    )
-    assert max(held) == size
-    assert sum(n == size for n in held) > 0.7 * len(held)  # it fills up again
-    for prompt, cap, trace in zip(prompts, caps, traces, strict=True):
-        (alone,) = run(
-            qwen,
-            tokenizer,
-            [At(10, "densify")],
-            prompts=[prompt],
-            backend=backend("quest"),
-            max_new_tokens=cap,
-        )
-        assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
-        assert alone.checks[-1]["keys_read"] == trace.checks[-1]["keys_read"]
 
 
 def test_guardian_goes_back_to_its_last_check(qwen, tokenizer):

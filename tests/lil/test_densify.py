@@ -1,0 +1,94 @@
+"""Rows that go on under full attention: their tokens, their costs, and their room."""
+
+from __future__ import annotations
+
+import pytest
+from acting_rows import PROMPTS, At, backend, run
+
+import attention
+from lil.decoding.loop import DecodeLoop
+
+
+@pytest.mark.parametrize("name", ["full", "quest", "infllm"])
+def test_densify_before_anything_is_sparse_is_full_attention(qwen, tokenizer, name):
+    """Below the budget the keys are full attention's, so from there on all tokens are."""
+    # InfLLM moves positions from its window on, so this one's holds the prompt and eight tokens.
+    larger = attention.get("infllm", budget=40, n_init=2, block=4, n_local=24, topk=2)
+    options = {"backend": larger if name == "infllm" else backend(name), "batch_size": 2}
+    full = run(qwen, tokenizer)
+    dense = run(qwen, tokenizer, [At(8, "densify")], **options)
+    sparse = run(qwen, tokenizer, **options)
+    if name != "full":
+        assert any(a.new_ids != b.new_ids for a, b in zip(full, sparse, strict=True))
+    for trace, expected in zip(dense, full, strict=True):
+        assert trace.new_ids == expected.new_ids
+        assert trace.finish == "length"
+        n = len(expected.prompt_ids)
+        assert trace.keys_read_max == n + 69
+        if name == "quest":  # its dense layer read everything before, and every layer does now
+            assert trace.dense_layer_keys_read_mean == sum(range(n + 1, n + 70)) / 69
+        assert trace.action is not None
+        assert trace.action["name"] == "densify"
+
+
+def test_densify_reads_every_key_from_then_on(qwen, tokenizer):
+    plain = run(qwen, tokenizer, backend=backend("infllm"))
+    dense = run(qwen, tokenizer, [At(40, "densify")], backend=backend("infllm"))
+    for trace, before in zip(dense, plain, strict=True):
+        n = len(trace.prompt_ids)
+        assert trace.new_ids[:40] == before.new_ids[:40]
+        added = trace.checks[-1]["keys_read"] - trace.cost_at(40)["keys_read"]
+        assert added == sum(range(n + 40, n + 70)) * 3 * 2
+        assert trace.tokens == 70
+        seconds = [check["seconds"] for check in trace.checks]
+        assert seconds == sorted(seconds)
+        assert seconds[0] > 0
+
+
+def test_densify_with_nothing_kept_keeps_the_first_token(qwen, tokenizer):
+    """It was chosen when the prompt had been read, so every run has it; the rest is dense."""
+    full = run(qwen, tokenizer)
+    dense = run(qwen, tokenizer, [At(30, "densify", kept=0)], backend=backend("quest"))
+    for trace, expected in zip(dense, full, strict=True):
+        assert trace.new_ids == expected.new_ids[: trace.tokens]
+        assert trace.action is not None
+        assert (trace.action["kept"], trace.action["dropped"]) == (1, 29)
+        assert trace.decoded_tokens == 70
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_dense_rows_count_towards_the_batch(qwen, tokenizer, size, monkeypatch):
+    """Rows that leave make room only when they end, and the batch fills up again."""
+    prompts = PROMPTS * 4
+    held: list[int] = []
+    advance = DecodeLoop._advance
+
+    def counted(self, batch, rows, newcomers=False):
+        if not newcomers:
+            held.append(len(self.sparse.rows) + len(self.dense.rows))
+        return advance(self, batch, rows, newcomers)
+
+    monkeypatch.setattr(DecodeLoop, "_advance", counted)
+    caps = [30 if i % 3 else 12 for i in range(len(prompts))]
+    traces = run(
+        qwen,
+        tokenizer,
+        [At(10, "densify")],
+        prompts=prompts,
+        backend=backend("quest"),
+        batch_size=size,
+        max_new_tokens=caps,
+    )
+    assert max(held) == size
+    assert sum(n == size for n in held) > 0.7 * len(held)  # it fills up again
+    for prompt, cap, trace in zip(prompts, caps, traces, strict=True):
+        (alone,) = run(
+            qwen,
+            tokenizer,
+            [At(10, "densify")],
+            prompts=[prompt],
+            backend=backend("quest"),
+            max_new_tokens=cap,
+        )
+        assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
+        assert alone.checks[-1]["keys_read"] == trace.checks[-1]["keys_read"]

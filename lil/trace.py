@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
 from attention.errors import InvalidValue
-from lil.curves import Point
+from lil.compression.curves import Point
 
 
 class Check(TypedDict):

@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from attention import registry
+from attention import methods, registry
 
 PAGE = Path(__file__).parent.parent / "docs" / "backends.md"
 COLUMN = "parameters"
@@ -32,7 +32,7 @@ def table(text: str) -> dict[str, dict[str, str]]:
 
 def declared(name: str) -> str:
     """Parameters of a backend with their defaults, as `lil list` prints them."""
-    found = registry.parameters(registry.find(name))
+    found = registry.parameters(methods.find(name))
     return ", ".join(f"`{p}`" for p in found)
 
 

@@ -14,9 +14,9 @@ import dataclasses
 import json
 from pathlib import Path
 
-from experiments import chopper
+from experiments import chopper_training as chopper
 from experiments.cli.show import open_store
-from experiments.plan import SHIPPED_CHOPPERS
+from experiments.grid.plan import SHIPPED_CHOPPERS
 from lil import Chopper
 from lil.chopper import Labeller
 

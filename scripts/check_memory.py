@@ -21,8 +21,8 @@ from rich.progress import track
 from rich.table import Table
 
 import attention
-from attention.cache import AttentionCache
-from experiments.attention_speed import Shape, empty, forward, sparse
+from attention.patching.cache import AttentionCache
+from experiments.bench.attention import Shape, empty, forward, sparse
 
 BUDGET = 64
 SHAPE = Shape(heads=4, kv_heads=2, head_size=8, batch=2, dtype="float64")

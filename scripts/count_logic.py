@@ -82,6 +82,12 @@ def count(source: str) -> Lines:
     return Lines(len(question & code), len(whole & code), len(code))
 
 
+def file_of(method: str) -> Path:
+    """The file of a shipped method; a control has a folder of its own."""
+    here = METHODS / f"{method}.py"
+    return here if here.is_file() else METHODS / "controls" / here.name
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -89,7 +95,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="*", default=SPECIFIED, metavar="NAME|FILE")
     print(f"{'method':12}{'question':>10}{'class':>8}{'file':>8}")
     for method in parser.parse_args().methods:
-        path = Path(method) if method.endswith(".py") else METHODS / f"{method}.py"
+        path = Path(method) if method.endswith(".py") else file_of(method)
         if not path.is_file():
             parser.error(f"no file {path}")
         found = count(path.read_text(encoding="utf-8"))

@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the checkout this script belongs to
 
-from experiments.store import Store
+from experiments.store.store import Store
 
 LIL = [sys.executable, "-m", "experiments.cli"]
 PROJECT = Path(__file__).parents[1]

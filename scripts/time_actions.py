@@ -15,10 +15,11 @@ import time
 from pathlib import Path
 
 import lil
-from experiments import acting, data, models, scoring
-from experiments.config import load
-from experiments.manifest import conditions
-from experiments.plan import build_backends, build_detectors
+from experiments.grid import data, models, scoring
+from experiments.grid.config import load
+from experiments.grid.plan import build_backends, build_detectors
+from experiments.store import acting
+from experiments.store.manifest import conditions
 from lil.detectors import follows
 
 PLACES = (("h2o", 256, "medium"), ("quest", 128, "hard"))

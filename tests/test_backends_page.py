@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import attention
+import attention.methods
+import attention.registry
 from attention.testing import tiny_model
 from attention.testing.driving import follow, text
 
@@ -17,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "backends_page.py"))
 PAGE = (ROOT / "docs" / "backends.md").read_text()
 TABLE = SCRIPT["table"](PAGE)
-OWN = [k.name for k in attention.registry.known() if k.package == attention.registry.OWN]
+OWN = [k.name for k in attention.methods.known() if k.package == attention.registry.OWN]
 
 
 def default(name: str, budget: int = 32) -> attention.Backend:
@@ -36,7 +38,7 @@ def test_the_page_has_every_backend_with_its_parameters() -> None:
 
 @pytest.mark.parametrize("name", OWN)
 def test_sources_and_kinds_are_those_declared(name: str) -> None:
-    kind = attention.registry.find(name)
+    kind = attention.methods.find(name)
     row = TABLE[name]
     papers = re.compile(r"arXiv (\d{4}\.\d{5})")
     declared = set(papers.findall(f"{kind.source} {kind.__doc__}"))

@@ -63,7 +63,7 @@ def test_lines_are_counted_as_described() -> None:
 
 @pytest.mark.parametrize(("method", "below"), [("tova", 20), ("random", 20), ("quest", 60)])
 def test_the_aims_of_the_specification(method: str, below: int) -> None:
-    found = SCRIPT["count"]((ROOT / "attention" / "methods" / f"{method}.py").read_text())
+    found = SCRIPT["count"](SCRIPT["file_of"](method).read_text())
     assert 0 < found.question < below
 
 

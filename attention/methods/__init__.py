@@ -1,1 +1,19 @@
-"""One file per method; file name, registry key and `Backend.name` agree."""
+"""One file or folder per method; file name, registry key and `Backend.name` agree."""
+
+from attention.contract.backend import Backend
+from attention.registry import Registry
+
+METHODS: Registry[Backend] = Registry(
+    "backend",
+    ("attention.methods", "attention.methods.controls"),
+    "lil.attention",
+    lambda: Backend,
+    line="source",
+)
+names, get, find, known, describe = (
+    METHODS.names,
+    METHODS.get,
+    METHODS.find,
+    METHODS.known,
+    METHODS.describe,
+)

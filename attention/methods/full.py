@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from attention.backend import Backend
-from attention.layer import Geometry, KeepAll, Layer
+from attention.contract.backend import Backend
+from attention.layers.layer import Geometry, KeepAll, Layer
 
 
 @dataclass(frozen=True, kw_only=True)

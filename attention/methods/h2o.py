@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from attention.backend import Backend, one_of, share, whole
+from attention.contract.backend import Backend, one_of, share, whole
+from attention.core.kernels import added
+from attention.core.ropes import rotate
+from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
-from attention.evicting import Evicting
-from attention.kernels import added
-from attention.layer import Geometry, Layer
-from attention.per_head import PerQueryHead
-from attention.ropes import rotate
-from attention.step import Counts, Step
+from attention.layers.evicting import Evicting
+from attention.layers.layer import Geometry, Layer
+from attention.layers.per_head import PerQueryHead
 
 GQA = ("sum", "mean", "max", "query_head")
 POSITIONS = ("absolute", "rolled")

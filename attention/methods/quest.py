@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.backend import Backend, one_of, whole
+from attention.contract.backend import Backend, one_of, whole
+from attention.core.kernels import logits
+from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
-from attention.kernels import logits
-from attention.layer import Geometry, Layer
-from attention.paged import Paged
-from attention.selecting import Choice, Selecting
-from attention.step import Counts, Step
+from attention.layers.layer import Geometry, Layer
+from attention.layers.paged import Paged
+from attention.layers.selecting import Choice, Selecting
 
 GQA = ("sum", "mean", "max", "query_head")
 RULES = ("kernel", "paper_script")

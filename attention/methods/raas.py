@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attention.backend import Backend, one_of, share, whole
-from attention.compressing import Compressing
+from attention.contract.backend import Backend, one_of, share, whole
+from attention.core.kernels import added
+from attention.core.step import Step
 from attention.errors import InvalidValue
-from attention.kernels import added
-from attention.layer import Geometry, Layer
-from attention.step import Step
+from attention.layers.compressing import Compressing
+from attention.layers.layer import Geometry, Layer
 
 GQA = ("sum", "mean", "max")
 # The stamp of a protected token: never the oldest.

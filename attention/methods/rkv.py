@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attention.backend import Backend, one_of, share, whole
-from attention.compressing import Compressing, check_window, interval
+from attention.contract.backend import Backend, one_of, share, whole
+from attention.core.kernels import BLOCK_ELEMENTS, added, softmax
 from attention.errors import InvalidValue
-from attention.kernels import BLOCK_ELEMENTS, added, softmax
-from attention.layer import Geometry, Layer
+from attention.layers.compressing import Compressing, check_window, interval
+from attention.layers.layer import Geometry, Layer
 
 GQA = ("max", "mean")
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.backend import Backend, one_of, whole
-from attention.kernels import attend, dense, group
-from attention.layer import Geometry, Layer
-from attention.ropes import Turn, rotate
-from attention.step import Counts, Step
+from attention.contract.backend import Backend, one_of, whole
+from attention.core.kernels import attend, dense, group
+from attention.core.ropes import Turn, rotate
+from attention.core.step import Counts, Step
+from attention.layers.layer import Geometry, Layer
 
 POSITIONS = ("cache", "absolute", "hf_sinkcache")
 

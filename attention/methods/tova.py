@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from attention.backend import Backend, whole
-from attention.evicting import Evicting
-from attention.kernels import added
-from attention.layer import Geometry, Layer
-from attention.step import Step
+from attention.contract.backend import Backend, whole
+from attention.core.kernels import added
+from attention.core.step import Step
+from attention.layers.evicting import Evicting
+from attention.layers.layer import Geometry, Layer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attention.backend import Backend, whole
-from attention.layer import Geometry, Layer
+from attention.contract.backend import Backend, whole
+from attention.layers.layer import Geometry, Layer
 from attention.methods.sink import SinkLayer
 
 

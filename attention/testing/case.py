@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention.backend import Backend
-from attention.cache import AttentionCache
+from attention.contract.backend import Backend
+from attention.patching.cache import AttentionCache
 from attention.testing.driving import follow, prefill, step, text, tiny_model
 
 

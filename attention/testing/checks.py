@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from attention import registry
-from attention.backend import Backend
-from attention.cache import AttentionCache
+from attention import methods
+from attention.contract.backend import Backend
 from attention.errors import InvalidValue
+from attention.patching.cache import AttentionCache
 from attention.testing.broken import Broken, ContractBroken, require, same
 from attention.testing.case import Case, Reading
 from attention.testing.driving import OneLayer, follow, left_padded, prefill, step, text, tiny_model
@@ -29,7 +29,7 @@ def declared(case: Case) -> str:
     backend, kind = case.backend, type(case.backend)
     own = "<locals>" not in kind.__qualname__ and kind.__module__ != "__main__"
     if own:
-        registry.find(f"{kind.__module__}:{kind.__qualname__}")
+        methods.find(f"{kind.__module__}:{kind.__qualname__}")
     fields = dataclasses.fields(backend)  # type: ignore[arg-type]
     require(all(f.kw_only for f in fields), "its parameters must be keywords only (kw_only=True)")
     require("\n" not in kind.source and bool(kind.source), "`source` must be one line")
@@ -48,7 +48,9 @@ def declared(case: Case) -> str:
                 kind(**{**params, "budget": wrong})
             except InvalidValue:
                 continue
-            raise Broken(f"budget = {wrong!r} must raise InvalidValue; see attention.backend.whole")
+            raise Broken(
+                f"budget = {wrong!r} must raise InvalidValue; see attention.contract.backend.whole"
+            )
     return ", ".join(f"{k}={v!r}" for k, v in params.items()) or "no parameters"
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from attention.backend import Backend
-from attention.cache import AttentionCache
-from attention.layer import Geometry
-from attention.ropes import Rope
-from attention.step import Step
+from attention.contract.backend import Backend
+from attention.core.ropes import Rope
+from attention.core.step import Step
+from attention.layers.layer import Geometry
+from attention.patching.cache import AttentionCache
 
 VOCABULARY = 53
 

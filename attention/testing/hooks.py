@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention.compressing import Compressing
-from attention.evicting import Evicting
-from attention.paged import Paged
-from attention.selecting import Choice, Selecting
-from attention.step import Step
+from attention.core.step import Step
+from attention.layers.compressing import Compressing
+from attention.layers.evicting import Evicting
+from attention.layers.paged import Paged
+from attention.layers.selecting import Choice, Selecting
 from attention.testing.broken import require, same
 from attention.testing.case import Case
 from attention.testing.driving import OneLayer

@@ -75,7 +75,7 @@ def _dispatch(arguments: list[str]) -> int:
     for noun, line in NOUNS.items():
         sub = nouns.add_parser(noun, help=line, description=f"{line[0].upper()}{line[1:]}.")
         if noun == chosen:
-            module = importlib.import_module(f"experiments.cli.{noun}")
+            module = importlib.import_module(f"experiments.cli.nouns.{noun}")
             sub.epilog = module.EXAMPLES
             sub.add_argument(
                 "--json",
@@ -108,7 +108,7 @@ def _run(args: object) -> int:
     from rich.console import Console
 
     noun, as_json = args.noun, args.json  # type: ignore[attr-defined]
-    module = importlib.import_module(f"experiments.cli.{noun}")
+    module = importlib.import_module(f"experiments.cli.nouns.{noun}")
     if not as_json:
         code: int = module.command(args, Console()).code
         return code

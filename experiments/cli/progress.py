@@ -20,8 +20,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from experiments.identity import Cell
-from experiments.runner import Watcher
+from experiments.grid.identity import Cell
+from experiments.sweep.runner import Watcher
 
 
 class Bars(Watcher):

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from experiments.cli.parser import Parser
-from experiments.config import Config, load, parse_assignment, preset_names
-from experiments.models import REASONER
+from experiments.grid.config import Config, load, parse_assignment, preset_names
+from experiments.grid.models import REASONER
 
 
 def add_config_flags(parser: Parser, without: Iterable[str] = ()) -> None:

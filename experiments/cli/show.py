@@ -10,13 +10,14 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments import figures, manifest, measures, tables, terminal
 from experiments.cli.progress import bar
-from experiments.config import Config, check
-from experiments.plan import Plan, build_detectors
-from experiments.replay import Results, samples
-from experiments.sample import Sample
-from experiments.store import Store
+from experiments.grid.config import Config, check
+from experiments.grid.plan import Plan, build_detectors
+from experiments.report import figures, measures, tables, terminal
+from experiments.store import manifest
+from experiments.store.replay import Results, samples
+from experiments.store.sample import Sample
+from experiments.store.store import Store
 from lil import Detector
 
 

@@ -6,21 +6,6 @@ salad, by an embedder of `embedders.py`; `training.py` makes a `Classifier` of t
 puts them to work is `lil.detectors.chopper`.
 """
 
-from attention.lazy import lazy
+import lazy_loader
 
-_HOME = {
-    "Chunk": "chunks",
-    "Classifier": "classifier",
-    "Embedder": "embedders",
-    "Labeller": "labels",
-    "SentenceModel": "embedders",
-    "Streaks": "streaks",
-    "TextMatch": "embedders",
-    "Training": "training",
-    "chunk_states": "features",
-    "chunks": "chunks",
-    "evaluate": "evaluation",
-}
-
-__all__ = sorted(_HOME)
-__getattr__, __dir__ = lazy(__name__, _HOME)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

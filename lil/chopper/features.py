@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attention import AttentionCache, Backend
 from lil.chopper.chunks import chunks
-from lil.hidden import HiddenStates
+from lil.hidden_states import HiddenStates
 from lil.trace import Trace
 
 
@@ -32,7 +32,7 @@ def chunk_states(
         model: the model the traces are of.
         backend: how they were decoded.
         traces: of any lengths.
-        block: whose output, see `lil.hidden`.
+        block: whose output, see `lil.hidden_states`.
         batch_size: most rows at a time.
         on_step: called after each step with the number of tokens read in it.
 

@@ -13,11 +13,11 @@ from lil.actions import cue_ids
 from lil.decoding.loop import DecodeLoop
 from lil.decoding.request import Request, make_requests
 from lil.decoding.row import Row
+from lil.decoding.sampling import Sampler
 from lil.decoding.watch import Signal
 from lil.detectors import Detector, Reading, follows
 from lil.penalties import Penalty
-from lil.pieces import token_bytes
-from lil.sampling import Sampler
+from lil.token_table import token_bytes
 from lil.trace import Trace
 
 _FULL = Full()
@@ -73,7 +73,7 @@ def stream(
         max_new_tokens: most generated tokens, for all or one a prompt; `eos` and tokens that were
             dropped again are counted.
         batch_size: most rows at a time.
-        temperature, top_k, top_p: see `lil.sampling.Sampler`; temperature 0 is greedy.
+        temperature, top_k, top_p: see `lil.decoding.sampling.Sampler`; temperature 0 is greedy.
         seed: of the random streams.
         item_ids: names of the prompts, by default their indices as text.
         sample_indices: which sample of an item this is, by default 0.

@@ -15,8 +15,8 @@ from lil.decoding.batch import Batch
 from lil.decoding.record import make_trace
 from lil.decoding.request import Request
 from lil.decoding.row import Row
-from lil.hidden import HiddenStates
-from lil.sampling import Sampler
+from lil.decoding.sampling import Sampler
+from lil.hidden_states import HiddenStates
 from lil.trace import Trace
 
 

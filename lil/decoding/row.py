@@ -12,15 +12,15 @@ from torch import Tensor
 from attention import AttentionCache
 from attention.errors import InvalidValue
 from lil.actions import Action
-from lil.curves import Point
+from lil.compression.curves import Point
+from lil.compression.meter import Meter
 from lil.decoding.ledger import Totals
 from lil.decoding.request import Request
+from lil.decoding.sampling import row_stream
 from lil.decoding.watch import Watch
 from lil.detectors import Detector, Verdict
-from lil.hidden import HiddenStates
-from lil.meter import Meter
+from lil.hidden_states import HiddenStates
 from lil.penalties import HistoryPenalty, Penalty
-from lil.sampling import row_stream
 
 
 class Mark(NamedTuple):

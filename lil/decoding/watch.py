@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lil.actions import Action
 from lil.detectors import Acting, Detector, Reading, Verdict, follows
-from lil.hidden import HiddenStates
+from lil.hidden_states import HiddenStates
 
 Signal = tuple[tuple[int, float], ...]
 

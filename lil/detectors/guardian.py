@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from attention.errors import InvalidValue
 from lil.actions import OnStop, action
+from lil.compression.meter import Meter
 from lil.detectors._protocol import Verdict, as_pieces
-from lil.meter import Meter
 
 
 @dataclass

@@ -16,8 +16,8 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from attention.errors import InvalidValue
-from lil.following import Following
-from lil.matching import EMPTY
+from lil.compression.matching import EMPTY
+from lil.generate_calls import Following
 
 
 class Held(Protocol):

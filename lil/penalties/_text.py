@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from lil.matching import EMPTY
+from lil.compression.matching import EMPTY
 from lil.penalties._history import HistoryPenalty, right_aligned
 
 

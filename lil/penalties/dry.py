@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attention.errors import InvalidValue
-from lil.matching import EMPTY, Matcher
+from lil.compression.matching import EMPTY, Matcher
 from lil.penalties._history import Change, HistoryPenalty, working_dtype
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attention.errors import InvalidValue
-from lil.matching import EMPTY
+from lil.compression.matching import EMPTY
 from lil.penalties._history import Change, HistoryPenalty, working_dtype
 
 

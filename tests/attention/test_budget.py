@@ -9,8 +9,8 @@ import torch
 from driving import BACKENDS, KEEP_ALL, follow, model, prefill, step, tokens
 
 import attention
+from attention.layers.selecting import Choice
 from attention.methods.quest import QuestLayer
-from attention.selecting import Choice
 
 # Not quest's `paper_script`, whose heads differ and need not read the current token.
 SPARSE = tuple(

@@ -14,7 +14,7 @@ from torch import Tensor
 from zoo import WINDOW, animal
 
 import attention
-from attention.layer import Layer
+from attention.layers.layer import Layer
 
 # Row 1, in the middle, is taken back: the longest row decides how wide products are.
 LENGTHS = (27, 15, 3)
@@ -255,9 +255,10 @@ def tensors(cache: Any) -> list[Tensor]:
             todo += x.values()
         elif isinstance(x, list | tuple):
             todo += x
-        elif type(x).__module__ in ("attention.slots", "attention.selecting") or isinstance(
-            x, Layer
-        ):
+        elif type(x).__module__ in (
+            "attention.core.slots",
+            "attention.layers.selecting",
+        ) or isinstance(x, Layer):
             todo.append(vars(x))
     return found
 

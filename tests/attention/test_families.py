@@ -16,8 +16,8 @@ from transformers import DynamicCache
 from zoo import FAMILIES, HALF, SLIDING, WINDOW, WITHOUT_ROOM, animal, build, config, sliding_layers
 
 import attention
-from attention.families import check_family
-from attention.ropes import Rope, rotate
+from attention.core.ropes import Rope, rotate
+from attention.patching.families import check_family
 
 pytestmark = pytest.mark.filterwarnings("ignore:every layer of this mistral")
 # One of every way to hold a state, beside the model's own sliding layers.
@@ -104,9 +104,9 @@ def test_prompts_around_the_window(family: str) -> None:
 @torch.no_grad()
 def test_long_prompts_are_masked_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """More columns than one block of either prefill holds, alone and in ragged rows."""
-    monkeypatch.setattr("attention.kernels.SLIDING_COLUMNS", WINDOW)
-    monkeypatch.setattr("attention.kernels.MASK_ELEMENTS", 300)
-    monkeypatch.setattr("attention.kernels.BLOCK_ELEMENTS", 900)
+    monkeypatch.setattr("attention.core.kernels.SLIDING_COLUMNS", WINDOW)
+    monkeypatch.setattr("attention.core.kernels.MASK_ELEMENTS", 300)
+    monkeypatch.setattr("attention.core.kernels.BLOCK_ELEMENTS", 900)
     for family in SLIDING:
         m, texts = animal(family), [tokens(40), tokens(23, seed=1)]
         want = torch.cat([own(m, text[None], len(text))[:, 0] for text in texts])

@@ -16,8 +16,8 @@ from torch import Tensor
 from zoo import FAMILIES, WITHOUT_ROOM, animal, sliding_layers
 
 import attention
-from attention import registry
-from attention.cache import AttentionCache
+from attention import methods
+from attention.patching.cache import AttentionCache
 
 pytestmark = pytest.mark.filterwarnings("ignore:every layer of this mistral")
 NEW = 12
@@ -33,7 +33,7 @@ SPLIT = {"budget": 16, "n_init": 2, "n_local": 8, "block": 2, "topk": 2}
 
 
 def backend(name: str) -> attention.Backend:
-    fields = {f.name for f in dataclasses.fields(registry.find(name)) if f.init}
+    fields = {f.name for f in dataclasses.fields(methods.find(name)) if f.init}
     wanted = SPLIT if name == "infllm" else WANTED
     return attention.get(name, **{k: v for k, v in wanted.items() if k in fields})
 

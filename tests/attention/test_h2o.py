@@ -8,8 +8,8 @@ from driving import Bare, follow, model, prefill, step, tokens
 from oracles.models import tiny_model
 
 import attention
+from attention.core.step import Step
 from attention.methods.h2o import H2OLayer
-from attention.step import Step
 
 
 def scores(cache, layer: int = 1) -> torch.Tensor:

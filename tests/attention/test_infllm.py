@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attention
-from attention.layer import Geometry
-from attention.methods.infllm import InfLLMLayer, Parts
-from attention.ropes import Rope
-from attention.step import Step
+from attention.core.ropes import Rope
+from attention.core.step import Step
+from attention.layers.layer import Geometry
+from attention.methods.infllm.method import InfLLMLayer, Parts
 
 CPU = torch.device("cpu")
 SMALL = attention.InfLLM(budget=32, n_init=5, block=4, topk=2, n_local=12, repr_topk=2)

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attention import kernels
-from attention.slots import Slots
+from attention.core import kernels
+from attention.core.slots import Slots
 
 
 @settings(max_examples=200, deadline=None)

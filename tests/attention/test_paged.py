@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attention.layer import Geometry
-from attention.paged import Paged
-from attention.ropes import Rope
-from attention.step import Step
+from attention.core.ropes import Rope
+from attention.core.step import Step
+from attention.layers.layer import Geometry
+from attention.layers.paged import Paged
 
 CPU = torch.device("cpu")
 Hq, Hkv, D = 4, 2, 3

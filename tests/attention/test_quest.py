@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attention
-from attention.layer import Geometry
+from attention.core.ropes import Rope
+from attention.core.step import Step
+from attention.layers.layer import Geometry
 from attention.methods.quest import QuestLayer
-from attention.ropes import Rope
-from attention.step import Step
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attention
-from attention.methods.random import WORD, mix
+from attention.methods.controls.random import WORD, mix
 
 
 @settings(max_examples=20, deadline=None)

@@ -14,8 +14,11 @@ import pytest
 from driving import BACKENDS, follow, model, tokens
 
 import attention
-from attention import registry
+from attention import methods, registry
+from attention.methods import METHODS
 from attention.methods.sink import Sink
+
+GROUP = METHODS.group
 
 
 class Elsewhere(Sink):
@@ -30,7 +33,7 @@ def test_every_method_is_named_by_its_file() -> None:
         "sink", "snapkv", "tova", "window",
     ]  # fmt: skip
     for name in attention.names():
-        assert attention.registry.find(name).name == name
+        assert attention.methods.find(name).name == name
     assert {type(b).name for b in BACKENDS} == set(attention.names())
 
 
@@ -76,10 +79,10 @@ def test_what_cannot_be_named_is_refused(name: str, params: dict, says: str) -> 
 
 def test_entry_points_of_other_packages_count(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [
-        EntryPoint("elsewhere", f"{__name__}:Elsewhere", registry.GROUP),
-        EntryPoint("wrong", "json:loads", registry.GROUP),
+        EntryPoint("elsewhere", f"{__name__}:Elsewhere", GROUP),
+        EntryPoint("wrong", "json:loads", GROUP),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points * (group == registry.GROUP))
+    monkeypatch.setattr(registry, "entry_points", lambda group: points * (group == GROUP))
     assert "elsewhere" in attention.names()
     backend = attention.get("elsewhere", budget=9)
     assert type(backend) is Elsewhere
@@ -125,7 +128,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def known(name: str) -> list[registry.Known]:
-    return [k for k in registry.known() if k.name == name]
+    return [k for k in methods.known() if k.name == name]
 
 
 def test_an_installed_method_is_known_with_its_package(install: Install) -> None:
@@ -167,7 +170,7 @@ def test_a_broken_package_is_listed_and_breaks_nothing_else(
     assert str(refused.value).endswith(str(found.error))
     assert attention.describe()["bad"].startswith("broken: ")
     assert attention.get("quest", budget=64).budget == 64
-    assert [k.error for k in registry.known()].count(None) == len(BACKEND_NAMES)
+    assert [k.error for k in methods.known()].count(None) == len(BACKEND_NAMES)
 
 
 BACKEND_NAMES = {b.name for b in BACKENDS}

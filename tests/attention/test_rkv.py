@@ -10,7 +10,7 @@ import torch
 from driving import Bare, follow, model, prefill, step, tokens
 
 import attention
-from attention.compressing import interval
+from attention.layers.compressing import interval
 from attention.methods.rkv import redundancy
 
 

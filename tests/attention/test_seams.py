@@ -9,7 +9,7 @@ from oracles.models import tiny_config, tiny_model
 from transformers import AutoModelForCausalLM, DynamicCache, GemmaConfig, GPT2Config, LlamaConfig
 
 import attention
-from attention.runtime import NAME
+from attention.patching.session import NAME
 
 
 @pytest.mark.parametrize("before", ["eager", "sdpa"])

@@ -9,7 +9,7 @@ from driving import decode, follow, model, prefill, tokens
 from oracles.models import tiny_model
 
 import attention
-from attention.ropes import Rope, rotate
+from attention.core.ropes import Rope, rotate
 
 
 @pytest.mark.parametrize("positions", ["cache", "absolute"])

@@ -14,10 +14,10 @@ from driving import BACKENDS
 from torch import Tensor
 
 import attention
-from attention.evicting import Evicting
-from attention.layer import KeepAll, Layer
-from attention.paged import Paged
-from attention.selecting import Choice
+from attention.layers.evicting import Evicting
+from attention.layers.layer import KeepAll, Layer
+from attention.layers.paged import Paged
+from attention.layers.selecting import Choice
 from attention.testing import CHECKS, ContractBroken, OneLayer, check, tiny_model
 
 FIRST = {b.name: b for b in reversed(BACKENDS)}.values()
@@ -69,7 +69,7 @@ class Sound(attention.Backend):
     dense_layers: int = 0
 
     def __post_init__(self) -> None:
-        attention.backend.whole("budget", self.budget, 2)
+        attention.contract.backend.whole("budget", self.budget, 2)
 
     @property
     def exact_until(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from saved_models import save_tiny_model
 
-from experiments.config import Config, load
+from experiments.grid.config import Config, load
 
 
 @pytest.fixture(scope="session")

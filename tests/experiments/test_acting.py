@@ -11,11 +11,13 @@ from test_sweep import go
 
 import lil
 from attention.errors import InvalidValue
-from experiments import acting, manifest, measures, models, replay
-from experiments.config import Config
-from experiments.plan import Plan, build_detectors
-from experiments.sample import Sample
-from experiments.store import Store
+from experiments.grid import models
+from experiments.grid.config import Config
+from experiments.grid.plan import Plan, build_detectors
+from experiments.report import measures
+from experiments.store import acting, manifest, replay
+from experiments.store.sample import Sample
+from experiments.store.store import Store
 from lil.detectors import follows
 
 Make = Callable[..., Config]

@@ -10,7 +10,7 @@ import torch
 
 import attention
 from attention.errors import InvalidValue
-from experiments import attention_speed as speed
+from experiments.bench import attention as speed
 from experiments.cli import main
 
 TINY = speed.Shape(heads=4, kv_heads=2, head_size=8, batch=2, context=130)

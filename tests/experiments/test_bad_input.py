@@ -147,7 +147,7 @@ def test_a_real_process_says_it_the_same_way(place: Path) -> None:
 def test_a_full_disk_is_one_message(
     place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from experiments import store
+    from experiments.store import store
 
     def refuse(_self: object, _blob: bytes) -> int:
         with store._disk(place / "out"):
@@ -169,7 +169,7 @@ def test_a_full_disk_is_one_message(
 def test_a_fault_of_ours_keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from experiments.cli import list as list_noun
+    from experiments.cli.nouns import list as list_noun
 
     def broken(*_: object) -> None:
         raise ValueError("ours")

@@ -14,10 +14,11 @@ from transformers import AutoModelForCausalLM
 
 import lil
 from attention.errors import InvalidValue
-from experiments import chopper, models, plan
+from experiments import chopper_training as chopper
 from experiments.cli import main
 from experiments.cli.show import open_store
-from experiments.config import Config
+from experiments.grid import models, plan
+from experiments.grid.config import Config
 from experiments.reasoner import problem
 from experiments.reasoner.tokenizer import build_tokenizer
 from lil.chopper import Classifier, Labeller, chunks
@@ -151,7 +152,7 @@ def test_the_detector_agrees_with_the_table(
     stopped = 0
     for one in read:
         detector.start()
-        ends = [chunk.end for chunk in chunks.chunks(one.trace.text_pieces)]
+        ends = [chunk.end for chunk in chunks(one.trace.text_pieces)]
         numbers = torch.sigmoid(detector.classifier.logits(one.states)).tolist()
         detector.recall(list(zip(ends, numbers, strict=True)))
         # One token more: a verdict follows the token behind the chunk.

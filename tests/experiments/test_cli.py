@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import lil
-from experiments import figures, runner
 from experiments.cli import entry, main
-from experiments.measures import Row
+from experiments.report import figures
+from experiments.report.measures import Row
+from experiments.sweep import runner
 
 ROOT = Path(__file__).parents[2]
 CapFd = pytest.CaptureFixture[str]
@@ -216,7 +217,7 @@ def _points(document: dict[str, Any]) -> list[tuple[int | None, int, int]]:
     return [(p["tokens"], p["original_bytes"], p["compressed_bytes"]) for p in document["points"]]
 
 
-@pytest.mark.parametrize("codec", lil.codecs.names())
+@pytest.mark.parametrize("codec", lil.compression.codecs.names())
 def test_the_curve_of_any_file_is_the_librarys(codec: str, capfd: CapFd, tmp_path: Path) -> None:
     for name, data in {
         "nothing": b"",
@@ -246,7 +247,7 @@ def test_curves_of_a_text_and_of_a_stored_trace(
     assert document["points"][0]["tokens"] is None
     assert plot.stat().st_size > 1000
 
-    from experiments.store import Store
+    from experiments.store.store import Store
 
     record = max(Store(swept[0]), key=lambda record: record.meta["tokens"])
     trace = lil.Trace.from_dict(record.trace())

@@ -10,8 +10,8 @@ import pytest
 
 import attention
 from attention.errors import InvalidValue
-from experiments.config import Config, load, parse_assignment, preset_names, preset_text
-from experiments.plan import build_backends, build_detectors
+from experiments.grid.config import Config, load, parse_assignment, preset_names, preset_text
+from experiments.grid.plan import build_backends, build_detectors
 
 
 def test_the_preset_beats_the_default_and_the_command_line_beats_both() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attention.errors import InvalidValue
-from experiments import data
+from experiments.grid import data
 from experiments.reasoner import problem
 from experiments.reasoner.tokenizer import build_tokenizer
 

@@ -12,10 +12,10 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from synthetic_samples import demo, guarded, sample, sparse
 
-from experiments import figures as module
-from experiments.figures import figures
-from experiments.measures import rows
-from experiments.sample import Sample
+from experiments.report import figures as module
+from experiments.report.figures import figures
+from experiments.report.measures import rows
+from experiments.store.sample import Sample
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from synthetic_samples import failed, guarded, sample, sparse
 
-from experiments.measures import finding, rows
-from experiments.sample import Sample
+from experiments.report.measures import finding, rows
+from experiments.store.sample import Sample
 
 
 def sweep(ratios: dict[int, float], correct: Sequence[bool] = (True,) * 8) -> list[Sample]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from experiments import identity
-from experiments.config import Config, load
-from experiments.identity import Cell, run_id
-from experiments.plan import build_cells, describe_backend
+from experiments.grid import identity
+from experiments.grid.config import Config, load
+from experiments.grid.identity import Cell, run_id
+from experiments.grid.plan import build_cells, describe_backend
 
 BASE = Cell(
     model="reasoner",
@@ -74,7 +74,7 @@ def test_the_same_weights_under_another_name_or_path_are_the_same_run() -> None:
 
 
 def _cells(config: Config) -> list[str]:
-    from experiments.plan import build_backends
+    from experiments.grid.plan import build_backends
 
     cells = build_cells(config, "m", "00", ("easy",), build_backends(config))
     return [run_id(cell, "i", "p", 0) for cell in cells]

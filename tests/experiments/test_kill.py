@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from experiments import manifest, measures, replay, store, sweep
-from experiments.config import Config
-from experiments.plan import Plan, build_detectors
-from experiments.store import Store
+from experiments.grid.config import Config
+from experiments.grid.plan import Plan, build_detectors
+from experiments.report import measures
+from experiments.store import manifest, replay, store
+from experiments.store.store import Store
+from experiments.sweep import sweep
 
 Make = Callable[..., Config]
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_samples import demo, failed, guarded, sample, sparse
 
-from experiments.measures import Row, rows
-from experiments.sample import Sample
+from experiments.report.measures import Row, rows
+from experiments.store.sample import Sample
 
 KEYS = [
     "model",

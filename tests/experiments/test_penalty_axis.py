@@ -14,17 +14,25 @@ from synthetic_samples import demo, guarded, sample, sparse
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lil
-from experiments import figures, live, manifest, replay, sweep
 from experiments.cli import main
-from experiments.config import Config, load
-from experiments.finding import finding
-from experiments.identity import run_id
-from experiments.measures import Row, rows
-from experiments.plan import Plan, build_backends, build_cells, build_detectors, build_penalties
-from experiments.sample import Sample
-from experiments.store import Store
-from experiments.tables import main_tables, penalty_tables, table1
-from experiments.terminal import draw
+from experiments.grid.config import Config, load
+from experiments.grid.identity import run_id
+from experiments.grid.plan import (
+    Plan,
+    build_backends,
+    build_cells,
+    build_detectors,
+    build_penalties,
+)
+from experiments.report import figures
+from experiments.report.finding import finding
+from experiments.report.measures import Row, rows
+from experiments.report.tables import main_tables, penalty_tables, table1
+from experiments.report.terminal import draw
+from experiments.store import manifest, replay
+from experiments.store.sample import Sample
+from experiments.store.store import Store
+from experiments.sweep import live, sweep
 
 Make = Callable[..., Config]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attention.errors import InvalidValue
-from experiments import penalty_speed as speed
+from experiments.bench import penalty as speed
 from experiments.cli import main
 from tests.lil.oracles import lz_penalty
 from tests.lil.oracles.streams import stream

@@ -10,10 +10,11 @@ import pytest
 
 import lil
 from attention.errors import InvalidValue
-from experiments import live, manifest, replay, sweep
-from experiments.config import Config
-from experiments.plan import Plan, build_detectors
-from experiments.store import Store
+from experiments.grid.config import Config
+from experiments.grid.plan import Plan, build_detectors
+from experiments.store import manifest, replay
+from experiments.store.store import Store
+from experiments.sweep import live, sweep
 
 Make = Callable[..., Config]
 
@@ -22,7 +23,7 @@ Make = Callable[..., Config]
 def swept(
     tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Store, Plan, Config, Path]:
-    from experiments.config import load
+    from experiments.grid.config import load
 
     out = tmp_path_factory.mktemp("swept")
     config = load(
@@ -82,7 +83,7 @@ def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model:
     """A replayed stop against a run that really ended at that token."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from experiments.plan import build_backends, describe_backend
+    from experiments.grid.plan import build_backends, describe_backend
 
     store, plan, config, _ = swept
     samples = replay.samples(store, plan, config, build_detectors(config)).samples

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from attention.errors import InvalidValue
-from experiments import scoring
+from experiments.grid import scoring
 from experiments.reasoner import problem
 
 

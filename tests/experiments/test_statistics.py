@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import bootstrap as scipy_bootstrap
 
-from experiments.statistics import NOTHING, Bootstrap, mcnemar, wilson
+from experiments.report.statistics import NOTHING, Bootstrap, mcnemar, wilson
 
 Z = 1.959963984540054  # the normal 97.5% point, from a table
 

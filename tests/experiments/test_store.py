@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 from attention.errors import InvalidValue
-from experiments import store as store_module
-from experiments.store import Store, require_writable, write_atomically
+from experiments.store import store as store_module
+from experiments.store.store import Store, require_writable, write_atomically
 
 
 def _id(number: int) -> str:

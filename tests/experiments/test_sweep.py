@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import lil
-from experiments import manifest, replay, runner, sweep
-from experiments.config import Config
-from experiments.plan import Plan
-from experiments.store import Store
+from experiments.grid.config import Config
+from experiments.grid.plan import Plan
+from experiments.store import manifest, replay
+from experiments.store.store import Store
+from experiments.sweep import runner, sweep
 
 Make = Callable[..., Config]
 

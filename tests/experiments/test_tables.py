@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from synthetic_samples import demo, failed, guarded, sample, sparse
 
-from experiments.measures import rows
-from experiments.sample import Sample
-from experiments.tables import main_tables, table1, table3
+from experiments.report.measures import rows
+from experiments.report.tables import main_tables, table1, table3
+from experiments.store.sample import Sample
 
 
 def lines(table: Table, width: int = 80) -> list[str]:

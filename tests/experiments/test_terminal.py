@@ -7,8 +7,8 @@ import random
 import pytest
 from synthetic_samples import demo, guarded, sample, sparse
 
-from experiments.measures import rows
-from experiments.terminal import draw
+from experiments.report.measures import rows
+from experiments.report.terminal import draw
 
 
 def chart(text: str, title: str) -> list[str]:

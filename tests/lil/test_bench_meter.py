@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from attention.errors import InvalidValue
-from lil import bench
+from experiments.bench import meter as bench
 
 
 def test_reports_both_times_and_the_conditions():

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from attention.errors import InvalidValue
-from lil import codecs, detectors, penalties
+from lil import detectors, penalties
+from lil.compression import codecs
 from lil.registry import ClassFolder
 
 PIGEON = '''"""Not this line."""

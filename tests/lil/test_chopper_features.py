@@ -13,7 +13,7 @@ import lil
 from attention import H2O, Backend, Full, Quest
 from lil.chopper.chunks import chunks
 from lil.chopper.features import chunk_states
-from lil.hidden import HiddenStates
+from lil.hidden_states import HiddenStates
 
 BLANK = WORDS.index("\n\n")
 

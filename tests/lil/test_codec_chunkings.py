@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import pytest
 import zstandard
 
-import lil.codecs.lz77
-import lil.codecs.lzss_bits
-from lil import Meter, codecs
+import lil.compression.codecs.lz77
+import lil.compression.codecs.lzss_bits
+from lil import Meter
+from lil.compression import codecs
 from tests.lil.oracles import lz77, lzss_bits
 from tests.lil.oracles.streams import stream
 
@@ -30,11 +31,14 @@ def from_scratch(codec: str, symbols: Sequence[int], width: int, vocabulary: int
     if codec == "zstd":
         return len(zstandard.ZstdCompressor(level=3).compress(data))
     if codec == "lz77":
-        search, ahead = lil.codecs.lz77.SEARCH, lil.codecs.lz77.AHEAD
+        search, ahead = lil.compression.codecs.lz77.SEARCH, lil.compression.codecs.lz77.AHEAD
         triples = lz77.encode(symbols, search=search, ahead=ahead, fill=0)
         numbers = digits(search, 256**width) + digits(ahead, 256**width)
         return len(triples) * (numbers + 1) * width
-    window, longest = lil.codecs.lzss_bits.WINDOW, lil.codecs.lzss_bits.LONGEST
+    window, longest = (
+        lil.compression.codecs.lzss_bits.WINDOW,
+        lil.compression.codecs.lzss_bits.LONGEST,
+    )
     parsed = lzss_bits.parse(symbols, window=window, longest=longest)
     return math.ceil(lzss_bits.bits(parsed, vocabulary) / 8 - 1e-9)
 
@@ -68,7 +72,7 @@ SHORT = {"lz77.SEARCH": 50, "lz77.AHEAD": 12, "lzss_bits.WINDOW": 50, "lzss_bits
 def short_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that texts outgrow them; deflate's and zstd's cannot be set."""
     for name, size in SHORT.items():
-        monkeypatch.setattr(f"lil.codecs.{name}", size)
+        monkeypatch.setattr(f"lil.compression.codecs.{name}", size)
 
 
 @pytest.mark.parametrize("codec", codecs.names())

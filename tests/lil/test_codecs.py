@@ -11,8 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
-from lil import Meter, codecs, curve
-from lil.codecs import lz77, lzss_bits
+from lil import Meter, curve
+from lil.compression import codecs
+from lil.compression.codecs import lz77, lzss_bits
 
 few = st.lists(st.integers(0, 3), max_size=120)
 splits = st.lists(st.integers(1, 50), min_size=1, max_size=6)

@@ -100,7 +100,7 @@ def test_sampling_is_the_inverse_cdf_of_the_models_own_distribution(qwen, tokeni
     (trace,) = lil.decode(
         qwen, tokenizer, [prompt], max_new_tokens=15, temperature=1.3, seed=5, item_ids=["x"]
     )
-    stream = lil.sampling.row_stream(5, "x", 0)
+    stream = lil.decoding.sampling.row_stream(5, "x", 0)
     seen = list(prompt)
     for token in trace.new_ids:
         logits = qwen(input_ids=torch.tensor([seen]), use_cache=False).logits[0, -1].tolist()

@@ -9,8 +9,8 @@ from itertools import pairwise, product
 import pytest
 
 from attention.errors import InvalidValue
-from lil.codecs import lz77
-from lil.entropy import entropy_bounds
+from lil.compression.codecs import lz77
+from lil.compression.entropy import entropy_bounds
 
 
 def test_entropy_bound_by_hand():

@@ -7,7 +7,7 @@ import torch
 
 from attention import H2O, Full
 from attention.errors import InvalidValue
-from lil.hidden import HiddenStates
+from lil.hidden_states import HiddenStates
 
 IDS = torch.tensor([[5, 9, 3, 7, 2, 8, 4], [0, 0, 6, 1, 9, 3, 5]])
 MASK = torch.tensor([[1] * 7, [0, 0, 1, 1, 1, 1, 1]])

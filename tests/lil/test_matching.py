@@ -6,7 +6,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lil.matching import EMPTY, Matcher
+from lil.compression.matching import EMPTY, Matcher
 
 
 @given(

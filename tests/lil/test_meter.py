@@ -9,9 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
-from lil import Meter, codecs
-from lil.codecs import deflate
-from lil.codecs._scratch import FromScratch
+from lil import Meter
+from lil.compression import codecs
+from lil.compression.codecs import deflate
+from lil.compression.codecs._scratch import FromScratch
 
 # Long enough for several deflate blocks and for matches to leave the 32 KiB window.
 texts = st.builds(

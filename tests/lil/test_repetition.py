@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
-from lil.repetition import repeats
+from experiments.store.repetition import repeats
 
 
 def by_definition(tokens: list[int], times: int) -> bool:

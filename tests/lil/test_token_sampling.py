@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
-from lil.sampling import Sampler, row_stream
+from lil.decoding.sampling import Sampler, row_stream
 
 
 def oracle(scores: list[float], temperature: float, top_k: int | None, top_p: float, u: float):

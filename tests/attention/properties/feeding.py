@@ -15,7 +15,7 @@ from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 from transformers.masking_utils import AttentionMaskInterface
 
 import attention
-from attention.cache import AttentionCache
+from attention.patching.cache import AttentionCache
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from attention.stats import RowStats
+from attention.patching.stats import RowStats
 from properties.backends import METHODS
 from properties.cases import Case, cases, each, of
 from properties.feeding import Session, play, session, text

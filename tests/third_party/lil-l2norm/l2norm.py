@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from attention import Backend
-from attention.backend import whole
-from attention.evicting import Evicting
-from attention.layer import Geometry, Layer
-from attention.step import Step
+from attention.contract.backend import whole
+from attention.core.step import Step
+from attention.layers.evicting import Evicting
+from attention.layers.layer import Geometry, Layer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,49 @@
+from .contract.backend import Backend as Backend
+from .errors import BudgetExceeded as BudgetExceeded
+from .errors import InvalidValue as InvalidValue
+from .methods import describe as describe
+from .methods import get as get
+from .methods import names as names
+from .methods.controls.h2o_uniform import H2OUniform as H2OUniform
+from .methods.controls.oracle import Oracle as Oracle
+from .methods.controls.random import Random as Random
+from .methods.full import Full as Full
+from .methods.h2o import H2O as H2O
+from .methods.infllm import InfLLM as InfLLM
+from .methods.quest import Quest as Quest
+from .methods.raas import RaaS as RaaS
+from .methods.rkv import RKV as RKV
+from .methods.sink import Sink as Sink
+from .methods.snapkv import SnapKV as SnapKV
+from .methods.tova import TOVA as TOVA
+from .methods.window import Window as Window
+from .patching.cache import AttentionCache as AttentionCache
+from .patching.stats import CacheStats as CacheStats
+from .patching.stats import LayerStats as LayerStats
+from .patching.stats import RowStats as RowStats
+
+__all__ = [
+    "H2O",
+    "RKV",
+    "TOVA",
+    "AttentionCache",
+    "Backend",
+    "BudgetExceeded",
+    "CacheStats",
+    "Full",
+    "H2OUniform",
+    "InfLLM",
+    "InvalidValue",
+    "LayerStats",
+    "Oracle",
+    "Quest",
+    "RaaS",
+    "Random",
+    "RowStats",
+    "Sink",
+    "SnapKV",
+    "Window",
+    "describe",
+    "get",
+    "names",
+]

@@ -1,0 +1,1 @@
+"""What a method is: the base class of every backend."""

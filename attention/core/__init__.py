@@ -1,0 +1,1 @@
+"""What every method computes with: the step, growing slots, kernels, rotary turns."""

@@ -1,0 +1,114 @@
+"""Turning keys and queries that are already rotated, with the model's own cos and sin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention.core.kernels import accumulator
+from attention.errors import InvalidValue
+
+Turn = tuple[Tensor, Tensor]
+
+
+class Rope:
+    """The model's rotary module, asked for cos and sin so that its scaling is honoured.
+
+    A turn from position p to q undoes exactly what the model did at p, including rounding of its
+    cos and sin and the attention factor of YaRN, and then does what it would do at q.
+
+    Where a model has one embedding per kind of layer it is that of full attention: the model's own
+    sliding layers are never turned.
+
+    Args:
+        module: the rotary embedding, called as module(x, position_ids); None if none was found.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self._known: dict[Hashable, Turn] = {}
+        kind = getattr(module, "rope_type", None)
+        self.layer_type = "full_attention" if isinstance(kind, dict) else None
+        self.kind = kind.get(self.layer_type) if isinstance(kind, dict) else kind
+        # gpt-oss gives the cosine of each once, the others once for either half of the pairs.
+        table = "inv_freq" if self.layer_type is None else f"{self.layer_type}_inv_freq"
+        found = getattr(module, table, None)
+        self.frequencies = None if found is None else len(found)
+
+    def __deepcopy__(self, memo: Any) -> Rope:
+        return self  # the module is the model's
+
+    def require_fixed(self, method: str) -> None:
+        """Refuse rotary embeddings that cannot turn a stored key.
+
+        Raises:
+            InvalidValue: frequencies change with length, or there is no rotary module.
+        """
+        kind = self.kind
+        if not isinstance(kind, str):
+            raise InvalidValue(
+                "model", type(self.module).__name__, f"one rotary embedding, for {method}"
+            )
+        if "dynamic" in kind or kind == "longrope":
+            raise InvalidValue(
+                "rope_type",
+                kind,
+                f"frequencies that do not change with length: {method} turns stored keys",
+            )
+
+    def angles(self, positions: Tensor | range, like: Tensor) -> Turn:
+        """cos and sin at these positions, (B or 1, N) to (B or 1, 1, N, rotated part of D)."""
+        # The model's dtype goes in, so that its rounding of cos and sin comes out.
+        named = () if self.layer_type is None else (self.layer_type,)
+        cos, sin = self.module(like, self._tensor(positions, like), *named)
+        if cos.shape[-1] == self.frequencies:
+            cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
+        wide = accumulator(like.dtype)
+        return cos.to(wide).unsqueeze(1), sin.to(wide).unsqueeze(1)
+
+    def turn(self, start: Tensor | range, end: Tensor | range, like: Tensor) -> Turn:
+        """The rotation that takes a vector roped at `start` to what it would be at `end`.
+
+        Args:
+            start, end: positions, (B or 1, N); a range where they are the same at every step and
+                in every row, whose angles are then computed once.
+            like: what is to be rotated, for its dtype and device.
+        """
+        c0, s0 = self._once(self._undoing, start, like)
+        c1, s1 = self._once(self.angles, end, like)
+        return c1 * c0 - s1 * s0, s1 * c0 + c1 * s0
+
+    def _undoing(self, start: Tensor | range, like: Tensor) -> Turn:
+        """The rotation from `start` to no rotation."""
+        cos, sin = self.angles(start, like)
+        size = cos * cos + sin * sin
+        return cos / size, -sin / size
+
+    def _once(
+        self, make: Callable[[Tensor | range, Tensor], Turn], at: Tensor | range, like: Tensor
+    ) -> Turn:
+        if not isinstance(at, range):
+            return make(at, like)
+        key = (make.__name__, at, like.dtype, like.device)
+        if key not in self._known:
+            self._known[key] = make(at, like)
+        return self._known[key]
+
+    @staticmethod
+    def _tensor(positions: Tensor | range, like: Tensor) -> Tensor:
+        if isinstance(positions, range):
+            return torch.tensor(positions, device=like.device)[None]
+        return positions
+
+
+def rotate(x: Tensor, turn: Turn) -> Tensor:
+    """Rotate (B, H, N, D) by a turn, computing in at least float32; x's dtype comes back."""
+    cos, sin = turn
+    n = cos.shape[-1]
+    part = x[..., :n].to(cos.dtype)
+    first, second = part.chunk(2, dim=-1)
+    turned = (part * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
+    return turned if n == x.shape[-1] else torch.cat((turned, x[..., n:]), dim=-1)

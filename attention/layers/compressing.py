@@ -1,0 +1,219 @@
+"""The rung for methods that drop many tokens at once, every so many steps."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.contract.backend import whole
+from attention.core.kernels import attend, dense, group
+from attention.core.slots import Slots
+from attention.core.step import Counts, Step
+from attention.errors import InvalidValue
+from attention.layers.layer import Geometry, Layer
+
+
+class Compressing(Layer):
+    """Rows grow until they hold `budget` tokens, and are then cut to budget - interval.
+
+    Slots are in order of age. A row is cut at the end of a forward, alone or with rows that hold as
+    many tokens, so that a method sees no empty slots: it answers `worth` for whole rows. The slots
+    worth least are lost, among equals the newest.
+
+    Args:
+        interval: tokens dropped at once, at least 1.
+        window: newest tokens whose queries are remembered for `worth`.
+    """
+
+    def __init__(self, geometry: Geometry, budget: int, interval: int, window: int) -> None:
+        super().__init__(geometry, budget)
+        self.limit, self.interval, self.window = budget, interval, window
+        self.k = self.slots("k", (geometry.D,), limit=budget)
+        self.v = self.slots("v", (geometry.D,), limit=budget)
+        # The position of the token in each slot.
+        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=budget)
+        self.per_slot: list[Slots] = [self.k, self.v, self.position]
+        # Scaled queries of the newest tokens; the slot is the position modulo `window`.
+        self.queries = self.slots("queries", (geometry.D,), heads=geometry.Hq, limit=window)
+        self.held: Counts = np.zeros(geometry.B, dtype=np.int64)
+        self.last_read = self.held
+        # Positions before the cut, where the last decode step made one.
+        self.before: Tensor | None = None
+
+    def remember(self, name: str, *, dtype: torch.dtype) -> Slots:
+        """Something kept per slot, (B, Hkv, S)."""
+        made = self.slots(name, dtype=dtype, limit=self.limit)
+        self.per_slot.append(made)
+        return made
+
+    @abstractmethod
+    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
+        """What each slot of rows without empty slots is worth, (R, Hkv, S); inf where it must stay.
+
+        Args:
+            k: (R, Hkv, S, D), oldest token first.
+            q: scaled queries of the last `window` tokens, oldest first, (R, Hkv, G, window, D).
+            rows: which rows these are, (R,).
+        """
+
+    def learn(self, probs: Tensor, step: Step) -> None:
+        """Take in the probabilities (B, Hkv, G, S) of a decode query over the first S slots."""
+
+    def target(self, seen: int) -> int:  # noqa: ARG002
+        """Tokens a row keeps when it is cut."""
+        return self.limit - self.interval
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        Hkv = self.geometry.Hkv
+        self.append(q * scaling, k, v, step)
+        held: Counts = self.held + 1
+        S = int(held.max())
+        self.spend(S)
+        keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.k, self.v))
+        hidden = step.behind(held, "compressing")
+        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)
+        self.learn(probs.view(step.rows, Hkv, -1, S), step)
+        self.held = self.last_read = held
+        full = np.flatnonzero(held >= self.limit)
+        self.before = self.position.data[:, :, :S].clone() if len(full) else None
+        if len(full):
+            self.cut(full, step)
+        return out
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.append(q * scaling, k, v, step)
+        keys, values = (x.data[:, :, : int((self.held + step.new).max())] for x in (self.k, self.v))
+        alone = not self.held.any() and not step.padded
+        last = step.last_visible(self.held, "compressing")
+        out = dense(q, keys, values, scaling, last, alone, self.geometry.sinks)
+        self.held, self.before = self.held + step.new, None
+        for r in np.flatnonzero(self.held >= self.limit):
+            self.cut(np.array([r]), step)
+        for slots in self.per_slot:
+            if slots.capacity > self.limit:
+                slots.resize(self.limit)
+        return out
+
+    def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
+        """Write the new tokens of each row behind those held, and remember their queries.
+
+        Args:
+            q: scaled.
+        """
+        for slots in self.per_slot:
+            slots.fit(int((self.held + step.new).max()))
+        self.queries.fit(self.window)
+        position = step.once("arriving", lambda: self.arriving(step)).expand(-1, k.shape[1], -1)
+        self.write(self.k, k, step)
+        self.write(self.v, v, step)
+        self.write(self.position, position, step)
+        if not self.window:
+            return
+        if step.decode:
+            at = step.flat(step.past % self.window, q.shape[1], self.window, "queries")
+            self.queries.flat.index_copy_(0, at, q.flatten(0, 2))
+            return
+        for r, (past, new) in enumerate(zip(step.past, step.new, strict=True)):
+            n = min(int(new), self.window)
+            ring = step.tensor(np.arange(past + new - n, past + new) % self.window)
+            self.queries.data[r, :, ring] = q[r, :, step.T - n :]
+
+    def write(self, slots: Slots, new: Tensor, step: Step) -> None:
+        """Write what the new tokens bring, (B, Hkv, T, ...), behind the slots held."""
+        if step.decode:
+            at = step.flat(self.held, new.shape[1], slots.capacity, "compressing")
+            slots.flat.index_copy_(0, at, new.flatten(0, 2))
+        else:
+            step.write(slots.data, self.held, new)
+
+    def arriving(self, step: Step) -> Tensor:
+        """Position of each column's token, (B, 1, T); before the past for padding."""
+        first = step.tensor(step.past + step.new - step.T)[:, None, None]
+        return (first + torch.arange(step.T, device=step.device)).to(torch.int32)
+
+    def cut(self, full: Counts, step: Step) -> None:
+        """Keep `target` tokens of these rows, which hold the same number of tokens."""
+        g, S = self.geometry, int(self.held[full[0]])
+        rows = step.tensor(full)
+        most = self.target(int(step.seen[full[0]]))
+        newest = step.seen[full, None] - self.window + np.arange(self.window)
+        ring = step.tensor(newest % max(self.window, 1))
+        queries = self.queries.data[rows[:, None], :, ring].transpose(1, 2)
+        grouped = queries.reshape(len(full), g.Hkv, g.G, self.window, g.D)
+        worth = self.worth(self.k.data[rows, :, :S], grouped, rows)
+        order = worth.argsort(dim=-1, descending=True, stable=True)
+        index = order[:, :, :most].sort(dim=-1).values
+        for slots in self.per_slot:
+            held = slots.data[rows]
+            wide = index.reshape(*index.shape, *([1] * (held.ndim - 3)))
+            kept = held.take_along_dim(wide, dim=2)
+            held[:, :, :most], held[:, :, most:] = kept, slots.fill
+            slots.data[rows] = held
+        self.held = self.held.copy()
+        self.held[full] = most
+
+    # Rows
+
+    def select(self, index: Tensor) -> None:
+        super().select(index)
+        rows = index.cpu().numpy()
+        self.held, self.last_read = self.held[rows], self.last_read[rows]
+        if self.before is not None:
+            self.before = self.before.index_select(0, index)
+
+    def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
+        super().replace(rows, source, source_rows)
+        assert isinstance(source, Compressing)
+        self.held = self.held.copy()
+        self.held[rows.cpu().numpy()] = source.held[source_rows.cpu().numpy()]
+
+    def clear(self, rows: Tensor) -> None:
+        super().clear(rows)
+        self.held = self.held.copy()
+        self.held[rows.cpu().numpy()] = 0
+
+    # Accounting: what is held depends on where prompts were cut, not on lengths alone
+
+    def kept(self, seen: Counts) -> Counts:  # noqa: ARG002
+        return self.held
+
+    def reads(self, seen: Counts) -> Counts:  # noqa: ARG002
+        return self.last_read
+
+    def row_bytes(self, seen: Counts) -> Counts:
+        g = self.geometry
+        per_slot = sum(
+            slots.data.dtype.itemsize * int(np.prod(slots.data.shape[3:]))
+            for slots in self.per_slot
+        )
+        queries = np.minimum(seen, self.window) * (g.Hq * g.D * g.dtype.itemsize)
+        total: Counts = self.held * (g.Hkv * per_slot) + queries
+        return total
+
+    def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
+        return self.position.data[row, :, : int(self.held[row])].long()
+
+    def read_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
+        position = self.position.data if self.before is None else self.before
+        return position[row, :, : int(self.last_read[row])].long()
+
+
+def interval(budget: int) -> int:
+    """Tokens dropped at once by the methods that score them: min(128, budget // 4)."""
+    return min(128, budget // 4)
+
+
+def check_window(budget: int, window: int) -> None:
+    """Check that some token can be kept for its score, beside the window.
+
+    Raises:
+        InvalidValue: `budget` is too small or `window` too large.
+    """
+    whole("budget", budget, 4)
+    whole("window", window, 1)
+    most = budget - interval(budget)
+    if window >= most:
+        raise InvalidValue("window", window, f"less than budget - interval = {most}")

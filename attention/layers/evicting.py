@@ -1,0 +1,217 @@
+"""The rung for methods that drop tokens: a method says what each slot is worth."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.core.kernels import attend, dense, dense_with_mass, group
+from attention.core.slots import Slots
+from attention.core.step import Counts, Step
+from attention.layers.layer import Geometry, Layer, row_lists
+
+
+class Evicting(Layer):
+    """Keeps budget - 1 tokens per row and KV head after each step, so that budget are read next.
+
+    The token dropped is overwritten in place by the next one: no buffer is rebuilt in decode, and
+    slots are in no order (positions are in the keys, order is irrelevant to attention).
+
+    A method answers `worth`. What it remembers per slot for that it registers with `remember` and
+    updates in `learn`. The slots worth least are lost, among equals the newest.
+    """
+
+    def __init__(self, geometry: Geometry, budget: int) -> None:
+        super().__init__(geometry, budget)
+        self.limit = budget
+        self.k = self.slots("k", (geometry.D,), limit=budget)
+        self.v = self.slots("v", (geometry.D,), limit=budget)
+        # The position of the token in each slot.
+        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=budget)
+        self.memories: list[Slots] = []
+        # Where the next token goes: behind the last one, or over the one dropped.
+        self.next = self.slots("next", dtype=torch.int64, limit=1)
+
+    def remember(
+        self,
+        name: str,
+        tail: tuple[int, ...] = (),
+        *,
+        dtype: torch.dtype | None = None,
+        fill: float = 0.0,
+    ) -> Slots:
+        """Something kept per slot, (B, Hkv, S, *tail); a new token starts with `fill`."""
+        made = self.slots(name, tail, dtype=dtype, fill=fill, limit=self.limit)
+        self.memories.append(made)
+        return made
+
+    @property
+    def per_slot(self) -> list[Slots]:
+        """Everything that follows a token from slot to slot."""
+        return [self.k, self.v, self.position, *self.memories]
+
+    def learn(self, mass: Tensor, step: Step) -> None:
+        """Take in the probability each slot received, summed over the forward's queries.
+
+        In a prefill each query counts as much as `counts` says. A method that does not learn is
+        spared the sums of a prefill.
+
+        Args:
+            mass: (B, Hkv, G, S), over the first S slots.
+        """
+
+    @abstractmethod
+    def worth(self, S: int, step: Step) -> Tensor:
+        """What each of the first S slots is worth, (B, Hkv, S); inf where it must stay.
+
+        Called for all rows as soon as one is full; answers for empty slots and for rows below
+        the budget are not used.
+        """
+
+    def counts(self, step: Step) -> Tensor | None:
+        """How much each query of a prefill counts in `learn`, (B or 1, T); None for 1 each."""
+        return step.real()
+
+    def placed(self, S: int, held: Counts, step: Step) -> Tensor:  # noqa: ARG002
+        """The first S keys, of which rows hold `held`, at the positions queries see them at."""
+        return self.k.data[:, :, :S]
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        Hkv = self.geometry.Hkv
+        S = min(step.longest, self.limit)
+        for slots in self.per_slot:
+            slots.fit(S)
+        self.next.fit(1)
+        at = step.heads(Hkv) * self.k.capacity + self.next.data.view(-1)
+        self.k.flat.index_copy_(0, at, k.flatten(0, 2))
+        self.v.flat.index_copy_(0, at, v.flatten(0, 2))
+        arrived = step.once(
+            "arrived", lambda: step.past_tokens.repeat_interleave(Hkv).to(torch.int32)
+        )
+        self.position.flat.index_copy_(0, at, arrived)
+        for slots in self.memories:
+            slots.flat.index_fill_(0, at, slots.fill)
+        self.spend(S)
+        keys = self.placed(S, self.reads(step.seen), step).flatten(0, 1)
+        values = self.v.data.flatten(0, 1)[:, :S]
+        hidden = step.hidden(self.limit)
+        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)
+        self.learn(probs.view(step.rows, Hkv, -1, S), step)
+        if step.longest < self.limit:
+            self.next.data.copy_(step.seen_tokens[:, None, None])
+        else:
+            self.next.data.copy_(self.loser(S, step))
+        return out
+
+    def loser(self, S: int, step: Step) -> Tensor:
+        """The slot the next token overwrites, (B, Hkv, 1)."""
+        worth = self.worth(S, step)
+        least = worth == worth.amin(-1, keepdim=True)
+        newest = torch.where(least, self.position.data[:, :, :S], -1)
+        lost = newest.argmax(-1, keepdim=True)
+        if (step.seen >= self.limit).all():
+            return lost
+        seen = step.seen_tokens[:, None, None]
+        return torch.where(seen >= self.limit, lost, seen)
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        held = self.kept(step.past)
+        self.lay_out(k, v, held, step)
+        total: Counts = held + step.new
+        keys, values = self.placed(int(total.max()), total, step), self.v.data
+        last = step.last_visible(held, "evicting")
+        sinks = self.geometry.sinks
+        if type(self).learn is Evicting.learn:
+            alone = not held.any() and not step.padded
+            out = dense(q, keys, values, scaling, last, alone, sinks=sinks)
+        else:
+            out, mass = dense_with_mass(
+                q, keys, values, scaling, last, self.counts(step), sinks=sinks
+            )
+            self.learn(mass, step)
+        self.cut(total, step)
+        return out
+
+    def lay_out(self, k: Tensor, v: Tensor, held: Counts, step: Step) -> None:
+        """Put what is held in order of age and the new tokens behind it, beyond the budget."""
+        most = int(held.max())
+        order = self.by_age(most) if most else None
+        new = step.past_tokens[:, None] - step.tensor(step.T - step.new)[:, None]
+        position = (new + torch.arange(step.T, device=step.device)).to(torch.int32)
+        arriving = {
+            "k": k,
+            "v": v,
+            "position": position[:, None].expand(-1, self.geometry.Hkv, -1),
+        }
+        for name, slots in self.state.items():
+            if slots is self.next:
+                continue
+            old = None if order is None else _gather(slots.data, order)
+            fresh = arriving.get(name)
+            if fresh is None:
+                shape = (*slots.data.shape[:2], step.T, *slots.data.shape[3:])
+                fresh = slots.data.new_full(shape, slots.fill)
+            slots.data = step.join(old, held, fresh, slots.fill)
+
+    def by_age(self, most: int) -> Tensor:
+        """Slots of the tokens kept, oldest first, (B, Hkv, most)."""
+        position = self.position.data
+        slot = torch.arange(position.shape[2], device=position.device)
+        gone = (slot == self.next.data) | (position < 0)
+        return position.masked_fill(gone, torch.iinfo(torch.int32).max).argsort(-1)[:, :, :most]
+
+    def cut(self, counts: Counts, step: Step) -> None:
+        """Keep budget - 1 of the tokens laid out and return to the slots of the budget."""
+        kept = np.minimum(counts, self.limit - 1)
+        most, S = int(kept.max()), int(counts.max())
+        if most < S:
+            worth = self.worth(S, step)
+            slot = torch.arange(S, device=step.device)
+            empty = slot >= step.tensor(counts)[:, None, None]
+            worth = worth.masked_fill(empty, float("-inf"))
+            order = torch.sort(worth, dim=-1, descending=True, stable=True).indices
+            # Kept slots in order of age; in rows below the budget the empty ones end up last.
+            index = order[:, :, :most].sort(dim=-1).values
+            vacant = torch.arange(most, device=step.device) >= step.tensor(kept)[:, None, None]
+            for slots in self.per_slot:
+                slots.data = _gather(slots.data, index)
+            self.position.data.masked_fill_(vacant, -1)
+        for slots in self.per_slot:
+            held = slots.data
+            slots.resize(0)
+            slots.fit(min(most + 1, self.limit))
+            slots.data[:, :, :most] = held[:, :, :most]
+        self.next.fit(1)
+        self.next.data.copy_(step.tensor(kept)[:, None, None])
+
+    def kept(self, seen: Counts) -> Counts:
+        return np.minimum(seen, self.limit - 1)
+
+    def reads(self, seen: Counts) -> Counts:
+        return np.minimum(seen, self.limit)
+
+    def row_bytes(self, seen: Counts) -> Counts:
+        per_slot = sum(
+            slots.data.dtype.itemsize * int(np.prod(slots.data.shape[3:]))
+            for slots in self.per_slot
+        )
+        return self.kept(seen) * (self.geometry.Hkv * per_slot)
+
+    def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
+        position = self.position.data[row].long()
+        slot = torch.arange(position.shape[-1], device=position.device)
+        return row_lists(position, (position >= 0) & (slot != self.next.data[row]))
+
+    def read_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
+        position = self.position.data[row].long()
+        return row_lists(position, position >= 0)
+
+
+def _gather(x: Tensor, index: Tensor) -> Tensor:
+    """Slots `index` (B, H, N) of (B, H, C, ...)."""
+    tail = x.shape[3:]
+    wide = index.reshape(*index.shape, *([1] * len(tail))).expand(*index.shape, *tail)
+    return x.gather(2, wide)

@@ -1,0 +1,307 @@
+"""The state of one attention layer: what every method shares, and the rung that keeps all."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from attention.core.kernels import accumulator, attend, dense, group
+from attention.core.ropes import Rope
+from attention.core.slots import Slots
+from attention.core.step import Counts, Step
+from attention.errors import BudgetExceeded, InvalidValue
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a layer must know about its model.
+
+    Args:
+        method: name of the backend, for messages.
+        index: number of the layer.
+        B: rows at first; selecting rows changes them.
+        Hq, Hkv, D: query heads, KV heads, head size.
+        dtype, device: of keys and values.
+        rope: the model's rotary embedding.
+        window: tokens a query of this layer sees, where the model itself slides; None elsewhere.
+        sinks: the model's own logits beside the keys in each softmax, (Hq,); None in most models.
+            They take their share of the probability, in what a method learns too.
+    """
+
+    method: str
+    index: int
+    B: int
+    Hq: int
+    Hkv: int
+    D: int
+    dtype: torch.dtype
+    device: torch.device
+    rope: Rope
+    window: int | None = None
+    sinks: Tensor | None = field(default=None, compare=False, repr=False)
+
+    def __deepcopy__(self, memo: object) -> Geometry:
+        return self  # frozen, and the model's tensors and modules are not ours to copy
+
+    @property
+    def G(self) -> int:  # noqa: N802
+        """Query heads per KV head."""
+        return self.Hq // self.Hkv
+
+    @property
+    def wide(self) -> torch.dtype:
+        """dtype of accumulators."""
+        return accumulator(self.dtype)
+
+
+class Layer(ABC):
+    """Keys, values and method state of all rows in one layer.
+
+    `budget` is None where the layer is exempt (dense first layers, full attention). The counting
+    methods answer from the numbers of tokens seen, (B,) on the host, so that accounting costs no
+    device time; `read_positions` and `kept_positions` look at the state itself.
+    """
+
+    is_compileable = False  # asked by transformers of each layer of a cache
+    # Whether costs and reads depend on what a layer chose, not on lengths alone.
+    cost_varies = False
+    # Whether every token a row has seen is held, so that `tokens` can answer.
+    keeps_all = False
+
+    def __init__(self, geometry: Geometry, budget: int | None) -> None:
+        self.geometry, self.budget = geometry, budget
+        self.state: dict[str, Slots] = {}
+
+    def slots(
+        self,
+        name: str,
+        tail: Sequence[int] = (),
+        *,
+        heads: int | None = None,
+        dtype: torch.dtype | None = None,
+        fill: float = 0.0,
+        unit: int = 1,
+        multiple: int = 1,
+        limit: int | None = None,
+    ) -> Slots:
+        """A named tensor of this layer's state; rows are selected and replaced in all of them."""
+        g = self.geometry
+        made = Slots(
+            g.B,
+            g.Hkv if heads is None else heads,
+            tail,
+            dtype=g.dtype if dtype is None else dtype,
+            device=g.device,
+            fill=fill,
+            unit=unit,
+            multiple=multiple,
+            limit=limit,
+        )
+        self.state[name] = made
+        return made
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        """Append, select or evict, attend, accumulate.
+
+        Args:
+            q: (B, Hq, T, D), roped.
+            k, v: (B, Hkv, T, D), k roped.
+            scaling: factor of the logits.
+
+        Returns:
+            (B, T, Hq, D).
+        """
+        if not step.decode:
+            return self.prefill(q, k, v, scaling, step)
+        out = self.decode(q, k, v, scaling, step)
+        if step.idle:
+            self.clear(step.tensor(step.idle))
+        return out.reshape(step.rows, 1, self.geometry.Hq, -1)
+
+    @abstractmethod
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        """One token a row; any shape of B * Hq * D elements."""
+
+    @abstractmethod
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        """T tokens a row, dense over everything held; (B, T, Hq, D)."""
+
+    def spend(self, read: int) -> None:
+        """Raise BudgetExceeded when a decode query would read more than the budget."""
+        if self.budget is not None and read > self.budget:
+            raise BudgetExceeded(self.geometry.method, self.geometry.index, read, self.budget)
+
+    # Rows
+
+    def select(self, index: Tensor) -> None:
+        """Keep, reorder or repeat rows."""
+        for slots in self.state.values():
+            slots.select(index)
+
+    def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
+        """Rows become copies of another layer's rows."""
+        for name, slots in self.state.items():
+            slots.replace(rows, source.state[name], source_rows)
+
+    def clear(self, rows: Tensor) -> None:
+        """Empty these rows."""
+        for slots in self.state.values():
+            slots.clear(rows)
+
+    def copied(self, index: Tensor) -> Self:
+        """A copy of rows `index` alone, in this order; it shares no memory with this layer."""
+        # Keys and values are copied by `select`: once, and those of no other row.
+        memo = {id(slots.data): slots.data for slots in self.state.values()}
+        twin = copy.deepcopy(self, memo)
+        twin.select(index)
+        return twin
+
+    def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
+        """Keys, as the model roped them, and values of these rows in order of position.
+
+        Args:
+            rows: which rows, (R,).
+            seen: tokens each of them has seen, (R,).
+
+        Returns:
+            Twice (R, Hkv, max(seen), D), new memory; anything behind a row's own length.
+        """
+        raise NotImplementedError(self.geometry.method)
+
+    def crop(self, rows: Counts, seen: Counts) -> None:
+        """Forget all but the first seen[i] tokens of row rows[i]; `refuse_crop` is asked before."""
+        raise NotImplementedError(self.geometry.method)
+
+    @property
+    def rewindable(self) -> bool:
+        """Whether the newest tokens of any row can be forgotten exactly, however long it is."""
+        return type(self).crop is not Layer.crop
+
+    def refuse_crop(self, seen: Counts) -> InvalidValue | None:  # noqa: ARG002
+        """Why rows that have seen this much cannot be cropped exactly; None where they can."""
+        if self.rewindable:
+            return None
+        return InvalidValue(
+            "crop",
+            self.geometry.method,
+            "a method that keeps all tokens and learns nothing from attention; "
+            "this one cannot bring back what a removed token made it drop or count",
+        )
+
+    # Accounting, from the tokens seen
+
+    @abstractmethod
+    def kept(self, seen: Counts) -> Counts:
+        """Keys kept per KV head after a decode step, (B,)."""
+
+    @abstractmethod
+    def reads(self, seen: Counts) -> Counts:
+        """Keys the last decode query read per query head, (B,); where heads differ, the most."""
+
+    def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
+        """Keys the last decode query read, the mean over query heads, (B,)."""
+        return self.reads(seen).astype(np.float64)
+
+    def cost(self, seen: Counts) -> Counts:
+        """Keys the last decode step read, summed over KV heads, index structures included."""
+        return self.reads(seen) * self.geometry.Hkv
+
+    def row_bytes(self, seen: Counts) -> Counts:
+        """Bytes of kept keys and values and of method state, (B,)."""
+        g = self.geometry
+        return self.kept(seen) * (g.Hkv * 2 * g.D * g.dtype.itemsize)
+
+    # Looking
+
+    @abstractmethod
+    def kept_positions(self, row: int, seen: int) -> Tensor:
+        """Positions of the tokens this row keeps, ascending, (Hkv, kept)."""
+
+    @abstractmethod
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        """Positions the last decode query read, ascending, (Hkv, read) or (Hq, read)."""
+
+
+class KeepAll(Layer):
+    """Every token stays, in the order it came; slot = position."""
+
+    keeps_all = True
+
+    def __init__(self, geometry: Geometry, budget: int | None, page: int = 1) -> None:
+        super().__init__(geometry, budget)
+        self.k = self.slots("k", (geometry.D,), multiple=page)
+        self.v = self.slots("v", (geometry.D,), multiple=page)
+
+    def append(self, k: Tensor, v: Tensor, step: Step) -> None:
+        """Write the new tokens of each row behind those held."""
+        self.k.fit(step.longest)
+        self.v.fit(step.longest)
+        if step.decode:
+            at = step.flat(step.past, self.geometry.Hkv, self.k.capacity, "append")
+            self.k.flat.index_copy_(0, at, k.flatten(0, 2))
+            self.v.flat.index_copy_(0, at, v.flatten(0, 2))
+        else:
+            step.write(self.k.data, step.past, k)
+            step.write(self.v.data, step.past, v)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.append(k, v, step)
+        return self.attend_all(q, scaling, step)
+
+    def attend_all(self, q: Tensor, scaling: float, step: Step) -> Tensor:
+        """The decode query over every token."""
+        keys, values = (x.data.flatten(0, 1)[:, : step.longest] for x in (self.k, self.v))
+        g = self.geometry
+        return attend(group(q, g.Hkv, scaling), keys, values, step.hidden(), g.sinks)[0]
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.append(k, v, step)
+        last = step.last_visible(step.past, "all")
+        if not step.past.any() and not step.padded:
+            return dense(q, k, v, scaling, last, whole=True, sinks=self.geometry.sinks)
+        keys, values = (x.data[:, :, : step.longest] for x in (self.k, self.v))
+        return dense(q, keys, values, scaling, last, whole=False, sinks=self.geometry.sinks)
+
+    def fill(self, k: Tensor, v: Tensor) -> None:
+        """Hold these tokens, (B, Hkv, n, D), keys roped."""
+        for slots, new in ((self.k, k), (self.v, v)):
+            slots.fit(new.shape[2])
+            slots.data[:, :, : new.shape[2]] = new
+
+    def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
+        most = int(seen.max(initial=0))
+        k, v = (x.data[:, :, :most].index_select(0, rows) for x in (self.k, self.v))
+        return k, v
+
+    def crop(self, rows: Counts, seen: Counts) -> None:
+        """Nothing to do: what lies behind a row's length is never read."""
+
+    def kept(self, seen: Counts) -> Counts:
+        return seen
+
+    def reads(self, seen: Counts) -> Counts:
+        return seen
+
+    def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
+        return torch.arange(seen, device=self.geometry.device).expand(self.geometry.Hkv, -1)
+
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        return self.kept_positions(row, seen)
+
+
+def row_lists(positions: Tensor, live: Tensor) -> Tensor:
+    """The live positions of one row's heads, ascending: (H, S) and (H, S) to (H, most).
+
+    A head with fewer of them than another begins with -1.
+    """
+    most = int(live.sum(-1).max())
+    ordered = positions.masked_fill(~live, -1).sort(dim=-1).values
+    return ordered[:, ordered.shape[1] - most :]

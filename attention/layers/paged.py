@@ -1,0 +1,160 @@
+"""The rung for methods that know pages by a summary: what to remember of one, what it is worth."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.core.kernels import top
+from attention.core.step import Counts, Step
+from attention.layers.layer import Geometry
+from attention.layers.selecting import Choice, Selecting
+
+
+class Paged(Selecting):
+    """A decode query reads the last page and the budget // page - 1 others with the best score.
+
+    A method answers two questions: `summary`, what is remembered of the keys of a page, and
+    `score`, what a page is worth to a query. Summaries are kept up to date at every token; pages
+    begun by no token are never chosen, whatever their score; among equals the older page wins. The
+    page a crop cuts through is summarised anew.
+
+    Args:
+        page: tokens per page.
+        size: numbers remembered of a page, per KV head.
+        dtype: of summaries; that of keys by default.
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        budget: int,
+        page: int,
+        size: int,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(geometry, budget, page)
+        self.summaries = self.slots("summaries", (size,), dtype=dtype, unit=page)
+
+    @abstractmethod
+    def summary(self, k: Tensor, held: Tensor) -> Tensor:
+        """What is remembered of pages, (B, Hkv, P, size).
+
+        Args:
+            k: keys of P pages, (B, Hkv, P, page, D).
+            held: which of them are tokens of the row, (B, 1, P, page, 1); the others hold anything.
+        """
+
+    @abstractmethod
+    def score(self, q: Tensor, summaries: Tensor) -> Tensor:
+        """What each page is worth to this query, (B, H, P).
+
+        Args:
+            q: (B, Hkv, G, D), scaled.
+            summaries: (B, Hkv, P, size).
+
+        Returns:
+            H is 1, Hkv or Hq: one set of pages per layer, KV head or query head.
+        """
+
+    def grown(self, summary: Tensor, k: Tensor) -> Tensor | None:  # noqa: ARG002
+        """The summary of a page with one more key, if that can be told without its other keys.
+
+        Args:
+            summary: (N, size).
+            k: (N, D).
+        """
+        return None
+
+    def notice(self, k: Tensor, step: Step) -> None:
+        self.summaries.fit(step.longest)
+        if not step.decode:
+            self.summarise(step.past, step.seen)
+            return
+        # Only the page of the new token changes.
+        at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "summary")
+        made = None
+        if (step.past % self.page).all():  # no row begins a page
+            made = self.grown(self.summaries.flat.index_select(0, at), k.flatten(0, 2))
+        if made is None:
+            made = self.renewed(step)
+        self.summaries.flat.index_copy_(0, at, made.to(self.summaries.data.dtype))
+
+    def renewed(self, step: Step) -> Tensor:
+        """Summaries (B * Hkv, size) of the newest pages, from their keys."""
+        Hkv, D = self.geometry.Hkv, self.geometry.D
+        pages = step.flat(step.past // self.page, Hkv, self.k.capacity // self.page, "page of keys")
+        keys = self.k.flat.view(-1, self.page, D).index_select(0, pages)
+
+        def new() -> Tensor:
+            offset = torch.arange(self.page, device=step.device)
+            held = offset <= (step.past_tokens % self.page)[:, None]
+            return held[:, None, None, :, None]
+
+        held = step.once(("held", self.page), new)
+        return self.summary(keys.view(step.rows, Hkv, 1, self.page, D), held).flatten(0, 2)
+
+    def summarise(self, start: Counts, seen: Counts) -> None:
+        """Compute the summaries of all pages that hold a token from start[r] on."""
+        first, last = int(start.min()) // self.page, int(self.pages(seen).max())
+        keys = self.k.data[:, :, first * self.page : last * self.page]
+        position = torch.arange(first * self.page, last * self.page, device=keys.device)
+        held = position < torch.as_tensor(seen, device=keys.device)[:, None]
+        made = self.summary(
+            keys.view(*keys.shape[:2], -1, self.page, keys.shape[-1]),
+            held.view(len(held), 1, -1, self.page, 1),
+        )
+        self.summaries.data[:, :, first:last] = made
+
+    def scores(self, q: Tensor, compete: Counts, step: Step) -> Tensor:
+        """What each page is worth, (B, H, P); -inf from page compete[r] of a row on."""
+        pages = int(self.pages(step.seen).max())
+        score = self.score(q, self.summaries.data[:, :, :pages])
+
+        def make() -> Tensor:
+            number = torch.arange(pages, device=step.device)
+            return (number >= step.tensor(compete)[:, None])[:, None]
+
+        return score.masked_fill(step.once(("no page", pages), make), float("-inf"))
+
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        others = self.pages(step.seen) - 1
+        score = self.scores(q, others, step)
+        H = score.shape[1]
+        self.cost_varies = self.geometry.Hkv < H
+        values, index = top(score, self.quota - 1)
+        last = step.once("last page", lambda: step.tensor(others)[:, None, None]).expand(-1, H, -1)
+        live = torch.cat((values > float("-inf"), torch.ones_like(last, dtype=torch.bool)), -1)
+        return Choice(torch.cat((index, last), dim=-1), live)
+
+    def crop(self, rows: Counts, seen: Counts) -> None:
+        """Forget all but the first seen[i] tokens of row rows[i], in the summaries too."""
+        cut = seen % self.page > 0
+        device, D = self.geometry.device, self.geometry.D
+        row, page, rest = (
+            torch.as_tensor(x[cut], device=device)
+            for x in (rows, seen // self.page, seen % self.page)
+        )
+        keys = self.k.data.view(len(self.k.data), -1, self.k.capacity // self.page, self.page, D)
+        held = torch.arange(self.page, device=device) < rest[:, None]
+        made = self.summary(keys[row, :, page][:, :, None], held[:, None, None, :, None])
+        self.summaries.data[row, :, page] = made[:, :, 0].to(self.summaries.data.dtype)
+
+    def reads(self, seen: Counts) -> Counts:
+        pages = self.pages(seen)
+        full = (self.quota - 1) * self.page
+        return np.where(pages <= self.quota, seen, full + seen - (pages - 1) * self.page)
+
+    def cost(self, seen: Counts) -> Counts:
+        """Keys read, and the summaries in keys' worth."""
+        pages, g = self.pages(seen), self.geometry
+        summaries = -(-pages * self.summaries.data.shape[-1] // g.D) * g.Hkv
+        return super().cost(seen) + np.where(pages <= self.allowed(seen), 0, summaries)
+
+    def row_bytes(self, seen: Counts) -> Counts:
+        made = self.summaries.data
+        held = self.pages(seen) * (made.shape[1] * made.shape[3] * made.dtype.itemsize)
+        return super().row_bytes(seen) + held

@@ -1,0 +1,147 @@
+"""The rung for methods that keep all tokens: a method says which pages a decode query reads."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from attention.core.kernels import attend, group, take_pages
+from attention.core.step import Counts, Step
+from attention.layers.layer import Geometry, KeepAll, row_lists
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Pages one decode query reads.
+
+    Attributes:
+        pages: page numbers, each at most once, (B, H, U); H is 1, Hkv or Hq: one set per layer, KV
+            head or query head.
+        live: False where an entry only fills up the row, (B, H, U).
+    """
+
+    pages: Tensor
+    live: Tensor
+
+
+class Selecting(KeepAll):
+    """Everything is kept; a decode query reads `quota` pages of `page` tokens.
+
+    While all pages of all rows fit, attention is dense and nothing is chosen. A method answers
+    `choose`, and updates what it knows of the keys in `notice`. Without a budget it always chooses.
+
+    What was read is counted in the choice, which on a GPU waits for the device. A method for which
+    it follows from the tokens seen answers `reads` and sets `cost_varies` to False.
+    """
+
+    cost_varies = True
+
+    def __init__(self, geometry: Geometry, budget: int | None, page: int) -> None:
+        super().__init__(geometry, budget, page)
+        self.page, self.quota = page, 0 if budget is None else budget // page
+        self.chosen: Choice | None = None
+
+    @abstractmethod
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        """Pages to read, where some row has more than are allowed.
+
+        Args:
+            q: (B, Hkv, G, D), scaled.
+        """
+
+    @abstractmethod
+    def notice(self, k: Tensor, step: Step) -> None:
+        """Take in the keys of this forward, already stored; k is (B, Hkv, T, D)."""
+
+    def pages(self, seen: Counts) -> Counts:
+        """Pages begun, (B,)."""
+        return -(-seen // self.page)
+
+    def allowed(self, seen: Counts) -> Counts | int:  # noqa: ARG002
+        """Pages a decode query may read, (B,) or the same for all rows."""
+        return self.quota
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        g = self.geometry
+        self.append(k, v, step)
+        self.notice(k, step)
+        self.chosen = None
+        if (self.pages(step.seen) <= self.allowed(step.seen)).all():
+            self.spend(step.longest)
+            return self.attend_all(q, scaling, step)
+        scaled = group(q, g.Hkv, scaling)
+        choice = self.choose(scaled.view(step.rows, g.Hkv, g.G, g.D), step)
+        if choice.pages.shape[1] == 1:
+            choice = Choice(*(x.expand(-1, g.Hkv, -1) for x in (choice.pages, choice.live)))
+        self.chosen = choice
+        self.spend(choice.pages.shape[2] * self.page)
+        keys, values = take_pages((self.k.data, self.v.data), choice.pages, self.page)
+        hidden = ~self.live_slots(choice, step.seen_tokens)[:, :, None]
+        # One query per set: G query heads share a KV head's set, or each has its own.
+        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden, g.sinks)[0]
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        out = super().prefill(q, k, v, scaling, step)
+        self.notice(k, step)
+        self.chosen = None
+        return out
+
+    def slot_positions(self, choice: Choice) -> Tensor:
+        """Position of each slot of the chosen pages, (B, H, U * page)."""
+        offset = torch.arange(self.page, device=choice.pages.device)
+        return (choice.pages[..., None] * self.page + offset).flatten(2)
+
+    def live_slots(self, choice: Choice, seen: Tensor) -> Tensor:
+        """Which slots of the chosen pages hold a token to read, (B, H, U * page)."""
+        held = self.slot_positions(choice) < seen[:, None, None]
+        return held & choice.live.repeat_interleave(self.page, dim=2)
+
+    def select(self, index: Tensor) -> None:
+        super().select(index)
+        if self.chosen is not None:
+            kept = (x.index_select(0, index) for x in (self.chosen.pages, self.chosen.live))
+            self.chosen = Choice(*kept)
+
+    def counted(self, seen: Counts) -> Counts:
+        """Tokens read by each set of each row, (B, H); (B, 1) where all were read."""
+        if self.chosen is None:
+            return seen[:, None]
+        held = torch.as_tensor(seen, device=self.chosen.pages.device)
+        numbers: Counts = self.live_slots(self.chosen, held).sum(-1).cpu().numpy()
+        return numbers
+
+    def reads(self, seen: Counts) -> Counts:
+        most: Counts = self.counted(seen).max(1)
+        return most
+
+    def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
+        if not self.cost_varies:
+            return super().mean_reads(seen)
+        mean: npt.NDArray[np.float64] = self.counted(seen).mean(1)
+        return mean
+
+    def cost(self, seen: Counts) -> Counts:
+        """Keys read, summed over KV heads; what several heads of a group read counts once."""
+        if not self.cost_varies or self.chosen is None:
+            return super().cost(seen)
+        pages, live = self.chosen.pages.cpu(), self.chosen.live.cpu()
+        B, H, _ = pages.shape
+        # A row replaced since the choice may have been longer than all that are left.
+        begun = max(int(self.pages(seen).max()), int(pages.max()) + 1)
+        hit = torch.zeros(B, H, begun, dtype=torch.bool).scatter_(2, pages, live)
+        read = hit.view(B, self.geometry.Hkv, -1, begun).any(2).sum(1).numpy()
+        held = np.clip(seen[:, None] - np.arange(begun) * self.page, 0, self.page)
+        total: Counts = (read * held).sum(1)
+        return total
+
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        if self.chosen is None:
+            return self.kept_positions(row, seen)
+        one = Choice(self.chosen.pages[row : row + 1], self.chosen.live[row : row + 1])
+        held = torch.tensor([seen], device=one.pages.device)
+        return row_lists(self.slot_positions(one)[0], self.live_slots(one, held)[0])

@@ -1,0 +1,109 @@
+"""A layer in which the model itself slides a window: no method's, and exempt from the budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.core.kernels import attend, dense, group
+from attention.core.step import Counts, Step
+from attention.errors import InvalidValue
+from attention.layers.layer import Geometry, Layer
+
+
+class SlidingLayer(Layer):
+    """The model's own attention to the last `window` tokens, which stay in a ring.
+
+    Unlike in `window` a prompt's queries see no more than the window either.
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        super().__init__(geometry, budget=None)
+        assert geometry.window is not None
+        self.window = geometry.window
+        self.k = self.slots("k", (geometry.D,), limit=self.window)
+        self.v = self.slots("v", (geometry.D,), limit=self.window)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        Hkv, held = self.geometry.Hkv, min(step.longest, self.window)
+        for slots, new in ((self.k, k), (self.v, v)):
+            slots.fit(held)
+            at = step.flat(step.past % self.window, Hkv, slots.capacity, ("own", self.window))
+            slots.flat.index_copy_(0, at, new.flatten(0, 2))
+        keys, values = (x.data.flatten(0, 1)[:, :held] for x in (self.k, self.v))
+        hidden = step.hidden(self.window)
+        return attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)[0]
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        held = self.kept(step.past)
+        keys, values = (
+            step.join(self.by_age(slots.data, held, step), held, new)
+            for slots, new in ((self.k, k), (self.v, v))
+        )
+        last = step.last_visible(held, ("own", self.window))
+        whole = not step.past.any() and not step.padded
+        sinks, window = self.geometry.sinks, self.window
+        out = dense(q, keys, values, scaling, last, whole, sinks=sinks, window=window)
+        self.keep(keys, values, held, step)
+        return out
+
+    def by_age(self, x: Tensor, held: Counts, step: Step) -> Tensor | None:
+        """Held slots (B, Hkv, most, D), oldest first; rows with fewer end in others."""
+        most = int(held.max())
+        if not most:
+            return None
+
+        def slots() -> Tensor:
+            position = (step.past - held)[:, None] + np.arange(most)
+            return step.tensor(np.minimum(position, step.past[:, None]) % self.window)
+
+        index = step.once(("own order", self.window), slots)
+        return x.take_along_dim(index[:, None, :, None], dim=2)
+
+    def keep(self, keys: Tensor, values: Tensor, held: Counts, step: Step) -> None:
+        """Of all tokens joined, oldest first, store the last ones in their slots."""
+        after = self.kept(step.seen)
+        most = int(after.max())
+
+        def source() -> Tensor:
+            slot = np.arange(most)
+            # The newest position that a slot can hold; where that is none, any token will do.
+            newest = step.seen[:, None] - 1
+            position = newest - (newest - slot) % self.window
+            joined = position - (step.past - held)[:, None]
+            return step.tensor(np.where(slot < after[:, None], joined, 0))
+
+        index = step.once(("own kept", self.window), source)[:, None, :, None]
+        for slots, joined in ((self.k, keys), (self.v, values)):
+            slots.fit(most)
+            slots.data[:, :, :most] = joined.take_along_dim(index, dim=2)
+
+    @property
+    def rewindable(self) -> bool:
+        """False: a row longer than the window has lost what it would need."""
+        return False
+
+    def refuse_crop(self, seen: Counts) -> InvalidValue | None:
+        longest = int(seen.max(initial=0))
+        if longest <= self.window:
+            return None
+        allowed = f"rows of at most {self.window} tokens: the model's own sliding window dropped"
+        return InvalidValue("crop", longest, f"{allowed} the others")
+
+    def crop(self, rows: Counts, seen: Counts) -> None:
+        """Nothing to do while slot = position: what lies behind a row's length is not read."""
+
+    def kept(self, seen: Counts) -> Counts:
+        return np.minimum(seen, self.window)
+
+    def reads(self, seen: Counts) -> Counts:
+        return self.kept(seen)
+
+    def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
+        first = max(seen - self.window, 0)
+        positions = torch.arange(first, seen, device=self.geometry.device)
+        return positions.expand(self.geometry.Hkv, -1)
+
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        return self.kept_positions(row, seen)

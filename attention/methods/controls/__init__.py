@@ -1,0 +1,1 @@
+"""Controls: methods to compare with, not to use."""

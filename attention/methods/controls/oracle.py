@@ -1,0 +1,103 @@
+"""Oracle: all tokens stay, the current query reads those with most probability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from attention.contract.backend import Backend, one_of, whole
+from attention.core.kernels import added, hide, logits, softmax, spread, top
+from attention.core.step import Counts, Step
+from attention.errors import InvalidValue
+from attention.layers.layer import Geometry, Layer
+from attention.layers.selecting import Choice, Selecting
+
+GQA = ("sum", "mean", "max")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oracle(Backend):
+    """Reads the current token and, per KV head, the others with the largest true probability.
+
+    A control: the upper bound of the methods that select. Finding the tokens takes a look at every
+    key, which is not counted as read. With `top_p` a head reads the fewest tokens that hold this
+    share of the probability (as in Twilight, arXiv 2502.02770); no budget then binds.
+
+    Args:
+        budget: tokens a decode query may read, current token included; None with `top_p`.
+        top_p: share of the reduced probability that is read, above 0 and below 1; None with
+            `budget`.
+        gqa: how the probabilities of the G query heads of a KV head become one: "sum", "mean" or
+            "max".
+
+    Raises:
+        InvalidValue: a parameter is out of range, or not exactly one of `budget` and `top_p` is
+            given.
+    """
+
+    name: ClassVar[str] = "oracle"
+    source: ClassVar[str] = "control: the tokens with most probability, known beforehand"
+    budget: int | None = None
+    top_p: float | None = None
+    gqa: str = "sum"
+
+    def __post_init__(self) -> None:
+        if (self.budget is None) == (self.top_p is None):
+            raise InvalidValue("budget", self.budget, "either a budget or top_p")
+        if self.budget is not None:
+            whole("budget", self.budget, 1)
+        if self.top_p is not None:
+            number = isinstance(self.top_p, float | int) and not isinstance(self.top_p, bool)
+            if not number or not 0 < self.top_p < 1:
+                raise InvalidValue("top_p", self.top_p, "a number above 0 and below 1")
+        one_of("gqa", self.gqa, GQA)
+
+    @property
+    def exact_until(self) -> float:
+        return self.budget or 0
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return OracleLayer(geometry, self.budget, self.top_p, self.gqa)
+
+
+class OracleLayer(Selecting):
+    """Pages of one token; with `top_p` every head has its own number of them."""
+
+    def __init__(
+        self, geometry: Geometry, budget: int | None, top_p: float | None, gqa: str
+    ) -> None:
+        super().__init__(geometry, budget, page=1)
+        self.top_p, self.gqa = top_p, gqa
+        self.cost_varies = top_p is not None
+
+    def notice(self, k: Tensor, step: Step) -> None:
+        pass
+
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        B, Hkv, G, _ = q.shape
+        keys = self.k.data.flatten(0, 1)[:, : step.longest]
+        queries = q.flatten(0, 1)
+        scores = hide(logits(queries, keys), step.hidden())
+        probs = softmax(scores, spread(self.geometry.sinks, queries)).view(B, Hkv, G, -1)
+        weight = probs.amax(2) if self.gqa == "max" else added(probs, 2)
+        # The current token comes first; slots a row has not filled come last and are not read.
+        current = (step.seen_tokens - 1)[:, None, None].expand(-1, Hkv, -1)
+        rank = weight.scatter(2, current, float("inf"))
+        hidden = step.hidden()
+        rank = rank if hidden is None else rank.masked_fill(hidden[:, 0], float("-inf"))
+        if self.top_p is None:
+            best, index = top(rank, self.quota)
+            return Choice(index, best > float("-inf"))
+        index = rank.argsort(dim=-1, descending=True, stable=True)
+        share = (weight / weight.sum(-1, keepdim=True)).gather(2, index)
+        # The tokens before the one that reaches top_p, and it; a hidden slot has no share.
+        live = (share.cumsum(-1) - share < self.top_p) & (share > 0)
+        live[..., 0] = True
+        most = int(live.sum(-1).max())
+        return Choice(index[..., :most], live[..., :most])
+
+    def reads(self, seen: Counts) -> Counts:
+        return super().reads(seen) if self.cost_varies else np.minimum(seen, self.quota)

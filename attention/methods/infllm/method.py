@@ -1,0 +1,413 @@
+"""InfLLM: a window, the first tokens, and the blocks whose representatives fit the query."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.contract.backend import Backend, one_of, whole
+from attention.core.kernels import (
+    dense_with_mass,
+    group,
+    hide,
+    logits,
+    softmax,
+    spread,
+    take_pages,
+    top,
+)
+from attention.core.ropes import Turn, rotate
+from attention.core.step import Counts, Step
+from attention.errors import InvalidValue
+from attention.layers.layer import Geometry, Layer, row_lists
+from attention.methods.infllm.blocks import Blocks, Parts, comparable
+
+FAR_POSITIONS = ("window", "absolute")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfLLM(Backend):
+    """Reads the last n_local tokens, the first n_init, the newest far block and topk others.
+
+    InfLLM, arXiv 2402.04617; thunlp/InfLLM. A token that leaves the window joins the first tokens,
+    then blocks; the newest block, of 1 to `block` tokens, is always read. A full block is
+    represented, per KV head, by the mean of its `repr_topk` keys that received most probability
+    while in the window, summed over the group; the authors have one per query head. Far keys are
+    all seen at distance n_local - 1. One set of blocks serves the layer, by the sum over heads of
+    query times representative. Unlike the authors' sparse prefill ours is dense by default; it
+    still collects that probability from it.
+
+    Args:
+        budget: tokens a decode query may read, current token included; at least 16.
+        block: tokens per block; by default the power of two nearest sqrt(budget).
+        topk: blocks chosen; budget // (2 block) - 1 by default.
+        n_init: first tokens always read; budget // 16 within 4..32 by default.
+        n_local: window, current token included; by default what the others leave of the budget.
+        repr_topk: keys that make a representative, at most `block`; 4 by default.
+        selection: "layer", one set of blocks for all heads; "kv_head", a set per KV head, by the
+            sum over its group.
+        far_position: "window", far keys are all at distance n_local - 1; "absolute", a mode for
+            debugging, they keep the position they were seen at, so that attention is full while
+            all blocks are read.
+        prefill: "dense"; "reference", the sparse prefill of the authors' code, which sees some
+            tokens twice: the queries of a prompt are processed `exc_block` at a time, with one
+            choice of blocks, by their mean, and one set of far tokens, all outside the window of
+            the last. The earlier ones see those they have in their own window there as well. What
+            a prompt then gives depends on where its chunks end.
+        exc_block: queries processed at once, at most n_local; 4 block (or n_local) by default, as
+            in the authors' settings. With prefill="reference" only.
+
+    Raises:
+        InvalidValue: a parameter is out of range, the parts exceed the budget, or `far_position` or
+            `exc_block` contradicts `prefill`.
+    """
+
+    name: ClassVar[str] = "infllm"
+    source: ClassVar[str] = "InfLLM: a window and blocks by representatives (arXiv 2402.04617)"
+    budget: int
+    block: int | None = None
+    topk: int | None = None
+    n_init: int | None = None
+    n_local: int | None = None
+    repr_topk: int = 4
+    selection: str = "layer"
+    far_position: str = "window"
+    prefill: str = "dense"
+    exc_block: int | None = None
+
+    def __post_init__(self) -> None:
+        whole("budget", self.budget, 16)
+        for field, least in (("block", 1), ("topk", 0), ("n_init", 0), ("n_local", 1)):
+            value = getattr(self, field)
+            if value is not None:
+                whole(field, value, least)
+        whole("repr_topk", self.repr_topk, 1)
+        parts = self.parts
+        far = parts.n_init + (parts.topk + 1) * parts.block
+        if parts.n_local < 1 or far + parts.n_local > self.budget:
+            raise InvalidValue(
+                "budget",
+                self.budget,
+                f"at least n_init + n_local + (topk + 1) block = {far + max(parts.n_local, 1)}",
+            )
+        one_of("selection", self.selection, ("layer", "kv_head"))
+        one_of("prefill", self.prefill, ("dense", "reference"))
+        sparse = self.prefill == "reference"
+        # A sparse prefill that sees tokens twice is never full attention.
+        one_of("far_position", self.far_position, ("window",) if sparse else FAR_POSITIONS)
+        if self.exc_block is not None:
+            most = parts.n_local if sparse else 0
+            allowed = (
+                f"an integer from 1 to n_local = {most}" if sparse else "None: prefill is dense"
+            )
+            if whole("exc_block", self.exc_block, 1, allowed) > most:
+                raise InvalidValue("exc_block", self.exc_block, allowed)
+
+    @property
+    def parts(self) -> Parts:
+        """The split in force."""
+        b = self.budget
+        powers = [2**i for i in range(b.bit_length())]
+        block = self.block or min(powers, key=lambda p: abs(p - math.sqrt(b)))
+        topk = b // (2 * block) - 1 if self.topk is None else self.topk
+        n_init = min(max(b // 16, 4), 32) if self.n_init is None else self.n_init
+        rest = b - n_init - (topk + 1) * block
+        n_local = rest if self.n_local is None else self.n_local
+        return Parts(n_init, n_local, block, max(topk, 0), min(self.repr_topk, block))
+
+    @property
+    def exact_until(self) -> float:
+        parts = self.parts
+        if self.far_position == "absolute":
+            return parts.n_init + parts.n_local + (parts.topk + 1) * parts.block
+        return parts.n_local
+
+    @property
+    def turns_keys(self) -> bool:
+        return True
+
+    def params(self) -> dict[str, Any]:
+        found = super().params() | self.parts._asdict()
+        if self.prefill == "reference" and self.exc_block is None:
+            found["exc_block"] = min(4 * self.parts.block, self.parts.n_local)
+        return found
+
+    def layer(self, geometry: Geometry) -> Layer:
+        sets = geometry.Hkv if self.selection == "kv_head" else 1
+        absolute, exc_block = self.far_position == "absolute", self.params()["exc_block"]
+        if exc_block is None:
+            return InfLLMLayer(geometry, self.budget, self.parts, sets, absolute)
+        return SparsePrefill(geometry, self.budget, self.parts, sets, exc_block)
+
+
+class InfLLMLayer(Blocks):
+    """Attends to the window at true distances and to the far tokens chosen at one distance.
+
+    Args:
+        absolute: far tokens are at true distances too; choosing is as ever.
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        budget: int,
+        parts: Parts,
+        sets: int = 1,
+        absolute: bool = False,
+    ) -> None:
+        super().__init__(geometry, budget, parts, sets)
+        self.absolute = absolute
+        # Where a query stands for keys at position 0.
+        self.far_end = range(self.n_local - 1, self.n_local)
+        # Pages read by the last decode query, (B, sets, U), -1 where an entry fills up; None for
+        # all.
+        self.chosen: Tensor | None = None
+
+    # Decode
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        Hkv = self.geometry.Hkv
+        self.make_room(step)
+        self.push_out(step)
+        here = step.past % self.n_local
+        at = step.flat(here, Hkv, self.near_k.capacity, "near")
+        self.near_k.flat.index_copy_(0, at, k.flatten(0, 2))
+        self.near_v.flat.index_copy_(0, at, v.flatten(0, 2))
+        self.mass.flat.index_fill_(0, at, 0.0)
+        self.represent(step)
+
+        near = min(step.longest, self.n_local)
+        grouped = group(q, Hkv, scaling)
+        keys, values = (x.data.flatten(0, 1)[:, :near] for x in (self.near_k, self.near_v))
+        scores = hide(logits(grouped, keys), step.hidden(self.n_local))
+        sinks = spread(self.geometry.sinks, grouped)
+        self.chosen = None
+        if step.longest <= self.n_local:
+            self.spend(near)
+            probs = softmax(scores, sinks)
+            out = torch.bmm(probs.to(values.dtype), values)
+        else:
+            far = self.far_query(grouped, step)
+            far_keys, far_values, hidden, read = self.far_slots(far, step)
+            self.spend(near + read)
+            far_scores = hide(logits(grouped if self.absolute else far, far_keys), hidden)
+            both = torch.cat((scores, far_scores), dim=-1)
+            probs = softmax(both, sinks)
+            weights = probs.to(values.dtype)
+            out = torch.bmm(weights[..., :near], values)
+            out += torch.bmm(weights[..., near:], far_values)
+        seen_mass = probs[..., :near].reshape(step.rows, Hkv, -1, near).sum(2)
+        self.mass.data[:, :, :near] += seen_mass
+        return out
+
+    def far_query(self, grouped: Tensor, step: Step) -> Tensor:
+        """The query turned from its position to n_local - 1, for keys at position 0."""
+
+        def turn() -> Turn:
+            return self.geometry.rope.turn(step.past_tokens[:, None], self.far_end, grouped)
+
+        per_row = grouped.view(step.rows, self.geometry.Hq, 1, self.geometry.D)
+        return rotate(per_row, step.once("far query", turn)).view(grouped.shape)
+
+    def far_slots(self, far: Tensor, step: Step) -> tuple[Tensor, Tensor, Tensor, int]:
+        """Far keys and values to read (B * Hkv, S, D), which slots to hide, and how many count."""
+        full = self.full_blocks(step.seen)
+        left = step.once("left", lambda: step.tensor(self.left(step.seen))[:, None, None])
+        if int(full.max()) <= self.parts.topk:
+            # All blocks are read: no choice, and nothing to copy.
+            S = int(self.far_slot(self.left(step.seen).max() - 1)) + 1
+            slot = step.once("far slots", lambda: torch.arange(S, device=step.device)[None, None])
+            hidden = step.once("far hidden", lambda: self.hidden_slots(slot, left))
+            keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.far_k, self.far_v))
+        else:
+            pages, live = self.choose(far, full, step)
+            slot = self.page_slots(pages)
+            hidden = self.hidden_slots(slot, left)
+            hidden |= ~live.repeat_interleave(self.block, dim=2)[:, :, None]
+            self.chosen = torch.where(live, pages, -1)
+            every = pages.expand(-1, self.geometry.Hkv, -1)
+            keys, values = take_pages((self.far_k.data, self.far_v.data), every, self.block)
+            S = slot.shape[2]
+        if self.absolute:
+            keys = self.place(keys, slot)
+        return keys, values, hidden, S - self.spare(S)
+
+    def place(self, keys: Tensor, slot: Tensor) -> Tensor:
+        """Far keys (B * Hkv, S, D) of these slots, turned to where their tokens were."""
+        Hkv = self.geometry.Hkv
+        end = self.far_position(slot).expand(len(keys) // Hkv, Hkv, -1).flatten(0, 1)
+        turn = self.geometry.rope.turn(range(1), end, keys)
+        return rotate(keys[:, None], turn)[:, 0]
+
+    def page_slots(self, pages: Tensor) -> Tensor:
+        """Slots of pages (..., U), (..., U * block)."""
+        offset = torch.arange(self.block, device=pages.device)
+        return (pages[..., None] * self.block + offset).flatten(-2)
+
+    def spare(self, S: int) -> int:
+        """Slots of the first pages, among S, that never hold a token."""
+        return max(0, min(S, self.init_pages * self.block) - self.n_init)
+
+    def hidden_slots(self, slot: Tensor, left: Tensor) -> Tensor:
+        """Slots (B or 1, H, S) holding no token that has left the window, (B, H, 1, S)."""
+        return (self.far_position(slot) >= left)[:, :, None]
+
+    def choose(self, far: Tensor, full: Counts, step: Step) -> tuple[Tensor, Tensor]:
+        """Pages of each set, (B, sets, U), and which of them are to be read."""
+        g, B, sets = self.geometry, step.rows, self.sets
+        summed = far.view(B, g.Hkv, g.G, g.D).sum(2).view(B * sets, 1, -1).to(g.wide)
+        blocks = int(full.max())
+        fit = logits(summed, self.means.data.flatten(0, 1)[:, :blocks]).view(B, sets, blocks)
+        competing = step.once(
+            "competing",
+            lambda: torch.arange(blocks, device=step.device) < step.tensor(full)[:, None, None],
+        )
+        fit = comparable(fit).masked_fill(~competing, float("-inf"))
+        values, index = top(fit, self.parts.topk)
+        first = step.once(
+            "first pages",
+            lambda: torch.arange(self.init_pages, device=step.device).expand(B, sets, -1),
+        )
+        newest = step.once("newest", lambda: step.tensor(full)[:, None, None].expand(-1, sets, -1))
+        some = step.once(
+            "some",
+            lambda: step.tensor(self.blocked(step.seen) > 0)[:, None, None].expand(-1, sets, -1),
+        )
+        live = torch.cat((torch.ones_like(first, dtype=torch.bool), some, values.isfinite()), -1)
+        blocks_read = torch.cat((newest, index), dim=-1) + self.init_pages
+        return torch.cat((first, blocks_read), dim=-1), live
+
+    # Prefill
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        past = step.past
+        keys = step.join(self.held(self.far_k.data, self.near_k.data, past, True), past, k)
+        values = step.join(self.held(self.far_v.data, self.near_v.data, past, False), past, v)
+        last = step.last_visible(past, "all")
+        out, grouped = dense_with_mass(
+            q, keys, values, scaling, last, step.real(), self.n_local, self.geometry.sinks
+        )
+        mass = grouped.sum(2)
+        self.make_room(step)
+        for r, (had, seen) in enumerate(zip(past.tolist(), step.seen.tolist(), strict=True)):
+            was = max(had - self.n_local, 0)
+            self.move(r, had, seen, keys[r, :, was:], values[r, :, was:], step)
+            self.collect(r, had, seen, mass[r, :, was:], step)
+        self.chosen = None
+        return out
+
+    # Accounting
+
+    def reads(self, seen: Counts) -> Counts:
+        full = self.full_blocks(seen)
+        skipped: Counts = np.maximum(full - self.parts.topk, 0) * self.block
+        return seen - skipped
+
+    def cost(self, seen: Counts) -> Counts:
+        full = self.full_blocks(seen)
+        compared = np.where(full > self.parts.topk, full, 0)
+        total: Counts = (self.reads(seen) + compared) * self.geometry.Hkv
+        return total
+
+    def read_positions(self, row: int, seen: int) -> Tensor:
+        everything = self.kept_positions(row, seen)
+        if self.chosen is None:
+            return everything
+        slot = self.page_slots(self.chosen[row])
+        far = self.far_position(slot)
+        left = max(seen - self.n_local, 0)
+        live = (slot >= 0) & (far < left)
+        window = everything[: self.sets, left:]
+        positions = torch.cat((far, window), dim=-1)
+        live = torch.cat((live, torch.ones_like(window, dtype=torch.bool)), dim=-1)
+        return row_lists(positions, live).expand(self.geometry.Hkv, -1)
+
+    def select(self, index: Tensor) -> None:
+        super().select(index)
+        if self.chosen is not None:
+            self.chosen = self.chosen.index_select(0, index)
+
+
+class SparsePrefill(InfLLMLayer):
+    """The prefill of the authors' code; a step that reads one token is the same in both.
+
+    Rows are processed one after the other: where a block of queries ends depends on the row.
+    """
+
+    def __init__(
+        self, geometry: Geometry, budget: int, parts: Parts, sets: int, exc_block: int
+    ) -> None:
+        super().__init__(geometry, budget, parts, sets)
+        self.exc_block = exc_block
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.make_room(step)
+        self.chosen = None
+        out = q.new_zeros(step.rows, step.T, q.shape[1], v.shape[-1])
+        for r, (past, new) in enumerate(zip(step.past.tolist(), step.new.tolist(), strict=True)):
+            for start in range(0, new, self.exc_block):
+                n = min(self.exc_block, new - start)
+                some = slice(step.T - new + start, step.T - new + start + n)
+                some_out = self.among(
+                    r, past + start, q[r, :, some] * scaling, k[r, :, some], v[r, :, some], step
+                )
+                out[r, some] = some_out.transpose(0, 1)
+        return out
+
+    def among(self, r: int, past: int, q: Tensor, k: Tensor, v: Tensor, step: Step) -> Tensor:
+        """n queries of one row over their windows and one set of far tokens, (Hq, n, D).
+
+        Args:
+            q: (Hq, n, D), scaled.
+            k, v: (Hkv, n, D).
+        """
+        g, n, seen = self.geometry, q.shape[1], past + q.shape[1]
+        was = max(past - self.n_local, 0)
+        ring = step.tensor(np.arange(was, past) % self.n_local)
+        keys, values = (
+            torch.cat((near.data[r][:, ring], new), dim=1)
+            for near, new in ((self.near_k, k), (self.near_v, v))
+        )
+        self.move(r, past, seen, keys, values, step)
+        position = torch.arange(past, seen, device=step.device)
+        far_q = rotate(q[None], g.rope.turn(position[None], self.far_end, q))[0]
+        slot = self.far_tokens(r, past, seen, far_q, step)
+        far_keys, far_values = (
+            x.data[r].take_along_dim(slot[..., None], dim=1) for x in (self.far_k, self.far_v)
+        )
+        age = position[:, None] - torch.arange(was, seen, device=step.device)
+        near, far = (
+            torch.bmm(x.reshape(g.Hkv, g.G * n, g.D), y.transpose(1, 2)).view(g.Hkv, g.G, n, -1)
+            for x, y in ((q, keys), (far_q, far_keys))
+        )
+        near.masked_fill_((age < 0) | (age >= self.n_local), float("-inf"))
+        sinks = None if g.sinks is None else g.sinks.view(g.Hkv, g.G, 1, 1)
+        probs = softmax(torch.cat((near, far), dim=-1), sinks)
+        self.collect(r, past, seen, probs[..., : seen - was].sum((1, 2)), step)
+        both = torch.cat((values, far_values), dim=1)
+        weights = probs.to(v.dtype).reshape(g.Hkv, g.G * n, -1)
+        return torch.bmm(weights, both).view(g.Hq, n, -1)
+
+    def far_tokens(self, r: int, past: int, seen: int, far_q: Tensor, step: Step) -> Tensor:
+        """Slots of all first tokens, of the blocks chosen, and of what follows, (Hkv, S).
+
+        Blocks compete that were full before these queries.
+        """
+        g = self.geometry
+        was, now = (max(n - self.n_local, 0) for n in (past, seen))
+        blocks = max(was - self.n_init, 0) // self.block
+        chosen = torch.arange(blocks, device=step.device).expand(self.sets, -1)
+        if blocks > self.parts.topk:
+            mean = far_q.to(g.wide).mean(1).view(g.Hkv, g.G, g.D).sum(1)
+            fit = logits(mean.view(self.sets, 1, -1), self.means.data[r][:, :blocks])[:, 0]
+            chosen = top(comparable(fit), self.parts.topk)[1]
+        rest = np.arange(self.n_init + blocks * self.block, now)
+        always = np.concatenate((np.arange(min(self.n_init, now)), rest))
+        slot = step.tensor(self.far_slot(always)).expand(self.sets, -1)
+        chosen_slots = self.page_slots(chosen + self.init_pages)
+        return torch.cat((slot, chosen_slots), dim=-1).expand(g.Hkv, -1)

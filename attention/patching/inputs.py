@@ -1,0 +1,64 @@
+"""Reading what a forward brings: which columns are real tokens, and whether positions fit."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from attention.core.step import Counts, Step
+from attention.errors import InvalidValue
+
+
+def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Counts:
+    """Real tokens each row brings among T new columns, (B,).
+
+    Args:
+        mask: padding mask (B or 1, columns + T), left padded; None where all is real.
+        past: real tokens seen before, (B,).
+        columns: columns fed before.
+
+    Raises:
+        InvalidValue: another shape, or padding behind a real token.
+    """
+    B = len(past)
+    everything = np.full(B, T, dtype=np.int64)
+    if mask is None:
+        return everything
+    if mask.ndim != 2 or mask.shape[-1] != columns + T or mask.shape[0] not in (1, B):
+        allowed = f"a padding mask of shape ({B}, {columns + T}), or None"
+        raise InvalidValue("attention_mask", tuple(mask.shape), allowed)
+    if T == 1 and past.all() and mask.device.type != "cpu":
+        return everything  # all rows are past their padding; looking would wait for the device
+    real = np.broadcast_to(mask[:, -T:].bool().cpu().numpy(), (B, T))
+    new: Counts = real.sum(-1).astype(np.int64)
+    first = real.argmax(-1)
+    if (new + first != T)[new > 0].any() or (new < T)[past > 0].any():
+        raise InvalidValue(
+            "attention_mask",
+            "zeros behind real tokens",
+            "left padding: in each row zeros, if any, before the first real token",
+        )
+    return new
+
+
+def check_positions(position_ids: Tensor | None, step: Step) -> None:
+    """Positions must count the real tokens before each token; padding may have any.
+
+    Raises:
+        InvalidValue: where the first one does not.
+    """
+    # On a GPU a look at every decode step would wait for the device.
+    if position_ids is None or (step.decode and step.device.type != "cpu"):
+        return
+    given = position_ids.cpu().numpy()
+    due = (step.past + step.new - step.T)[:, None] + np.arange(step.T)
+    wrong = (given != due) & (due >= step.past[:, None])
+    wrong[step.idle] = False
+    if wrong.any():
+        row, column = (int(x[0]) for x in np.nonzero(wrong))
+        raise InvalidValue(
+            "position_ids",
+            int(np.broadcast_to(given, due.shape)[row, column]),
+            f"{due[row, column]} in row {row}, column {column}: the number of real tokens "
+            "before it (attention_mask.cumsum(-1) - 1; cache.seen[:, None] when decoding)",
+        )

@@ -1,0 +1,166 @@
+"""What a cache reports: per row after every step, and as a whole on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from attention.core.step import Counts
+from attention.layers.layer import Layer
+
+if TYPE_CHECKING:
+    from attention.patching.cache import AttentionCache
+
+
+@dataclass(frozen=True)
+class RowStats:
+    """Numbers of the last forward, one per row, on the host; cheap enough for every step.
+
+    After a prefill nothing was read by a decode query: `read_*` and `keys_read` are 0.
+
+    Attributes:
+        kept_max: keys kept after the step, the most over sparsified layers and heads.
+        read_max, read_mean: keys read by the decode query, over sparsified layers and query heads.
+        keys_read: keys read, summed over all layers and KV heads, dense layers included; with one
+            set per query head the union over the group; a page bound vector or a block's
+            representative counts as one key.
+        dense_read_mean: keys read by a query head of a dense layer; None without dense layers.
+        bytes: kept keys and values and method state of the row, without spare room.
+        sliding_read_mean: keys read by a query head of a layer in which the model itself slides a
+            window; None without such layers.
+    """
+
+    kept_max: Tensor
+    read_max: Tensor
+    read_mean: Tensor
+    keys_read: Tensor
+    dense_read_mean: Tensor | None
+    bytes: Tensor
+    sliding_read_mean: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class LayerStats:
+    """One layer, counted in its state rather than computed from lengths.
+
+    Attributes:
+        dense: exempt from the budget.
+        kept: most keys kept by a head of any row.
+        read_max, read_mean: keys the last decode query read; None after a prefill.
+        bytes: over all rows.
+        window: the model's own sliding window, in tokens, which exempts the layer too; None
+            elsewhere.
+    """
+
+    dense: bool
+    kept: int
+    read_max: int | None
+    read_mean: float | None
+    bytes: int
+    window: int | None = None
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """A whole cache; `kept` and `read_*` over sparsified layers only.
+
+    Attributes:
+        seen: real tokens per row.
+        layers: one entry per layer if asked for, else empty.
+        sliding: numbers of the layers in which the model itself slides a window.
+    """
+
+    backend: str
+    params: dict[str, Any]
+    seen: list[int]
+    kept: int
+    read_max: int | None
+    read_mean: float | None
+    bytes: int
+    layers: tuple[LayerStats, ...] = ()
+    sliding: tuple[int, ...] = ()
+
+
+def row_stats(
+    layers: Sequence[Layer], dense: int, seen: Counts, decoded: npt.NDArray[np.bool_]
+) -> RowStats:
+    """Numbers of every row from its length alone, layers of one kind counted once.
+
+    Args:
+        dense: how many first layers are dense, the model's own sliding ones among them counted.
+        seen: real tokens per row, (B,).
+        decoded: rows whose last token came as a decode step, (B,).
+    """
+    sliding = [x for x in layers if x.geometry.window is not None]
+    first = [x for x in layers[:dense] if x.geometry.window is None]
+    sparse = [x for x in layers[dense:] if x.geometry.window is None]
+    # Layers of one kind cost the same unless the cost depends on what they chose.
+    asked = sparse if sparse and sparse[-1].cost_varies else sparse[-1:]
+    cost = held = kept = read = np.zeros_like(seen)
+    mean = read.astype(np.float64)
+    if asked:
+        cost = np.sum([x.cost(seen) for x in asked], axis=0) * (len(sparse) // len(asked))
+        held = sparse[-1].row_bytes(seen) * len(sparse)
+        kept = sparse[-1].kept(seen)
+        read = np.max([x.reads(seen) for x in asked], axis=0) * decoded
+        mean = np.mean([x.mean_reads(seen) for x in asked], axis=0) * decoded
+    for exempt in (first, sliding):
+        if exempt:
+            cost = cost + exempt[0].cost(seen) * len(exempt)
+            held = held + exempt[0].row_bytes(seen) * len(exempt)
+    return RowStats(
+        kept_max=torch.from_numpy(kept.copy()),
+        read_max=torch.from_numpy(read),
+        read_mean=torch.from_numpy(mean),
+        keys_read=torch.from_numpy(cost * decoded),
+        dense_read_mean=_exempt_reads(first, seen, decoded),
+        bytes=torch.from_numpy(held),
+        sliding_read_mean=_exempt_reads(sliding, seen, decoded),
+    )
+
+
+def _exempt_reads(
+    layers: Sequence[Layer], seen: Counts, decoded: npt.NDArray[np.bool_]
+) -> Tensor | None:
+    """Keys read by a query head of these layers, which are all alike, (B,); None for no layer."""
+    return torch.from_numpy(layers[0].mean_reads(seen) * decoded) if layers else None
+
+
+def cache_stats(cache: AttentionCache, per_layer: bool) -> CacheStats:
+    """The summary of a cache, from the positions its layers hold."""
+    layers = tuple(_layer_stats(cache, i) for i in range(len(cache.layers)))
+    sparse = [x for x in layers if not x.dense and x.window is None]
+    maxima = [x.read_max for x in sparse if x.read_max is not None]
+    means = [x.read_mean for x in sparse if x.read_mean is not None]
+    return CacheStats(
+        backend=cache.backend.name,
+        params=cache.backend.params(),
+        seen=cache.seen.tolist(),
+        kept=max((x.kept for x in sparse), default=0),
+        read_max=max(maxima) if maxima else None,
+        read_mean=sum(means) / len(means) if means else None,
+        bytes=sum(x.bytes for x in layers),
+        layers=layers if per_layer else (),
+        sliding=tuple(i for i, x in enumerate(layers) if x.window is not None),
+    )
+
+
+def _layer_stats(cache: AttentionCache, index: int) -> LayerStats:
+    positions = cache.read_positions(index) if cache.decoded else []
+    # -1 where a head read fewer than another.
+    reads = [(p >= 0).sum(-1).double() for p in positions if p.numel()]
+    window = cache.layers[index].geometry.window
+    return LayerStats(
+        dense=index < cache.backend.dense_layers and window is None,
+        kept=max(p.shape[-1] for p in cache.kept_positions(index)),
+        read_max=int(max(r.max() for r in reads)) if reads else None,
+        read_mean=float(sum(r.mean() for r in reads)) / len(reads) if reads else None,
+        bytes=int(cache.layers[index].row_bytes(cache.seen.cpu().numpy()).sum()),
+        window=window,
+    )

@@ -1,0 +1,329 @@
+"""Time of one decode step of one attention layer, every backend beside transformers' own way."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, LlamaConfig
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from attention.contract.backend import Backend
+from attention.core import kernels
+from attention.errors import InvalidValue
+from attention.methods import find, get
+from attention.patching.cache import AttentionCache
+from attention.patching.session import Runtime
+from experiments.bench.timing import conditions, device_name, free_memory, seconds
+from experiments.grid.config import DTYPES
+from experiments.grid.models import resolve_device
+
+BASELINE = "transformers"  # its sdpa attention function with a DynamicCache
+UNTIMED = 3  # steps before the first one that is timed
+BEYOND_CACHES = 1 << 28  # bytes; more than any cache between memory and cores holds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A layer of the size of an 8B model's.
+
+    Args:
+        heads, kv_heads, head_size: Hq, Hkv, D.
+        batch: B.
+        context: tokens seen before the first timed step.
+        dtype: name of the dtype of keys and values.
+        device: where they lie.
+    """
+
+    heads: int = 32
+    kv_heads: int = 8
+    head_size: int = 128
+    batch: int = 1
+    context: int = 32_768
+    dtype: str = "float32"
+    device: str = "cpu"
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """`dtype` as torch has it."""
+        found: torch.dtype = getattr(torch, self.dtype)
+        return found
+
+    @property
+    def bytes_per_key(self) -> int:
+        """Bytes of one key of one KV head."""
+        return self.head_size * self.torch_dtype.itemsize
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of all keys and values."""
+        return 2 * self.batch * self.kv_heads * self.context * self.bytes_per_key
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One measured point.
+
+    Attributes:
+        ms: median milliseconds of one step when the same layer is stepped over and over.
+        mean_ms: the mean of the same steps, where the rare ones that tidy up show.
+        cold_ms: median when the caches between memory and cores are overwritten before each step,
+            as the other layers of a large model do.
+        read_bytes: bytes of keys, values and index structures a step must read.
+        floor_ms: `read_bytes` at the bandwidth measured in this run.
+        of_floor: share of the bandwidth floor reached; can pass 1 where the data fits a cache.
+        held_bytes: keys, values and method state, without spare room.
+    """
+
+    backend: str
+    budget: int | None
+    batch: int
+    context: int
+    ms: float
+    mean_ms: float
+    cold_ms: float
+    read_bytes: int
+    floor_ms: float
+    of_floor: float
+    held_bytes: int
+
+
+def bandwidth(device: str, size: int = BEYOND_CACHES, repeats: int = 7) -> float:
+    """Bytes a second at which a tensor of `size` bytes is read, the best of some sums."""
+    x = torch.ones(size // 4, device=device)
+    best = float("inf")
+    for _ in range(repeats):
+        best = min(best, seconds(lambda: x.sum(), device))
+    return size / best
+
+
+def attention(
+    backends: Sequence[str] = ("full", "sink", "h2o", "quest", "infllm"),
+    budget: int = 1024,
+    shapes: Sequence[Shape] = (Shape(),),
+    steps: int = 64,
+    memory: int | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Time decode steps of a layer, keys already roped: state update, choice, attention, counting.
+
+    The whole path a patched model takes is timed, from `cache.update` on; what a model of many
+    layers shares between them (lengths, masks) is charged to this one layer. Keys, values and
+    queries are random. The state is filled by the methods' own prefill with the attention of the
+    prompt left out, since its result is not used. The baseline is transformers' `DynamicCache` with
+    its sdpa attention function.
+
+    Args:
+        backends: names; `full` needs no budget.
+        budget: tokens a decode query may read.
+        shapes: one point each, in this order.
+        steps: timed steps a point, as many again with cold caches.
+        memory: bytes that may be used, larger points are listed as left out; None for what the
+            device has free.
+        progress: told what is measured next.
+
+    Raises:
+        InvalidValue: a backend, a budget, a dtype, a device or a number of steps that cannot be, or
+            a context that a method refuses.
+    """
+    if steps < 1:
+        raise InvalidValue("steps", steps, "at least 1")
+    if not shapes:
+        raise InvalidValue("shapes", shapes, "at least one")
+    for shape in shapes:
+        resolve_device(shape.device)
+        if shape.dtype not in DTYPES:
+            raise InvalidValue("dtype", shape.dtype, "one of " + ", ".join(DTYPES), list(DTYPES))
+    built = {name: sparse(name, budget) for name in backends}
+    rows: list[Timing] = []
+    left_out: list[str] = []
+    speed = {device: bandwidth(device) for device in {shape.device for shape in shapes}}
+    for shape in shapes:
+        # The prompt, the state and its doubled self while it grows.
+        free = free_memory(shape.device) if memory is None else memory
+        if 4 * shape.cache_bytes > free:
+            left_out.append(f"context {shape.context}, batch {shape.batch}: not enough memory")
+            continue
+        torch.manual_seed(0)
+        k, v = (_random(shape, shape.kv_heads, shape.context) for _ in range(2))
+        progress(f"context {shape.context}, batch {shape.batch}: {BASELINE}")
+        times = _baseline(shape, k, v, steps)
+        whole = shape.cache_bytes
+        rows.append(_timing(BASELINE, None, shape, times, whole, whole, speed[shape.device]))
+        for name, backend in built.items():
+            progress(f"context {shape.context}, batch {shape.batch}: {name}")
+            cache = _filled(backend, shape, k, v)
+            times = _steps(shape, partial(forward, cache), steps)
+            stats = cache.row_stats()
+            read = int(_read_bytes(cache, shape))
+            held = int(stats.bytes.sum())
+            rows.append(
+                _timing(name, backend.budget, shape, times, read, held, speed[shape.device])
+            )
+            del cache
+    return {
+        "rows": _ratios(rows),
+        "left_out": left_out,
+        "bandwidth_bytes_per_s": speed,
+        "shape": {k: getattr(shapes[0], k) for k in ("heads", "kv_heads", "head_size", "dtype")},
+        "steps": steps,
+        **conditions(),
+        "devices": {d: device_name(d) for d in speed},
+    }
+
+
+def sparse(name: str, budget: int) -> Backend:
+    """A method by name as it runs in its sparse layers: none is left dense."""
+    fields = {f.name for f in dataclasses.fields(find(name)) if f.init}  # type: ignore[arg-type]
+    wanted = {"budget": budget, "dense_layers": 0}
+    return get(name, **{field: value for field, value in wanted.items() if field in fields})
+
+
+def _ratios(rows: Sequence[Timing]) -> list[dict[str, Any]]:
+    """Each point with how many times faster it is than full attention and than transformers."""
+    at = {(r.backend, r.context, r.batch): r for r in rows}
+
+    def faster(row: Timing, than: str, measure: str = "ms") -> float | None:
+        other = at.get((than, row.context, row.batch))
+        if other is None or row.backend == than:
+            return None
+        ratio: float = getattr(other, measure) / getattr(row, measure)
+        return ratio
+
+    return [
+        {
+            **asdict(row),
+            "faster_than_full": faster(row, "full"),
+            "faster_than_full_cold": faster(row, "full", "cold_ms"),
+            "faster_than_transformers": faster(row, BASELINE),
+        }
+        for row in rows
+    ]
+
+
+def _timing(
+    name: str,
+    budget: int | None,
+    shape: Shape,
+    times: tuple[float, float, float],
+    read: int,
+    held: int,
+    speed: float,
+) -> Timing:
+    floor = 1e3 * read / speed
+    return Timing(
+        name, budget, shape.batch, shape.context, *times, read, floor, floor / times[0], held
+    )
+
+
+def _random(shape: Shape, heads: int, tokens: int) -> Tensor:
+    size = (shape.batch, heads, tokens, shape.head_size)
+    return torch.randn(size, dtype=shape.torch_dtype, device=shape.device)
+
+
+def _steps(
+    shape: Shape, step: Callable[[Tensor, Tensor, Tensor], object], count: int
+) -> tuple[float, float, float]:
+    """Milliseconds of `count` steps, each with new tensors: median, mean, median when cold."""
+    other = torch.zeros(BEYOND_CACHES // 4, device=shape.device)
+
+    def timed(cold: bool) -> float:
+        q = _random(shape, shape.heads, 1)
+        k, v = (_random(shape, shape.kv_heads, 1) for _ in range(2))
+        if cold:
+            other.add_(1)
+        return 1e3 * seconds(partial(step, q, k, v), shape.device)
+
+    for _ in range(UNTIMED):
+        timed(False)
+    warm, cold = ([timed(c) for _ in range(count)] for c in (False, True))
+    return statistics.median(warm), statistics.mean(warm), statistics.median(cold)
+
+
+@torch.inference_mode()
+def _baseline(shape: Shape, k: Tensor, v: Tensor, count: int) -> tuple[float, float, float]:
+    cache = DynamicCache()
+    cache.update(k, v, 0)
+    module = SimpleNamespace(
+        num_key_value_groups=shape.heads // shape.kv_heads, is_causal=True, training=False
+    )
+
+    def step(q: Tensor, k: Tensor, v: Tensor) -> None:
+        keys, values = cache.update(k, v, 0)
+        sdpa_attention_forward(module, q, keys, values, None, scaling=shape.head_size**-0.5)
+
+    return _steps(shape, step, count)
+
+
+def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One forward of the only layer, as a model makes it: (B, H, T, D) to (B, T, Hq, D)."""
+    k, v = cache.update(k, v, 0)
+    return cache.attend(0, q, k, v, None, q.shape[-1] ** -0.5, None)
+
+
+def empty(backend: Backend, shape: Shape) -> AttentionCache:
+    """A cache of one layer outside any model, for `forward`."""
+    config = LlamaConfig(
+        hidden_size=shape.heads * shape.head_size,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_size,
+        num_hidden_layers=1,
+    )
+    rope = LlamaRotaryEmbedding(config).to(shape.device)
+    model = SimpleNamespace(config=config, base_model=SimpleNamespace(rotary_emb=rope))
+    return AttentionCache(Runtime(backend, model))
+
+
+def _filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor) -> AttentionCache:
+    """A cache that has seen the context."""
+    cache = empty(backend, shape)
+    q = _random(shape, shape.heads, 1).expand(-1, -1, shape.context, -1)
+    with torch.no_grad(), _prompt_attention_left_out():
+        forward(cache, q, k.view(k.shape), v.view(v.shape))
+    return cache
+
+
+@contextmanager
+def _prompt_attention_left_out() -> Iterator[None]:
+    """Let a prefill store its tokens without attending; its n squared would take minutes."""
+
+    def dense(q: Tensor, *_: Any, **__: Any) -> Tensor:
+        return q[:, :, -1:].transpose(1, 2)
+
+    def dense_with_mass(q: Tensor, k: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        B, Hkv, S = k.shape[:3]
+        return dense(q), torch.rand(B, Hkv, q.shape[1] // Hkv, S, device=q.device)
+
+    # Methods import these by name, so they are replaced where they are used.
+    stand_ins = {"dense": dense, "dense_with_mass": dense_with_mass}
+    used = [
+        (module, name)
+        for key, module in sorted(sys.modules.items())
+        for name in stand_ins
+        if key != kernels.__name__ and getattr(module, name, None) is getattr(kernels, name)
+    ]
+    with ExitStack() as stack:
+        for module, name in used:
+            stack.enter_context(mock.patch.object(module, name, stand_ins[name]))
+        yield
+
+
+def _read_bytes(cache: AttentionCache, shape: Shape) -> int:
+    """Bytes one step reads: a key and a value for each token, one vector for an index entry."""
+    layer = cache.layers[0]
+    seen = cache.seen.cpu().numpy()
+    tokens = int(layer.reads(seen).sum()) * shape.kv_heads
+    entries = int(layer.cost(seen).sum()) - tokens
+    return (2 * tokens + entries) * shape.bytes_per_key

@@ -1,0 +1,277 @@
+"""Training a Word Salad Chopper from stored traces: label, read hidden states, fit, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention import Backend
+from attention.errors import InvalidValue
+from experiments.grid.config import Config
+from experiments.grid.models import Loaded
+from experiments.grid.plan import Plan, Run, build_backends, describe_backend
+from experiments.store import replay
+from experiments.store.store import Store
+from lil import Trace
+from lil.chopper.chunks import Chunk, chunks
+from lil.chopper.classifier import Classifier
+from lil.chopper.evaluation import evaluate
+from lil.chopper.features import chunk_states
+from lil.chopper.labels import Labeller
+from lil.chopper.streaks import Streaks
+from lil.chopper.training import Training
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A trace in chunks, where its word salad begins, and its hidden states at the chunks' ends.
+
+    Args:
+        run: which decode it is.
+        trace: as stored, up to the cap.
+        chunks: of the text.
+        salad_from: the first chunk that is word salad, None where none is.
+        states: (chunks, hidden size); empty until they are read.
+    """
+
+    run: Run
+    trace: Trace
+    chunks: tuple[Chunk, ...]
+    salad_from: int | None
+    states: Tensor
+
+    @property
+    def labels(self) -> list[int]:
+        """Of each chunk, 1 for word salad."""
+        first = len(self.chunks) if self.salad_from is None else self.salad_from
+        return [int(i >= first) for i in range(len(self.chunks))]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Of each chunk, in tokens."""
+        return [chunk.tokens for chunk in self.chunks]
+
+
+def labelled(
+    store: Store,
+    plan: Plan,
+    config: Config,
+    labeller: Labeller,
+    on_run: Callable[[], None] | None = None,
+) -> list[Labelled]:
+    """Every trace of a sweep up to its cap, labelled; those the store lacks are left out.
+
+    Args:
+        store: where the traces are.
+        plan: which of them count.
+        config: its caps.
+        labeller: says where word salad begins.
+        on_run: called after each run, for a progress bar.
+    """
+    found = []
+    for run, cap in replay.capped_runs(store, plan, config):
+        record = store.get(run.id)
+        if record is not None and not record.failed and record.serves(cap):
+            trace = _cut(Trace.from_dict(record.trace()), cap)
+            parts = chunks(trace.text_pieces)
+            texts = [_text(trace, chunk) for chunk in parts]
+            first = labeller.salad_from(texts)
+            found.append(Labelled(run, trace, tuple(parts), first, torch.zeros(0, 0)))
+        if on_run is not None:
+            on_run()
+    return found
+
+
+def _cut(trace: Trace, cap: int) -> Trace:
+    if trace.tokens <= cap:
+        return trace
+    ids, pieces = trace.new_ids[:cap], trace.pieces[:cap]
+    return replace(trace, new_ids=ids, pieces=pieces, finish="length", evidence=None)
+
+
+def _text(trace: Trace, chunk: Chunk) -> str:
+    return b"".join(trace.pieces[chunk.start : chunk.end]).decode(errors="replace")
+
+
+def with_states(
+    loaded: Loaded,
+    config: Config,
+    traces: Sequence[Labelled],
+    block: int,
+    on_tokens: Callable[[int], None] | None = None,
+) -> list[Labelled]:
+    """The same traces with the hidden states they were decoded with, in another order.
+
+    Args:
+        loaded: the model that made them.
+        config: of the sweep: backends and batch size.
+        traces: from `labelled`.
+        block: whose output is read, see `lil.hidden_states`.
+        on_tokens: called with how many tokens have been read since the last call.
+
+    Raises:
+        InvalidValue: no such block.
+    """
+    backends = {_key(describe_backend(backend)): backend for backend in build_backends(config)}
+    groups: dict[str, list[Labelled]] = {}
+    for one in traces:
+        groups.setdefault(_key(one.run.cell.backend), []).append(one)
+    found = []
+    for key, group in groups.items():
+        backend: Backend = backends[key]
+        states = chunk_states(
+            loaded.model,
+            backend,
+            [one.trace for one in group],
+            block,
+            config.batch_size,
+            on_tokens,
+        )
+        found += [replace(one, states=read) for one, read in zip(group, states, strict=True)]
+    return found
+
+
+def _key(backend: Any) -> str:
+    return repr(sorted(backend.items()))
+
+
+def held_out_by_problem(traces: Sequence[Labelled]) -> tuple[list[Labelled], list[Labelled]]:
+    """Training and evaluation from one sweep: every fifth problem of a data set is held out.
+
+    Raises:
+        InvalidValue: fewer than five problems in every data set.
+    """
+    items: dict[str, dict[str, None]] = {}
+    for one in traces:
+        items.setdefault(one.run.cell.dataset, {})[one.run.item_id] = None
+    held = {(name, item) for name, found in items.items() for item in list(found)[4::5]}
+    if not held:
+        allowed = "five or more of one data set: every fifth is held out"
+        raise InvalidValue("problems", sum(map(len, items.values())), allowed)
+    split: tuple[list[Labelled], list[Labelled]] = ([], [])
+    for one in traces:
+        split[(one.run.cell.dataset, one.run.item_id) in held].append(one)
+    return split
+
+
+def refuse_shared_problems(train: Sequence[Labelled], held_out: Sequence[Labelled]) -> None:
+    """Make sure that nothing is measured on a problem it was trained on.
+
+    Raises:
+        InvalidValue: a problem of both.
+    """
+    known = {(one.run.cell.dataset, one.run.item_id) for one in train}
+    for one in held_out:
+        if (one.run.cell.dataset, one.run.item_id) in known:
+            allowed = "other problems than those of the training"
+            raise InvalidValue("held-out", one.run.item_id, allowed)
+
+
+def fit(
+    traces: Sequence[Labelled],
+    training: Training,
+    *,
+    model: str,
+    block: int,
+    labeller: Labeller,
+    about: dict[str, Any],
+) -> Classifier:
+    """A classifier from traces with hidden states.
+
+    Args:
+        traces: from `with_states`.
+        training: the recipe.
+        model: the model's name.
+        block: whose output the states are.
+        labeller: what labelled them.
+        about: further facts of the training, JSON-able.
+
+    Raises:
+        InvalidValue: no chunk of one class.
+    """
+    fitted = training.fit(
+        torch.cat([one.states for one in traces]),
+        torch.tensor([label for one in traces for label in one.labels]),
+        torch.tensor([tokens for one in traces for tokens in one.lengths]),
+    )
+    problems: dict[str, set[str]] = {}
+    for one in traces:
+        problems.setdefault(one.run.cell.dataset, set()).add(one.run.item_id)
+    counts = {
+        "problems": {name: len(items) for name, items in sorted(problems.items())},
+        "backends": list({_key(b): dict(b) for b in (t.run.cell.backend for t in traces)}.values()),
+        "traces": len(traces),
+        "salad_traces": sum(one.salad_from is not None for one in traces),
+        "chunks": sum(len(one.chunks) for one in traces),
+        "salad_chunks": sum(sum(one.labels) for one in traces),
+    }
+    facts = {**about, **counts, **fitted.facts}
+    return Classifier(
+        fitted.weight, fitted.bias, block, model, labeller=labeller.params(), training=facts
+    )
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def measured(classifier: Classifier, traces: Sequence[Labelled], short: int) -> list[Row]:
+    """A row for each data set and backend, all budgets together, and one for everything.
+
+    Accuracy and AUROC are over chunks of more than `short` tokens, as in training. `chopped_salad`
+    counts traces with word salad that the default rule chops, `chopped_sound` the others.
+
+    Args:
+        classifier: what is measured.
+        traces: with hidden states.
+        short: chunks of at most so many tokens are left out of accuracy and AUROC.
+    """
+    return tabled(
+        [
+            (one, torch.sigmoid(classifier.logits(one.states)).tolist() if one.chunks else [])
+            for one in traces
+        ],
+        short,
+    )
+
+
+def tabled(known: Sequence[tuple[Labelled, list[float]]], short: int) -> list[Row]:
+    """The same from the probabilities of each trace's chunks, as signals keep them."""
+    groups: dict[tuple[str, str], list[tuple[Labelled, list[float]]]] = {}
+    for one, numbers in known:
+        cell = one.run.cell
+        groups.setdefault((cell.dataset, cell.backend["name"]), []).append((one, numbers))
+    rows = [_row(*names, group, short) for names, group in sorted(groups.items())]
+    return [*rows, _row("all", "all", known, short)]
+
+
+def _row(
+    dataset: str, backend: str, group: Sequence[tuple[Labelled, list[float]]], short: int
+) -> Row:
+    pairs = [
+        (p, label)
+        for one, numbers in group
+        for p, label, tokens in zip(numbers, one.labels, one.lengths, strict=True)
+        if tokens > short
+    ]
+    salad = [one.salad_from is not None for one, _ in group]
+    chopped = [_chops(one, numbers) for one, numbers in group]
+    return {
+        "dataset": dataset,
+        "backend": backend,
+        "traces": len(group),
+        "salad_traces": sum(salad),
+        **evaluate([p for p, _ in pairs], [label for _, label in pairs]),
+        "chopped_salad": sum(a and b for a, b in zip(salad, chopped, strict=True)),
+        "chopped_sound": sum(b and not a for a, b in zip(salad, chopped, strict=True)),
+    }
+
+
+def _chops(one: Labelled, numbers: Sequence[float]) -> bool:
+    streaks = Streaks()
+    return any(streaks.push(n, p) for n, p in zip(one.lengths, numbers, strict=True))

@@ -1,0 +1,1 @@
+"""One file a noun of the command line: `lil NOUN`."""

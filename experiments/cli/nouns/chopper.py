@@ -1,0 +1,234 @@
+"""`lil chopper train`: a classifier that tells word salad from hidden states."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from attention.errors import InvalidValue
+from experiments.cli.parser import Done, Parser
+from experiments.cli.progress import Bars, bar, quiet_transformers
+from experiments.cli.settings import add_config_flags, config_from
+from experiments.cli.show import Opened, open_store
+from experiments.grid import models
+from experiments.grid.config import Config, check
+from experiments.grid.data import expand
+from experiments.reasoner import LEVELS
+from experiments.store.store import require_writable
+from experiments.sweep import sweep
+
+EXAMPLES = """\
+examples:
+  lil chopper train                             the reasoner's, from problems it was trained on
+  lil chopper train --limit 32 --epochs 500     more problems, more steps
+  lil chopper train --from lil-out/mine         traces that are there already; every fifth problem
+                                                is held out
+  lil chopper train --embedder minilm           labels as in the paper (extra `chopper`)
+  lil chopper train --model agentica-org/DeepScaleR-1.5B-Preview --dataset math500
+
+Decoded traces are kept in --out, and decoded once.
+"""
+
+_NOT_HERE = ("split", "detectors", "detector_params")
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil chopper`."""
+    parser.add_argument("what", choices=("train",), help="train: from traces to weights")
+    group = parser.add_argument_group("traces")
+    group.add_argument("--from", dest="store", metavar="STORE", help="a sweep, instead of decoding")
+    group.add_argument("--held-out", metavar="STORE", help="another sweep, to measure on")
+    group.add_argument(
+        "--held-out-limit",
+        type=int,
+        default=6,
+        metavar="N",
+        help="problems of each level of the reasoner to measure on (6); other data sets have one "
+        "split, and every fifth problem is held out",
+    )
+    add_config_flags(parser, without=_NOT_HERE)
+    group = parser.add_argument_group("labels")
+    group.add_argument(
+        "--embedder",
+        default="text",
+        metavar="text|minilm|MODEL",
+        help="what makes chunks similar: their text, or a sentence-transformers model (text)",
+    )
+    for flag, kind, line in (
+        ("--similarity", float, "least cosine of a repeated chunk (0.99)"),
+        ("--window", int, "chunks before it that a chunk is compared with (100)"),
+        ("--run", int, "repeated chunks in a row that begin word salad (10)"),
+    ):
+        group.add_argument(flag, type=kind, default=argparse.SUPPRESS, metavar="N", help=line)
+    group = parser.add_argument_group("classifier")
+    group.add_argument(
+        "--block", type=int, default=-2, metavar="N", help="whose output is read (-2)"
+    )
+    for flag, dest, kind, line in (
+        ("--lr", "lr", float, "learning rate (0.01)"),
+        ("--epochs", "epochs", int, "passes over the chunks (50)"),
+        ("--train-batch", "train_batch", int, "chunks a step (8192)"),
+        ("--train-seed", "train_seed", int, "of draw, start and order (41)"),
+        ("--short", "short", int, "chunks of at most so many tokens are left out (10)"),
+    ):
+        group.add_argument(
+            flag, dest=dest, type=kind, default=argparse.SUPPRESS, metavar="N", help=line
+        )
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--out", default="lil-out/chopper", metavar="DIR", help="traces (lil-out/chopper)"
+    )
+    group.add_argument(
+        "--weights", metavar="FILE", help="the classifier (default: <out>/chopper.safetensors)"
+    )
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Decode or read traces, label them, read hidden states, train, measure, write."""
+    from experiments import chopper_training as chopper
+    from lil.chopper import Labeller, Training
+
+    embedder = _embedder(args.embedder)
+    labels = _given(args, similarity="similarity", window="window", run="run")
+    labeller = Labeller(embedder=embedder, **labels)
+    recipe = {"batch_size": "train_batch", "seed": "train_seed"}
+    training = Training(**_given(args, **recipe, lr="lr", epochs="epochs", short="short"))
+    out = Path(args.weights or Path(args.out) / "chopper.safetensors")
+    require_writable(out.parent)
+    if not args.block < 0:
+        raise InvalidValue("block", args.block, "below 0: counted from the last block, -1")
+    quiet_transformers()
+    sweeps = _stored(args) if args.store else _decoded(args)
+    config = sweeps[0].config
+    source, loaded = _model(sweeps, config)
+    parts = []
+    for one in sweeps:
+        with bar("labelling", len(one.plan)) as advance:
+            parts.append(chopper.labelled(one.store, one.plan, one.config, labeller, advance))
+    if len(parts) == 1:
+        parts = list(chopper.held_out_by_problem(parts[0]))
+    chopper.refuse_shared_problems(*parts)
+    total = sum(one.chunks[-1].end for part in parts for one in part if one.chunks)
+    with bar("hidden states", total) as advance:
+        train, held_out = (
+            chopper.with_states(loaded, one.config, part, args.block, advance)
+            for one, part in zip((sweeps[0], sweeps[-1]), parts, strict=True)
+        )
+    about = {"model_digest": source.digest, "dtype": config.dtype, "split": config.split}
+    classifier = chopper.fit(
+        train,
+        training,
+        model=source.name,
+        block=args.block,
+        labeller=labeller,
+        about=about,
+    ).save(out)
+    rows = {
+        "training": chopper.measured(classifier, train, training.short),
+        "held_out": chopper.measured(classifier, held_out, training.short),
+    }
+    for title, found in rows.items():
+        console.print(_table(title.replace("_", "-") + " problems", found))
+    console.print(
+        f"Chunks of more than {training.short} tokens. Chopped: traces that the default rule "
+        "chops, with word salad and without.",
+        highlight=False,
+    )
+    console.print(f"weights: {out} ({classifier.digest})", highlight=False, markup=False)
+    facts = {"labeller": classifier.labeller, "training": classifier.training}
+    document = {"weights": str(out), "digest": classifier.digest, "block": args.block, **facts}
+    return Done(document | {"rows": rows})
+
+
+def _given(args: argparse.Namespace, **flags: str) -> dict[str, Any]:
+    """The parameters whose flags were given."""
+    return {name: getattr(args, flag) for name, flag in flags.items() if hasattr(args, flag)}
+
+
+def _embedder(name: str) -> Any:
+    from lil.chopper import SentenceModel, TextMatch
+
+    if name == "text":
+        return TextMatch()
+    embedder = SentenceModel() if name == "minilm" else SentenceModel(name)
+    embedder.embed(["A model that is not there is told now."])
+    return embedder
+
+
+def _stored(args: argparse.Namespace) -> list[Opened]:
+    """The sweeps that --from and --held-out name."""
+    own = ("batch_size", "device", "threads")  # of this machine; the rest is the sweep's
+    for name in ("preset", *(field.name for field in dataclasses.fields(Config))):
+        if getattr(args, name, None) and name not in own:
+            raise InvalidValue(
+                name, getattr(args, name), "nothing: the sweep of --from has its own"
+            )
+    changed = {name: getattr(args, name) for name in own if getattr(args, name)}
+    changed = check(changed, "the command line")
+    notes = Console(stderr=True)
+    found = [open_store(Path(name), notes) for name in (args.store, args.held_out) if name]
+    return [dataclasses.replace(o, config=dataclasses.replace(o.config, **changed)) for o in found]
+
+
+def _decoded(args: argparse.Namespace) -> list[Opened]:
+    """Sweeps for training and, where the problems have a split for it, for measuring."""
+    if args.held_out:
+        raise InvalidValue("held-out", args.held_out, "nothing without --from")
+    if args.held_out_limit < 1:
+        raise InvalidValue("held-out-limit", args.held_out_limit, "at least 1 problem")
+    own = getattr(args, "models", None) in (None, models.REASONER)
+    args.preset = args.preset or ("chopper" if own else "paper")
+    fixed = {"detectors": "none", "split": "train"}
+    preset, config = config_from(args, **fixed)
+    configs = {"train": config}
+    if set(expand(config.datasets)) <= set(LEVELS):
+        more = {"split": "heldout", "limit": args.held_out_limit}
+        configs["held-out"] = dataclasses.replace(config, **more)
+    found = []
+    for name, one in configs.items():
+        folder = Path(args.out) / name
+        with Console(stderr=True).status("loading model and problems"):
+            prepared = sweep.prepare(one, folder)
+        with Bars() as bars:
+            sweep.run(prepared, folder, preset=preset, arguments=args.arguments, watcher=bars)
+        found.append(open_store(folder, None))
+    return found
+
+
+def _model(sweeps: Sequence[Opened], config: Config) -> tuple[models.Source, models.Loaded]:
+    """The one model of all sweeps, with the weights they were made with."""
+    names = {name for one in sweeps for name in one.config.models}
+    if len(names) > 1:
+        raise InvalidValue("model", ", ".join(sorted(names)), "one model: a chopper is one model's")
+    models.use_threads(config.threads)
+    source = models.find(config.models[0], config.revision)
+    for one in sweeps:
+        if any(cell.model_digest != source.digest for cell in one.plan.cells):
+            raise InvalidValue("model", source.name, f"the weights {one.folder} was made with")
+    return source, models.load(source, config.dtype, models.resolve_device(config.device))
+
+
+def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("data set", "backend"):
+        table.add_column(name)
+    for name in ("traces", "salad", "chunks", "salad", "accuracy", "AUROC", "chopped", "chopped"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_row("", "", "", "traces", "", "chunks", "", "", "salad", "sound", style="dim")
+    for row in rows:
+        counts = ("traces", "salad_traces", "chunks", "salad")
+        shares = ("accuracy", "auroc")
+        table.add_row(
+            row["dataset"],
+            row["backend"],
+            *(f"{row[name]:,}" for name in counts),
+            *("—" if row[name] is None else f"{row[name]:.3f}" for name in shares),
+            *(str(row[name]) for name in ("chopped_salad", "chopped_sound")),
+        )
+    return table

@@ -1,0 +1,155 @@
+"""`lil curve`: how a text compresses as it grows."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import lil
+from attention.errors import InvalidValue
+from experiments.cli.parser import Done, Parser
+from experiments.store.store import Store, require_writable
+
+EXAMPLES = """\
+examples:
+  lil curve essay.txt                       one point every 1000 bytes
+  lil curve essay.txt loop.txt --every 250 --plot curves.png
+  lil curve lil-out/demo:3fa9               a stored trace, by the beginning of its id
+      (ids: lil curve lil-out/demo, or the column `id` of Store("lil-out/demo").frame())
+  lil curve lil-out/demo:3fa9 --json
+"""
+
+Point = tuple[int | None, int, int]
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil curve`."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a text file, or STORE:ID")
+    parser.add_argument(
+        "--every",
+        type=int,
+        metavar="N",
+        help="bytes between points of a text (1000), tokens between points of a trace (50)",
+    )
+    parser.add_argument("--codec", default="deflate", help="compressor (deflate)")
+    parser.add_argument("--plot", metavar="PNG", help="draw compressed against original bytes")
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Print table and drawing of every file."""
+    if args.every is not None and args.every < 1:
+        raise InvalidValue("every", args.every, "at least 1")
+    if args.plot:
+        require_writable(Path(args.plot).parent)
+    curves = {name: _curve(name, args.every, args.codec) for name in args.files}
+    for name, points in curves.items():
+        console.print(_table(name, points))
+        console.print(f"ratio  {_sparkline(points)}", highlight=False)
+    if args.plot:
+        _plot(curves, Path(args.plot))
+        console.print(f"figure: {args.plot}", highlight=False, markup=False)
+    return Done([_document(name, points, args.codec) for name, points in curves.items()])
+
+
+def _curve(name: str, every: int | None, codec: str) -> list[Point]:
+    path = Path(name)
+    folder, colon, id_ = name.rpartition(":")
+    if colon and not path.exists() and Path(folder).is_dir():
+        return _of_trace(Path(folder), id_, every or 50, codec)
+    if path.is_dir():
+        raise InvalidValue("file", name, f"a file, or {name}:ID with one of {_some_ids(path)}")
+    try:
+        return lil.curve(path.read_bytes(), every_bytes=every or 1000, codec=codec)
+    except OSError as error:
+        near = [str(path.parent / p.name) for p in path.parent.glob("*")]
+        allowed = f"a readable file, or STORE:ID ({error.strerror})"
+        raise InvalidValue("file", name, allowed, near) from error
+
+
+def _of_trace(folder: Path, id_: str, every: int, codec: str) -> list[Point]:
+    store = Store(folder)
+    found = [record for record in store if record.id.startswith(id_) and not record.failed]
+    if len(found) != 1 or not id_:
+        allowed = f"an id that names one trace, such as {_some_ids(folder)}"
+        raise InvalidValue("id", id_, f"{allowed} ({len(found)} begin with it)")
+    trace = lil.Trace.from_dict(found[0].trace())
+    return lil.token_curve(trace.text_pieces, every_tokens=every, codec=codec)
+
+
+def _some_ids(folder: Path) -> str:
+    ids = [record.id for record in Store(folder) if not record.failed]
+    return (
+        ", ".join(ids[:3]) + ("..." if len(ids) > 3 else "") if ids else "no trace: it holds none"
+    )
+
+
+def _ratio(point: Point) -> float | None:
+    return point[2] / point[1] if point[1] else None
+
+
+def _table(name: str, points: Sequence[Point]) -> Table:
+    table = Table(title=name, title_justify="left", box=None)
+    for column in ("tokens", "bytes", "compressed", "ratio", "growth"):
+        table.add_column(column, justify="right")
+    before = 0
+    for point in points:
+        tokens, raw, small = point
+        ratio = _ratio(point)
+        table.add_row(
+            "—" if tokens is None else str(tokens),
+            str(raw),
+            str(small),
+            "—" if ratio is None else f"{ratio:.3f}",
+            str(small - before),
+        )
+        before = small
+    return table
+
+
+def _sparkline(points: Sequence[Point], width: int = 64) -> str:
+    """The compression ratio from the first point to the last, one character a step, 0 to 1."""
+    ratios = [ratio for ratio in map(_ratio, points) if ratio is not None]
+    if not ratios:
+        return "(empty)"
+    step = max(1, -(-len(ratios) // width))
+    shown = ratios[::step]
+    marks = "".join(_BLOCKS[min(8, max(1, round(8 * min(ratio, 1.0))))] for ratio in shown)
+    return f"{marks}  {ratios[0]:.3f} to {ratios[-1]:.3f}"
+
+
+def _document(name: str, points: Sequence[Point], codec: str) -> dict[str, object]:
+    return {
+        "file": name,
+        "codec": codec,
+        "points": [
+            {"tokens": t, "original_bytes": raw, "compressed_bytes": small, "ratio": _ratio(p)}
+            for p in points
+            for t, raw, small in [p]
+        ],
+    }
+
+
+def _plot(curves: dict[str, list[Point]], path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for name, points in curves.items():
+        axes.plot([0, *(p[1] for p in points)], [0, *(p[2] for p in points)], label=name)
+    axes.set_xlabel("original bytes")
+    axes.set_ylabel("compressed bytes")
+    axes.legend()
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise InvalidValue(
+            "plot", str(path), f"an image file that can be written ({error})"
+        ) from error

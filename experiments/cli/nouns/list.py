@@ -1,0 +1,116 @@
+"""`lil list`: everything that has a name."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tomllib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from experiments.cli.parser import Done, Parser
+
+if TYPE_CHECKING:
+    from attention.registry import Parameter
+
+EXAMPLES = """\
+examples:
+  lil list
+  lil list backends
+  lil list --json
+"""
+
+KINDS = ("backends", "penalties", "detectors", "datasets", "presets", "codecs")
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil list`."""
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="one kind only")
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Print names with one line each."""
+    kinds = [args.kind] if args.kind else list(KINDS)
+    found: dict[str, object] = {}
+    for kind in kinds:
+        table = Table(title=kind, title_justify="left", box=None, show_header=False, min_width=40)
+        if kind == "backends":
+            found[kind] = _backends(table)
+        else:
+            lines = _lines(kind)
+            for name, line in lines.items():
+                table.add_row(name, line)
+            found[kind] = lines
+        console.print(table if found[kind] else f"{kind}: none yet")
+        console.print()
+    return Done(found)
+
+
+def _backends(table: Table) -> list[dict[str, Any]]:
+    """Fill the table; what is wrong with a name, or what else goes by it, stands beside it."""
+    from attention.methods import known
+    from attention.registry import OWN
+
+    found = []
+    for k in known():
+        lines = [f"broken: {k.error}"] if k.error else [k.source, _declared(k.parameters)]
+        if k.package != OWN:
+            lines.append(f"from {k.package}")
+        table.add_row(k.name, Text("\n".join(lines)))
+        found.append(
+            {
+                "name": k.name,
+                "package": k.package,
+                "source": k.source,
+                "parameters": [
+                    {"name": p.name, "required": p.required, "default": _plain(p.default)}
+                    for p in k.parameters
+                ],
+                "error": k.error,
+            }
+        )
+    return found
+
+
+def _plain(default: object) -> object:
+    """A default as JSON has it; in words where it has none, which another package may do."""
+    try:
+        json.dumps(default, allow_nan=False)
+    except (TypeError, ValueError):
+        return repr(default)
+    return default
+
+
+def _declared(parameters: Sequence[Parameter]) -> str:
+    return ", ".join(map(str, parameters)) or "no parameters"
+
+
+def _lines(kind: str) -> dict[str, str]:
+    if kind == "detectors":
+        from lil import detectors
+
+        return detectors.describe()
+    if kind == "datasets":
+        from experiments.grid.data import names
+
+        return names()
+    if kind == "presets":
+        from experiments.grid.config import preset_names, preset_text
+
+        return {name: _first_comment(preset_text(name)) for name in preset_names()}
+    if kind == "codecs":
+        from lil.compression import codecs
+
+        return codecs.describe()
+    from lil import penalties
+
+    return penalties.describe()
+
+
+def _first_comment(text: str) -> str:
+    tomllib.loads(text)  # a preset that does not parse should not look fine here
+    return text.splitlines()[0].removeprefix("#").strip()

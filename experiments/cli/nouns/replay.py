@@ -1,0 +1,188 @@
+"""`lil replay`: detectors over stored traces."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from attention.errors import InvalidValue
+from experiments.cli.nouns.report import DEFAULT_STORE
+from experiments.cli.parser import Done, Parser, comma_list
+from experiments.cli.progress import bar, quiet_transformers
+from experiments.cli.show import Opened, open_store
+from experiments.grid import models
+from experiments.grid.choices import THRESHOLD, Choices, combined, parse_choice, parse_values
+from experiments.grid.plan import detector_params
+from experiments.report import measures
+from experiments.report.row import by_penalty
+from experiments.store import manifest
+from experiments.store.replay import labels, short
+from experiments.sweep import live
+from lil import Detector
+
+EXAMPLES = """\
+examples:
+  lil replay                                  the sweep's own detectors again
+  lil replay --detector guardian,cycle        these two
+  lil replay --set budget.tokens=200,400 --set cycle.repeats=3,4
+      any parameter of any detector, every combination
+  lil replay --f 50,100,200 --rate 0.04,0.08  the same for Guardian, shorter
+  lil replay --f 250 --t 20                   threshold in bytes instead of bytes per token
+  lil replay --check-live                     live = replayed, on every trace of the sweep
+  lil replay --check-live --decode 50         and with the model really decoding, on 50 of them
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil replay`."""
+    parser.add_argument(
+        "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
+    )
+    group = parser.add_argument_group("detectors (default: those given parameters, or the sweep's)")
+    group.add_argument("--detector", metavar="NAME,...", help="such as guardian,cycle")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME.PARAMETER=VALUE,...",
+        help="values to try, such as budget.tokens=200,400; every combination is replayed",
+    )
+    group = parser.add_argument_group("short for --set guardian.PARAMETER=")
+    group.add_argument("--f", metavar="N,...", help="tokens between two checks")
+    group.add_argument("--rate", metavar="X,...", help="threshold in bytes per token")
+    group.add_argument("--t", metavar="N,...", help="threshold in bytes per f tokens")
+    group.add_argument("--codec", metavar="NAME,...", help="compressor")
+    group = parser.add_argument_group("proof that live equals replayed")
+    group.add_argument(
+        "--check-live", action="store_true", help="feed every trace token by token and compare"
+    )
+    group.add_argument(
+        "--decode", type=int, default=0, metavar="N", help="and really decode N of them again"
+    )
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Replay, print what each detector saves, and compare with live where asked."""
+    if args.decode < 0:
+        raise InvalidValue("decode", args.decode, "0 or more traces")
+    notes = Console(stderr=True)
+    opened = open_store(Path(args.store), notes)
+    detectors = _detectors(args, opened)
+    results = opened.replay(detectors, notes)
+    rows = measures.rows(results.samples, opened.config.seed)
+    console.print(_table(rows, detectors))
+    about: dict[str, Any] = manifest.public(opened.manifest) | {
+        "detectors": [
+            {"label": label, "name": d.name, **d.params()}
+            for label, d in zip(labels(detectors), detectors, strict=True)
+        ],
+        "runs_missing": results.missing,
+    }
+    code = 0
+    if args.check_live or args.decode:
+        agreements = _check_live(opened, detectors, args.decode, console)
+        about["live"] = agreements
+        code = 0 if all(not one["differ"] for one in agreements) else 1
+    return Done({"manifest": about, "rows": [row.to_dict() for row in rows]}, code)
+
+
+def _detectors(args: argparse.Namespace, opened: Opened) -> list[Detector]:
+    """Every combination of the parameters given, on top of the sweep's own."""
+    from lil import detectors
+    from lil.replaying import require_stop
+
+    choices: Choices = {}
+    for text in args.set:
+        name, parameter, values = parse_choice(text)
+        choices.setdefault(name, {}).setdefault(parameter, []).extend(values)
+    for parameter in ("f", "rate", THRESHOLD, "codec"):
+        given = getattr(args, parameter)
+        if given is None:
+            continue
+        guardian = choices.setdefault("guardian", {})
+        if parameter in guardian:
+            raise InvalidValue(parameter, given, f"--{parameter} or --set, not both")
+        guardian[parameter] = parse_values(given)
+        if not guardian[parameter]:
+            raise InvalidValue(parameter, given, "one or more values, separated by commas")
+    if {"rate", THRESHOLD} <= choices.get("guardian", {}).keys():
+        raise InvalidValue(THRESHOLD, args.t, "--t or --rate, not both")
+    # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
+    own = list(dict.fromkeys(name.partition(":")[0] for name in opened.config.detectors))
+    names = comma_list(args.detector or "") or list(choices) or own
+    known = detectors.names()
+    params = {name: detector_params(opened.config, name) for name in names if name in known}
+    found = combined(names, params, choices)
+    for one in found:
+        require_stop(one, "what follows was not decoded")
+    return found
+
+
+def _table(rows: Sequence[measures.Row], detectors: Sequence[Detector]) -> Table:
+    """One line a detector, all sparse configurations together; full and each penalty apart."""
+    table = Table(title="detectors over stored traces", title_justify="left", box=None)
+    table.add_column("detector")
+    for name in ("over", "stopped", "tokens saved", "solved", "lost", "gained"):
+        table.add_column(name, justify="right")
+    for label, detector in zip(labels(detectors), detectors, strict=True):
+        told = {k: v for k, v in detector.params().items() if k != "on_stop"}  # always stop
+        params = ", ".join(f"{k}={short(v)}" for k, v in told.items())
+        shown = label if len(detectors) > 1 else f"{detector.name}({params})"
+        parts = [
+            (kind + ("" if penalty == "none" else f" + {penalty}"), chosen)
+            for penalty, part in by_penalty([r for r in rows if r.detector == label]).items()
+            for kind, chosen in (
+                ("full", [r for r in part if r.backend == "full"]),
+                ("sparse", [r for r in part if r.backend != "full"]),
+            )
+        ]
+        for name, chosen in parts:
+            without = sum(row.detector_tokens_without or 0 for row in chosen)
+            kept = sum(row.detector_tokens or 0 for row in chosen)
+            table.add_row(
+                shown if name == parts[0][0] else "",
+                name,
+                str(sum(row.stopped for row in chosen)),
+                f"{100 * (1 - kept / without):.1f}%" if without else "—",
+                str(sum(round((row.accuracy or 0) * row.n) for row in chosen)),
+                str(sum(row.detector_solved_lost or 0 for row in chosen)),
+                str(sum(row.detector_solved_gained or 0 for row in chosen)),
+            )
+    return table
+
+
+def _check_live(
+    opened: Opened, detectors: Sequence[Detector], decode: int, console: Console
+) -> list[dict[str, Any]]:
+    store, plan, config = opened.store, opened.plan, opened.config
+    found = []
+    for label, detector in zip(labels(detectors), detectors, strict=True):
+        with bar("feeding", len(plan)) as advance:
+            fed = live.check_fed(store, plan, config, detector, advance)
+        found.append(_told(label, "fed token by token", fed, console))
+        if decode:
+            quiet_transformers()
+            models.use_threads(config.threads)
+            device = models.resolve_device(config.device)
+            with bar("decoding", min(decode, len(plan))) as advance:
+                decoded = live.check_decoded(store, plan, config, detector, device, decode, advance)
+            found.append(_told(label, "decoded live", decoded, console))
+    return found
+
+
+def _told(label: str, how: str, found: live.Agreement, console: Console) -> dict[str, Any]:
+    same = found.traces - len(found.differ)
+    console.print(
+        f"{label}, {how}: live and replayed agree on {same} of {found.traces} traces "
+        f"({found.verdicts} verdicts)",
+        highlight=False,
+    )
+    for line in found.differ[:10]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return {"detector": label, "how": how, **dataclasses.asdict(found)}

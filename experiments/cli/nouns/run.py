@@ -1,0 +1,198 @@
+"""`lil run`: one configuration, its text as it streams."""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rich.console import Console
+
+import lil
+from attention.errors import InvalidValue
+from experiments.cli.parser import Done, Parser
+from experiments.cli.progress import quiet_transformers
+from experiments.cli.settings import add_config_flags, config_from
+from experiments.grid import data, models, scoring
+from experiments.grid.plan import (
+    build_backends,
+    build_detectors,
+    build_penalties,
+    describe_penalties,
+)
+from experiments.sweep.sweep import require_supported
+
+EXAMPLES = """\
+examples:
+  lil run                                        three easy problems under full attention
+  lil run --backend h2o --budget 64 --dataset medium
+  lil run --backend h2o --budget 64 --dataset medium --detector guardian
+      live: Guardian ends the text while it is written, its evidence is printed
+  lil run --backend h2o --budget 64 --dataset medium --penalty lz
+  lil run --model ./my-model --dataset problems.jsonl --limit 1 --max-new-tokens 500
+
+Nothing is stored; `lil sweep` stores.
+"""
+
+_NOT_HERE = ("backends", "budgets", "cap", "batch_size", "samples_per_problem")
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil run`."""
+    group = parser.add_argument_group("configuration")
+    group.add_argument("--backend", default="full", metavar="NAME", help="default: full")
+    group.add_argument("--budget", metavar="N", help="tokens one decode query may attend to")
+    add_config_flags(parser, without=_NOT_HERE)
+    parser.set_defaults(detectors="none", penalties="none", limit="3", datasets="easy")
+
+
+class Echo:
+    """A detector that never fires: it sees every token when it is chosen, and prints it."""
+
+    name: ClassVar[str] = "echo"
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def params(self) -> dict[str, object]:
+        """It has none."""
+        return {}
+
+    def start(self, prompt: bytes = b"") -> None:
+        """Begin a sequence."""
+        del prompt
+        self._decoder.reset()
+
+    def update(self, pieces: Sequence[bytes]) -> None:
+        """Print the text of new tokens, whole characters only."""
+        text = self._decoder.decode(b"".join(pieces))
+        self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+
+    def clone(self) -> Echo:
+        """Another one on the same console."""
+        return Echo(self._console)
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Decode a few problems one after the other and print them."""
+    sparse = args.backend != "full"
+    if sparse and args.budget is None:
+        raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")
+    budgets = args.budget if args.budget is not None else "1"
+    _, config = config_from(args, backends=args.backend, budgets=budgets)
+    backend = build_backends(config)[-1]
+    *_, penalties = every = build_penalties(config)
+    if len(every) > 2:
+        raise InvalidValue("penalty", ",".join(config.penalties), "one penalty, or none")
+    detectors = build_detectors(config)
+    device = models.resolve_device(config.device)
+    problems = [
+        (name, item)
+        for name in data.expand(config.datasets)
+        for item in data.load(name, config.split, config.limit)
+    ]
+    for name, item in problems:
+        scoring.require(item.scorer, name)
+    if len(config.models) > 1:
+        raise InvalidValue("model", ",".join(config.models), "one model")
+    quiet_transformers()
+    with Console(stderr=True).status("loading"):
+        models.use_threads(config.threads)
+        source = models.find(config.models[0], config.revision)
+        loaded = models.load(source, config.dtype, device)
+        require_supported(loaded, [backend])
+
+    found = []
+    for name, item in problems:
+        console.rule(f"{name} {item.id}", style="dim")
+        console.print(item.question, style="dim", markup=False, highlight=False)
+        (trace,) = lil.decode(
+            loaded.model,
+            loaded.tokenizer,
+            [item.prompt_ids(loaded.tokenizer)],
+            backend=backend,
+            penalties=penalties,
+            # The echo stands first: it has to see the token at which another one fires.
+            detectors=[Echo(console), *detectors],
+            max_new_tokens=config.max_new_tokens,
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            seed=config.seed,
+            item_ids=[data.stream_name(name, item.id)],
+            check_every=config.check_every,
+        )
+        if trace.action is not None:  # after an action detectors are off, the echo too
+            _say_action(trace, console)
+        elif trace.finish == "length":  # the cap's token is shown to no detector
+            console.print(trace.pieces[-1].decode(errors="replace"), end="", markup=False)
+        document = _document(name, item, trace)
+        console.print()
+        _say(document, console)
+        found.append(document)
+    about = {"name": backend.name, **backend.params()}
+    return Done(
+        {
+            "model": source.name,
+            "backend": about,
+            "penalties": list(describe_penalties(penalties)),
+            "seed": config.seed,
+            "samples": found,
+        }
+    )
+
+
+def _document(name: str, item: data.Item, trace: lil.Trace) -> dict[str, Any]:
+    return {
+        "dataset": name,
+        "item_id": item.id,
+        "prompt": item.question,
+        "text": trace.text,
+        "gold": item.gold,
+        "correct": scoring.correct(trace.text, item.gold, item.scorer),
+        "tokens": trace.tokens,
+        "finish": trace.finish,
+        "evidence": None if trace.evidence is None else dict(trace.evidence),
+        "action": None if trace.action is None else dict(trace.action),
+        "decoded_tokens": trace.decoded_tokens,
+        "keys_read_mean": trace.keys_read_mean,
+        "keys_read_max": trace.keys_read_max,
+        "cache_bytes_peak": trace.cache_bytes_peak,
+        "prefill_sec": trace.prefill_sec,
+        "decode_sec": trace.decode_sec,
+    }
+
+
+def _say_action(trace: lil.Trace, console: Console) -> None:
+    """What was done, and the text from there on."""
+    done = trace.action
+    assert done is not None
+    console.print()
+    console.print(
+        f"[{done['detector']} at token {done['step']}: {done['name']}, {done['kept']} kept, "
+        f"{done['dropped']} dropped, {done['cue_tokens']} given; goes on with]",
+        style="bold",
+        markup=False,
+        highlight=False,
+    )
+    rest = b"".join(trace.pieces[done["kept"] :]).decode(errors="replace")
+    console.print(rest, end="", markup=False, highlight=False, soft_wrap=True)
+    console.print()
+    console.print(f"evidence: {done['evidence']}", end="", markup=False)
+
+
+def _say(document: dict[str, Any], console: Console) -> None:
+    verdict = "right" if document["correct"] else f"wrong, {document['gold']} is right"
+    mean = document["keys_read_mean"]
+    keys = "" if mean is None else f", {mean:.0f} keys read a step"
+    console.print(
+        f"[{document['tokens']} tokens, ended by {document['finish']}, {verdict}{keys}, "
+        f"{document['decode_sec'] or 0.0:.1f} s]",
+        style="bold",
+        markup=False,
+        highlight=False,
+    )
+    if document["evidence"]:
+        console.print(f"evidence: {document['evidence']}", markup=False)

@@ -1,0 +1,1 @@
+"""What to run: configuration, models, data sets, and the plan of every run."""

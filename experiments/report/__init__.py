@@ -1,0 +1,1 @@
+"""What a store says: rows, statistics, tables, figures, the finding."""

@@ -1,0 +1,127 @@
+"""Sums, means and ratios over samples and over pairs of them; what is missing stays out and None.
+
+Sums are exact (`math.fsum`), so that no order of the samples moves a result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from experiments.store.sample import Sample
+
+Key = tuple[str, str, str, int]
+Pairs = list[tuple[Sample, Sample]]
+Cost = Callable[[Sample], float | None]
+
+
+def is_usable(sample: Sample) -> bool:
+    """Whether the sample was decoded at all."""
+    return sample.status not in ("error", "out_of_memory")
+
+
+def pair_up(usable: list[Sample], partners: Mapping[Key, Sample]) -> Pairs:
+    """Each sample beside its partner, where there is a usable one."""
+    found = ((sample, partners.get(sample.pair)) for sample in usable)
+    return [(mine, theirs) for mine, theirs in found if theirs is not None and is_usable(theirs)]
+
+
+def changes(pairs: Pairs) -> tuple[int | None, int | None, float | None]:
+    """Problems lost and gained by the first of each pair, and the change of accuracy."""
+    scored = [(m.correct, t.correct) for m, t in pairs if None not in (m.correct, t.correct)]
+    if not scored:
+        return None, None, None
+    lost, gained = scored.count((False, True)), scored.count((True, False))
+    return lost, gained, (gained - lost) / len(scored)
+
+
+def tokens_of(sample: Sample) -> int:
+    """Tokens of a sample known to have them."""
+    return sample.tokens or 0
+
+
+def paid_of(sample: Sample) -> int:
+    """Tokens of a sample known to have them."""
+    return sample.paid_tokens or 0
+
+
+def keys_read_of(sample: Sample) -> float | None:
+    """Keys read over all steps, layers and KV heads."""
+    return sample.keys_read
+
+
+def sec_of(sample: Sample) -> float | None:
+    """Prefill and decode: the paper's TTFT + length x TBT, measured."""
+    if sample.prefill_sec is None or sample.decode_sec is None:
+        return None
+    return sample.prefill_sec + sample.decode_sec
+
+
+def per_solved(samples: Iterable[Sample], cost: Cost) -> float | None:
+    """What all scored samples cost over how many are solved; None when none is."""
+    known = [(cost(sample), sample.correct) for sample in samples if sample.correct is not None]
+    costs = [(spent, correct) for spent, correct in known if spent is not None]
+    solved = sum(correct for _, correct in costs)
+    return math.fsum(spent for spent, _ in costs) / solved if solved else None
+
+
+def per_solved_ratio(pairs: Pairs, cost: Cost) -> float | None:
+    """Cost per solved problem of the first over that of the second of each pair."""
+    both = [
+        (mine, theirs)
+        for mine, theirs in pairs
+        if None not in (cost(mine), cost(theirs), mine.correct, theirs.correct)
+    ]
+    ours = per_solved([mine for mine, _ in both], cost)
+    reference = per_solved([theirs for _, theirs in both], cost)
+    return ours / reference if ours is not None and reference else None
+
+
+def ratio_of_sums(pairs: Pairs, cost: Cost) -> float | None:
+    """Total cost of the first over that of the second of each pair; None where that is 0."""
+    costs = [(cost(mine), cost(theirs)) for mine, theirs in pairs]
+    known = [(mine, theirs) for mine, theirs in costs if mine is not None and theirs is not None]
+    below = math.fsum(theirs for _, theirs in known)
+    return math.fsum(mine for mine, _ in known) / below if below else None
+
+
+def mean_curve(
+    curves: list[list[tuple[int | None, int, int]]],
+) -> tuple[tuple[int, float, int], ...]:
+    """Mean ratio by tokens, only where every output that long has a point.
+
+    The last point of an output lies between the common checks; averaging over the few outputs that
+    happen to end there would put spikes into the curve.
+    """
+    points: dict[int, list[float]] = defaultdict(list)
+    for curve in curves:
+        for tokens, plain, packed in curve:
+            if tokens is not None:
+                points[tokens].append(packed / plain)
+    ends = [max((at[0] or 0 for at in curve), default=0) for curve in curves]
+    return tuple(
+        (tokens, math.fsum(ratios) / len(ratios), len(ratios))
+        for tokens, ratios in sorted(points.items())
+        if len(ratios) == sum(end >= tokens for end in ends)
+    )
+
+
+def by_problem(items: Iterable[tuple[str, float, float]]) -> list[tuple[float, float]]:
+    """Two sums per problem: several samples of one problem are not independent of each other."""
+    sums: dict[str, tuple[float, float]] = {}
+    for item, first, second in items:
+        before = sums.get(item, (0, 0))
+        sums[item] = (before[0] + first, before[1] + second)
+    return list(sums.values())
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Mean of the known values."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def maximum(values: Iterable[int | None]) -> int | None:
+    """Largest of the known values."""
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,313 @@
+"""What a sweep found: one row per configuration, beside full attention on the same problems.
+
+A sample's partner is the full-attention sample of the same model, data set, item and sample index,
+without penalty and without detector. A detector's row is compared with the same traces left alone
+as well, and a penalty's with the same backend, budget and detector without it. A pair with an
+error, without a partner or without the number in question is left out of that comparison;
+`pairs_missing`, `detector_pairs_missing` and `penalty_pairs_missing` count the pairs nothing is
+known of.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+from experiments.report.aggregate import (
+    Key,
+    Pairs,
+    by_problem,
+    changes,
+    is_usable,
+    keys_read_of,
+    maximum,
+    mean,
+    mean_curve,
+    paid_of,
+    pair_up,
+    per_solved,
+    per_solved_ratio,
+    ratio_of_sums,
+    sec_of,
+    tokens_of,
+)
+from experiments.report.break_even import with_break_even
+from experiments.report.finding import finding
+from experiments.report.row import Row, order
+from experiments.report.statistics import Bootstrap, Interval, mcnemar, wilson
+from experiments.store.sample import Sample
+
+__all__ = ["Row", "finding", "rows"]
+
+_FLOATS = (
+    "prefill_sec",
+    "decode_sec",
+    "keys_read",
+    "keys_read_mean",
+    "dense_layer_keys_read_mean",
+    "cache_byte_sec",
+)
+
+
+def rows(samples: Sequence[Sample], seed: int) -> list[Row]:
+    """One row per configuration, the same whatever the order of the samples.
+
+    Args:
+        seed: of the bootstrap.
+
+    Raises:
+        ValueError: a problem occurs twice in one configuration.
+    """
+    groups: dict[tuple[tuple[object, ...], str, str], dict[Key, Sample]] = defaultdict(dict)
+    full: dict[Key, Sample] = {}
+    for sample in map(_finite, samples):
+        group = groups[_run(sample), sample.detector, sample.action]
+        if sample.pair in group:
+            raise ValueError(
+                f"{sample.pair} occurs twice under {sample.backend}, budget {sample.budget}, "
+                f"penalty {sample.penalty}, detector {sample.detector}"
+            )
+        group[sample.pair] = sample
+        if (sample.backend, sample.penalty, sample.detector) == ("full", "none", "none"):
+            full[sample.pair] = sample
+    bootstrap = Bootstrap(seed)
+    found = []
+    for (run, detector, action), group in groups.items():
+        alone = {} if detector == "none" else groups.get((run, "none", "none"), {})
+        free = (*run[:-1], "none")
+        without = {} if run == free else groups.get((free, detector, action), {})
+        found.append(_row([group[key] for key in sorted(group)], full, alone, without, bootstrap))
+    return with_break_even(sorted(found, key=order))
+
+
+def _run(sample: Sample) -> tuple[object, ...]:
+    """What a detector's samples share with the traces they were cut from; the penalty is last."""
+    parameters = repr(sorted(sample.backend_params))
+    return (
+        sample.model,
+        sample.dataset,
+        sample.backend,
+        parameters,
+        sample.budget,
+        sample.penalty,
+    )
+
+
+def _finite(sample: Sample) -> Sample:
+    """NaN and infinity measure nothing: they become missing here, once for every measure."""
+    missing: dict[str, Any] = {
+        name: None for name in _FLOATS if not isfinite(getattr(sample, name) or 0)
+    }
+    return replace(sample, **missing) if missing else sample
+
+
+def _row(
+    samples: list[Sample],
+    full: Mapping[Key, Sample],
+    alone: Mapping[Key, Sample],
+    without: Mapping[Key, Sample],
+    bootstrap: Bootstrap,
+) -> Row:
+    one = samples[0]
+    usable = [sample for sample in samples if is_usable(sample)]
+    pairs = pair_up(usable, full)
+    return Row(
+        model=one.model,
+        dataset=one.dataset,
+        backend=one.backend,
+        budget=one.budget,
+        backend_params=dict(one.backend_params),
+        penalty=one.penalty,
+        detector=one.detector,
+        action=one.action,
+        break_even_budget=None,  # both need the rows of the other budgets
+        break_even=None,
+        pairs=len(pairs),
+        pairs_missing=len(samples) - len(pairs),
+        **_counts(samples),
+        **_accuracy(usable, pairs),
+        **_at_k(samples),
+        **_lengths(usable, pairs, bootstrap),
+        **_detector(one, samples, pair_up(usable, alone), bootstrap),
+        **_penalty(one, samples, pair_up(usable, without), bootstrap),
+        **_costs(usable, pairs),
+        **_keys(usable),
+        **_compression(usable),
+    )
+
+
+def _counts(samples: list[Sample]) -> dict[str, Any]:
+    ended = [sample.status for sample in samples]
+    return {
+        "samples": len(samples),
+        "problems": len({sample.item_id for sample in samples}),
+        "finished": ended.count("ok"),
+        "capped": ended.count("capped"),
+        "stopped": ended.count("stopped"),
+        "fired": sum(sample.stopped_at is not None for sample in samples),
+        "errors": ended.count("error") + ended.count("out_of_memory"),
+        "out_of_memory": ended.count("out_of_memory"),
+        "reused_tokens": sum(sample.reused_tokens for sample in samples if is_usable(sample)),
+    }
+
+
+def _accuracy(usable: list[Sample], pairs: Pairs) -> dict[str, Any]:
+    scored = [sample.correct for sample in usable if sample.correct is not None]
+    share = wilson(sum(scored), len(scored))
+    lost, gained, change = changes(pairs)
+    return {
+        "n": len(scored),
+        "accuracy": share.estimate,
+        "accuracy_low": share.low,
+        "accuracy_high": share.high,
+        "accuracy_change": change,
+        "accuracy_change_p": _p(lost, gained),
+        "solved_lost": lost,
+        "solved_gained": gained,
+    }
+
+
+def _p(lost: int | None, gained: int | None) -> float | None:
+    return None if lost is None or gained is None else mcnemar(lost, gained)
+
+
+def _at_k(samples: list[Sample]) -> dict[str, Any]:
+    """avg@k and pass@k; a problem with a sample missing or failed would bias both, so it is out."""
+    attempts: dict[str, list[bool | None]] = defaultdict(list)
+    for sample in samples:
+        attempts[sample.item_id].append(sample.correct if is_usable(sample) else None)
+    k = max(map(len, attempts.values()))
+    whole = [got for got in attempts.values() if len(got) == k and None not in got]
+    return {
+        "samples_per_problem": k,
+        "avg_at_k": mean(sum(map(bool, got)) / k for got in whole) if k > 1 else None,
+        "pass_at_k": mean(any(got) for got in whole) if k > 1 else None,
+    }
+
+
+def _long(pairs: Pairs) -> Pairs:
+    """The pairs whose lengths can be divided."""
+    return [(mine, theirs) for mine, theirs in pairs if mine.tokens and theirs.tokens]
+
+
+def _length_ratio(both: Pairs, bootstrap: Bootstrap) -> Interval:
+    """Mean over problems of the first's tokens over the second's."""
+    ratios = by_problem((m.item_id, tokens_of(m) / tokens_of(t), 1) for m, t in both)
+    return bootstrap.mean([total / count for total, count in ratios])
+
+
+def _lengths(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
+    both = _long(pairs)
+    ratio = _length_ratio(both, bootstrap)
+    totals = by_problem((s.item_id, tokens_of(s), 1) for s in usable if s.tokens is not None)
+    tokens = bootstrap.ratio(totals)
+
+    def ended(status: str) -> float | None:
+        return mean(
+            tokens_of(mine) / tokens_of(theirs) for mine, theirs in both if mine.status == status
+        )
+
+    return {
+        "mean_tokens": tokens.estimate,
+        "mean_tokens_low": tokens.low,
+        "mean_tokens_high": tokens.high,
+        "mean_paid_tokens": mean(s.paid_tokens for s in usable),
+        "length_ratio": ratio.estimate,
+        "length_ratio_low": ratio.low,
+        "length_ratio_high": ratio.high,
+        "length_ratio_of_sums": ratio_of_sums(both, tokens_of),
+        "length_ratio_finished": ended("ok"),
+        "length_ratio_capped": ended("capped"),
+        "length_ratio_stopped": ended("stopped"),
+    }
+
+
+def _detector(
+    one: Sample, samples: list[Sample], pairs: Pairs, bootstrap: Bootstrap
+) -> dict[str, Any]:
+    """What the detector changes: pairs of a sample with it and the same trace left alone."""
+    # What was dropped was decoded and counts.
+    pairs = [(m, t) for m, t in pairs if m.tokens is not None and t.tokens is not None]
+    there = one.detector != "none"
+    lost, gained, change = changes(pairs)
+    kept = bootstrap.ratio(by_problem((m.item_id, paid_of(m), paid_of(t)) for m, t in pairs))
+    return {
+        "token_savings": _savings(pairs),
+        "token_savings_low": None if kept.high is None else 1 - kept.high,
+        "token_savings_high": None if kept.low is None else 1 - kept.low,
+        "token_savings_correct": _savings([pair for pair in pairs if pair[1].correct is True]),
+        "token_savings_incorrect": _savings([pair for pair in pairs if pair[1].correct is False]),
+        "detector_pairs": len(pairs) if there else None,
+        "detector_pairs_missing": len(samples) - len(pairs) if there else None,
+        "detector_tokens": sum(paid_of(mine) for mine, _ in pairs) if there else None,
+        "detector_tokens_without": sum(paid_of(theirs) for _, theirs in pairs) if there else None,
+        "detector_accuracy_change": change,
+        "detector_accuracy_change_p": _p(lost, gained),
+        "detector_solved_lost": lost,
+        "detector_solved_gained": gained,
+    }
+
+
+def _penalty(
+    one: Sample, samples: list[Sample], pairs: Pairs, bootstrap: Bootstrap
+) -> dict[str, Any]:
+    """What the penalty changes: pairs of a sample with it and the same decoded without it."""
+    there = one.penalty != "none"
+    lost, gained, change = changes(pairs)
+    ratio = _length_ratio(_long(pairs), bootstrap)
+    known = [(m.repeated, t.repeated) for m, t in pairs if None not in (m.repeated, t.repeated)]
+    return {
+        "penalty_pairs": len(pairs) if there else None,
+        "penalty_pairs_missing": len(samples) - len(pairs) if there else None,
+        "penalty_length_ratio": ratio.estimate,
+        "penalty_length_ratio_low": ratio.low,
+        "penalty_length_ratio_high": ratio.high,
+        "penalty_accuracy_change": change,
+        "penalty_accuracy_change_p": _p(lost, gained),
+        "penalty_solved_lost": lost,
+        "penalty_solved_gained": gained,
+        "penalty_repetition_change": mean(float(bool(m) - bool(t)) for m, t in known),
+    }
+
+
+def _savings(pairs: Pairs) -> float | None:
+    kept = ratio_of_sums(pairs, paid_of)
+    return None if kept is None else 1 - kept
+
+
+def _costs(usable: list[Sample], pairs: Pairs) -> dict[str, Any]:
+    return {
+        "prefill_sec": mean(sample.prefill_sec for sample in usable),
+        "decode_sec": mean(sample.decode_sec for sample in usable),
+        "end_to_end_sec": mean(sec_of(sample) for sample in usable),
+        "end_to_end_ratio": ratio_of_sums(pairs, sec_of),
+        "cache_bytes_peak": maximum(sample.cache_bytes_peak for sample in usable),
+        "cache_byte_sec": mean(sample.cache_byte_sec for sample in usable),
+        "cache_byte_sec_ratio": ratio_of_sums(pairs, lambda sample: sample.cache_byte_sec),
+        "keys_read_per_solved": per_solved(usable, keys_read_of),
+        "keys_read_per_solved_ratio": per_solved_ratio(pairs, keys_read_of),
+        "sec_per_solved": per_solved(usable, sec_of),
+        "sec_per_solved_ratio": per_solved_ratio(pairs, sec_of),
+    }
+
+
+def _keys(usable: list[Sample]) -> dict[str, Any]:
+    return {
+        "keys_kept_max": maximum(sample.keys_kept_max for sample in usable),
+        "keys_read": mean(sample.keys_read for sample in usable),
+        "keys_read_mean": mean(sample.keys_read_mean for sample in usable),
+        "keys_read_max": maximum(sample.keys_read_max for sample in usable),
+        "dense_layer_keys_read_mean": mean(s.dense_layer_keys_read_mean for s in usable),
+    }
+
+
+def _compression(usable: list[Sample]) -> dict[str, Any]:
+    curves = [[at for at in sample.curve if at[1]] for sample in usable]
+    return {
+        "compression_ratio": mean(c[-1][2] / c[-1][1] for c in curves if c),
+        "compression_curve": mean_curve(curves),
+        "repetition_rate": mean(sample.repeated for sample in usable),
+    }

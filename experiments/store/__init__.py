@@ -1,0 +1,1 @@
+"""What is kept, and samples read back from it."""

@@ -1,0 +1,58 @@
+"""Detectors that act: what their runs are called, and which of them have to be decoded.
+
+A verdict changes no token before it falls, so a run differs from the plain one only where the
+detector fires. Those runs alone are decoded again, with the detector at work; of the others the
+plain trace is the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import lil
+from experiments.grid.identity import digest
+from experiments.grid.plan import Run
+from experiments.store.store import Record, Store
+from lil import Detector, Trace, Verdict
+from lil.detectors import follows
+
+if TYPE_CHECKING:
+    from attention import Backend
+
+
+def acts(detector: Detector) -> bool:
+    """Whether something is generated after its verdict."""
+    return not follows(detector).ends
+
+
+def possible(detector: Detector, backend: Backend) -> bool:
+    """Whether the backend can do what follows the verdict."""
+    return backend.keeps_all or not follows(detector).dense
+
+
+def verdict(detector: Detector, trace: Trace, cap: int) -> Verdict | None:
+    """The verdict on a plain trace, whatever follows it."""
+    if acts(detector):
+        detector = dataclasses.replace(detector, on_stop="stop")  # type: ignore[type-var]
+    return lil.replay(trace, detector, max_tokens=cap)
+
+
+def described(detector: Detector) -> dict[str, Any]:
+    """A detector's name and all its resolved parameters; of a classifier its digest alone."""
+    params = {name: value for name, value in detector.params().items() if name != "weights"}
+    return {"name": detector.name, **params}
+
+
+def acted_id(run: Run, detector: Detector, cap: int) -> str:
+    """The identity of a run with a detector that acts.
+
+    The cap is part of it: tokens that were dropped count towards it, so a longer run does not hold
+    the shorter one.
+    """
+    return digest({"run": run.id, "detector": described(detector), "cap": cap})
+
+
+def acted_record(store: Store, run: Run, detector: Detector, cap: int) -> Record | None:
+    """The stored run, if there is one."""
+    return store.get(acted_id(run, detector, cap))

@@ -1,0 +1,376 @@
+"""The decoding part of a sweep: what is left to do, in which order, and where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import attention
+import lil
+from experiments.grid import data, models, scoring
+from experiments.grid.config import Config
+from experiments.grid.identity import Cell
+from experiments.grid.plan import Methods, Plan, Run
+from experiments.store import acting, replay
+from experiments.store.store import Store
+from experiments.sweep.failures import free_memory, is_out_of_memory, message
+from lil.detectors import Reading
+
+if TYPE_CHECKING:
+    from experiments.grid.plan import Penalties
+    from lil.decoding.watch import Signal
+
+
+class Watcher:
+    """Told how a sweep goes; this one does nothing. Weights are expected tokens."""
+
+    def plan(self, runs: int, stored: int, weight: float) -> None:
+        """How many runs there are, how many the store has, and the work left."""
+
+    def cell(self, cell: Cell) -> None:
+        """One configuration begins."""
+
+    def step(self, tokens: int) -> None:
+        """So many tokens were decoded since the last call."""
+
+    def run_done(self, weight: float) -> None:
+        """One run ended."""
+
+    def weigh(self, weight: float) -> None:
+        """The work left is now known better."""
+
+    def more(self, runs: int, weight: float) -> None:
+        """So many more runs have turned out to be needed."""
+
+    def note(self, text: str) -> None:
+        """Something a reader should know."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a sweep needs, checked, before anything is written or decoded."""
+
+    config: Config
+    device: str
+    threads: int
+    sources: tuple[models.Source, ...]
+    backends: tuple[attention.Backend, ...]
+    penalties: tuple[Penalties, ...]
+    detectors: tuple[lil.Detector, ...]
+    problems: Mapping[str, Sequence[data.Item]]
+    prompts: Mapping[tuple[str, str, str], list[int]]  # (model, data set, item id) -> token ids
+    plan: Plan
+    first: models.Loaded  # the first model, loaded: only then is it known to work
+
+
+@dataclass
+class Counts:
+    """What a sweep did; tokens are generated ones.
+
+    `acted` runs, with a detector after whose verdict something is generated, are not in the plan's
+    `runs`.
+    """
+
+    runs: int = 0
+    stored_before: int = 0
+    decoded: int = 0
+    failed: int = 0
+    decoded_tokens: int = 0
+    reused_tokens: int = 0
+    acted: int = 0
+
+
+def require_supported(loaded: models.Loaded, backends: Sequence[attention.Backend]) -> None:
+    """Let every backend refuse the model now rather than after hours of other work.
+
+    Raises:
+        InvalidValue: a model family a backend does not work with.
+    """
+    for backend in backends:
+        with backend.on(loaded.model):
+            pass
+
+
+@dataclass(frozen=True)
+class Work:
+    """One run that has to be decoded."""
+
+    run: Run
+    item: data.Item
+    prompt_ids: list[int]
+    cap: int
+    forced: tuple[int, ...]
+    signals: Mapping[str, Signal]  # of the forced tokens
+    weight: float
+    detector: lil.Detector | None = None  # that acts in this run
+
+    @property
+    def id(self) -> str:
+        """Its key in the store."""
+        if self.detector is None:
+            return self.run.id
+        return acting.acted_id(self.run, self.detector, self.cap)
+
+
+class Runner:
+    """Decodes what the store lacks, one configuration after the other.
+
+    Args:
+        prepared: what to decode.
+        store: where traces go.
+        watcher: told how it goes.
+        counts: raised as it goes.
+        retry_failed: decode again what failed before.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        store: Store,
+        watcher: Watcher,
+        counts: Counts,
+        retry_failed: bool,
+    ) -> None:
+        self.prepared, self.config, self.plan = prepared, prepared.config, prepared.plan
+        self.store, self.watcher, self.counts = store, watcher, counts
+        self.retry_failed = retry_failed
+        self.items = {
+            (dataset, item.id): item
+            for dataset, items in prepared.problems.items()
+            for item in items
+        }
+        self.methods = Methods(prepared.backends, prepared.penalties)
+        self.readers = [d for d in prepared.detectors if isinstance(d, Reading)]
+        self.acting = [d for d in prepared.detectors if acting.acts(d)]
+
+    def run(self) -> None:
+        """Decode everything that is left."""
+        self.counts.stored_before = sum(
+            not self._pending(run, cap)
+            for run, cap in replay.capped_runs(self.store, self.plan, self.config)
+        )
+        self.watcher.plan(len(self.plan), self.counts.stored_before, self._weight_left())
+        for number, source in enumerate(self.prepared.sources):
+            cells = [cell for cell in self.plan.cells if cell.model == source.name]
+            if not any(self._left(cell) or self._left_acting(cell) for cell in cells):
+                continue
+            loaded = self.prepared.first
+            if number:
+                loaded = models.load(source, self.config.dtype, self.prepared.device)
+                require_supported(loaded, self.prepared.backends)
+            for cell in sorted(cells, key=lambda cell: not cell.is_full):
+                self._decode_cell(loaded, cell)
+                self._decode_acting(loaded, cell)
+                if cell.is_full:  # now the lengths are known that everything else depends on
+                    self.watcher.weigh(self._weight_left())
+
+    # ------------------------------------------------------------ what is left to do
+
+    def _pending(self, run: Run, cap: int) -> bool:
+        record = self.store.get(run.id)
+        if record is None or not record.serves(cap):
+            return True
+        if not record.has([reader.signal for reader in self.readers]):
+            return True
+        return record.failed and self.retry_failed
+
+    def _left(self, cell: Cell) -> list[tuple[Run, int]]:
+        runs = ((run, self._cap(run)) for run in self.plan.runs(cell))
+        return [(run, cap) for run, cap in runs if self._pending(run, cap)]
+
+    def _left_acting(self, cell: Cell) -> list[Work]:
+        """Runs in which a detector that acts fires, and that have not been decoded with it."""
+        found = []
+        backend = self.methods.backend(cell)
+        able = [detector for detector in self.acting if acting.possible(detector, backend)]
+        for run in self.plan.runs(cell) if able else ():
+            cap = self._cap(run)
+            plain = self.store.get(run.id)
+            if plain is None or plain.failed or self._pending(run, cap):
+                continue
+            left = [detector for detector in able if self._lacks(run, detector, cap)]
+            if not left:
+                continue
+            trace = lil.Trace.from_dict(plain.trace())
+            for detector in left:
+                if acting.verdict(detector, trace, cap) is not None:
+                    # The detector has to see every token decoded.
+                    work = replace(self._work(run, cap), forced=(), signals={}, detector=detector)
+                    found.append(work)
+        return found
+
+    def _lacks(self, run: Run, detector: lil.Detector, cap: int) -> bool:
+        """Whether the store has no run with this detector that acts."""
+        record = acting.acted_record(self.store, run, detector, cap)
+        return record is None or (record.failed and self.retry_failed)
+
+    def _cap(self, run: Run) -> int:
+        return replay.cap_of(self.store, self.plan, self.config, run)
+
+    def _weight(self, run: Run) -> float:
+        """Tokens to expect: what full attention took; until that is known, a quarter of the cap."""
+        tokens = replay.full_tokens(self.store, self.plan, self.config, run)
+        return self.config.max_new_tokens / 4 if tokens is None else float(tokens)
+
+    def _weight_left(self) -> float:
+        return sum(self._weight(r) for cell in self.plan.cells for r, _ in self._left(cell))
+
+    def _work(self, run: Run, cap: int) -> Work:
+        cell = run.cell
+        prompt_ids = self.prepared.prompts[cell.model, cell.dataset, run.item_id]
+        forced, signals = self._known_prefix(run, len(prompt_ids), cap)
+        return Work(
+            run,
+            self.items[cell.dataset, run.item_id],
+            prompt_ids,
+            cap,
+            forced,
+            signals,
+            self._weight(run),
+        )
+
+    def _known_prefix(
+        self, run: Run, prompt: int, cap: int
+    ) -> tuple[tuple[int, ...], Mapping[str, Signal]]:
+        """Tokens of full attention that this backend would give as well, and their signals.
+
+        Prompt and prefix are read in one dense pass, so together they may be `exact_until` long.
+        The last token is decoded all the same: something has to measure the run's speed.
+        """
+        cell = run.cell
+        if cell.is_full or cell.penalties or self.config.temperature:
+            return (), {}
+        full = replay.full_record(self.store, self.plan, run)
+        room = self.methods.backend(cell).exact_until - prompt
+        if full is None or full.failed or room <= 0:
+            return (), {}
+        trace = lil.Trace.from_dict(full.trace())
+        return trace.new_ids[: int(min(room, trace.tokens - 1, cap - 1))], trace.signals
+
+    # ------------------------------------------------------------ decoding
+
+    def _decode_cell(self, loaded: models.Loaded, cell: Cell) -> None:
+        left = self._left(cell)
+        if not left:
+            return
+        self.watcher.cell(cell)
+        self._decode(loaded, cell, [self._work(*one) for one in left])
+        self.store.sync()
+
+    def _decode_acting(self, loaded: models.Loaded, cell: Cell) -> None:
+        work = self._left_acting(cell)
+        for detector in self.acting:
+            mine = [one for one in work if one.detector == detector]
+            if mine:
+                self.watcher.cell(cell)
+                self.watcher.more(len(mine), sum(one.weight for one in mine))
+                self._decode(loaded, cell, mine)
+        self.store.sync()
+
+    def _decode(self, loaded: models.Loaded, cell: Cell, work: Sequence[Work]) -> None:
+        """Decode rows and store each as it ends; on a failure go on with halves of what is left."""
+        left = dict(enumerate(work))
+        failure: Exception | None = None
+        with closing(self._stream(loaded, cell, work)) as traces:
+            while left:
+                try:
+                    index, trace = next(traces)
+                except Exception as error:  # whatever it is, it must not end the sweep
+                    # Without its frames: they hold the batch's memory, which the next try needs.
+                    failure = error.with_traceback(None)
+                    break
+                self._keep(left.pop(index), trace)
+        if failure is None:
+            return
+        rows = list(left.values())
+        free_memory(failure)
+        if len(rows) == 1:
+            self._keep_failure(rows[0], failure)
+            return
+        self.watcher.note(
+            f"{cell.told}: a batch failed ({message(failure)}); "
+            f"its {len(rows)} unfinished rows are tried again in halves"
+        )
+        middle = (len(rows) + 1) // 2
+        self._decode(loaded, cell, rows[:middle])
+        self._decode(loaded, cell, rows[middle:])
+
+    def _stream(
+        self, loaded: models.Loaded, cell: Cell, work: Sequence[Work]
+    ) -> Generator[tuple[int, lil.Trace], None, None]:
+        config = self.config
+        done = 0
+
+        def on_step(tokens: int) -> None:
+            nonlocal done
+            self.watcher.step(tokens - done)
+            done = tokens
+
+        yield from lil.stream(
+            loaded.model,
+            loaded.tokenizer,
+            [one.prompt_ids for one in work],
+            backend=self.methods.backend(cell),
+            penalties=self.methods.penalties(cell),
+            max_new_tokens=[one.cap for one in work],
+            batch_size=config.batch_size,
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            seed=config.seed,
+            item_ids=[data.stream_name(one.run.cell.dataset, one.run.item_id) for one in work],
+            sample_indices=[one.run.sample_index for one in work],
+            forced=[one.forced for one in work],
+            forced_signals=[one.signals for one in work],
+            # One detector acts in all rows, or none: then those that read hidden states take notes.
+            detectors=[one for one in [work[0].detector] if one is not None],
+            probes=[] if work[0].detector is not None else self.readers,
+            check_every=config.check_every,
+            on_step=on_step,
+        )
+
+    def _keep(self, work: Work, trace: lil.Trace) -> None:
+        solved = scoring.correct(trace.text, work.item.gold, work.item.scorer)
+        meta = self._meta(work) | {
+            "status": "capped" if trace.finish == "length" else "ok",
+            "finish": trace.finish,
+            "tokens": trace.tokens,
+            "correct": solved,
+            "signals": sorted(trace.signals),
+        }
+        self.store.append(work.id, meta, trace.to_dict())
+        self.counts.decoded += 1
+        self.counts.acted += work.detector is not None
+        self.counts.decoded_tokens += trace.decoded_tokens - trace.reused_tokens
+        self.counts.reused_tokens += trace.reused_tokens
+        self.watcher.run_done(work.weight)
+
+    def _keep_failure(self, work: Work, error: Exception) -> None:
+        meta = self._meta(work) | {
+            "status": "out_of_memory" if is_out_of_memory(error) else "error",
+            "message": message(error),
+        }
+        self.store.append(work.id, meta, None)
+        self.counts.failed += 1
+        cell = work.run.cell
+        self.watcher.note(f"{cell.told}, {cell.dataset} {work.run.item_id}: {message(error)}")
+        self.watcher.run_done(work.weight)
+
+    def _meta(self, work: Work) -> dict[str, Any]:
+        run = work.run
+        return {
+            "cell": run.cell.to_dict(),
+            "item_id": run.item_id,
+            "prompt": run.prompt,
+            "sample_index": run.sample_index,
+            "gold": work.item.gold,
+            "scorer": work.item.scorer,
+            "status": None,
+            "finish": None,
+            "tokens": None,
+            "correct": None,
+            "message": None,
+            "detector": None if work.detector is None else acting.described(work.detector),
+        }

@@ -1,0 +1,165 @@
+"""The sweep: full attention first, then every sparse configuration, each trace decoded once.
+
+What the store already has is not decoded again. A sparse run starts from the tokens full attention
+gave as long as both are known to be equal. A batch that fails is halved until the row at fault is
+alone; that row is stored as failed, and the sweep goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attention.errors import InvalidValue
+from experiments.grid import data, models, scoring
+from experiments.grid.config import Config
+from experiments.grid.identity import Cell, prompt_digest
+from experiments.grid.plan import (
+    Plan,
+    build_backends,
+    build_cells,
+    build_detectors,
+    build_penalties,
+    describe_penalties,
+)
+from experiments.store import manifest
+from experiments.store.store import Store, require_writable
+from experiments.sweep.runner import Counts, Prepared, Runner, Watcher, require_supported
+from lil.actions import cue_ids
+from lil.detectors import follows
+from lil.token_table import token_bytes
+
+
+@dataclass
+class Outcome:
+    """A sweep that ran to its end: its manifest and what it did."""
+
+    manifest: dict[str, Any]
+    counts: Counts = field(default_factory=Counts)
+
+
+def prepare(config: Config, out: Path) -> Prepared:
+    """Check all of a sweep: names, budgets, problems, models, output folder; nothing is written.
+
+    Raises:
+        InvalidValue: the first thing that cannot be used.
+    """
+    require_writable(out)
+    backends = tuple(build_backends(config))
+    penalties = tuple(build_penalties(config))
+    detectors = tuple(build_detectors(config))
+    device = models.resolve_device(config.device)
+    datasets = data.expand(config.datasets)
+    sources = tuple(models.find(name, config.revision) for name in config.models)
+    problems = {name: data.load(name, config.split, config.limit) for name in datasets}
+    for name, items in problems.items():
+        for scorer in {item.scorer for item in items}:
+            scoring.require(scorer, name)
+    threads = models.use_threads(config.threads)
+
+    cells: list[Cell] = []
+    items_of: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
+    prompts: dict[tuple[str, str, str], list[int]] = {}
+    for source in sources:
+        tokenizer = _tokenizer(source)
+        table = token_bytes(tokenizer)
+        for detector in detectors:
+            cue_ids(follows(detector), tokenizer, table)  # unknown words are refused now
+        cells += build_cells(config, source.name, source.digest, datasets, backends, penalties)
+        for dataset, items in problems.items():
+            for item in items:
+                prompts[source.name, dataset, item.id] = item.prompt_ids(tokenizer)
+            items_of[source.name, dataset] = tuple(
+                (item.id, prompt_digest(prompts[source.name, dataset, item.id])) for item in items
+            )
+    first = models.load(sources[0], config.dtype, device)
+    require_supported(first, backends)
+    plan = Plan(tuple(cells), items_of, config.samples_per_problem)
+    return Prepared(
+        config=config,
+        device=device,
+        threads=threads,
+        sources=sources,
+        backends=backends,
+        penalties=penalties,
+        detectors=detectors,
+        problems=problems,
+        prompts=prompts,
+        plan=plan,
+        first=first,
+    )
+
+
+def _tokenizer(source: models.Source) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(source.location, revision=source.revision)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise InvalidValue("model", source.name, f"a model with a tokenizer ({reason})") from error
+
+
+def run(
+    prepared: Prepared,
+    out: Path,
+    *,
+    preset: str,
+    arguments: Sequence[str],
+    watcher: Watcher,
+    retry_failed: bool = False,
+) -> Outcome:
+    """Decode what the store lacks.
+
+    Args:
+        prepared: from `prepare`.
+        out: folder of the store; made if need be.
+        preset, arguments: as given, for the manifest.
+        watcher: told how it goes.
+        retry_failed: decode again what failed before.
+
+    Raises:
+        InvalidValue: no space left, or a later model that does not load.
+        KeyboardInterrupt: passed on once the store and the manifest are safe.
+    """
+    config = prepared.config
+    values: dict[str, Any] = {
+        "status": "running",
+        "preset": preset,
+        "arguments": list(arguments),
+        "config": config.to_dict(),
+        "seed": config.seed,
+        "models": [{"name": s.name, "digest": s.digest} for s in prepared.sources],
+        "penalties": [table for p in prepared.penalties for table in describe_penalties(p)],
+        "detectors": [{"name": d.name, **d.params()} for d in prepared.detectors],
+        **manifest.conditions(prepared.device, config.dtype, prepared.threads),
+        "started": manifest.now(),
+        "ended": None,
+        "counts": None,
+        "plan": prepared.plan.to_dict(),
+    }
+    counts = Counts(runs=len(prepared.plan))
+    with Store(out) as store:
+        for notice in store.notices:
+            watcher.note(notice)
+        manifest.write(out, values)
+        try:
+            Runner(prepared, store, watcher, counts, retry_failed).run()
+            values["status"] = "finished"
+        except KeyboardInterrupt:
+            values["status"] = "interrupted"
+            raise
+        except BaseException:
+            values["status"] = "failed"
+            raise
+        finally:
+            values["ended"] = manifest.now()
+            values["counts"] = vars(counts)
+            store.sync()
+            manifest.write(out, values)
+    return Outcome(values, counts)
+
+
+__all__ = ["Counts", "Outcome", "Prepared", "Watcher", "prepare", "require_supported", "run"]

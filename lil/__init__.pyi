@@ -1,0 +1,43 @@
+from . import detectors as detectors
+from . import penalties as penalties
+from .compression import codecs as codecs
+from .compression.curves import curve as curve
+from .compression.curves import token_curve as token_curve
+from .compression.meter import Meter as Meter
+from .decoding import decode as decode
+from .decoding import stream as stream
+from .detectors import Detector as Detector
+from .detectors import Guardian as Guardian
+from .detectors import Verdict as Verdict
+from .detectors.budget import Budget as Budget
+from .detectors.chopper import Chopper as Chopper
+from .detectors.cycle import Cycle as Cycle
+from .penalties import LZPenalty as LZPenalty
+from .replaying import replay as replay
+from .stop_on import StopOn as StopOn
+from .token_table import token_bytes as token_bytes
+from .trace import Check as Check
+from .trace import Trace as Trace
+
+__all__ = [
+    "Budget",
+    "Check",
+    "Chopper",
+    "Cycle",
+    "Detector",
+    "Guardian",
+    "LZPenalty",
+    "Meter",
+    "StopOn",
+    "Trace",
+    "Verdict",
+    "codecs",
+    "curve",
+    "decode",
+    "detectors",
+    "penalties",
+    "replay",
+    "stream",
+    "token_bytes",
+    "token_curve",
+]

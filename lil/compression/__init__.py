@@ -1,0 +1,1 @@
+"""How much is new: meters, curves, codecs and the matcher they share."""

@@ -1,0 +1,162 @@
+"""LZ77 as the Less-is-Less paper explains it (Appendix A): to read and to test against, not fast.
+
+A search buffer holds the last symbols, zero-filled at the start, a look-ahead buffer the next ones.
+Each step finds the longest start of the look-ahead buffer that also begins in the search buffer,
+where it may run on into the look-ahead buffer, and writes a triple (p, l, c): offset in the search
+buffer, leftmost among equals; length, 0 without a match and then p = 0; the symbol that follows.
+Both buffers then move on by l + 1.
+
+The paper's second step prints 40040042 as the look-ahead buffer; its input gives 00400423, from
+which its triple (5, 6, 2) follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from attention.errors import InvalidValue
+from lil.compression.codecs import Codec, Symbols
+
+SEARCH = 1024
+AHEAD = 64
+
+
+class Triple(NamedTuple):
+    """Offset in the search buffer, length of the match, the symbol after it."""
+
+    p: int
+    l: int  # noqa: E741 - the paper's name
+    c: int
+
+
+def next_triple(history: Sequence[int], ahead: Sequence[int], search: int) -> Triple:
+    """The triple at the start of a non-empty look-ahead buffer, given the symbols before it."""
+    seen = [0] * (search - len(history)) + list(history[-search:])
+    both = [*seen, *ahead]
+    best_p, best_l = 0, 0
+    for p in range(search):
+        length = 0
+        # The last symbol in sight is never matched: a triple ends with a symbol of its own.
+        while length < len(ahead) - 1 and both[p + length] == ahead[length]:
+            length += 1
+        if length > best_l:
+            best_p, best_l = p, length
+    return Triple(best_p, best_l, ahead[best_l])
+
+
+def encode(symbols: Sequence[int], search: int = SEARCH, ahead: int = AHEAD) -> list[Triple]:
+    """The triples of a sequence.
+
+    Args:
+        symbols: numbers from 0; 0 is what the search buffer is filled with at the start.
+        search, ahead: lengths of the two buffers, in symbols.
+
+    Raises:
+        InvalidValue: a buffer without room for a symbol.
+    """
+    _check_buffers(search, ahead)
+    triples, at = [], 0
+    while at < len(symbols):
+        history = symbols[max(0, at - search) : at]
+        triples.append(next_triple(history, symbols[at : at + ahead], search))
+        at += triples[-1].l + 1
+    return triples
+
+
+def decode(triples: Iterable[Triple], search: int = SEARCH) -> list[int]:
+    """The sequence that `encode` was given, with the same search buffer.
+
+    Raises:
+        InvalidValue: a triple points outside the search buffer.
+    """
+    text = [0] * search
+    for p, length, c in triples:
+        if not 0 <= p < search or length < 0:
+            raise InvalidValue("triple", (p, length, c), f"an offset from 0 to {search - 1}")
+        start = len(text) - search + p
+        for place in range(start, start + length):
+            text.append(text[place])  # one by one: a match may contain what it just wrote
+        text.append(c)
+    return text[search:]
+
+
+def codeword(search: int, ahead: int, alphabet: int) -> int:
+    """Length L_c of one fixed-length codeword, in symbols: p and l as numbers to base |A|, and c.
+
+    Appendix B's, where the search buffer is n - Ls symbols long and the look-ahead buffer Ls.
+
+    Raises:
+        InvalidValue: a buffer without room for a symbol, or an alphabet below 2.
+    """
+    _check_buffers(search, ahead)
+    if alphabet < 2:
+        raise InvalidValue("alphabet", alphabet, "at least 2 symbols")
+    return _digits(ahead, alphabet) + _digits(search, alphabet) + 1
+
+
+def _digits(count: int, alphabet: int) -> int:
+    """ceil(log_|A| count), in whole numbers: logarithms would round."""
+    digits, reach = 0, 1
+    while reach < count:
+        digits, reach = digits + 1, reach * alphabet
+    return digits
+
+
+def _check_buffers(search: int, ahead: int) -> None:
+    for name, value in (("search", search), ("ahead", ahead)):
+        if value < 1:
+            raise InvalidValue(name, value, "at least 1 symbol")
+
+
+class LZ77:
+    """A growing sequence; its size is that of its triples as fixed-length codewords.
+
+    A triple is final once its look-ahead buffer was full, so only the tail is coded again at a
+    reading.
+    """
+
+    def __init__(self, symbols: Symbols) -> None:
+        self._width = symbols.width
+        # A number takes as many whole symbols as it needs of `width` bytes each.
+        self._codeword_bytes = symbols.width * codeword(SEARCH, AHEAD, 256**symbols.width)
+        self._rest: list[int] = []
+        self._history: list[int] = []
+        self._final = 0
+        self._partial = b""
+
+    def feed(self, data: bytes) -> None:
+        data = self._partial + data
+        whole = len(data) - len(data) % self._width
+        self._partial = data[whole:]
+        self._rest += np.frombuffer(data[:whole], dtype=f"<u{self._width}").tolist()
+        at = 0
+        while len(self._rest) - at >= AHEAD:
+            triple = next_triple(self._history, self._rest[at : at + AHEAD], SEARCH)
+            self._final += 1
+            end = at + triple.l + 1
+            self._history = (self._history + self._rest[at:end])[-SEARCH:]
+            at = end
+        del self._rest[:at]
+
+    def size(self) -> int:
+        count, history, at = self._final, list(self._history), 0
+        while at < len(self._rest):
+            triple = next_triple(history[-SEARCH:], self._rest[at : at + AHEAD], SEARCH)
+            count += 1
+            history += self._rest[at : at + triple.l + 1]
+            at += triple.l + 1
+        return count * self._codeword_bytes
+
+    def copy(self) -> LZ77:
+        twin = LZ77.__new__(LZ77)
+        twin.__dict__.update(self.__dict__)
+        twin._rest, twin._history = list(self._rest), list(self._history)
+        return twin
+
+
+def new(symbols: Symbols) -> Codec:
+    """An empty sequence, with buffers of `SEARCH` and `AHEAD` symbols."""
+    return LZ77(symbols)

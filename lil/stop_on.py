@@ -1,0 +1,204 @@
+"""Detectors in transformers' `generate()`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from transformers import StoppingCriteria
+
+from attention.errors import InvalidValue
+from lil.detectors import Detector, Reading, Verdict
+from lil.generate_calls import Following
+from lil.hidden_states import HiddenStates
+from lil.replaying import require_stop
+from lil.token_table import token_bytes
+
+
+class _Row:
+    """One sequence under watch."""
+
+    def __init__(self, detectors: Sequence[Detector], prompt: bytes) -> None:
+        self.detectors = [detector.clone() for detector in detectors]
+        for detector in self.detectors:
+            detector.start(prompt=prompt)
+        self.verdict: Verdict | None = None
+        self.ended = False  # with or without a verdict
+
+    def see(self, states: HiddenStates, at: int) -> None:
+        for detector in self.detectors:
+            if isinstance(detector, Reading) and detector.wants:
+                detector.see(states[detector.block][at])
+
+    def push(self, piece: bytes) -> None:
+        for detector in self.detectors:
+            self.verdict = detector.update([piece])
+            if self.verdict is not None:
+                self.ended = True
+                return
+
+
+class StopOn(StoppingCriteria):
+    """Ends each row of a `generate()` at its first verdict, as `lil.decode` does.
+
+        stop = lil.StopOn(lil.Guardian(), lil.Cycle(), tokenizer=tokenizer)
+        model.generate(**inputs, stopping_criteria=StoppingCriteriaList([stop]))
+        stop.verdicts  # one a row: its evidence, or None
+
+    Rows are independent, and `generate()` pads those that have ended. A row that ended by itself is
+    no longer watched, and `eos` beats a verdict at the same token. One object serves one
+    `generate()` after another; see `Following` for how it tells, and call `forget` where the next
+    prompts are the last output. With beams every candidate is judged, anew from its ids at each
+    step, and `verdicts` are those of the last step's candidates.
+
+    A detector that reads hidden states needs the model, hooked while the object is entered:
+
+        with lil.StopOn(lil.Chopper(weights), tokenizer=tokenizer, model=model) as stop:
+            model.generate(**inputs, stopping_criteria=StoppingCriteriaList([stop]))
+
+    Where it differs from `lil.decode`: `generate()` does not say how many tokens it may make, so a
+    verdict at the cap's token is a verdict here and `length` there. Nor can it drop tokens: where
+    a verdict keeps fewer than there are, `verdict.token` says how many.
+
+    Args:
+        detectors: templates, cloned per row; the first verdict counts.
+        tokenizer: whose ids these are.
+        prompt_tokens: width of the prompts with their padding; needed only where the first call
+            brings more than one generated token, as in assisted generation.
+        eos_token_id: ids that end a sequence, the tokenizer's by default.
+        pad_token_id: what stands before short prompts and behind rows that have ended, the
+            tokenizer's by default.
+        attention_mask: (B, prompt width), 1 at tokens, 0 at padding; for prompts that begin with
+            the padding id as a token.
+        model: for detectors that read hidden states.
+
+    Raises:
+        InvalidValue: no detector, one that acts instead of stopping, or one that reads hidden
+            states of no model.
+    """
+
+    def __init__(
+        self,
+        *detectors: Detector,
+        tokenizer: Any,
+        prompt_tokens: int | None = None,
+        eos_token_id: int | Iterable[int] | None = None,
+        pad_token_id: int | None = None,
+        attention_mask: Tensor | None = None,
+        model: Any = None,
+    ) -> None:
+        if not detectors:
+            raise InvalidValue("detectors", (), "at least one")
+        for detector in detectors:
+            require_stop(detector, "generate() can do nothing else; lil.decode can")
+            if isinstance(detector, Reading) and model is None:
+                allowed = f"the model: {detector.name} reads its hidden states"
+                raise InvalidValue("model", None, allowed)
+        if attention_mask is not None and attention_mask.ndim != 2:
+            raise InvalidValue("attention_mask", tuple(attention_mask.shape), "a shape (B, width)")
+        self._detectors = detectors
+        self._pieces = token_bytes(tokenizer)
+        self._prompt_tokens = prompt_tokens
+        eos = tokenizer.eos_token_id if eos_token_id is None else eos_token_id
+        self._eos = frozenset([eos] if isinstance(eos, int) else eos or ())
+        self._pad = tokenizer.pad_token_id if pad_token_id is None else pad_token_id
+        self._mask = None if attention_mask is None else attention_mask.bool().tolist()
+        if self._eos or self._pad is not None:
+            # `generate()` pads rows that have ended only where some criterion has this attribute.
+            self.eos_token_id = sorted(self._eos)
+        self._following = Following(generated=1)
+        self._rows: list[_Row] = []
+        blocks = [one.block for one in detectors if isinstance(one, Reading)]
+        self._hidden = HiddenStates(model, blocks) if blocks else None
+
+    def __enter__(self) -> Self:
+        if self._hidden is not None:
+            self._hidden.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._hidden is not None:
+            self._hidden.__exit__(*error)
+
+    @property
+    def verdicts(self) -> list[Verdict | None]:
+        """Of each row of the last call, why it was ended, or None."""
+        return [row.verdict for row in self._rows]
+
+    def forget(self) -> None:
+        """The next call starts anew, whatever its ids."""
+        self._following.forget()
+
+    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        """Which rows have a verdict, (B,) bool.
+
+        Args:
+            input_ids: (B, n), every row's prompt and generated tokens, the newest last.
+            scores: not looked at.
+
+        Raises:
+            InvalidValue: a mask that does not belong to these prompts; or hidden states are read,
+                and rows changed places, as in a beam search.
+            RuntimeError: hidden states are read, and the object was not entered.
+        """
+        del scores
+        if self._over(input_ids):
+            self.forget()
+        if self._following.follow(input_ids):
+            for at, (row, token) in enumerate(
+                zip(self._rows, input_ids[:, -1].tolist(), strict=True)
+            ):
+                if self._hidden is not None and not row.ended:
+                    row.see(self._hidden, at)  # of the last token: the newest has not been read
+                self._push(row, token)
+        else:
+            self._begin(input_ids)
+        ended = [row.verdict is not None for row in self._rows]
+        return torch.tensor(ended, dtype=torch.bool, device=input_ids.device)
+
+    def _over(self, ids: Tensor) -> bool:
+        """Whether the last call ended a generation, so that this one belongs to another."""
+        if not any(self.verdicts) or not all(row.ended for row in self._rows):
+            return False
+        # On some devices `generate()` asks whether to stop one step late.
+        return self._pad is None or not bool((ids[:, -1] == self._pad).all())
+
+    def _begin(self, ids: Tensor) -> None:
+        """All rows from the start: a new generation, or beams that changed places."""
+        width = self._prompt_tokens
+        width = self._following.prompt if width is None else min(width, ids.shape[1])
+        if self._hidden is not None and ids.shape[1] > width + 1:
+            allowed = "sampling or greedy search, a token at a time: hidden states of rows that "
+            raise InvalidValue("generate()", "beams", allowed + "changed places are gone")
+        rows = ids.tolist()
+        prompts = [self._prompt(row[:width], at, len(rows)) for at, row in enumerate(rows)]
+        self._rows = [
+            _Row(self._detectors, b"".join(map(self._piece, prompt))) for prompt in prompts
+        ]
+        for row, tokens in zip(self._rows, rows, strict=True):
+            for token in tokens[width:]:
+                self._push(row, token)
+
+    def _prompt(self, ids: list[int], at: int, rows: int) -> list[int]:
+        """Row `at` of the prompts, without its padding."""
+        if self._mask is None:
+            first = next((i for i, token in enumerate(ids) if token != self._pad), len(ids))
+            return ids[first:]
+        beams, left = divmod(rows, len(self._mask))
+        if left or len(self._mask[0]) != len(ids):
+            shape = f"(B, {len(ids)}), the prompts' shape, B a divisor of {rows}"
+            raise InvalidValue("attention_mask", (len(self._mask), len(self._mask[0])), shape)
+        mask = self._mask[at // beams]
+        return [token for token, real in zip(ids, mask, strict=True) if real]
+
+    def _push(self, row: _Row, token: int) -> None:
+        """Show a row its newest token, unless it has ended or ends with it."""
+        row.ended = row.ended or token in self._eos or token == self._pad
+        if not row.ended:
+            row.push(self._piece(token))
+
+    def _piece(self, token: int) -> bytes:
+        # Embeddings are often padded beyond the tokenizer's last id; such ids decode to nothing.
+        return self._pieces[token] if token < len(self._pieces) else b""

@@ -1,0 +1,1 @@
+"""Experiments with `attention` and `lil`: grids of runs, their store, reports, the command."""

@@ -1,9 +1,11 @@
-"""The one exception every part of the project raises for a value a user can correct."""
+"""The exception every part of the project raises for a value a user can correct, and checks."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
+from numbers import Integral, Real
 
 
 class InvalidValue(ValueError):  # noqa: N818
@@ -36,3 +38,85 @@ class BudgetExceeded(RuntimeError):  # noqa: N818
         super().__init__(
             f"{method}: a decode query of layer {layer} would read {read} keys, budget {budget}"
         )
+
+
+def check_int(
+    field: str, value: object, least: float = -math.inf, allowed: str | None = None
+) -> int:
+    """Check that a parameter is an integer, numpy's included, of at least `least`.
+
+    Returns:
+        It, as an int.
+
+    Raises:
+        InvalidValue: it is not; True and 2.0 are none.
+    """
+    words = allowed or ("an integer" if math.isinf(least) else f"an integer of at least {least}")
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InvalidValue(field, value, words if "integer" in words else f"an integer, {words}")
+    if value < least:
+        raise InvalidValue(field, value, words)
+    return int(value)
+
+
+def check_number(
+    field: str,
+    value: object,
+    allowed: str = "a number",
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> float:
+    """Check that a parameter is a finite number, numpy's included, within these bounds.
+
+    Args:
+        allowed: what is allowed, in words.
+        least, most: bounds that may be reached.
+        above, below: bounds that may not.
+
+    Returns:
+        It, as an int or a float as it came.
+
+    Raises:
+        InvalidValue: it is not; True and "2" are none.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InvalidValue(field, value, allowed if "number" in allowed else f"a number, {allowed}")
+    number = int(value) if isinstance(value, Integral) else float(value)
+    if not (least <= number <= most and above < number < below):
+        raise InvalidValue(field, value, allowed)
+    return number
+
+
+def check_share(field: str, value: object) -> float:
+    """Check that a parameter is a number from 0 to 1.
+
+    Raises:
+        InvalidValue: it is not.
+    """
+    return check_number(field, value, "a number from 0 to 1", least=0, most=1)
+
+
+def check_choice(field: str, value: object, choices: Iterable[str]) -> str:
+    """Check that a parameter is one of these names.
+
+    Raises:
+        InvalidValue: it is not.
+    """
+    names = tuple(choices)
+    if not isinstance(value, str) or value not in names:
+        raise InvalidValue(field, value, "one of " + ", ".join(map(repr, names)), names)
+    return value
+
+
+def check_flag(field: str, value: object) -> bool:
+    """Check that a parameter is True or False.
+
+    Raises:
+        InvalidValue: it is not.
+    """
+    if not isinstance(value, bool):
+        raise InvalidValue(field, value, "True or False")
+    return value

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import torch
 
 from attention.core.ropes import Rope
-from attention.errors import InvalidValue
 from attention.layers.layer import Geometry, KeepAll, Layer
 from attention.layers.sliding import SlidingLayer
 from attention.patching.cache import AttentionCache
@@ -99,37 +97,3 @@ class Backend(ABC):
             InvalidValue: the model, its rotary embedding or a parameter does not fit.
         """
         return patched(self, model)
-
-
-def whole(field: str, value: object, least: int, allowed: str | None = None) -> int:
-    """Check that a parameter is an integer of at least `least`.
-
-    Raises:
-        InvalidValue: it is not.
-    """
-    words = allowed or f"an integer of at least {least}"
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidValue(field, value, words)
-    return value
-
-
-def one_of(field: str, value: object, choices: Iterable[str]) -> None:
-    """Check that a parameter is one of these names.
-
-    Raises:
-        InvalidValue: it is not.
-    """
-    known = tuple(choices)
-    if value not in known:
-        raise InvalidValue(field, value, "one of " + ", ".join(map(repr, known)), known)
-
-
-def share(field: str, value: object) -> None:
-    """Check that a parameter is a number from 0 to 1.
-
-    Raises:
-        InvalidValue: it is not.
-    """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:  # type: ignore[operator]
-        raise InvalidValue(field, value, "a number from 0 to 1")

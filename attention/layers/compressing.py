@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract.backend import whole
 from attention.core.kernels import attend, dense, group
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, Layer
 
 
@@ -212,8 +211,8 @@ def check_window(budget: int, window: int) -> None:
     Raises:
         InvalidValue: `budget` is too small or `window` too large.
     """
-    whole("budget", budget, 4)
-    whole("window", window, 1)
+    check_int("budget", budget, 4)
+    check_int("window", window, 1)
     most = budget - interval(budget)
     if window >= most:
         raise InvalidValue("window", window, f"less than budget - interval = {most}")

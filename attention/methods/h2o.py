@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from attention.contract.backend import Backend, one_of, share, whole
+from attention.contract.backend import Backend
 from attention.core.kernels import added
 from attention.core.ropes import rotate
 from attention.core.step import Counts, Step
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_choice, check_flag, check_int, check_number
 from attention.layers.evicting import Evicting
 from attention.layers.layer import Geometry, Layer
 from attention.layers.per_head import PerQueryHead
@@ -62,21 +62,18 @@ class H2O(Backend):
     dense_layers: int = 0
 
     def __post_init__(self) -> None:
-        whole("budget", self.budget, 2)
+        check_int("budget", self.budget, 2)
         if self.heavy is not None:
             allowed = f"an integer from 0 to budget - 1 = {self.budget - 1}"
-            if whole("heavy", self.heavy, 0, allowed) >= self.budget:
+            if check_int("heavy", self.heavy, 0, allowed) >= self.budget:
                 raise InvalidValue("heavy", self.heavy, allowed)
-        one_of("gqa", self.gqa, GQA)
-        one_of("positions", self.positions, POSITIONS)
-        if not isinstance(self.score_from_prefill, bool):
-            raise InvalidValue("score_from_prefill", self.score_from_prefill, "True or False")
+        check_choice("gqa", self.gqa, GQA)
+        check_choice("positions", self.positions, POSITIONS)
+        check_flag("score_from_prefill", self.score_from_prefill)
         if self.normalise is not None:
-            one_of("normalise", self.normalise, ("age",))
-        share("decay", self.decay)
-        if not self.decay:
-            raise InvalidValue("decay", self.decay, "a number above 0")
-        whole("dense_layers", self.dense_layers, 0)
+            check_choice("normalise", self.normalise, ("age",))
+        check_number("decay", self.decay, "a number above 0 and at most 1", above=0, most=1)
+        check_int("dense_layers", self.dense_layers, 0)
 
     @property
     def exact_until(self) -> float:

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract.backend import Backend, one_of, whole
+from attention.contract.backend import Backend
 from attention.core.kernels import logits
 from attention.core.step import Counts, Step
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_choice, check_int
 from attention.layers.layer import Geometry, Layer
 from attention.layers.paged import Paged
 from attention.layers.selecting import Choice, Selecting
@@ -55,14 +55,14 @@ class Quest(Backend):
     rule: str = "kernel"
 
     def __post_init__(self) -> None:
-        whole("page", self.page, 1)
+        check_int("page", self.page, 1)
         allowed = f"a multiple of page = {self.page}, at least two pages"
-        if whole("budget", self.budget, 2 * self.page, allowed) % self.page:
+        if check_int("budget", self.budget, 2 * self.page, allowed) % self.page:
             raise InvalidValue("budget", self.budget, allowed)
-        whole("dense_layers", self.dense_layers, 0)
-        one_of("rule", self.rule, RULES)
+        check_int("dense_layers", self.dense_layers, 0)
+        check_choice("rule", self.rule, RULES)
         if self.gqa is not None:
-            one_of("gqa", self.gqa, GQA if self.rule == "kernel" else ("query_head",))
+            check_choice("gqa", self.gqa, GQA if self.rule == "kernel" else ("query_head",))
 
     @property
     def exact_until(self) -> float:

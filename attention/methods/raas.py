@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attention.contract.backend import Backend, one_of, share, whole
+from attention.contract.backend import Backend
 from attention.core.kernels import added
 from attention.core.step import Step
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_choice, check_flag, check_int, check_share
 from attention.layers.compressing import Compressing
 from attention.layers.layer import Geometry, Layer
 
@@ -54,15 +54,14 @@ class RaaS(Backend):
     gqa: str = "max"
 
     def __post_init__(self) -> None:
-        whole("page", self.page, 1)
+        check_int("page", self.page, 1)
         allowed = f"a multiple of page = {self.page}, at least two pages"
-        if whole("budget", self.budget, 2 * self.page, allowed) % self.page:
+        if check_int("budget", self.budget, 2 * self.page, allowed) % self.page:
             raise InvalidValue("budget", self.budget, allowed)
         if self.alpha is not None:
-            share("alpha", self.alpha)
-        if not isinstance(self.protect_prompt, bool):
-            raise InvalidValue("protect_prompt", self.protect_prompt, "True or False")
-        one_of("gqa", self.gqa, GQA)
+            check_share("alpha", self.alpha)
+        check_flag("protect_prompt", self.protect_prompt)
+        check_choice("gqa", self.gqa, GQA)
 
     @property
     def exact_until(self) -> float:

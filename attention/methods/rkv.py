@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attention.contract.backend import Backend, one_of, share, whole
+from attention.contract.backend import Backend
 from attention.core.kernels import BLOCK_ELEMENTS, added, softmax
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_choice, check_int, check_share
 from attention.layers.compressing import Compressing, check_window, interval
 from attention.layers.layer import Geometry, Layer
 
@@ -55,11 +55,11 @@ class RKV(Backend):
 
     def __post_init__(self) -> None:
         check_window(self.budget, self.window)
-        share("mix", self.mix)
-        share("threshold", self.threshold)
-        if whole("kernel", self.kernel, 1) % 2 == 0:
+        check_share("mix", self.mix)
+        check_share("threshold", self.threshold)
+        if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")
-        one_of("gqa", self.gqa, GQA)
+        check_choice("gqa", self.gqa, GQA)
 
     @property
     def exact_until(self) -> float:

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract.backend import Backend, one_of, whole
+from attention.contract.backend import Backend
 from attention.core.kernels import attend, dense, group
 from attention.core.ropes import Turn, rotate
 from attention.core.step import Counts, Step
+from attention.errors import check_choice, check_int
 from attention.layers.layer import Geometry, Layer
 
 POSITIONS = ("cache", "absolute", "hf_sinkcache")
@@ -47,9 +48,9 @@ class Sink(Backend):
     positions: str = "cache"
 
     def __post_init__(self) -> None:
-        whole("sinks", self.sinks, 0)
-        whole("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
-        one_of("positions", self.positions, POSITIONS)
+        check_int("sinks", self.sinks, 0)
+        check_int("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
+        check_choice("positions", self.positions, POSITIONS)
 
     @property
     def exact_until(self) -> float:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attention.contract.backend import Backend, one_of, whole
+from attention.contract.backend import Backend
 from attention.core.kernels import added, softmax
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_choice, check_int
 from attention.layers.compressing import Compressing, check_window, interval
 from attention.layers.layer import Geometry, Layer
 
@@ -47,11 +47,11 @@ class SnapKV(Backend):
     gqa: str = "sum"
 
     def __post_init__(self) -> None:
-        whole("budget", self.budget, 4)
+        check_int("budget", self.budget, 4)
         check_window(self.budget, self.params()["window"])
-        if whole("kernel", self.kernel, 1) % 2 == 0:
+        if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")
-        one_of("gqa", self.gqa, GQA)
+        check_choice("gqa", self.gqa, GQA)
 
     @property
     def exact_until(self) -> float:

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from attention.contract.backend import Backend, whole
+from attention.contract.backend import Backend
 from attention.core.kernels import added
 from attention.core.step import Step
+from attention.errors import check_int
 from attention.layers.evicting import Evicting
 from attention.layers.layer import Geometry, Layer
 
@@ -34,7 +35,7 @@ class TOVA(Backend):
     budget: int
 
     def __post_init__(self) -> None:
-        whole("budget", self.budget, 2)
+        check_int("budget", self.budget, 2)
 
     @property
     def exact_until(self) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attention.contract.backend import Backend, whole
+from attention.contract.backend import Backend
+from attention.errors import check_int
 from attention.layers.layer import Geometry, Layer
 from attention.methods.sink import SinkLayer
 
@@ -29,7 +30,7 @@ class Window(Backend):
     budget: int
 
     def __post_init__(self) -> None:
-        whole("budget", self.budget, 1)
+        check_int("budget", self.budget, 1)
 
     @property
     def exact_until(self) -> float:

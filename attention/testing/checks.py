@@ -49,7 +49,7 @@ def declared(case: Case) -> str:
             except InvalidValue:
                 continue
             raise Broken(
-                f"budget = {wrong!r} must raise InvalidValue; see attention.contract.backend.whole"
+                f"budget = {wrong!r} must raise InvalidValue; see attention.errors.check_int"
             )
     return ", ".join(f"{k}={v!r}" for k, v in params.items()) or "no parameters"
 

@@ -69,7 +69,7 @@ class Sound(attention.Backend):
     dense_layers: int = 0
 
     def __post_init__(self) -> None:
-        attention.contract.backend.whole("budget", self.budget, 2)
+        attention.errors.check_int("budget", self.budget, 2)
 
     @property
     def exact_until(self) -> float:

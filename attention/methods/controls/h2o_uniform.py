@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from attention.contract.backend import Backend, whole
+from attention.contract.backend import Backend
 from attention.core.step import Step
+from attention.errors import check_int
 from attention.layers.layer import Geometry, KeepAll, Layer
 
 
@@ -34,8 +35,8 @@ class H2OUniform(Backend):
     dense_layers: int = 2
 
     def __post_init__(self) -> None:
-        whole("budget", self.budget, 1)
-        whole("dense_layers", self.dense_layers, 0)
+        check_int("budget", self.budget, 1)
+        check_int("dense_layers", self.dense_layers, 0)
 
     @property
     def exact_until(self) -> float:

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from attention.contract.backend import Backend, one_of, whole
+from attention.contract.backend import Backend
 from attention.core.kernels import added, hide, logits, softmax, spread, top
 from attention.core.step import Counts, Step
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_choice, check_int, check_number
 from attention.layers.layer import Geometry, Layer
 from attention.layers.selecting import Choice, Selecting
 
@@ -48,12 +48,10 @@ class Oracle(Backend):
         if (self.budget is None) == (self.top_p is None):
             raise InvalidValue("budget", self.budget, "either a budget or top_p")
         if self.budget is not None:
-            whole("budget", self.budget, 1)
+            check_int("budget", self.budget, 1)
         if self.top_p is not None:
-            number = isinstance(self.top_p, float | int) and not isinstance(self.top_p, bool)
-            if not number or not 0 < self.top_p < 1:
-                raise InvalidValue("top_p", self.top_p, "a number above 0 and below 1")
-        one_of("gqa", self.gqa, GQA)
+            check_number("top_p", self.top_p, "a number above 0 and below 1", above=0, below=1)
+        check_choice("gqa", self.gqa, GQA)
 
     @property
     def exact_until(self) -> float:

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from attention.contract.backend import Backend, whole
+from attention.contract.backend import Backend
 from attention.core.step import Step
+from attention.errors import check_int
 from attention.layers.evicting import Evicting
 from attention.layers.layer import Geometry, Layer
 
@@ -43,12 +44,12 @@ class Random(Backend):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole("sinks", self.sinks, 0)
-        whole("seed", self.seed, 0)
+        check_int("sinks", self.sinks, 0)
+        check_int("seed", self.seed, 0)
         if self.recent is not None:
-            whole("recent", self.recent, 1)
+            check_int("recent", self.recent, 1)
         least = max(self.sinks + (self.recent or 1), 2)
-        whole("budget", self.budget, least, f"an integer of at least sinks + recent = {least}")
+        check_int("budget", self.budget, least, f"an integer of at least sinks + recent = {least}")
 
     @property
     def exact_until(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract.backend import Backend, one_of, whole
+from attention.contract.backend import Backend
 from attention.core.kernels import (
     dense_with_mass,
     group,
@@ -23,7 +23,7 @@ from attention.core.kernels import (
 )
 from attention.core.ropes import Turn, rotate
 from attention.core.step import Counts, Step
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_choice, check_int
 from attention.layers.layer import Geometry, Layer, row_lists
 from attention.methods.infllm.blocks import Blocks, Parts, comparable
 
@@ -81,12 +81,12 @@ class InfLLM(Backend):
     exc_block: int | None = None
 
     def __post_init__(self) -> None:
-        whole("budget", self.budget, 16)
+        check_int("budget", self.budget, 16)
         for field, least in (("block", 1), ("topk", 0), ("n_init", 0), ("n_local", 1)):
             value = getattr(self, field)
             if value is not None:
-                whole(field, value, least)
-        whole("repr_topk", self.repr_topk, 1)
+                check_int(field, value, least)
+        check_int("repr_topk", self.repr_topk, 1)
         parts = self.parts
         far = parts.n_init + (parts.topk + 1) * parts.block
         if parts.n_local < 1 or far + parts.n_local > self.budget:
@@ -95,17 +95,17 @@ class InfLLM(Backend):
                 self.budget,
                 f"at least n_init + n_local + (topk + 1) block = {far + max(parts.n_local, 1)}",
             )
-        one_of("selection", self.selection, ("layer", "kv_head"))
-        one_of("prefill", self.prefill, ("dense", "reference"))
+        check_choice("selection", self.selection, ("layer", "kv_head"))
+        check_choice("prefill", self.prefill, ("dense", "reference"))
         sparse = self.prefill == "reference"
         # A sparse prefill that sees tokens twice is never full attention.
-        one_of("far_position", self.far_position, ("window",) if sparse else FAR_POSITIONS)
+        check_choice("far_position", self.far_position, ("window",) if sparse else FAR_POSITIONS)
         if self.exc_block is not None:
             most = parts.n_local if sparse else 0
             allowed = (
                 f"an integer from 1 to n_local = {most}" if sparse else "None: prefill is dense"
             )
-            if whole("exc_block", self.exc_block, 1, allowed) > most:
+            if check_int("exc_block", self.exc_block, 1, allowed) > most:
                 raise InvalidValue("exc_block", self.exc_block, allowed)
 
     @property

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from attention import Backend
-from attention.contract.backend import whole
 from attention.core.step import Step
+from attention.errors import check_int
 from attention.layers.evicting import Evicting
 from attention.layers.layer import Geometry, Layer
 
@@ -34,8 +34,8 @@ class L2Norm(Backend):
     dense_layers: int = 2
 
     def __post_init__(self) -> None:
-        whole("budget", self.budget, 2)
-        whole("dense_layers", self.dense_layers, 0)
+        check_int("budget", self.budget, 2)
+        check_int("dense_layers", self.dense_layers, 0)
 
     @property
     def exact_until(self) -> float:

@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import records
+
 ROOT = Path(__file__).parent.parent
 START, END = "<!-- results: scripts/actions_table.py -->", "<!-- end of results -->"
 KEPT = (
@@ -209,8 +211,8 @@ def main() -> int:
             },
             "chopper": {"rows": json.loads(args.take[3].read_text())["rows"]},
         }
-        store.write_text(json.dumps(found, indent=0) + "\n")
-    section = render(json.loads(store.read_text()))
+        records.write(store, found)
+    section = render(records.read(store))
     text = page.read_text()
     before, _, rest = text.partition(START)
     old, _, after = rest.partition(END)

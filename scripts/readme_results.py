@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import records
+
 ROOT = Path(__file__).parent.parent
 KEPT = ("packages", "device", "threads", "dtype", "seed", "finding", "config", "counts")
 START, END = "<!-- results: scripts/readme_results.py -->", "<!-- end of results -->"
@@ -93,8 +95,8 @@ def main() -> int:
         document["manifest"] = {key: document["manifest"].get(key) for key in KEPT}
         for row in document["rows"]:
             del row["compression_curve"]  # long, and drawn in the figures
-        kept.write_text(json.dumps(document, indent=0) + "\n")
-    section = render(json.loads(kept.read_text()))
+        records.write(kept, document)
+    section = render(records.read(kept))
     readme = (ROOT / "README.md").read_text()
     before, _, rest = readme.partition(START)
     old, _, after = rest.partition(END)

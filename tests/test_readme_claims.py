@@ -1,9 +1,13 @@
-"""What README says in words of the demo and the shipped model, against what was measured."""
+"""What README says in words of the demo and the shipped model, against what was measured.
+
+A test whose claim README words without a number holds the claim itself.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import runpy
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,8 @@ README = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    return json.loads((ROOT / "docs" / "demo.json").read_text())["rows"]
+    read = runpy.run_path(str(ROOT / "scripts" / "records.py"))["read"]
+    return read(ROOT / "docs" / "demo.json")["rows"]
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +29,15 @@ def sparse(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["budget"] is not None and row["detector"] == "none"]
 
 
-def said(words: str) -> None:
-    assert words in README, "README words it otherwise now: look at this test too"
+def said(number: str, computed: str) -> None:
+    """Where README gives a number in these words, it is the one computed."""
+    assert set(re.findall(number, README)) <= {computed}
 
 
 def test_outputs_get_longer_up_to(sparse: list[dict[str, Any]]) -> None:
-    said("outputs get longer, up to 1.8 times")
-    assert round(max(row["length_ratio"] for row in sparse), 1) == 1.8
+    most = max(row["length_ratio"] for row in sparse)
+    said(r"longer, up to ([\d.]+) times", f"{most:.1f}")
+    assert most > 1.5
     longest = defaultdict(float)
     for row in sparse:
         longest[row["backend"]] = max(longest[row["backend"]], row["length_ratio_low"])
@@ -38,15 +45,13 @@ def test_outputs_get_longer_up_to(sparse: list[dict[str, Any]]) -> None:
 
 
 def test_those_that_keep_accuracy_are_hardly_longer(sparse: list[dict[str, Any]]) -> None:
-    said("Of the configurations that keep accuracy only a few are longer, none by more than 1.2")
     kept = [r for r in sparse if r["accuracy_change_p"] is None or r["accuracy_change_p"] >= 0.05]
     longer = [row["length_ratio"] for row in kept if row["length_ratio_low"] > 1]
     assert 0 < len(longer) < len(kept) / 2
-    assert max(longer) <= 1.2
+    said(r"none by more than ([\d.]+)", f"{max(longer):.1f}")
 
 
 def test_the_smallest_budgets_are_shorter(sparse: list[dict[str, Any]]) -> None:
-    said("Sink there makes outputs **shorter**, down to a fifth")
     least = min(row["budget"] for row in sparse)
     sink = [row for row in sparse if row["budget"] == least and row["backend"] == "sink"]
     assert len(sink) == 3
@@ -55,10 +60,6 @@ def test_the_smallest_budgets_are_shorter(sparse: list[dict[str, Any]]) -> None:
 
 
 def test_keys_per_solved_problem(sparse: list[dict[str, Any]]) -> None:
-    said(
-        "Quest saves some in half of its configurations (down to three quarters of full "
-        "attention's), InfLLM in a quarter, H2O hardly, sink never"
-    )
     ratios = defaultdict(list)
     for row in sparse:
         ratios[row["backend"]].append(row["keys_read_per_solved_ratio"])
@@ -76,8 +77,6 @@ def test_keys_per_solved_problem(sparse: list[dict[str, Any]]) -> None:
 
 
 def test_what_guardian_costs_and_gains(rows: list[dict[str, Any]]) -> None:
-    said("Guardian costs full attention nothing here")
-    said("gains no answer; it makes no more configurations cheaper per solved problem")
     watched = [row for row in rows if row["detector"] == "guardian"]
     full = [row for row in watched if row["backend"] == "full"]
     assert full
@@ -97,6 +96,6 @@ def test_what_guardian_costs_and_gains(rows: list[dict[str, Any]]) -> None:
 
 
 def test_tokens_of_training() -> None:
-    said("trained on 44 million tokens")
     folder = ROOT / "experiments" / "reasoner" / "checkpoint"
-    assert round(json.loads((folder / "training.json").read_text())["tokens"] / 1e6) == 44
+    tokens = json.loads((folder / "training.json").read_text())["tokens"]
+    said(r"trained on ([\d.]+) million tokens", f"{tokens / 1e6:.0f}")

@@ -100,7 +100,6 @@ class StopOn(StoppingCriteria):
             raise InvalidValue("attention_mask", tuple(attention_mask.shape), "a shape (B, width)")
         self._detectors = detectors
         self._pieces = token_bytes(tokenizer)
-        self._prompt_tokens = prompt_tokens
         eos = tokenizer.eos_token_id if eos_token_id is None else eos_token_id
         self._eos = frozenset([eos] if isinstance(eos, int) else eos or ())
         self._pad = tokenizer.pad_token_id if pad_token_id is None else pad_token_id
@@ -108,7 +107,7 @@ class StopOn(StoppingCriteria):
         if self._eos or self._pad is not None:
             # `generate()` pads rows that have ended only where some criterion has this attribute.
             self.eos_token_id = sorted(self._eos)
-        self._following = Following(generated=1)
+        self._following = Following(generated=1, prompt_tokens=prompt_tokens)
         self._rows: list[_Row] = []
         blocks = [one.block for one in detectors if isinstance(one, Reading)]
         self._hidden = HiddenStates(model, blocks) if blocks else None
@@ -146,13 +145,15 @@ class StopOn(StoppingCriteria):
         del scores
         if self._over(input_ids):
             self.forget()
-        if self._following.follow(input_ids):
-            for at, (row, token) in enumerate(
-                zip(self._rows, input_ids[:, -1].tolist(), strict=True)
+        known = self._following.follow(input_ids)
+        if known and (self._hidden is None or known == input_ids.shape[1] - 1):
+            for at, (row, tokens) in enumerate(
+                zip(self._rows, input_ids[:, known:].tolist(), strict=True)
             ):
                 if self._hidden is not None and not row.ended:
                     row.see(self._hidden, at)  # of the last token: the newest has not been read
-                self._push(row, token)
+                for token in tokens:
+                    self._push(row, token)
         else:
             self._begin(input_ids)
         ended = [row.verdict is not None for row in self._rows]
@@ -167,8 +168,7 @@ class StopOn(StoppingCriteria):
 
     def _begin(self, ids: Tensor) -> None:
         """All rows from the start: a new generation, or beams that changed places."""
-        width = self._prompt_tokens
-        width = self._following.prompt if width is None else min(width, ids.shape[1])
+        width = self._following.prompt
         if self._hidden is not None and ids.shape[1] > width + 1:
             allowed = "sampling or greedy search, a token at a time: hidden states of rows that "
             raise InvalidValue("generate()", "beams", allowed + "changed places are gone")

@@ -53,6 +53,7 @@ class Calls(Following, Generic[Memory]):
         super().__init__()
         self.mask = mask
         self.memory: Memory | None = None
+        self.vocabulary = 0  # of the last call's scores: an assistant may have another one
 
     def live(self, ids: Tensor, pad_token_id: int | None, start: int) -> Tensor | None:
         """Which of `ids[:, start:]` are history rather than padding (B, n - start); None: all."""
@@ -72,10 +73,10 @@ class Calls(Following, Generic[Memory]):
 class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
     """A transformers `LogitsProcessor` that acts on each row's history.
 
-    The first call's width is the prompt's. A call that adds one column to the last call's ids goes
-    on from it. If it has one column more but other generated tokens after the same prompts, beams
-    have changed places, and everything is computed again from the ids. Any other call starts anew,
-    as does every `clone`, so one object serves one `generate()` after another.
+    The first call's width is the prompt's, and a later call whose ids begin with that prompt is the
+    same generation: beams, assisted decoding and prompt lookup get the numbers of their ids. Other
+    ids start anew, as does every `clone`, so one object serves one `generate()` after another; call
+    `forget` where the next prompt is the last output.
 
     A subclass names itself and defines `neutral`, `_begin`, `_push` and `_penalise`. The scores
     given are never written; neutral parameters give back the very object. Penalties are computed in
@@ -154,16 +155,21 @@ class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
             shapes = f"{tuple(input_ids.shape)} and {tuple(scores.shape)}"
             raise InvalidValue("input_ids and scores", shapes, "(B, n) and (B, V)")
         calls = self._calls
-        if calls.follow(input_ids) and calls.memory is not None:
-            start = input_ids.shape[1] - 1
-            live = calls.live(input_ids, self.pad_token_id, start)
-            newest = None if live is None else live[:, 0]
-            calls.memory = self._push(calls.memory, input_ids[:, -1], newest)
-        else:
+        known = calls.follow(input_ids)
+        if not known or calls.memory is None or calls.vocabulary != scores.shape[1]:
             start = 0 if self.include_prompt else calls.prompt
             live = calls.live(input_ids, self.pad_token_id, start)
+            calls.vocabulary = scores.shape[1]
             calls.memory = self._begin(right_aligned(input_ids[:, start:], live), scores.shape[1])
+            return self._penalise(calls.memory, scores)
+        live = calls.live(input_ids, self.pad_token_id, known)
+        for i, newest in enumerate(input_ids[:, known:].unbind(dim=1)):
+            calls.memory = self._push(calls.memory, newest, None if live is None else live[:, i])
         return self._penalise(calls.memory, scores)
+
+    def forget(self) -> None:
+        """The next call starts anew, even where its prompt begins with the last one's."""
+        self._calls.forget()
 
     @abstractmethod
     def _begin(self, history: Tensor, vocabulary: int, /) -> Memory:

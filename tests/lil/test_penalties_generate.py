@@ -88,3 +88,61 @@ def test_decode_equals_generate_row_by_row(case, qwen, tokenizer):
         processors = LogitsProcessorList([template.clone()])
         out = qwen.generate(ids, logits_processor=processors, max_new_tokens=20, do_sample=False)
         assert list(trace.new_ids) == out[0, len(prompt) :].tolist()
+
+
+#: Strong enough to change what the tiny models say.
+STRONG = {
+    "lz": {"alpha": 4.0, "buffer": 3},
+    "frequency": {"strength": 3.0},
+    "presence": {"strength": 3.0},
+    "dry": {"multiplier": 3.0},
+    "no_repeat_ngram": {"ngram_size": 2},
+    "presence_window": {"strength": 3.0, "window": 15},
+    "repetition": {"penalty": 4.0},
+}
+
+
+@pytest.mark.parametrize("name", STRONG)
+@pytest.mark.parametrize("drafts", ["prompt lookup", "assistant"])
+def test_drafts_change_no_token(name, drafts, qwen, llama):
+    """Drafts come at widths n, n + 1, ..., and again at n: every call has its ids' own numbers."""
+    assert sorted(STRONG) == lil.penalties.names()
+    ids = torch.tensor([[12, 13, 14, 12, 13, 14, 12, 13]])
+    options = {"max_new_tokens": 40, "do_sample": False, "pad_token_id": PAD}
+    drafting = {"assistant_model": llama} if drafts == "assistant" else {}
+    if not drafting:
+        drafting = {"prompt_lookup_num_tokens": 3, "max_matching_ngram_size": 1}
+    penalty = lil.penalties.get(name, **STRONG[name])
+
+    def run(**more: object) -> Tensor:
+        return qwen.generate(
+            ids, logits_processor=LogitsProcessorList([penalty]), **options, **more
+        )
+
+    wanted = run()
+    for _ in range(2):  # one object serves one generation after another
+        assert torch.equal(run(**drafting), wanted)
+    assert not torch.equal(wanted, qwen.generate(ids, **options))
+
+
+@pytest.mark.parametrize("name", STRONG)
+def test_an_output_is_history_until_the_penalty_is_told_to_forget(name):
+    penalty, scores = lil.penalties.get(name, **STRONG[name]), torch.randn(1, 60)
+    ids = torch.tensor([[5, 6, 7, 8, 9] * 4])
+    assert torch.equal(penalty(ids[:, :2], scores), scores)
+    assert not torch.equal(penalty(ids, scores), scores)
+    penalty.forget()
+    assert torch.equal(penalty(ids, scores), scores)
+
+
+@pytest.mark.parametrize("name", STRONG)
+def test_inputs_embeds_begin_with_no_ids_at_all(name, qwen):
+    ids = torch.tensor([[12, 13, 14, 12, 13, 14, 12, 13]])
+    penalty = lil.penalties.get(name, **STRONG[name])
+    options = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": PAD}
+    options["logits_processor"] = LogitsProcessorList([penalty])
+    out = qwen.generate(inputs_embeds=qwen.get_input_embeddings()(ids), **options)
+    assert torch.equal(qwen.generate(ids, **options)[:, 8:], out)
+    assert torch.equal(
+        qwen.generate(inputs_embeds=qwen.get_input_embeddings()(ids), **options), out
+    )

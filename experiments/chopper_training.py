@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +11,9 @@ from torch import Tensor
 
 from attention import Backend
 from attention.errors import InvalidValue
-from experiments.grid.config import Config
 from experiments.grid.models import Loaded
-from experiments.grid.plan import Plan, Run, build_backends, describe_backend
-from experiments.store import replay
-from experiments.store.store import Store
+from experiments.grid.plan import Run
+from experiments.store.study import Study
 from lil import Trace
 from lil.chopper.chunks import Chunk, chunks
 from lil.chopper.classifier import Classifier
@@ -25,7 +23,8 @@ from lil.chopper.labels import Labeller
 from lil.chopper.streaks import Streaks
 from lil.chopper.training import Training
 
-Row = dict[str, Any]
+#: A line of the table of what a classifier does, see `measured`.
+Measured = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -59,26 +58,21 @@ class Labelled:
 
 
 def labelled(
-    store: Store,
-    plan: Plan,
-    config: Config,
+    study: Study,
     labeller: Labeller,
     on_run: Callable[[], None] | None = None,
 ) -> list[Labelled]:
     """Every trace of a sweep up to its cap, labelled; those the store lacks are left out.
 
     Args:
-        store: where the traces are.
-        plan: which of them count.
-        config: its caps.
+        study: where the traces are, and their caps.
         labeller: says where word salad begins.
         on_run: called after each run, for a progress bar.
     """
     found = []
-    for run, cap in replay.capped_runs(store, plan, config):
-        record = store.get(run.id)
-        if record is not None and not record.failed and record.serves(cap):
-            trace = _cut(Trace.from_dict(record.trace()), cap)
+    for run in study.runs():
+        if (record := study.served(run)) is not None:
+            trace = _cut(record.trace(), study.cap(run))
             parts = chunks(trace.text_pieces)
             texts = [_text(trace, chunk) for chunk in parts]
             first = labeller.salad_from(texts)
@@ -101,7 +95,7 @@ def _text(trace: Trace, chunk: Chunk) -> str:
 
 def with_states(
     loaded: Loaded,
-    config: Config,
+    study: Study,
     traces: Sequence[Labelled],
     block: int,
     on_tokens: Callable[[int], None] | None = None,
@@ -110,7 +104,7 @@ def with_states(
 
     Args:
         loaded: the model that made them.
-        config: of the sweep: backends and batch size.
+        study: of the sweep: backends and batch size.
         traces: from `labelled`.
         block: whose output is read, see `lil.hidden_states`.
         on_tokens: called with how many tokens have been read since the last call.
@@ -118,27 +112,26 @@ def with_states(
     Raises:
         InvalidValue: no such block.
     """
-    backends = {_key(describe_backend(backend)): backend for backend in build_backends(config)}
-    groups: dict[str, list[Labelled]] = {}
-    for one in traces:
-        groups.setdefault(_key(one.run.cell.backend), []).append(one)
     found = []
-    for key, group in groups.items():
-        backend: Backend = backends[key]
+    # Where a penalty chose the tokens, the states are still the backend's.
+    groups: list[tuple[Backend, list[Labelled]]] = []
+    for one in traces:
+        backend = study.backend(one.run.cell)
+        group = next((group for other, group in groups if other == backend), None)
+        if group is None:
+            groups.append((backend, group := []))
+        group.append(one)
+    for backend, group in groups:
         states = chunk_states(
             loaded.model,
             backend,
             [one.trace for one in group],
             block,
-            config.batch_size,
+            study.config.batch_size,
             on_tokens,
         )
         found += [replace(one, states=read) for one, read in zip(group, states, strict=True)]
     return found
-
-
-def _key(backend: Any) -> str:
-    return repr(sorted(backend.items()))
 
 
 def held_out_by_problem(traces: Sequence[Labelled]) -> tuple[list[Labelled], list[Labelled]]:
@@ -205,7 +198,7 @@ def fit(
         problems.setdefault(one.run.cell.dataset, set()).add(one.run.item_id)
     counts = {
         "problems": {name: len(items) for name, items in sorted(problems.items())},
-        "backends": list({_key(b): dict(b) for b in (t.run.cell.backend for t in traces)}.values()),
+        "backends": _apart(dict(one.run.cell.backend) for one in traces),
         "traces": len(traces),
         "salad_traces": sum(one.salad_from is not None for one in traces),
         "chunks": sum(len(one.chunks) for one in traces),
@@ -217,10 +210,19 @@ def fit(
     )
 
 
+def _apart(tables: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each once, in order."""
+    found: list[dict[str, Any]] = []
+    for table in tables:
+        if table not in found:
+            found.append(table)
+    return found
+
+
 # ---------------------------------------------------------------- measuring
 
 
-def measured(classifier: Classifier, traces: Sequence[Labelled], short: int) -> list[Row]:
+def measured(classifier: Classifier, traces: Sequence[Labelled], short: int) -> list[Measured]:
     """A row for each data set and backend, all budgets together, and one for everything.
 
     Accuracy and AUROC are over chunks of more than `short` tokens, as in training. `chopped_salad`
@@ -240,7 +242,7 @@ def measured(classifier: Classifier, traces: Sequence[Labelled], short: int) -> 
     )
 
 
-def tabled(known: Sequence[tuple[Labelled, list[float]]], short: int) -> list[Row]:
+def tabled(known: Sequence[tuple[Labelled, list[float]]], short: int) -> list[Measured]:
     """The same from the probabilities of each trace's chunks, as signals keep them."""
     groups: dict[tuple[str, str], list[tuple[Labelled, list[float]]]] = {}
     for one, numbers in known:
@@ -252,7 +254,7 @@ def tabled(known: Sequence[tuple[Labelled, list[float]]], short: int) -> list[Ro
 
 def _row(
     dataset: str, backend: str, group: Sequence[tuple[Labelled, list[float]]], short: int
-) -> Row:
+) -> Measured:
     pairs = [
         (p, label)
         for one, numbers in group

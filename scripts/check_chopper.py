@@ -15,8 +15,8 @@ import json
 from pathlib import Path
 
 from experiments import chopper_training as chopper
-from experiments.cli.show import open_store
 from experiments.grid.plan import SHIPPED_CHOPPERS
+from experiments.store.study import Study
 from lil import Chopper
 from lil.chopper import Labeller
 
@@ -27,9 +27,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     signal = Chopper(next(iter(SHIPPED_CHOPPERS.values()))).signal
-    opened = open_store(args.store, None)
+    opened = Study.open(args.store)
     known = []
-    for one in chopper.labelled(opened.store, opened.plan, opened.config, Labeller()):
+    for one in chopper.labelled(opened, Labeller()):
         numbers = dict(one.trace.signals[signal])
         # A chunk that ends with the trace has no number: its last token was never read.
         read = tuple(chunk for chunk in one.chunks if chunk.end in numbers)

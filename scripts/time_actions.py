@@ -18,7 +18,6 @@ import lil
 from experiments.grid import data, models, scoring
 from experiments.grid.config import load
 from experiments.grid.plan import build_backends, build_detectors
-from experiments.store import acting
 from experiments.store.manifest import conditions
 from lil.detectors import follows
 
@@ -43,7 +42,7 @@ def main() -> None:
         caps = [2 * trace.tokens for trace in full]
         backend = next(b for b in backends if (b.name, b.budget) == (name, budget))
         for detector in [None, *build_detectors(config)]:
-            if detector is not None and not acting.possible(detector, backend):
+            if detector is not None and follows(detector).dense and not backend.keeps_all:
                 continue
             started = time.process_time()
             traces = lil.decode(

@@ -21,10 +21,10 @@ from rich.progress import (
 )
 
 from experiments.grid.identity import Cell
-from experiments.sweep.runner import Watcher
+from experiments.sweep import runner
 
 
-class Bars(Watcher):
+class Bars(runner.Progress):
     """A sweep's progress: runs done, the configuration at work, tokens a second, time left.
 
     The bar moves by expected tokens, not by runs: hard problems come last and take longest.

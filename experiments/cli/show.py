@@ -11,55 +11,36 @@ from typing import Any
 from rich.console import Console
 
 from experiments.cli.progress import bar
-from experiments.grid.config import Config, check
-from experiments.grid.plan import Plan, build_detectors
+from experiments.grid.plan import build_detectors
 from experiments.report import figures, measures, tables, terminal
 from experiments.store import manifest
-from experiments.store.replay import Results, samples
 from experiments.store.sample import Sample
-from experiments.store.store import Store
+from experiments.store.study import Results, Study
 from lil import Detector
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A store with the manifest of its last sweep."""
-
-    folder: Path
-    store: Store
-    manifest: dict[str, Any]
-    plan: Plan
-    config: Config
-
-    def replay(self, detectors: Sequence[Detector], console: Console) -> Results:
-        """Samples of the plan under no detector and each of these; what is missing is said."""
-        with bar("replaying", len(self.plan)) as advance:
-            results = samples(self.store, self.plan, self.config, detectors, advance)
-        if results.missing:
-            console.print(
-                f"{results.missing} of {len(self.plan)} runs are not in the store; "
-                "the sweep's own command decodes them"
-            )
-        return results
-
-
-def open_store(folder: Path, console: Console | None) -> Opened:
-    """A store as its last sweep left it.
-
-    Args:
-        folder: of the store.
-        console: where damage is reported; None where that has been done.
+def open_store(folder: Path, notes: Console) -> Study:
+    """A store as its last sweep left it; damage is said on `notes`.
 
     Raises:
         InvalidValue: no store there.
     """
-    values = manifest.read(folder)
-    store = Store(folder)
-    if console is not None:
-        for notice in store.notices:
-            console.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
-    config = Config(**check(values["config"], f"{folder / manifest.NAME}"))
-    return Opened(folder, store, values, Plan.from_dict(values["plan"]), config)
+    study = Study.open(folder)
+    for notice in study.store.notices:
+        notes.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
+    return study
+
+
+def replayed(study: Study, detectors: Sequence[Detector], notes: Console) -> Results:
+    """Samples of the plan under no detector and each of these; what is missing is said."""
+    with bar("replaying", len(study.plan)) as advance:
+        results = study.samples(detectors, advance)
+    if results.missing:
+        notes.print(
+            f"{results.missing} of {len(study.plan)} runs are not in the store; "
+            "the sweep's own command decodes them"
+        )
+    return results
 
 
 @dataclass(frozen=True)
@@ -71,27 +52,27 @@ class Shown:
     document: dict[str, Any]
 
 
-def show(opened: Opened, console: Console, notes: Console, draw: bool = True) -> Shown:
+def show(study: Study, console: Console, notes: Console, draw: bool = True) -> Shown:
     """Tables, accuracy and length drawn, figures' paths and the finding, on `console`."""
-    results = opened.replay(build_detectors(opened.config), notes)
-    rows = measures.rows(results.samples, opened.config.seed)
+    results = replayed(study, build_detectors(study.config), notes)
+    rows = measures.rows(results.samples, study.config.seed)
     shown = (tables.main_tables, tables.table1, tables.penalty_tables)
     for table in itertools.chain.from_iterable(make(rows) for make in shown):
         console.print(table)
     if any(row.backend != "full" for row in rows):
         console.print(terminal.draw(rows, width=console.width))
-    paths = figures.figures(results.samples, rows, opened.folder / "figures") if draw else []
+    paths = figures.figures(results.samples, rows, study.folder / "figures") if draw else []
     for path in paths:
         console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
     _say_spared(rows, console)
     finding = measures.finding(rows)
     console.print()
     console.print(finding, style="bold", highlight=False, markup=False)
-    about = manifest.public(opened.manifest) | {
+    about = manifest.public(study.manifest) | {
         "finding": finding,
         "figures": [str(path) for path in paths],
         "runs_missing": results.missing,
-        "notices": opened.store.notices,
+        "notices": study.store.notices,
     }
     document = {"manifest": about, "rows": [row.to_dict() for row in rows]}
     return Shown(results.samples, rows, document)

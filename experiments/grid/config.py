@@ -326,6 +326,11 @@ class Config:
         """All keys with their resolved values, ready for JSON."""
         return {key: _plain(value) for key, value in dataclasses.asdict(self).items()}
 
+    def decode_options(self) -> dict[str, Any]:
+        """What every decode of this configuration is told, under the names `lil.decode` has."""
+        names = ("batch_size", "temperature", "top_k", "top_p", "seed", "check_every")
+        return {name: getattr(self, name) for name in names}
+
     def sparse_cap(self, full_tokens: int | None) -> int:
         """Most tokens a sparse run may generate, given what full attention took (None: unknown).
 
@@ -424,16 +429,25 @@ def parse_assignment(text: str) -> dict[str, Any]:
     Raises:
         InvalidValue: no equals sign, or a dotted path through a key that is no table.
     """
-    path, equals, raw = text.partition("=")
-    keys = path.strip().split(".")
-    if not equals or not all(keys):
+    keys, raw = split_setting(text)
+    if len(keys) not in (1, 3):
         raise InvalidValue("--set", text, "KEY=VALUE, such as backend_params.quest.page=16")
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw.strip()
-    if ":" in path and len(keys) > 3:
-        keys = [keys[0], ".".join(keys[1:-1]), keys[-1]]  # the dots of package.module:Class
-    if len(keys) not in (1, 3):
-        raise InvalidValue("--set", text, "a key, or TABLE.METHOD.PARAMETER")
     return {keys[0]: value} if len(keys) == 1 else {keys[0]: {keys[1]: {keys[2]: value}}}
+
+
+def split_setting(text: str) -> tuple[list[str], str]:
+    """The dotted keys of `key.key=value` and the value; no keys where it has another form.
+
+    The dots of an import path `package.module:Class` part nothing.
+    """
+    path, equals, raw = text.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        return [], raw
+    if (at := next((i for i, key in enumerate(keys) if ":" in key), 0)) > 1:
+        keys = [keys[0], ".".join(keys[1 : at + 1]), *keys[at + 1 :]]
+    return keys, raw

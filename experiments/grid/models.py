@@ -173,6 +173,29 @@ def load(source: Source, dtype: str, device: str) -> Loaded:
     return Loaded(source, model.to(device).eval(), tokenizer)
 
 
+class Shelf:
+    """Room for one model: the one before is let go before the next is read.
+
+    Args:
+        dtype, device: as `load` takes them.
+    """
+
+    def __init__(self, dtype: str, device: str) -> None:
+        self.dtype, self.device = dtype, device
+        self._loaded: Loaded | None = None
+
+    def take(self, source: Source) -> Loaded:
+        """The model, loaded if it is not there already.
+
+        Raises:
+            InvalidValue: as `load`.
+        """
+        if self._loaded is None or self._loaded.source != source:
+            self._loaded = None
+            self._loaded = load(source, self.dtype, self.device)
+        return self._loaded
+
+
 def use_threads(threads: int | None) -> int:
     """Set torch's CPU threads, all cores unless told or OMP_NUM_THREADS is set; their number."""
     import torch

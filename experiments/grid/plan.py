@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from attention.errors import InvalidValue
 from experiments.grid.config import Config
@@ -33,7 +33,7 @@ class Run:
     prompt: str  # digest of its token ids
     sample_index: int
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The run's identity, its key in the store."""
         return run_id(self.cell, self.item_id, self.prompt, self.sample_index)
@@ -51,18 +51,35 @@ class Plan:
     items: Mapping[tuple[str, str], tuple[tuple[str, str], ...]]
     samples_per_problem: int
 
-    def runs(self, cell: Cell) -> Iterator[Run]:
+    def runs(self, cell: Cell) -> tuple[Run, ...]:
         """The runs of one cell."""
-        for item_id, prompt in self.items[cell.model, cell.dataset]:
-            for index in range(self.samples_per_problem):
-                yield Run(cell, item_id, prompt, index)
+        return self._runs[self.cells.index(cell)]
 
-    def full_cell(self, cell: Cell) -> Cell:
-        """The full-attention cell this one is measured against."""
-        for other in self.cells:
-            if other.is_full and (other.model, other.dataset) == (cell.model, cell.dataset):
-                return other
-        raise InvalidValue("plan", cell.dataset, "full attention beside every other backend")
+    def full(self, run: Run) -> Run:
+        """The full-attention run this one is measured against: itself, if it is one."""
+        key = (run.cell.model, run.cell.dataset, run.item_id, run.sample_index)
+        try:
+            return self._full[key]
+        except KeyError:
+            allowed = "full attention beside every other backend"
+            raise InvalidValue("plan", run.cell.dataset, allowed) from None
+
+    @cached_property
+    def _runs(self) -> tuple[tuple[Run, ...], ...]:
+        # Made once: each run works out its identity when it is first asked for.
+        return tuple(
+            tuple(
+                Run(cell, item_id, prompt, index)
+                for item_id, prompt in self.items[cell.model, cell.dataset]
+                for index in range(self.samples_per_problem)
+            )
+            for cell in self.cells
+        )
+
+    @cached_property
+    def _full(self) -> dict[tuple[str, str, str, int], Run]:
+        found = (run for runs in self._runs for run in runs if run.cell.is_full)
+        return {(r.cell.model, r.cell.dataset, r.item_id, r.sample_index): r for r in found}
 
     def __len__(self) -> int:
         return sum(
@@ -99,27 +116,20 @@ def build_backends(config: Config) -> list[Backend]:
         InvalidValue: an unknown backend or parameter, a budget a method cannot work with, or two
             methods of one name.
     """
-    import attention
+    from attention import methods
 
-    known = attention.names()
-    for name in (*config.backends, *config.backend_params):
-        if name not in known and ":" not in name:
-            raise InvalidValue("backend", name, f"one of {', '.join(known)}", known)
-    backends: list[Backend] = [attention.get("full", **config.backend_params.get("full", {}))]
+    _require_known(methods.METHODS, config.backend_params)
+    backends: list[Backend] = [methods.get("full", **config.backend_params.get("full", {}))]
     for name in config.backends:
         if name == "full":
             continue
         params = config.backend_params.get(name, {})
         for budget in config.budgets:
-            backend = attention.get(name, **{"budget": budget, **params})
+            backend = methods.get(name, **{"budget": budget, **params})
             # A method may be asked for by name and by import path.
             if backend not in backends:
                 backends.append(backend)
-    kinds = {backend.name: type(backend) for backend in backends}
-    for backend in backends:
-        if type(backend) is not kinds[backend.name]:
-            who = f"{type(backend).__module__}:{type(backend).__name__}"
-            raise InvalidValue("name", backend.name, f"a name of its own for {who}")
+    _require_own_names(backends)
     return backends
 
 
@@ -132,11 +142,7 @@ def build_detectors(config: Config) -> list[Detector]:
     from lil import detectors
     from lil.actions import ACTIONS
 
-    asked = [tuple(entry.partition(":")[::2]) for entry in config.detectors]
-    for name in (*(name for name, _ in asked), *config.detector_params):
-        if name not in detectors.names():
-            allowed = f"one of {', '.join(detectors.names())}, or none"
-            raise InvalidValue("detector", name, allowed, detectors.names())
+    _require_known(detectors, config.detector_params)
     for name in config.action_params:
         if name not in ACTIONS:
             raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", list(ACTIONS))
@@ -144,7 +150,8 @@ def build_detectors(config: Config) -> list[Detector]:
             given = config.action_params[name]["name"]
             raise InvalidValue("name", given, f"no name in action_params.{name}: it is one")
     found: list[Detector] = []
-    for name, what in asked:
+    for entry in config.detectors:
+        name, what = split_action(entry)
         params = detector_params(config, name)
         if what:
             params["on_stop"] = {"name": what, **config.action_params.get(what, {})}
@@ -152,7 +159,22 @@ def build_detectors(config: Config) -> list[Detector]:
         # `guardian` and `guardian:stop` are one: twice it would be two samples of the same name.
         if made not in found:
             found.append(made)
+    _require_own_names(found)
     return found
+
+
+def split_action(entry: str) -> tuple[str, str]:
+    """A detector's name or import path, and the action behind its last colon, "" for none.
+
+    `guardian:answer` names an action, `mine:Detector` an import path, `mine:Detector:answer` both.
+    """
+    from lil import detectors
+    from lil.actions import ACTIONS
+
+    name, colon, what = entry.rpartition(":")
+    if colon and (":" in name or what in ACTIONS or name in detectors.names()):
+        return name, what
+    return entry, ""
 
 
 def detector_params(config: Config, name: str) -> dict[str, Any]:
@@ -177,19 +199,26 @@ def build_penalties(config: Config) -> list[Penalties]:
     """
     from lil import penalties
 
-    known = penalties.names()
-    for name in (*config.penalties, *config.penalty_params):
-        if name not in known and (name != "none" or name in config.penalty_params):
-            allowed = f"one of {', '.join(known)}, or none"
-            raise InvalidValue("penalty", name, allowed, (*known, "none"))
-    return [
-        (),
-        *(
-            (penalties.get(name, **config.penalty_params.get(name, {})),)
-            for name in config.penalties
-            if name != "none"
-        ),
-    ]
+    _require_known(penalties, config.penalty_params)
+    names = [name for name in config.penalties if name != "none"]
+    found = [penalties.get(name, **config.penalty_params.get(name, {})) for name in names]
+    _require_own_names(found)
+    return [(), *((penalty,) for penalty in found)]
+
+
+def _require_known(registry: Any, names: Iterable[str]) -> None:
+    """Refuse parameters of what does not exist; what is asked for is looked up as it is built."""
+    for name in names:
+        registry.find(name)
+
+
+def _require_own_names(built: Sequence[Any]) -> None:
+    """Refuse two classes of one name, which stored results would not tell apart."""
+    kinds = {one.name: type(one) for one in built}
+    for one in built:
+        if type(one) is not kinds[one.name]:
+            who = f"{type(one).__module__}:{type(one).__name__}"
+            raise InvalidValue("name", one.name, f"a name of its own for {who}")
 
 
 def describe_penalties(penalties: Penalties) -> tuple[dict[str, Any], ...]:
@@ -202,35 +231,34 @@ def describe_backend(backend: Backend) -> dict[str, Any]:
     return {"name": backend.name, **backend.params()}
 
 
-def backend_of(cell: Cell) -> Backend:
-    """The backend that a cell names.
+def backend_of(config: Config, cell: Cell) -> Backend:
+    """The backend that a cell names, with the parameters it was decoded with.
 
     Raises:
         InvalidValue: it is not installed here, or no longer takes these parameters.
     """
-    import attention
+    from attention import methods
 
-    return attention.get(**cell.backend)
-
-
-class Methods:
-    """Backends and penalties, found by the cell that names them."""
-
-    def __init__(self, backends: Sequence[Backend], penalties: Sequence[Penalties]) -> None:
-        self._backends = {_key(describe_backend(b)): b for b in backends}
-        self._penalties = {_key(describe_penalties(p)): p for p in penalties}
-
-    def backend(self, cell: Cell) -> Backend:
-        """The cell's backend."""
-        return self._backends[_key(cell.backend)]
-
-    def penalties(self, cell: Cell) -> Penalties:
-        """The cell's penalties."""
-        return self._penalties[_key(cell.penalties)]
+    return cast("Backend", _rebuilt(methods, config.backends, cell.backend))
 
 
-def _key(described: object) -> str:
-    return json.dumps(described, sort_keys=True)
+def penalties_of(config: Config, cell: Cell) -> Penalties:
+    """The penalties that a cell names, with the parameters it was decoded with.
+
+    Raises:
+        InvalidValue: one is not installed here, or no longer takes these parameters.
+    """
+    from lil import penalties
+
+    return tuple(_rebuilt(penalties, config.penalties, table) for table in cell.penalties)
+
+
+def _rebuilt(registry: Any, asked: Sequence[str], described: Mapping[str, Any]) -> Any:
+    """What a cell describes under its name, which for a class by import path is no way to it."""
+    params = dict(described)
+    name = params.pop("name")
+    paths = (path for path in asked if ":" in path and registry.find(path).name == name)
+    return registry.get(next(paths, name), **params)
 
 
 def build_cells(

@@ -30,26 +30,26 @@ class Sample:
     backend_params: tuple[tuple[str, object], ...]
     budget: int | None  # None for full attention
     penalty: str  # "none" or a name with parameters
-    detector: str  # "none" or a name
-    action: str  # "none" or what the detector does when it fires: "stop", "answer", ...
-    status: Status
-    finish: str | None  # "eos", "length", the detector's name; None for an error
-    message: str | None  # the error's text
-    text: str | None
-    tokens: int | None  # of the output, eos counted
-    correct: bool | None
-    stopped_at: int | None  # tokens at which the detector fired
-    prefill_sec: float | None
-    decode_sec: float | None
-    keys_read: float | None
-    keys_kept_max: int | None
-    keys_read_mean: float | None
-    keys_read_max: int | None
-    dense_layer_keys_read_mean: float | None
-    cache_bytes_peak: int | None
-    cache_byte_sec: float | None
-    curve: tuple[tuple[int | None, int, int], ...]
-    repeated: bool | None  # some block repeated back to back at least 20 times
+    detector: str = "none"  # or a name
+    action: str = "none"  # or what the detector does when it fires: "stop", "answer", ...
+    status: Status = "error"
+    finish: str | None = None  # "eos", "length", the detector's name; None for an error
+    message: str | None = None  # the error's text
+    text: str | None = None
+    tokens: int | None = None  # of the output, eos counted
+    correct: bool | None = None
+    stopped_at: int | None = None  # tokens at which the detector fired
+    prefill_sec: float | None = None
+    decode_sec: float | None = None
+    keys_read: float | None = None
+    keys_kept_max: int | None = None
+    keys_read_mean: float | None = None
+    keys_read_max: int | None = None
+    dense_layer_keys_read_mean: float | None = None
+    cache_bytes_peak: int | None = None
+    cache_byte_sec: float | None = None
+    curve: tuple[tuple[int | None, int, int], ...] = ()
+    repeated: bool | None = None  # some block repeated back to back at least 20 times
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 
 from attention.errors import InvalidValue
+from lil.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,15 @@ class Record:
         """Whether detectors that read hidden states left these numbers in the trace."""
         return self.failed or set(signals) <= set(self.meta.get("signals", ()))
 
-    def trace(self) -> dict[str, Any]:
+    def trace(self) -> Trace:
+        """The stored trace.
+
+        Raises:
+            InvalidValue: the run failed, so there is none.
+        """
+        return Trace.from_dict(self.values())
+
+    def values(self) -> dict[str, Any]:
         """The stored trace as `lil.Trace.to_dict` gave it.
 
         Raises:
@@ -159,7 +168,7 @@ class Store:
         for record in self:
             meta = dict(record.meta)
             cell = meta.pop("cell")
-            trace = {} if record.failed else record.trace()
+            trace = {} if record.failed else record.values()
             text = None if record.failed else Trace.from_dict(trace).text
             for key in ("prompt_ids", "new_ids", "pieces", "prompt_bytes", "curve", "checks"):
                 trace.pop(key, None)

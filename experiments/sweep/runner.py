@@ -12,18 +12,18 @@ import lil
 from experiments.grid import data, models, scoring
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell
-from experiments.grid.plan import Methods, Plan, Run
-from experiments.store import acting, replay
+from experiments.grid.plan import Plan, Run, build_backends
+from experiments.store import acted_runs
 from experiments.store.store import Store
+from experiments.store.study import Study
 from experiments.sweep.failures import free_memory, is_out_of_memory, message
 from lil.detectors import Reading
 
 if TYPE_CHECKING:
-    from experiments.grid.plan import Penalties
     from lil.decoding.watch import Signal
 
 
-class Watcher:
+class Progress:
     """Told how a sweep goes; this one does nothing. Weights are expected tokens."""
 
     def plan(self, runs: int, stored: int, weight: float) -> None:
@@ -50,19 +50,18 @@ class Watcher:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything a sweep needs, checked, before anything is written or decoded."""
+    """Everything a sweep needs, checked, before anything is written or decoded.
+
+    `problems` maps (model, data set, item id) to the problem and its prompt's token ids.
+    """
 
     config: Config
-    device: str
+    plan: Plan
     threads: int
     sources: tuple[models.Source, ...]
-    backends: tuple[attention.Backend, ...]
-    penalties: tuple[Penalties, ...]
+    shelf: models.Shelf  # with the first model on it: only once loaded is it known to work
     detectors: tuple[lil.Detector, ...]
-    problems: Mapping[str, Sequence[data.Item]]
-    prompts: Mapping[tuple[str, str, str], list[int]]  # (model, data set, item id) -> token ids
-    plan: Plan
-    first: models.Loaded  # the first model, loaded: only then is it known to work
+    problems: Mapping[tuple[str, str, str], tuple[data.Item, list[int]]]
 
 
 @dataclass
@@ -111,7 +110,7 @@ class Work:
         """Its key in the store."""
         if self.detector is None:
             return self.run.id
-        return acting.acted_id(self.run, self.detector, self.cap)
+        return acted_runs.acted_id(self.run, self.detector, self.cap)
 
 
 class Runner:
@@ -120,7 +119,7 @@ class Runner:
     Args:
         prepared: what to decode.
         store: where traces go.
-        watcher: told how it goes.
+        progress: told how it goes.
         counts: raised as it goes.
         retry_failed: decode again what failed before.
     """
@@ -129,107 +128,87 @@ class Runner:
         self,
         prepared: Prepared,
         store: Store,
-        watcher: Watcher,
+        progress: Progress,
         counts: Counts,
         retry_failed: bool,
     ) -> None:
         self.prepared, self.config, self.plan = prepared, prepared.config, prepared.plan
-        self.store, self.watcher, self.counts = store, watcher, counts
+        self.store, self.progress, self.counts = store, progress, counts
+        self.study = Study(store, prepared.plan, prepared.config)
         self.retry_failed = retry_failed
-        self.items = {
-            (dataset, item.id): item
-            for dataset, items in prepared.problems.items()
-            for item in items
-        }
-        self.methods = Methods(prepared.backends, prepared.penalties)
         self.readers = [d for d in prepared.detectors if isinstance(d, Reading)]
-        self.acting = [d for d in prepared.detectors if acting.acts(d)]
+        self.acting = [d for d in prepared.detectors if acted_runs.acts(d)]
 
     def run(self) -> None:
         """Decode everything that is left."""
-        self.counts.stored_before = sum(
-            not self._pending(run, cap)
-            for run, cap in replay.capped_runs(self.store, self.plan, self.config)
-        )
-        self.watcher.plan(len(self.plan), self.counts.stored_before, self._weight_left())
-        for number, source in enumerate(self.prepared.sources):
-            cells = [cell for cell in self.plan.cells if cell.model == source.name]
-            if not any(self._left(cell) or self._left_acting(cell) for cell in cells):
-                continue
-            loaded = self.prepared.first
-            if number:
-                loaded = models.load(source, self.config.dtype, self.prepared.device)
-                require_supported(loaded, self.prepared.backends)
-            for cell in sorted(cells, key=lambda cell: not cell.is_full):
-                self._decode_cell(loaded, cell)
-                self._decode_acting(loaded, cell)
-                if cell.is_full:  # now the lengths are known that everything else depends on
-                    self.watcher.weigh(self._weight_left())
+        self.counts.stored_before = sum(not self._pending(run) for run in self.study.runs())
+        self.progress.plan(len(self.plan), self.counts.stored_before, self._weight_left())
+        for source in self.prepared.sources:
+            self._decode_model(source)
+
+    def _decode_model(self, source: models.Source) -> None:
+        """One model's cells; when it returns, nothing here holds the model any more."""
+        cells = [cell for cell in self.plan.cells if cell.model == source.name]
+        if not any(self._left(cell) or self._left_acting(cell) for cell in cells):
+            return
+        loaded = self.prepared.shelf.take(source)
+        require_supported(loaded, build_backends(self.config))
+        for cell in sorted(cells, key=lambda cell: not cell.is_full):
+            self._decode_cell(loaded, cell)
+            self._decode_acting(loaded, cell)
+            if cell.is_full:  # now the lengths are known that everything else depends on
+                self.progress.weigh(self._weight_left())
 
     # ------------------------------------------------------------ what is left to do
 
-    def _pending(self, run: Run, cap: int) -> bool:
+    def _pending(self, run: Run) -> bool:
         record = self.store.get(run.id)
-        if record is None or not record.serves(cap):
+        if record is None or not record.serves(self.study.cap(run)):
             return True
         if not record.has([reader.signal for reader in self.readers]):
             return True
         return record.failed and self.retry_failed
 
-    def _left(self, cell: Cell) -> list[tuple[Run, int]]:
-        runs = ((run, self._cap(run)) for run in self.plan.runs(cell))
-        return [(run, cap) for run, cap in runs if self._pending(run, cap)]
+    def _left(self, cell: Cell) -> list[Run]:
+        return [run for run in self.plan.runs(cell) if self._pending(run)]
 
     def _left_acting(self, cell: Cell) -> list[Work]:
         """Runs in which a detector that acts fires, and that have not been decoded with it."""
         found = []
-        backend = self.methods.backend(cell)
-        able = [detector for detector in self.acting if acting.possible(detector, backend)]
+        able = [detector for detector in self.acting if self.study.able(detector, cell)]
         for run in self.plan.runs(cell) if able else ():
-            cap = self._cap(run)
-            plain = self.store.get(run.id)
-            if plain is None or plain.failed or self._pending(run, cap):
+            plain, cap = self.store.get(run.id), self.study.cap(run)
+            if plain is None or plain.failed or self._pending(run):
                 continue
             left = [detector for detector in able if self._lacks(run, detector, cap)]
             if not left:
                 continue
-            trace = lil.Trace.from_dict(plain.trace())
+            trace = plain.trace()
             for detector in left:
-                if acting.verdict(detector, trace, cap) is not None:
+                if acted_runs.verdict_on(trace, detector, cap) is not None:
                     # The detector has to see every token decoded.
-                    work = replace(self._work(run, cap), forced=(), signals={}, detector=detector)
+                    work = replace(self._work(run), forced=(), signals={}, detector=detector)
                     found.append(work)
         return found
 
     def _lacks(self, run: Run, detector: lil.Detector, cap: int) -> bool:
         """Whether the store has no run with this detector that acts."""
-        record = acting.acted_record(self.store, run, detector, cap)
+        record = self.store.get(acted_runs.acted_id(run, detector, cap))
         return record is None or (record.failed and self.retry_failed)
-
-    def _cap(self, run: Run) -> int:
-        return replay.cap_of(self.store, self.plan, self.config, run)
 
     def _weight(self, run: Run) -> float:
         """Tokens to expect: what full attention took; until that is known, a quarter of the cap."""
-        tokens = replay.full_tokens(self.store, self.plan, self.config, run)
+        tokens = self.study.full_tokens(run)
         return self.config.max_new_tokens / 4 if tokens is None else float(tokens)
 
     def _weight_left(self) -> float:
-        return sum(self._weight(r) for cell in self.plan.cells for r, _ in self._left(cell))
+        return sum(self._weight(run) for run in self.study.runs() if self._pending(run))
 
-    def _work(self, run: Run, cap: int) -> Work:
-        cell = run.cell
-        prompt_ids = self.prepared.prompts[cell.model, cell.dataset, run.item_id]
+    def _work(self, run: Run) -> Work:
+        cell, cap = run.cell, self.study.cap(run)
+        item, prompt_ids = self.prepared.problems[cell.model, cell.dataset, run.item_id]
         forced, signals = self._known_prefix(run, len(prompt_ids), cap)
-        return Work(
-            run,
-            self.items[cell.dataset, run.item_id],
-            prompt_ids,
-            cap,
-            forced,
-            signals,
-            self._weight(run),
-        )
+        return Work(run, item, prompt_ids, cap, forced, signals, self._weight(run))
 
     def _known_prefix(
         self, run: Run, prompt: int, cap: int
@@ -242,11 +221,11 @@ class Runner:
         cell = run.cell
         if cell.is_full or cell.penalties or self.config.temperature:
             return (), {}
-        full = replay.full_record(self.store, self.plan, run)
-        room = self.methods.backend(cell).exact_until - prompt
+        full = self.study.full(run)
+        room = self.study.backend(cell).exact_until - prompt
         if full is None or full.failed or room <= 0:
             return (), {}
-        trace = lil.Trace.from_dict(full.trace())
+        trace = full.trace()
         return trace.new_ids[: int(min(room, trace.tokens - 1, cap - 1))], trace.signals
 
     # ------------------------------------------------------------ decoding
@@ -255,8 +234,8 @@ class Runner:
         left = self._left(cell)
         if not left:
             return
-        self.watcher.cell(cell)
-        self._decode(loaded, cell, [self._work(*one) for one in left])
+        self.progress.cell(cell)
+        self._decode(loaded, cell, [self._work(run) for run in left])
         self.store.sync()
 
     def _decode_acting(self, loaded: models.Loaded, cell: Cell) -> None:
@@ -264,8 +243,8 @@ class Runner:
         for detector in self.acting:
             mine = [one for one in work if one.detector == detector]
             if mine:
-                self.watcher.cell(cell)
-                self.watcher.more(len(mine), sum(one.weight for one in mine))
+                self.progress.cell(cell)
+                self.progress.more(len(mine), sum(one.weight for one in mine))
                 self._decode(loaded, cell, mine)
         self.store.sync()
 
@@ -289,7 +268,7 @@ class Runner:
         if len(rows) == 1:
             self._keep_failure(rows[0], failure)
             return
-        self.watcher.note(
+        self.progress.note(
             f"{cell.told}: a batch failed ({message(failure)}); "
             f"its {len(rows)} unfinished rows are tried again in halves"
         )
@@ -300,26 +279,20 @@ class Runner:
     def _stream(
         self, loaded: models.Loaded, cell: Cell, work: Sequence[Work]
     ) -> Generator[tuple[int, lil.Trace], None, None]:
-        config = self.config
         done = 0
 
         def on_step(tokens: int) -> None:
             nonlocal done
-            self.watcher.step(tokens - done)
+            self.progress.step(tokens - done)
             done = tokens
 
         yield from lil.stream(
             loaded.model,
             loaded.tokenizer,
             [one.prompt_ids for one in work],
-            backend=self.methods.backend(cell),
-            penalties=self.methods.penalties(cell),
+            backend=self.study.backend(cell),
+            penalties=self.study.penalties(cell),
             max_new_tokens=[one.cap for one in work],
-            batch_size=config.batch_size,
-            temperature=config.temperature,
-            top_k=config.top_k,
-            top_p=config.top_p,
-            seed=config.seed,
             item_ids=[data.stream_name(one.run.cell.dataset, one.run.item_id) for one in work],
             sample_indices=[one.run.sample_index for one in work],
             forced=[one.forced for one in work],
@@ -327,8 +300,8 @@ class Runner:
             # One detector acts in all rows, or none: then those that read hidden states take notes.
             detectors=[one for one in [work[0].detector] if one is not None],
             probes=[] if work[0].detector is not None else self.readers,
-            check_every=config.check_every,
             on_step=on_step,
+            **self.config.decode_options(),
         )
 
     def _keep(self, work: Work, trace: lil.Trace) -> None:
@@ -345,7 +318,7 @@ class Runner:
         self.counts.acted += work.detector is not None
         self.counts.decoded_tokens += trace.decoded_tokens - trace.reused_tokens
         self.counts.reused_tokens += trace.reused_tokens
-        self.watcher.run_done(work.weight)
+        self.progress.run_done(work.weight)
 
     def _keep_failure(self, work: Work, error: Exception) -> None:
         meta = self._meta(work) | {
@@ -355,8 +328,8 @@ class Runner:
         self.store.append(work.id, meta, None)
         self.counts.failed += 1
         cell = work.run.cell
-        self.watcher.note(f"{cell.told}, {cell.dataset} {work.run.item_id}: {message(error)}")
-        self.watcher.run_done(work.weight)
+        self.progress.note(f"{cell.told}, {cell.dataset} {work.run.item_id}: {message(error)}")
+        self.progress.run_done(work.weight)
 
     def _meta(self, work: Work) -> dict[str, Any]:
         run = work.run
@@ -372,5 +345,5 @@ class Runner:
             "tokens": None,
             "correct": None,
             "message": None,
-            "detector": None if work.detector is None else acting.described(work.detector),
+            "detector": None if work.detector is None else acted_runs.described(work.detector),
         }

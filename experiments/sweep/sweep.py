@@ -26,7 +26,7 @@ from experiments.grid.plan import (
 )
 from experiments.store import manifest
 from experiments.store.store import Store, require_writable
-from experiments.sweep.runner import Counts, Prepared, Runner, Watcher, require_supported
+from experiments.sweep.runner import Counts, Prepared, Progress, Runner, require_supported
 from lil.actions import cue_ids
 from lil.detectors import follows
 from lil.token_table import token_bytes
@@ -53,43 +53,32 @@ def prepare(config: Config, out: Path) -> Prepared:
     device = models.resolve_device(config.device)
     datasets = data.expand(config.datasets)
     sources = tuple(models.find(name, config.revision) for name in config.models)
-    problems = {name: data.load(name, config.split, config.limit) for name in datasets}
-    for name, items in problems.items():
-        for scorer in {item.scorer for item in items}:
+    items = {name: data.load(name, config.split, config.limit) for name in datasets}
+    for name, of_set in items.items():
+        for scorer in {item.scorer for item in of_set}:
             scoring.require(scorer, name)
     threads = models.use_threads(config.threads)
 
     cells: list[Cell] = []
-    items_of: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
-    prompts: dict[tuple[str, str, str], list[int]] = {}
+    problems: dict[tuple[str, str, str], tuple[data.Item, list[int]]] = {}
+    planned: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
     for source in sources:
         tokenizer = _tokenizer(source)
         table = token_bytes(tokenizer)
         for detector in detectors:
             cue_ids(follows(detector), tokenizer, table)  # unknown words are refused now
         cells += build_cells(config, source.name, source.digest, datasets, backends, penalties)
-        for dataset, items in problems.items():
-            for item in items:
-                prompts[source.name, dataset, item.id] = item.prompt_ids(tokenizer)
-            items_of[source.name, dataset] = tuple(
-                (item.id, prompt_digest(prompts[source.name, dataset, item.id])) for item in items
+        for dataset, of_set in items.items():
+            prompts = {item.id: item.prompt_ids(tokenizer) for item in of_set}
+            for item in of_set:
+                problems[source.name, dataset, item.id] = (item, prompts[item.id])
+            planned[source.name, dataset] = tuple(
+                (id_, prompt_digest(ids)) for id_, ids in prompts.items()
             )
-    first = models.load(sources[0], config.dtype, device)
-    require_supported(first, backends)
-    plan = Plan(tuple(cells), items_of, config.samples_per_problem)
-    return Prepared(
-        config=config,
-        device=device,
-        threads=threads,
-        sources=sources,
-        backends=backends,
-        penalties=penalties,
-        detectors=detectors,
-        problems=problems,
-        prompts=prompts,
-        plan=plan,
-        first=first,
-    )
+    shelf = models.Shelf(config.dtype, device)
+    require_supported(shelf.take(sources[0]), backends)
+    plan = Plan(tuple(cells), planned, config.samples_per_problem)
+    return Prepared(config, plan, threads, sources, shelf, detectors, problems)
 
 
 def _tokenizer(source: models.Source) -> Any:
@@ -108,7 +97,7 @@ def run(
     *,
     preset: str,
     arguments: Sequence[str],
-    watcher: Watcher,
+    progress: Progress,
     retry_failed: bool = False,
 ) -> Outcome:
     """Decode what the store lacks.
@@ -117,7 +106,7 @@ def run(
         prepared: from `prepare`.
         out: folder of the store; made if need be.
         preset, arguments: as given, for the manifest.
-        watcher: told how it goes.
+        progress: told how it goes.
         retry_failed: decode again what failed before.
 
     Raises:
@@ -132,9 +121,9 @@ def run(
         "config": config.to_dict(),
         "seed": config.seed,
         "models": [{"name": s.name, "digest": s.digest} for s in prepared.sources],
-        "penalties": [table for p in prepared.penalties for table in describe_penalties(p)],
+        "penalties": [table for p in build_penalties(config) for table in describe_penalties(p)],
         "detectors": [{"name": d.name, **d.params()} for d in prepared.detectors],
-        **manifest.conditions(prepared.device, config.dtype, prepared.threads),
+        **manifest.conditions(prepared.shelf.device, config.dtype, prepared.threads),
         "started": manifest.now(),
         "ended": None,
         "counts": None,
@@ -143,10 +132,10 @@ def run(
     counts = Counts(runs=len(prepared.plan))
     with Store(out) as store:
         for notice in store.notices:
-            watcher.note(notice)
+            progress.note(notice)
         manifest.write(out, values)
         try:
-            Runner(prepared, store, watcher, counts, retry_failed).run()
+            Runner(prepared, store, progress, counts, retry_failed).run()
             values["status"] = "finished"
         except KeyboardInterrupt:
             values["status"] = "interrupted"
@@ -162,4 +151,4 @@ def run(
     return Outcome(values, counts)
 
 
-__all__ = ["Counts", "Outcome", "Prepared", "Watcher", "prepare", "require_supported", "run"]
+__all__ = ["Counts", "Outcome", "Prepared", "Progress", "prepare", "require_supported", "run"]

@@ -17,10 +17,11 @@ __all__ = [
     "Reading",
     "Verdict",
     "describe",
+    "find",
     "follows",
     "get",
     "names",
 ]
 
 _FOLDER: ClassFolder[Detector] = ClassFolder(__name__, "detector")
-names, get, describe = _FOLDER.names, _FOLDER.get, _FOLDER.describe
+names, get, find, describe = _FOLDER.names, _FOLDER.get, _FOLDER.find, _FOLDER.describe

@@ -15,7 +15,7 @@ from lil.penalties._history import HistoryPenalty
 from lil.penalties.lz import LZPenalty
 from lil.registry import ClassFolder
 
-__all__ = ["HistoryPenalty", "LZPenalty", "Penalty", "describe", "get", "names"]
+__all__ = ["HistoryPenalty", "LZPenalty", "Penalty", "describe", "find", "get", "names"]
 
 
 @runtime_checkable
@@ -37,4 +37,4 @@ class Penalty(Protocol):
 
 
 _FOLDER: ClassFolder[HistoryPenalty[Any]] = ClassFolder(__name__, "penalty")
-names, get, describe = _FOLDER.names, _FOLDER.get, _FOLDER.describe
+names, get, find, describe = _FOLDER.names, _FOLDER.get, _FOLDER.find, _FOLDER.describe

@@ -16,11 +16,11 @@ import lil
 from attention.errors import InvalidValue
 from experiments import chopper_training as chopper
 from experiments.cli import main
-from experiments.cli.show import open_store
 from experiments.grid import models, plan
 from experiments.grid.config import Config
 from experiments.reasoner import problem
 from experiments.reasoner.tokenizer import build_tokenizer
+from experiments.store.study import Study
 from lil.chopper import Classifier, Labeller, chunks
 
 CapFd = pytest.CaptureFixture[str]
@@ -100,11 +100,11 @@ def test_training_writes_weights_and_says_how_good_they_are(
 def test_numbers_are_those_of_the_stored_traces(trained: tuple[Path, list[str]]) -> None:
     """Labels and accuracy of one sweep, counted again from its traces."""
     out, _ = trained
-    opened = open_store(out / "train", None)
+    opened = Study.open(out / "train")
     loaded = models.load(models.find(opened.config.models[0]), "float32", "cpu")
     labeller = Labeller(run=2)
-    found = chopper.labelled(opened.store, opened.plan, opened.config, labeller)
-    read = chopper.with_states(loaded, opened.config, found, -2)
+    found = chopper.labelled(opened, labeller)
+    read = chopper.with_states(loaded, opened, found, -2)
     classifier = Classifier.load(out / "chopper.safetensors")
     rows = chopper.measured(classifier, read, 0)
     right = total = salad = 0
@@ -132,7 +132,7 @@ def test_numbers_are_those_of_the_stored_traces(trained: tuple[Path, list[str]])
 
     # What a store holds beyond the cap is not looked at.
     capped = dataclasses.replace(opened.config, max_new_tokens=9)
-    for one in chopper.labelled(opened.store, opened.plan, capped, labeller):
+    for one in chopper.labelled(dataclasses.replace(opened, config=capped), labeller):
         most = 9 if one.run.cell.is_full else 18
         assert one.trace.tokens <= most
         assert not one.chunks or one.chunks[-1].end <= most
@@ -143,10 +143,10 @@ def test_the_detector_agrees_with_the_table(
 ) -> None:
     """Traces counted as chopped are those the detector stops, its numbers recalled."""
     out, _ = trained
-    opened = open_store(out / "held-out", None)
+    opened = Study.open(out / "held-out")
     loaded = models.load(models.find(opened.config.models[0]), "float32", "cpu")
-    found = chopper.labelled(opened.store, opened.plan, opened.config, Labeller(run=2))
-    read = chopper.with_states(loaded, opened.config, found, -2)
+    found = chopper.labelled(opened, Labeller(run=2))
+    read = chopper.with_states(loaded, opened, found, -2)
     detector = lil.Chopper(out / "chopper.safetensors")
     rows = chopper.measured(detector.classifier, read, 0)
     stopped = 0

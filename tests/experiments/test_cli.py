@@ -250,7 +250,7 @@ def test_curves_of_a_text_and_of_a_stored_trace(
     from experiments.store.store import Store
 
     record = max(Store(swept[0]), key=lambda record: record.meta["tokens"])
-    trace = lil.Trace.from_dict(record.trace())
+    trace = record.trace()
     (document,) = _json(capfd, "curve", f"{swept[0]}:{record.id[:8]}", "--every", "7")
     assert [p["tokens"] for p in document["points"]][:2] == [7, 14]
     assert _points(document) == lil.token_curve(trace.text_pieces, every_tokens=7)

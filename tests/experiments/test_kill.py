@@ -18,8 +18,9 @@ import pytest
 from experiments.grid.config import Config
 from experiments.grid.plan import Plan, build_detectors
 from experiments.report import measures
-from experiments.store import manifest, replay, store
+from experiments.store import manifest, store
 from experiments.store.store import Store
+from experiments.store.study import Study
 from experiments.sweep import sweep
 
 Make = Callable[..., Config]
@@ -27,7 +28,7 @@ Make = Callable[..., Config]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
 
-class Killer(sweep.Watcher):
+class Killer(sweep.Progress):
     """Kills its own process after so many decode steps."""
 
     def __init__(self, steps: int) -> None:
@@ -40,9 +41,9 @@ class Killer(sweep.Watcher):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _sweep(config: Config, out: Path, watcher: sweep.Watcher) -> None:
+def _sweep(config: Config, out: Path, watcher: sweep.Progress) -> None:
     prepared = sweep.prepare(config, out)
-    sweep.run(prepared, out, preset="x", arguments=[], watcher=watcher)
+    sweep.run(prepared, out, preset="x", arguments=[], progress=watcher)
 
 
 def _in_a_child(work: Callable[[], None]) -> int:
@@ -58,7 +59,7 @@ def _in_a_child(work: Callable[[], None]) -> int:
 
 def _rows(out: Path, config: Config) -> list[dict[str, object]]:
     plan = Plan.from_dict(manifest.read(out)["plan"])
-    results = replay.samples(Store(out), plan, config, build_detectors(config))
+    results = Study(Store(out), plan, config).samples(build_detectors(config))
     assert results.missing == 0
     return [
         {k: v for k, v in row.to_dict().items() if "sec" not in k and "end_to_end" not in k}
@@ -68,7 +69,7 @@ def _rows(out: Path, config: Config) -> list[dict[str, object]]:
 
 def test_killed_at_random_steps_it_ends_the_same(tiny_config: Make, tmp_path: Path) -> None:
     config = tiny_config(limit=3, dtype="float64")
-    _sweep(config, tmp_path / "whole", sweep.Watcher())
+    _sweep(config, tmp_path / "whole", sweep.Progress())
     rng = random.Random(0)
     kills = 0
     for _ in range(6):
@@ -76,12 +77,12 @@ def test_killed_at_random_steps_it_ends_the_same(tiny_config: Make, tmp_path: Pa
         status = _in_a_child(lambda s=steps: _sweep(config, tmp_path / "killed", Killer(s)))
         kills += status == -signal.SIGKILL
     assert kills >= 3
-    _sweep(config, tmp_path / "killed", sweep.Watcher())
+    _sweep(config, tmp_path / "killed", sweep.Progress())
     killed, whole = Store(tmp_path / "killed"), Store(tmp_path / "whole")
     assert len(list((tmp_path / "killed" / "traces").iterdir())) >= 3
     assert killed.stored() == len(killed) == len(whole) == 15
-    assert {r.id: r.trace()["new_ids"] for r in killed} == {
-        r.id: r.trace()["new_ids"] for r in whole
+    assert {r.id: r.values()["new_ids"] for r in killed} == {
+        r.id: r.values()["new_ids"] for r in whole
     }
     assert _rows(tmp_path / "killed", config) == _rows(tmp_path / "whole", config)
     assert manifest.read(tmp_path / "killed")["status"] == "finished"
@@ -104,12 +105,12 @@ def test_killed_while_writing_a_record(tiny_config: Make, tmp_path: Path, part: 
             return real(self, blob)
 
         store._Writer.write = write  # type: ignore[method-assign]
-        _sweep(config, tmp_path, sweep.Watcher())
+        _sweep(config, tmp_path, sweep.Progress())
 
     assert _in_a_child(torn) == -signal.SIGKILL
     assert manifest.read(tmp_path)["status"] == "running"
     opened = Store(tmp_path)
     assert len(opened) == 3
     assert len(opened.notices) == (part > 0)
-    _sweep(config, tmp_path, sweep.Watcher())
+    _sweep(config, tmp_path, sweep.Progress())
     assert Store(tmp_path).stored() == len(Store(tmp_path)) == 6

@@ -29,17 +29,19 @@ from experiments.report.finding import finding
 from experiments.report.measures import Row, rows
 from experiments.report.tables import main_tables, penalty_tables, table1
 from experiments.report.terminal import draw
-from experiments.store import manifest, replay
+from experiments.store import manifest
+from experiments.store.labels import penalty_labels
 from experiments.store.sample import Sample
 from experiments.store.store import Store
-from experiments.sweep import live, sweep
+from experiments.store.study import Study
+from experiments.sweep import check_live, sweep
 
 Make = Callable[..., Config]
 
 
 def go(config: Config, out: Path) -> tuple[Store, Plan, sweep.Outcome]:
     prepared = sweep.prepare(config, out)
-    outcome = sweep.run(prepared, out, preset="x", arguments=[], watcher=sweep.Watcher())
+    outcome = sweep.run(prepared, out, preset="x", arguments=[], progress=sweep.Progress())
     return Store(out), Plan.from_dict(manifest.read(out)["plan"]), outcome
 
 
@@ -95,9 +97,11 @@ def test_every_backend_and_budget_is_decoded_with_and_without(swept: Any) -> Non
     assert grid == [(name, name == "full") for name in told]
     assert (outcome.counts.decoded, outcome.counts.failed) == (16, 0)
     lengths = {r.meta["item_id"]: r.meta["tokens"] for r in store if _cell(r) == ("full", 0)}
-    for run, cap in replay.capped_runs(store, plan, config):
+    study = Study(store, plan, config)
+    for run in study.runs():
+        cap = study.cap(run)
         assert cap == (40 if run.cell.is_full else 2 * lengths[run.item_id])
-    assert all(r.trace()["reused_tokens"] == 0 for r in store if r.meta["cell"]["penalties"])
+    assert all(r.values()["reused_tokens"] == 0 for r in store if r.meta["cell"]["penalties"])
     assert sorted(set(store.frame()["penalty"])) == ["lz", "none"]
 
 
@@ -113,17 +117,17 @@ def test_the_tokens_are_those_of_the_penalty(swept: Any, tiny_model: Path) -> No
     (cell,) = [c for c in plan.cells if c.told == "full + lz"]
     changed = 0
     for run in plan.runs(cell):
-        record, full = store.get(run.id), replay.full_record(store, plan, run)
-        ids = record.trace()["new_ids"]
+        record, full = store.get(run.id), Study(store, plan, config).full(run)
+        ids = record.values()["new_ids"]
         (trace,) = lil.decode(
             model,
             tokenizer,
-            [record.trace()["prompt_ids"]],
+            [record.values()["prompt_ids"]],
             penalties=[lil.LZPenalty(alpha=1.5, buffer=4)],
-            max_new_tokens=replay.cap_of(store, plan, config, run),
+            max_new_tokens=Study(store, plan, config).cap(run),
         )
         assert list(trace.new_ids) == ids
-        changed += ids != full.trace()["new_ids"]
+        changed += ids != full.values()["new_ids"]
     assert changed >= 2  # the others end before a token comes again
 
 
@@ -137,7 +141,7 @@ def test_a_penalty_added_later_decodes_only_its_own_runs(tiny_config: Make, tmp_
 
 def test_detectors_are_replayed_over_penalised_traces(swept: Any) -> None:
     store, plan, config, *_ = swept
-    samples = replay.samples(store, plan, config, build_detectors(config)).samples
+    samples = Study(store, plan, config).samples(build_detectors(config)).samples
     found = {(s.backend, s.penalty, s.detector) for s in samples}
     assert found == {
         (backend, penalty, detector)
@@ -154,8 +158,8 @@ def test_detectors_are_replayed_over_penalised_traces(swept: Any) -> None:
 def test_live_and_replayed_agree_under_a_penalty(swept: Any) -> None:
     store, plan, config, *_ = swept
     (guardian,) = build_detectors(config)
-    assert live.check_fed(store, plan, config, guardian).differ == []
-    decoded = live.check_decoded(store, plan, config, guardian, "cpu", 16)
+    assert check_live.check_fed(Study(store, plan, config), guardian).differ == []
+    decoded = check_live.check_decoded(Study(store, plan, config), guardian, "cpu", 16)
     assert (decoded.traces, decoded.differ) == (16, [])
 
 
@@ -165,8 +169,8 @@ def test_penalties_that_share_a_name_are_told_apart(swept: Any) -> None:
     weak = type(lz)(**{**vars(lz), "penalties": ({**lz.penalties[0], "alpha": 0.1},)})
     dry = type(lz)(**{**vars(lz), "penalties": ({"name": "dry", "base": 1.75},)})
     both = Plan((full, lz, weak, dry), plan.items, 1)
-    assert replay.penalty_labels(both) == ["none", "lz(alpha=1.5)", "lz(alpha=0.1)", "dry"]
-    assert replay.penalty_labels(plan) == ["none", "none", "lz", "lz"]
+    assert penalty_labels(both) == ["none", "lz(alpha=1.5)", "lz(alpha=0.1)", "dry"]
+    assert penalty_labels(plan) == ["none", "none", "lz", "lz"]
 
 
 # ---------------------------------------------------------------- what it is compared with

@@ -12,9 +12,12 @@ import lil
 from attention.errors import InvalidValue
 from experiments.grid.config import Config
 from experiments.grid.plan import Plan, build_detectors
-from experiments.store import manifest, replay
+from experiments.store import manifest
+from experiments.store.labels import labels
+from experiments.store.samples import blank, measured
 from experiments.store.store import Store
-from experiments.sweep import live, sweep
+from experiments.store.study import Study
+from experiments.sweep import check_live, sweep
 
 Make = Callable[..., Config]
 
@@ -41,13 +44,13 @@ def swept(
         },
     )
     prepared = sweep.prepare(config, out)
-    sweep.run(prepared, out, preset="x", arguments=[], watcher=sweep.Watcher())
+    sweep.run(prepared, out, preset="x", arguments=[], progress=sweep.Progress())
     return Store(out), Plan.from_dict(manifest.read(out)["plan"]), config, out
 
 
 def test_every_run_gives_one_sample_a_detector(swept: Any) -> None:
     store, plan, config, _ = swept
-    results = replay.samples(store, plan, config, build_detectors(config))
+    results = Study(store, plan, config).samples(build_detectors(config))
     assert results.missing == 0
     assert len(results.samples) == 2 * len(plan) == 2 * 2 * 4 * 7
     statuses = {s.status for s in results.samples}
@@ -56,7 +59,7 @@ def test_every_run_gives_one_sample_a_detector(swept: Any) -> None:
 
 def test_a_stop_ends_text_tokens_costs_and_curve_where_it_fired(swept: Any) -> None:
     store, plan, config, _ = swept
-    samples = replay.samples(store, plan, config, build_detectors(config)).samples
+    samples = Study(store, plan, config).samples(build_detectors(config)).samples
     alone = {(s.backend, s.budget, s.pair): s for s in samples if s.detector == "none"}
     stopped = [s for s in samples if s.status == "stopped"]
     assert len(stopped) > 5
@@ -86,7 +89,7 @@ def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model:
     from experiments.grid.plan import build_backends, describe_backend
 
     store, plan, config, _ = swept
-    samples = replay.samples(store, plan, config, build_detectors(config)).samples
+    samples = Study(store, plan, config).samples(build_detectors(config)).samples
     model = AutoModelForCausalLM.from_pretrained(tiny_model).eval()
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     backends = {repr(sorted(describe_backend(b).items())): b for b in build_backends(config)}
@@ -106,7 +109,7 @@ def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model:
             (capped,) = lil.decode(
                 model,
                 tokenizer,
-                [record.trace()["prompt_ids"]],
+                [record.values()["prompt_ids"]],
                 backend=backends[repr(sorted(cell.backend.items()))],
                 max_new_tokens=stopped.tokens,
                 check_every=7,
@@ -129,7 +132,7 @@ def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model:
 def test_a_verdict_beyond_the_cap_does_not_count(swept: Any) -> None:
     store, plan, config, _ = swept
     shorter = Config(**{**vars(config), "cap": "8"})
-    samples = replay.samples(store, plan, shorter, build_detectors(config)).samples
+    samples = Study(store, plan, shorter).samples(build_detectors(config)).samples
     sparse = [s for s in samples if s.backend != "full"]
     assert all((s.tokens or 0) <= 8 and s.status != "stopped" for s in sparse)
     assert any(s.status == "capped" and len(s.text or "") > 0 for s in sparse)
@@ -138,15 +141,15 @@ def test_a_verdict_beyond_the_cap_does_not_count(swept: Any) -> None:
 
 def test_what_the_store_lacks_is_counted(swept: Any, tmp_path: Path) -> None:
     _, plan, config, _ = swept
-    results = replay.samples(Store(tmp_path), plan, config, [])
+    results = Study(Store(tmp_path), plan, config).samples([])
     assert (results.samples, results.missing) == ([], len(plan))
 
 
 def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
     store, plan, _, _ = swept
-    run = next(plan.runs(plan.cells[0]))
+    run = plan.runs(plan.cells[0])[0]
     record = store.get(run.id)
-    trace = lil.Trace.from_dict(record.trace())
+    trace = record.trace()
     text = b"".join(trace.pieces[:5]).decode()
     meta = {**record.meta, "scorer": "exact", "gold": "5", "correct": False}
     with_answer = (*trace.pieces[:4], b"\\boxed{5}", *trace.pieces[5:])
@@ -161,19 +164,19 @@ def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
         }
     )
     fake = type(record)(record.id, meta, record.path, record.offset, record.length)
-    sample = replay._sample(replay._identity(run, "none", "none", "none"), fake, changed, 5)
+    sample = measured(blank(run, "none"), fake, changed, 5)
     assert sample.correct is True
     assert sample.status == "capped"
-    before = replay._sample(replay._identity(run, "none", "none", "none"), fake, changed, 4)
+    before = measured(blank(run, "none"), fake, changed, 4)
     assert before.correct is False
     assert text != sample.text
 
 
 def test_labels_name_what_differs() -> None:
     guardians = [lil.Guardian(f=10), lil.Guardian(f=20), lil.Guardian(f=20, rate=0.5)]
-    assert replay.labels(guardians[:1]) == ["guardian"]
-    assert replay.labels(guardians[:2]) == ["guardian(f=10)", "guardian(f=20)"]
-    assert replay.labels(guardians) == [
+    assert labels(guardians[:1]) == ["guardian"]
+    assert labels(guardians[:2]) == ["guardian(f=10)", "guardian(f=20)"]
+    assert labels(guardians) == [
         "guardian(f=10, rate=0.08)",
         "guardian(f=20, rate=0.08)",
         "guardian(f=20, rate=0.5)",
@@ -183,15 +186,17 @@ def test_labels_name_what_differs() -> None:
 def test_live_and_replayed_agree_on_every_trace(swept: Any) -> None:
     store, plan, config, _ = swept
     for guardian in (*build_detectors(config), lil.Guardian(f=7, rate=1.0), lil.Guardian(f=1)):
-        fed = live.check_fed(store, plan, config, guardian)
+        fed = check_live.check_fed(Study(store, plan, config), guardian)
         assert (fed.traces, fed.differ) == (len(plan), [])
-    assert live.check_fed(store, plan, config, lil.Guardian(f=7, rate=1.0)).verdicts > 10
+    assert (
+        check_live.check_fed(Study(store, plan, config), lil.Guardian(f=7, rate=1.0)).verdicts > 10
+    )
 
 
 def test_real_decoding_agrees_with_replay(swept: Any) -> None:
     store, plan, config, _ = swept
     (guardian,) = build_detectors(config)
-    decoded = live.check_decoded(store, plan, config, guardian, "cpu", 20)
+    decoded = check_live.check_decoded(Study(store, plan, config), guardian, "cpu", 20)
     assert (decoded.traces, decoded.differ) == (20, [])
     assert decoded.verdicts > 0
 
@@ -208,11 +213,11 @@ def test_other_weights_are_not_compared(swept: Any, tmp_path: Path) -> None:
     cells = tuple(dataclasses.replace(cell, model=str(moved)) for cell in plan.cells)
     copied = Plan(cells, there, 1)
     (guardian,) = build_detectors(config)
-    assert live.check_decoded(store, copied, config, guardian, "cpu", 1).differ == []
+    assert check_live.check_decoded(Study(store, copied, config), guardian, "cpu", 1).differ == []
     values = json.loads((moved / "config.json").read_text())
     (moved / "config.json").write_text(json.dumps(values | {"rope_theta": 5.0}))
     with pytest.raises(InvalidValue, match="weights the store was made with"):
-        live.check_decoded(store, copied, config, guardian, "cpu", 1)
+        check_live.check_decoded(Study(store, copied, config), guardian, "cpu", 1)
 
 
 def test_what_a_verdict_keeps_may_be_less_than_was_seen(swept: Any) -> None:
@@ -236,14 +241,14 @@ def test_what_a_verdict_keeps_may_be_less_than_was_seen(swept: Any) -> None:
         def clone(self) -> Late:
             return Late()
 
-    fed = live.check_fed(store, plan, config, Late())
+    fed = check_live.check_fed(Study(store, plan, config), Late())
     assert (fed.traces, fed.differ) == (len(plan), [])
     assert fed.verdicts > 5
 
 
 def test_evidence_agrees_up_to_rounding_of_its_numbers() -> None:
-    def differ(one: object, other: object, tolerance: float = live.ROUNDING) -> bool:
-        found = live.Agreement()
+    def differ(one: object, other: object, tolerance: float = check_live.ROUNDING) -> bool:
+        found = check_live.Agreement()
         found.compare(
             "x", ("d", 5, {"v": one, "w": [1]}), ("d", 5, {"v": other, "w": [1]}), tolerance
         )
@@ -260,14 +265,14 @@ def test_evidence_agrees_up_to_rounding_of_its_numbers() -> None:
     assert differ({"p": 1.0}, {"q": 1.0})
     assert differ(0.5, None)
     for other in (("d", 6, None), ("e", 5, None), ("d", 5, {})):
-        found = live.Agreement()
+        found = check_live.Agreement()
         found.compare("x", ("d", 5, None), other, 0.1)
         assert len(found.differ) == 1
 
 
 def test_only_a_stop_can_be_replayed(swept: Any) -> None:
     store, plan, _, _ = swept
-    trace = lil.Trace.from_dict(store.get(next(plan.runs(plan.cells[0])).id).trace())
+    trace = store.get(plan.runs(plan.cells[0])[0].id).trace()
     for on_stop in ("answer", "regenerate", "densify"):
         with pytest.raises(InvalidValue, match=f"on_stop = '{on_stop}': expected stop"):
             lil.replay(trace, lil.Guardian(on_stop=on_stop))
@@ -294,5 +299,5 @@ def test_a_detector_that_depends_on_its_chunks_is_found_out(swept: Any) -> None:
         def clone(self) -> Chunky:
             return Chunky()
 
-    fed = live.check_fed(store, plan, config, Chunky())
+    fed = check_live.check_fed(Study(store, plan, config), Chunky())
     assert len(fed.differ) > len(plan) / 2

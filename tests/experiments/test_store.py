@@ -53,7 +53,7 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     record = store.get(_id(7))
     assert record is not None
     assert record.meta["tokens"] == 7
-    assert record.trace() == {"new_ids": list(range(7))}
+    assert record.values() == {"new_ids": list(range(7))}
     assert store.get(_id(99)) is None
 
 
@@ -121,7 +121,7 @@ def test_every_flipped_byte_is_reported_and_costs_one_record(tmp_path: Path) -> 
         assert store.notices, at
         assert all(file.name in notice for notice in store.notices)
         for record in store:
-            assert record.trace() == {"new_ids": list(range(record.meta["tokens"]))}
+            assert record.values() == {"new_ids": list(range(record.meta["tokens"]))}
 
 
 def test_a_corrupt_record_is_reported_by_its_run(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_trace_beats_a_failure_and_a_longer_trace_a_shorter_one(tmp_path: Path
     for opened in (store, Store(tmp_path)):
         record = opened.get(_id(1))
         assert record is not None
-        assert (record.meta["tokens"], record.trace()) == (9, {"a": 1})
+        assert (record.meta["tokens"], record.values()) == (9, {"a": 1})
     assert Store(tmp_path).stored() == 4
 
 
@@ -201,7 +201,7 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
     assert len(list((tmp_path / "traces").iterdir())) == 2
     assert store.notices == []
     assert (len(store), store.stored()) == (300, 400)
-    assert all(record.trace() == {"n": record.meta["tokens"]} for record in store)
+    assert all(record.values() == {"n": record.meta["tokens"]} for record in store)
 
 
 def test_records_are_synced_in_batches_and_at_the_end(
@@ -251,7 +251,7 @@ def test_no_space_left_is_one_message_and_no_half_record(tmp_path: Path, room: i
     again = Store(tmp_path)
     assert again.notices == []
     assert {record.id for record in again} == {_id(0), _id(2)}
-    assert again.get(_id(2)).trace() == {"after": 1}
+    assert again.get(_id(2)).values() == {"after": 1}
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

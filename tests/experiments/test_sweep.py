@@ -12,14 +12,15 @@ import pytest
 import lil
 from experiments.grid.config import Config
 from experiments.grid.plan import Plan
-from experiments.store import manifest, replay
+from experiments.store import manifest
 from experiments.store.store import Store
+from experiments.store.study import Study
 from experiments.sweep import runner, sweep
 
 Make = Callable[..., Config]
 
 
-class Notes(sweep.Watcher):
+class Notes(sweep.Progress):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -50,14 +51,14 @@ def go(config: Config, out: Path, **options: Any) -> tuple[sweep.Outcome, Notes]
     notes = Notes()
     prepared = sweep.prepare(config, out)
     outcome = sweep.run(
-        prepared, out, preset="demo-small", arguments=["sweep"], watcher=notes, **options
+        prepared, out, preset="demo-small", arguments=["sweep"], progress=notes, **options
     )
     return outcome, notes
 
 
 def tokens_of(out: Path) -> dict[str, list[int]]:
     store = Store(out)
-    return {record.id: record.trace()["new_ids"] for record in store if not record.failed}
+    return {record.id: record.values()["new_ids"] for record in store if not record.failed}
 
 
 def test_full_runs_first_and_caps_every_other_run(tiny_config: Make, tmp_path: Path) -> None:
@@ -71,11 +72,13 @@ def test_full_runs_first_and_caps_every_other_run(tiny_config: Make, tmp_path: P
     cells = [record.meta["cell"]["backend"]["name"] for record in store]
     assert cells[:4] == ["full"] * 4
     finishes = set()
-    for run, cap in replay.capped_runs(store, plan, config):
+    study = Study(store, plan, config)
+    for run in study.runs():
+        cap = study.cap(run)
         record = store.get(run.id)
         assert record is not None
         if not run.cell.is_full:
-            full = replay.full_record(store, plan, run)
+            full = Study(store, plan, config).full(run)
             assert full is not None
             assert cap == 2 * full.meta["tokens"]
         assert record.meta["tokens"] <= cap
@@ -114,7 +117,7 @@ def test_a_longer_trace_serves_a_shorter_cap_and_not_the_other_way(
     outcome, _ = go(shorter, tmp_path)
     assert outcome.counts.decoded == 0
     plan = Plan.from_dict(manifest.read(tmp_path)["plan"])
-    samples = replay.samples(Store(tmp_path), plan, shorter, []).samples
+    samples = Study(Store(tmp_path), plan, shorter).samples([]).samples
     assert max(s.tokens or 0 for s in samples if s.backend == "full") == 12
     assert all(s.tokens is not None and s.tokens <= 24 for s in samples)
 
@@ -140,8 +143,8 @@ def test_a_reused_prefix_changes_no_token_and_no_keys(
     assert tokens_of(tmp_path / "reused") == tokens_of(tmp_path / "scratch")
     plan = Plan.from_dict(manifest.read(tmp_path / "reused")["plan"])
     pairs = zip(
-        replay.samples(Store(tmp_path / "reused"), plan, config, []).samples,
-        replay.samples(Store(tmp_path / "scratch"), plan, config, []).samples,
+        Study(Store(tmp_path / "reused"), plan, config).samples([]).samples,
+        Study(Store(tmp_path / "scratch"), plan, config).samples([]).samples,
         strict=True,
     )
     for reused, alone in pairs:
@@ -181,7 +184,7 @@ def test_one_bad_sample_costs_itself_alone(
 ) -> None:
     go(tiny_config(), tmp_path / "good")
     config = tiny_config()
-    victim = list(sweep.prepare(config, tmp_path / "bad").prompts.values())[2]
+    victim = list(sweep.prepare(config, tmp_path / "bad").problems.values())[2][1]
 
     def bad(options: dict[str, Any], prompt: list[int]) -> Exception | None:
         sparse = options["backend"].name == "h2o" and options["backend"].budget == 32
@@ -198,7 +201,7 @@ def test_one_bad_sample_costs_itself_alone(
     assert {**tokens_of(tmp_path / "bad"), failed.id: good[failed.id]} == good
 
     plan = Plan.from_dict(manifest.read(tmp_path / "bad")["plan"])
-    samples = replay.samples(Store(tmp_path / "bad"), plan, config, []).samples
+    samples = Study(Store(tmp_path / "bad"), plan, config).samples([]).samples
     (error,) = [s for s in samples if s.status == "error"]
     assert (error.tokens, error.correct, error.text, error.keys_read) == (None,) * 4
 

@@ -15,12 +15,13 @@ from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, bar, quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.cli.show import Opened, open_store
+from experiments.cli.show import open_store
 from experiments.grid import models
 from experiments.grid.config import Config, check
 from experiments.grid.data import expand
 from experiments.reasoner import LEVELS
 from experiments.store.store import require_writable
+from experiments.store.study import Study
 from experiments.sweep import sweep
 
 EXAMPLES = """\
@@ -110,14 +111,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     parts = []
     for one in sweeps:
         with bar("labelling", len(one.plan)) as advance:
-            parts.append(chopper.labelled(one.store, one.plan, one.config, labeller, advance))
+            parts.append(chopper.labelled(one, labeller, advance))
     if len(parts) == 1:
         parts = list(chopper.held_out_by_problem(parts[0]))
     chopper.refuse_shared_problems(*parts)
     total = sum(one.chunks[-1].end for part in parts for one in part if one.chunks)
     with bar("hidden states", total) as advance:
         train, held_out = (
-            chopper.with_states(loaded, one.config, part, args.block, advance)
+            chopper.with_states(loaded, one, part, args.block, advance)
             for one, part in zip((sweeps[0], sweeps[-1]), parts, strict=True)
         )
     about = {"model_digest": source.digest, "dtype": config.dtype, "split": config.split}
@@ -161,7 +162,7 @@ def _embedder(name: str) -> Any:
     return embedder
 
 
-def _stored(args: argparse.Namespace) -> list[Opened]:
+def _stored(args: argparse.Namespace) -> list[Study]:
     """The sweeps that --from and --held-out name."""
     own = ("batch_size", "device", "threads")  # of this machine; the rest is the sweep's
     for name in ("preset", *(field.name for field in dataclasses.fields(Config))):
@@ -176,7 +177,7 @@ def _stored(args: argparse.Namespace) -> list[Opened]:
     return [dataclasses.replace(o, config=dataclasses.replace(o.config, **changed)) for o in found]
 
 
-def _decoded(args: argparse.Namespace) -> list[Opened]:
+def _decoded(args: argparse.Namespace) -> list[Study]:
     """Sweeps for training and, where the problems have a split for it, for measuring."""
     if args.held_out:
         raise InvalidValue("held-out", args.held_out, "nothing without --from")
@@ -196,12 +197,12 @@ def _decoded(args: argparse.Namespace) -> list[Opened]:
         with Console(stderr=True).status("loading model and problems"):
             prepared = sweep.prepare(one, folder)
         with Bars() as bars:
-            sweep.run(prepared, folder, preset=preset, arguments=args.arguments, watcher=bars)
-        found.append(open_store(folder, None))
+            sweep.run(prepared, folder, preset=preset, arguments=args.arguments, progress=bars)
+        found.append(Study.open(folder))
     return found
 
 
-def _model(sweeps: Sequence[Opened], config: Config) -> tuple[models.Source, models.Loaded]:
+def _model(sweeps: Sequence[Study], config: Config) -> tuple[models.Source, models.Loaded]:
     """The one model of all sweeps, with the weights they were made with."""
     names = {name for one in sweeps for name in one.config.models}
     if len(names) > 1:

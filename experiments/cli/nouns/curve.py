@@ -78,7 +78,7 @@ def _of_trace(folder: Path, id_: str, every: int, codec: str) -> list[Point]:
     if len(found) != 1 or not id_:
         allowed = f"an id that names one trace, such as {_some_ids(folder)}"
         raise InvalidValue("id", id_, f"{allowed} ({len(found)} begin with it)")
-    trace = lil.Trace.from_dict(found[0].trace())
+    trace = found[0].trace()
     return lil.token_curve(trace.text_pieces, every_tokens=every, codec=codec)
 
 

@@ -15,15 +15,16 @@ from attention.errors import InvalidValue
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser, comma_list
 from experiments.cli.progress import bar, quiet_transformers
-from experiments.cli.show import Opened, open_store
+from experiments.cli.show import open_store, replayed
 from experiments.grid import models
-from experiments.grid.choices import THRESHOLD, Choices, combined, parse_choice, parse_values
-from experiments.grid.plan import detector_params
+from experiments.grid.detector_grid import THRESHOLD, Choices, combined, parse_choice, parse_values
+from experiments.grid.plan import detector_params, split_action
 from experiments.report import measures
 from experiments.report.row import by_penalty
 from experiments.store import manifest
-from experiments.store.replay import labels, short
-from experiments.sweep import live
+from experiments.store.labels import labels, short
+from experiments.store.study import Study
+from experiments.sweep import check_live
 from lil import Detector
 
 EXAMPLES = """\
@@ -72,12 +73,12 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.decode < 0:
         raise InvalidValue("decode", args.decode, "0 or more traces")
     notes = Console(stderr=True)
-    opened = open_store(Path(args.store), notes)
-    detectors = _detectors(args, opened)
-    results = opened.replay(detectors, notes)
-    rows = measures.rows(results.samples, opened.config.seed)
+    study = open_store(Path(args.store), notes)
+    detectors = _detectors(args, study)
+    results = replayed(study, detectors, notes)
+    rows = measures.rows(results.samples, study.config.seed)
     console.print(_table(rows, detectors))
-    about: dict[str, Any] = manifest.public(opened.manifest) | {
+    about: dict[str, Any] = manifest.public(study.manifest) | {
         "detectors": [
             {"label": label, "name": d.name, **d.params()}
             for label, d in zip(labels(detectors), detectors, strict=True)
@@ -86,15 +87,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     }
     code = 0
     if args.check_live or args.decode:
-        agreements = _check_live(opened, detectors, args.decode, console)
+        agreements = _check_live(study, detectors, args.decode, console)
         about["live"] = agreements
         code = 0 if all(not one["differ"] for one in agreements) else 1
     return Done({"manifest": about, "rows": [row.to_dict() for row in rows]}, code)
 
 
-def _detectors(args: argparse.Namespace, opened: Opened) -> list[Detector]:
+def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
     """Every combination of the parameters given, on top of the sweep's own."""
-    from lil import detectors
     from lil.replaying import require_stop
 
     choices: Choices = {}
@@ -114,10 +114,9 @@ def _detectors(args: argparse.Namespace, opened: Opened) -> list[Detector]:
     if {"rate", THRESHOLD} <= choices.get("guardian", {}).keys():
         raise InvalidValue(THRESHOLD, args.t, "--t or --rate, not both")
     # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
-    own = list(dict.fromkeys(name.partition(":")[0] for name in opened.config.detectors))
+    own = list(dict.fromkeys(split_action(name)[0] for name in study.config.detectors))
     names = comma_list(args.detector or "") or list(choices) or own
-    known = detectors.names()
-    params = {name: detector_params(opened.config, name) for name in names if name in known}
+    params = {name: detector_params(study.config, name) for name in names}
     found = combined(names, params, choices)
     for one in found:
         require_stop(one, "what follows was not decoded")
@@ -158,25 +157,25 @@ def _table(rows: Sequence[measures.Row], detectors: Sequence[Detector]) -> Table
 
 
 def _check_live(
-    opened: Opened, detectors: Sequence[Detector], decode: int, console: Console
+    study: Study, detectors: Sequence[Detector], decode: int, console: Console
 ) -> list[dict[str, Any]]:
-    store, plan, config = opened.store, opened.plan, opened.config
+    config = study.config
     found = []
     for label, detector in zip(labels(detectors), detectors, strict=True):
-        with bar("feeding", len(plan)) as advance:
-            fed = live.check_fed(store, plan, config, detector, advance)
+        with bar("feeding", len(study.plan)) as advance:
+            fed = check_live.check_fed(study, detector, advance)
         found.append(_told(label, "fed token by token", fed, console))
         if decode:
             quiet_transformers()
             models.use_threads(config.threads)
             device = models.resolve_device(config.device)
-            with bar("decoding", min(decode, len(plan))) as advance:
-                decoded = live.check_decoded(store, plan, config, detector, device, decode, advance)
+            with bar("decoding", min(decode, len(study.plan))) as advance:
+                decoded = check_live.check_decoded(study, detector, device, decode, advance)
             found.append(_told(label, "decoded live", decoded, console))
     return found
 
 
-def _told(label: str, how: str, found: live.Agreement, console: Console) -> dict[str, Any]:
+def _told(label: str, how: str, found: check_live.Agreement, console: Console) -> dict[str, Any]:
     same = found.traces - len(found.differ)
     console.print(
         f"{label}, {how}: live and replayed agree on {same} of {found.traces} traces "

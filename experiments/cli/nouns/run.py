@@ -117,12 +117,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             # The echo stands first: it has to see the token at which another one fires.
             detectors=[Echo(console), *detectors],
             max_new_tokens=config.max_new_tokens,
-            temperature=config.temperature,
-            top_k=config.top_k,
-            top_p=config.top_p,
-            seed=config.seed,
             item_ids=[data.stream_name(name, item.id)],
-            check_every=config.check_every,
+            **config.decode_options(),
         )
         if trace.action is not None:  # after an action detectors are off, the echo too
             _say_action(trace, console)

@@ -10,8 +10,9 @@ from rich.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.cli.show import open_store, show
+from experiments.cli.show import show
 from experiments.grid.data import expand
+from experiments.store.study import Study
 from experiments.sweep import sweep
 
 EXAMPLES = """\
@@ -60,7 +61,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             out,
             preset=preset,
             arguments=args.arguments,
-            watcher=bars,
+            progress=bars,
             retry_failed=args.retry_failed,
         )
     counts = outcome.counts
@@ -69,7 +70,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         f"{counts.reused_tokens:,} reused), {counts.stored_before} were stored, "
         f"{counts.failed} failed; seed {config.seed}"
     )
-    shown = show(open_store(out, None), console, bars.console)
+    shown = show(Study.open(out), console, bars.console)
     console.print(f"store: {out}", highlight=False, markup=False, soft_wrap=True)
     usable = any(sample.status not in ("error", "out_of_memory") for sample in shown.samples)
     return Done(shown.document, code=0 if usable else 1)

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import lil
 from attention.errors import InvalidValue
 from experiments.grid import data, models
-from experiments.grid.config import Config
-from experiments.grid.plan import Methods, Plan, Run, build_backends, build_penalties
-from experiments.store import replay
-from experiments.store.store import Store
+from experiments.grid.plan import Run
+from experiments.store.store import Record
+from experiments.store.study import Study
 from lil import Detector, Trace, Verdict
 from lil.replaying import watch
 
@@ -83,18 +82,13 @@ def replayed(trace: Trace, detector: Detector, cap: int) -> Ending:
 
 
 def check_fed(
-    store: Store,
-    plan: Plan,
-    config: Config,
-    detector: Detector,
-    on_run: Callable[[], None] | None = None,
+    study: Study, detector: Detector, on_run: Callable[[], None] | None = None
 ) -> Agreement:
     """Every trace of a sweep: its tokens fed one by one against its replay."""
     agreement = Agreement()
-    for run, cap in replay.capped_runs(store, plan, config):
-        record = store.get(run.id)
-        if record is not None and record.serves(cap) and not record.failed:
-            trace = Trace.from_dict(record.trace())
+    for run in study.runs():
+        if (record := study.served(run)) is not None:
+            trace, cap = record.trace(), study.cap(run)
             live = feed(trace, detector, cap)
             agreement.compare(_name(run), live, replayed(trace, detector, cap))
         if on_run is not None:
@@ -103,9 +97,7 @@ def check_fed(
 
 
 def check_decoded(
-    store: Store,
-    plan: Plan,
-    config: Config,
+    study: Study,
     detector: Detector,
     device: str,
     limit: int,
@@ -118,65 +110,54 @@ def check_decoded(
     Raises:
         InvalidValue: the model is not there, or its weights are no longer those of the sweep.
     """
-    chosen = _spread(
-        [
-            (run, cap)
-            for run, cap in replay.capped_runs(store, plan, config)
-            if (record := store.get(run.id)) and record.serves(cap) and not record.failed
-        ],
-        limit,
-    )
+    chosen = [(run, record) for run in study.runs() if (record := study.served(run))]
+    if limit < len(chosen):
+        chosen = [chosen[i * len(chosen) // limit] for i in range(limit)]
     agreement = Agreement()
-    methods = Methods(build_backends(config), build_penalties(config))
     for model in dict.fromkeys(run.cell.model for run, _ in chosen):
-        source = models.find(model, config.revision)
-        if source.digest != next(r.cell.model_digest for r, _ in chosen if r.cell.model == model):
-            raise InvalidValue("model", model, "the weights the store was made with")
-        loaded = models.load(source, config.dtype, device)
-        for cell in plan.cells:
-            mine = [(run, cap) for run, cap in chosen if run.cell == cell and cell.model == model]
-            if not mine:
-                continue
-            stored = [Trace.from_dict(_trace(store, run)) for run, _ in mine]
-            for index, trace in lil.stream(
-                loaded.model,
-                loaded.tokenizer,
-                [list(trace.prompt_ids) for trace in stored],
-                backend=methods.backend(cell),
-                penalties=methods.penalties(cell),
-                detectors=[detector],
-                max_new_tokens=[cap for _, cap in mine],
-                batch_size=config.batch_size,
-                temperature=config.temperature,
-                top_k=config.top_k,
-                top_p=config.top_p,
-                seed=config.seed,
-                item_ids=[data.stream_name(cell.dataset, run.item_id) for run, _ in mine],
-                sample_indices=[run.sample_index for run, _ in mine],
-                check_every=config.check_every,
-            ):
-                run, cap = mine[index]
-                before = stored[index]
-                evidence = None if trace.evidence is None else dict(trace.evidence)
-                live = (trace.finish, trace.tokens, evidence)
-                agreement.compare(_name(run), live, replayed(before, detector, cap), ROUNDING)
-                if trace.new_ids != before.new_ids[: trace.tokens]:
-                    agreement.differ.append(f"{_name(run)}: other tokens than the stored trace")
-                if on_run is not None:
-                    on_run()
+        of_model = [pair for pair in chosen if pair[0].cell.model == model]
+        _decode_model(study, detector, device, of_model, agreement, on_run)
     return agreement
 
 
-def _trace(store: Store, run: Run) -> dict[str, object]:
-    record = store.get(run.id)
-    assert record is not None  # chosen because the store has it
-    return record.trace()
-
-
-def _spread(found: Sequence[tuple[Run, int]], limit: int) -> list[tuple[Run, int]]:
-    if limit >= len(found):
-        return list(found)
-    return [found[i * len(found) // limit] for i in range(limit)]
+def _decode_model(
+    study: Study,
+    detector: Detector,
+    device: str,
+    chosen: Sequence[tuple[Run, Record]],
+    agreement: Agreement,
+    on_run: Callable[[], None] | None,
+) -> None:
+    config, digest = study.config, chosen[0][0].cell.model_digest
+    source = models.find(chosen[0][0].cell.model, config.revision)
+    if source.digest != digest:
+        raise InvalidValue("model", source.name, "the weights the store was made with")
+    loaded = models.load(source, config.dtype, device)
+    for cell in study.plan.cells:
+        mine = [(run, record.trace()) for run, record in chosen if run.cell == cell]
+        if not mine:
+            continue
+        for index, trace in lil.stream(
+            loaded.model,
+            loaded.tokenizer,
+            [list(stored.prompt_ids) for _, stored in mine],
+            backend=study.backend(cell),
+            penalties=study.penalties(cell),
+            detectors=[detector],
+            max_new_tokens=[study.cap(run) for run, _ in mine],
+            item_ids=[data.stream_name(cell.dataset, run.item_id) for run, _ in mine],
+            sample_indices=[run.sample_index for run, _ in mine],
+            **config.decode_options(),
+        ):
+            run, stored = mine[index]
+            evidence = None if trace.evidence is None else dict(trace.evidence)
+            live = (trace.finish, trace.tokens, evidence)
+            again = replayed(stored, detector, study.cap(run))
+            agreement.compare(_name(run), live, again, ROUNDING)
+            if trace.new_ids != stored.new_ids[: trace.tokens]:
+                agreement.differ.append(f"{_name(run)}: other tokens than the stored trace")
+            if on_run is not None:
+                on_run()
 
 
 def _name(run: Run) -> str:

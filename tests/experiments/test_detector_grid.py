@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from attention.errors import InvalidValue
-from experiments.grid.choices import combined, parse_choice, parse_values
+from experiments.grid.detector_grid import combined, parse_choice, parse_values
 
 
 @pytest.mark.parametrize(

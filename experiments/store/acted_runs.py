@@ -8,17 +8,13 @@ plain trace is the run.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lil
 from experiments.grid.identity import digest
 from experiments.grid.plan import Run
-from experiments.store.store import Record, Store
 from lil import Detector, Trace, Verdict
 from lil.detectors import follows
-
-if TYPE_CHECKING:
-    from attention import Backend
 
 
 def acts(detector: Detector) -> bool:
@@ -26,12 +22,7 @@ def acts(detector: Detector) -> bool:
     return not follows(detector).ends
 
 
-def possible(detector: Detector, backend: Backend) -> bool:
-    """Whether the backend can do what follows the verdict."""
-    return backend.keeps_all or not follows(detector).dense
-
-
-def verdict(detector: Detector, trace: Trace, cap: int) -> Verdict | None:
+def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
     """The verdict on a plain trace, whatever follows it."""
     if acts(detector):
         detector = dataclasses.replace(detector, on_stop="stop")  # type: ignore[type-var]
@@ -51,8 +42,3 @@ def acted_id(run: Run, detector: Detector, cap: int) -> str:
     the shorter one.
     """
     return digest({"run": run.id, "detector": described(detector), "cap": cap})
-
-
-def acted_record(store: Store, run: Run, detector: Detector, cap: int) -> Record | None:
-    """The stored run, if there is one."""
-    return store.get(acted_id(run, detector, cap))

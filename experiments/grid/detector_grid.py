@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
+from experiments.grid.config import split_setting
 
 if TYPE_CHECKING:
     from lil import Detector
@@ -25,12 +26,11 @@ def parse_choice(text: str) -> tuple[str, str, list[Any]]:
     Raises:
         InvalidValue: another form, or no value.
     """
-    path, equals, raw = text.partition("=")
-    name, dot, parameter = path.strip().removeprefix("detector_params.").partition(".")
+    keys, raw = split_setting("detector_params." + text.strip().removeprefix("detector_params."))
     values = parse_values(raw)
-    if not (equals and name and dot and parameter and values):
+    if len(keys) != 3 or not values:
         raise InvalidValue("--set", text, "NAME.PARAMETER=VALUE,..., as budget.tokens=200,400")
-    return name, parameter, values
+    return keys[1], keys[2], values
 
 
 def parse_values(raw: str) -> list[Any]:
@@ -66,10 +66,8 @@ def combined(
     """
     from lil import detectors
 
-    known = detectors.names()
     for name in (*names, *choices):
-        if name not in known:
-            raise InvalidValue("detector", name, f"one of {', '.join(known)}", known)
+        detectors.find(name)
     for name, parameters in choices.items():
         if name not in names:
             what = f"{name}.{next(iter(parameters))}"

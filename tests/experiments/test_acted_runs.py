@@ -15,9 +15,11 @@ from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import Plan, build_detectors
 from experiments.report import measures
-from experiments.store import acting, manifest, replay
+from experiments.store import acted_runs, manifest
+from experiments.store.labels import labels
 from experiments.store.sample import Sample
 from experiments.store.store import Store
+from experiments.store.study import Results, Study
 from lil.detectors import follows
 
 Make = Callable[..., Config]
@@ -37,9 +39,9 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def samples_of(config: Config, out: Path) -> replay.Results:
+def samples_of(config: Config, out: Path) -> Results:
     plan = Plan.from_dict(manifest.read(out)["plan"])
-    return replay.samples(Store(out), plan, config, build_detectors(config))
+    return Study(Store(out), plan, config).samples(build_detectors(config))
 
 
 def key(sample: Sample) -> tuple[object, ...]:
@@ -82,7 +84,9 @@ def test_a_sample_is_what_the_detector_does_live(tiny_config: Make, tmp_path: Pa
     plan = Plan.from_dict(manifest.read(tmp_path)["plan"])
     store, compared = Store(tmp_path), 0
     samples = {key(sample): sample for sample in samples_of(config, tmp_path).samples}
-    for run, cap in replay.capped_runs(store, plan, config):
+    study = Study(store, plan, config)
+    for run in study.runs():
+        cap = study.cap(run)
         record = store.get(run.id)
         assert record is not None
         for detector in build_detectors(config):
@@ -94,8 +98,8 @@ def test_a_sample_is_what_the_detector_does_live(tiny_config: Make, tmp_path: Pa
             (trace,) = lil.decode(
                 loaded.model,
                 loaded.tokenizer,
-                [record.trace()["prompt_ids"]],
-                backend=replay.backend_of(run.cell),
+                [record.values()["prompt_ids"]],
+                backend=study.backend(run.cell),
                 detectors=[detector],
                 max_new_tokens=cap,
             )
@@ -132,17 +136,17 @@ def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> Non
     config = tiny_config(**OPTIONS)
     prepared_plan = go(config, tmp_path)[0].manifest["plan"]
     plan = Plan.from_dict(prepared_plan)
-    run = next(plan.runs(plan.cells[0]))
+    run = plan.runs(plan.cells[0])[0]
     answer, other = lil.Guardian(on_stop="answer"), lil.Guardian(f=10, on_stop="answer")
     ids = {
-        acting.acted_id(run, answer, 40),
-        acting.acted_id(run, answer, 41),
-        acting.acted_id(run, other, 40),
-        acting.acted_id(run, lil.Guardian(on_stop="densify"), 40),
+        acted_runs.acted_id(run, answer, 40),
+        acted_runs.acted_id(run, answer, 41),
+        acted_runs.acted_id(run, other, 40),
+        acted_runs.acted_id(run, lil.Guardian(on_stop="densify"), 40),
         run.id,
     }
     assert len(ids) == 5
-    assert acting.acted_id(run, lil.Guardian(on_stop={"name": "answer"}), 40) in ids
+    assert acted_runs.acted_id(run, lil.Guardian(on_stop={"name": "answer"}), 40) in ids
 
 
 @pytest.mark.parametrize(
@@ -169,7 +173,7 @@ def test_labels_tell_actions_apart_by_themselves() -> None:
         lil.Guardian(f=10, on_stop="answer"),
         lil.Cycle(),
     ]
-    assert replay.labels(made) == ["guardian", "guardian(f=250)", "guardian(f=10)", "cycle"]
+    assert labels(made) == ["guardian", "guardian(f=250)", "guardian(f=10)", "cycle"]
 
 
 def test_a_detector_asked_for_in_two_ways_is_one(tiny_config: Make) -> None:

@@ -1,0 +1,52 @@
+"""What detectors and penalties are called in a table: parameters only where names do not do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from experiments.grid.plan import Plan
+from lil import Detector
+from lil.detectors import follows
+
+
+def labels(detectors: Sequence[Detector]) -> list[str]:
+    """A name for each detector; parameters are spelled out where name and action are not unique."""
+    actions = [follows(detector).name for detector in detectors]
+    out = [""] * len(detectors)
+    for action in set(actions):
+        mine = [at for at, other in enumerate(actions) if other == action]
+        told = _labels([(detectors[at].name, detectors[at].params()) for at in mine])
+        for at, label in zip(mine, told, strict=True):
+            out[at] = label
+    return out
+
+
+def penalty_labels(plan: Plan) -> list[str]:
+    """A name for the penalty of each cell of the plan, as `labels`; "none" where it has none."""
+    tables = [dict(table) for cell in plan.cells for table in cell.penalties]
+    apart = [table for at, table in enumerate(tables) if table not in tables[:at]]
+    names = _labels([(table["name"], table) for table in apart])
+    return [
+        "+".join(names[apart.index(dict(table))] for table in cell.penalties) or "none"
+        for cell in plan.cells
+    ]
+
+
+def _labels(things: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
+    names = [name for name, _ in things]
+    out = []
+    for name, params in things:
+        others = [other for same, other in things if same == name]
+        shown = {
+            key: value
+            for key, value in params.items()
+            if any(other[key] != value for other in others)
+        }
+        inside = ", ".join(f"{key}={short(value)}" for key, value in shown.items())
+        out.append(f"{name}({inside})" if names.count(name) > 1 else name)
+    return out
+
+
+def short(value: object) -> str:
+    """A parameter's value as labels and tables show it."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,182 @@
+"""From a stored trace to its samples: cut at the cap, and at the verdict of every detector.
+
+A detector changes no token before it fires, and a longer trace holds every shorter one, so one
+decode serves all caps and all detectors. Costs of a cut trace are those the run had at that token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from experiments.grid.plan import Run
+from experiments.grid.scoring import correct
+from experiments.store.acted_runs import acted_id, acts, verdict_on
+from experiments.store.repetition import repeats
+from experiments.store.sample import Sample
+from experiments.store.store import Record, Store
+from lil import Detector, Meter, Trace, Verdict
+from lil.detectors import follows
+
+
+def samples_of(
+    run: Run,
+    record: Record,
+    cap: int,
+    penalty: str,
+    detectors: Sequence[tuple[str, Detector]],
+    store: Store,
+) -> Iterator[Sample | None]:
+    """The run's samples, without a detector and with each; None for one that was not decoded.
+
+    Args:
+        run, record: what was asked for, and what is stored of it.
+        cap: most tokens it may have.
+        penalty: what the cell's penalty is called, or "none".
+        detectors: with what they are called; those whose action the backend can carry out.
+        store: where the runs of detectors that act are.
+    """
+    plain = blank(run, penalty)
+    if record.failed:
+        plain = _failed(plain, record)
+        yield plain
+        for label, detector in detectors:
+            yield replace(plain, detector=label, action=follows(detector).name)
+        return
+    trace = record.trace()
+    whole = min(cap, trace.tokens)
+    plain = measured(plain, record, trace, whole)
+    yield plain
+    for label, detector in detectors:
+        one = replace(blank(run, penalty), detector=label, action=follows(detector).name)
+        verdict = verdict_on(trace, detector, cap)
+        if not acts(detector):
+            kept = whole if verdict is None else verdict.token
+            yield measured(one, record, trace, kept, verdict)
+        elif verdict is None:
+            yield _untimed(replace(plain, detector=one.detector, action=one.action))
+        else:
+            acted = store.get(acted_id(run, detector, cap))
+            yield None if acted is None else _acted(one, acted, verdict)
+
+
+def blank(run: Run, penalty: str) -> Sample:
+    """A run of which nothing is known yet, under no detector."""
+    cell = run.cell
+    params = {k: v for k, v in cell.backend.items() if k not in ("name", "budget")}
+    return Sample(
+        model=cell.model,
+        dataset=cell.dataset,
+        item_id=run.item_id,
+        sample_index=run.sample_index,
+        backend=cell.backend["name"],
+        backend_params=tuple(sorted(params.items())),
+        budget=cell.budget,
+        penalty=penalty,
+    )
+
+
+def _failed(one: Sample, record: Record) -> Sample:
+    return replace(one, status=record.meta["status"], message=record.meta["message"])
+
+
+def _untimed(sample: Sample) -> Sample:
+    """Runs that act are decoded in batches of their own, whose seconds cannot be compared."""
+    return replace(sample, prefill_sec=None, decode_sec=None, cache_byte_sec=None)
+
+
+def _acted(one: Sample, record: Record, verdict: Verdict) -> Sample:
+    """A run that went on after its verdict, as it was decoded."""
+    if record.failed:
+        return _failed(one, record)
+    trace = record.trace()
+    whole = _untimed(measured(one, record, trace, trace.tokens))
+    stopped = trace.finish == verdict.detector
+    return replace(whole, status="stopped" if stopped else whole.status, stopped_at=verdict.step)
+
+
+def measured(
+    one: Sample, record: Record, trace: Trace, kept: int, verdict: Verdict | None = None
+) -> Sample:
+    """A blank sample filled in from a trace's first `kept` tokens, a verdict's if there was one."""
+    paid = kept if verdict is None else verdict.step  # of the trace's tokens
+    cut = kept < trace.tokens
+    if verdict is not None:
+        one = replace(one, status="stopped", finish=verdict.detector, stopped_at=verdict.step)
+    elif cut or trace.finish == "length":
+        one = replace(one, status="capped", finish="length")
+    else:
+        one = replace(one, status="ok", finish=trace.finish)
+    pieces = trace.pieces[:kept] if cut else trace.text_pieces
+    text = b"".join(pieces).decode(errors="replace")
+    meta, cost = record.meta, trace.cost_at(paid)
+    return replace(
+        _with_reads(one, trace, paid),
+        text=text,
+        tokens=kept,
+        correct=correct(text, meta["gold"], meta["scorer"]) if cut else meta["correct"],
+        prefill_sec=trace.prefill_sec,
+        decode_sec=cost["seconds"],
+        keys_read=cost["keys_read"],
+        cache_byte_sec=_byte_sec(trace, paid),
+        curve=_curve(trace, kept),
+        repeated=repeats(trace.new_ids[:kept]),
+        reused_tokens=min(paid, trace.reused_tokens),
+        dropped_tokens=len(trace.dropped) + paid - kept,
+    )
+
+
+def _with_reads(one: Sample, trace: Trace, kept: int) -> Sample:
+    """With keys kept and read, and the cache's peak, of the first `kept` tokens."""
+    if kept == trace.tokens:
+        return replace(
+            one,
+            keys_kept_max=trace.keys_kept_max,
+            keys_read_max=trace.keys_read_max,
+            keys_read_mean=trace.keys_read_mean,
+            dense_layer_keys_read_mean=trace.dense_layer_keys_read_mean,
+            cache_bytes_peak=trace.cache_bytes_peak,
+        )
+    seen = len(trace.prompt_ids) + kept - 1  # the last token is chosen, not yet read
+    held = [check["cache_bytes"] for check in trace.checks if check["tokens"] < kept]
+    cost = trace.cost_at(kept)
+    held.append(cost["cache_bytes"])
+    return replace(
+        one,
+        # Nothing can hold or read more keys than there are tokens.
+        keys_kept_max=min(trace.keys_kept_max, seen),
+        keys_read_max=None if trace.keys_read_max is None else min(trace.keys_read_max, seen),
+        keys_read_mean=_per_step(cost["read_sum"], kept),
+        dense_layer_keys_read_mean=_per_step(cost["dense_read_sum"], kept),
+        cache_bytes_peak=int(max(held)),
+    )
+
+
+def _per_step(total: float | None, kept: int) -> float | None:
+    """The mean over decode steps: the first token comes from the prompt, without one."""
+    return None if total is None or kept < 2 else total / (kept - 1)
+
+
+def _byte_sec(trace: Trace, kept: int) -> float | None:
+    """Bytes held times seconds held while decoding, the trapezoid between two checks."""
+    points = [check for check in trace.checks if check["tokens"] < kept] + [trace.cost_at(kept)]
+    points.insert(0, trace.cost_at(0))
+    total = 0.0
+    for before, after in pairwise(points):
+        if before["seconds"] is None or after["seconds"] is None:
+            return None
+        held = (before["cache_bytes"] + after["cache_bytes"]) / 2
+        total += held * (after["seconds"] - before["seconds"])
+    return total
+
+
+def _curve(trace: Trace, kept: int) -> tuple[tuple[int | None, int, int], ...]:
+    """The compression curve of the first `kept` tokens, its last point at their end."""
+    if kept == trace.tokens:
+        return trace.curve
+    points = [point for point in trace.curve if (point[0] or 0) <= kept]
+    if not points or points[-1][0] != kept:
+        meter = Meter().feed(b"".join(trace.pieces[:kept]))
+        points.append((kept, meter.fed, meter.size()))
+    return tuple(points)

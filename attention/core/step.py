@@ -24,9 +24,18 @@ class Step:
         new: real tokens each row brings, (B,).
         T: columns of this forward.
         device: where the tensors go.
+        prompt: how many of each row's first tokens are its prompt, (B,); by default those of its
+            first forward.
     """
 
-    def __init__(self, past: Counts, new: Counts, T: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        past: Counts,
+        new: Counts,
+        T: int,
+        device: torch.device,
+        prompt: Counts | None = None,
+    ) -> None:
         self.T, self.device = T, device
         # A row that is still all padding writes a token nobody reads and is emptied afterwards;
         # this keeps a one-token step one vectorised step for all rows.
@@ -36,6 +45,7 @@ class Step:
             self.idle = [int(r) for r in np.flatnonzero(new == 0)]
             new = np.ones_like(new)
         self.past, self.new, self.seen = past, new, past + new
+        self.prompt = np.where(past == 0, self.seen, 0) if prompt is None else prompt
         self.longest = int(self.seen.max())
         self.padded = bool((new < T).any())
         self._memo: dict[Hashable, Any] = {}
@@ -126,6 +136,27 @@ class Step:
             return None
         columns = torch.arange(self.T, device=self.device)
         return self.once("real", lambda: columns >= self.tensor(self.T - self.new)[:, None])
+
+    @property
+    def generates(self) -> bool:
+        """Whether some row brings a token that is not of its prompt."""
+        return bool((self.seen > self.prompt).any())
+
+    def generated(self) -> Tensor:
+        """Which columns are real tokens behind their row's prompt, (B, T)."""
+        return self.once("generated", lambda: self.positions() >= self._behind_prompt())
+
+    def positions(self) -> Tensor:
+        """Position of each column's token, (B, T); before the past for padding."""
+
+        def make() -> Tensor:
+            first = self.tensor(self.past + self.new - self.T)[:, None]
+            return first + torch.arange(self.T, device=self.device)
+
+        return self.once("positions", make)
+
+    def _behind_prompt(self) -> Tensor:
+        return self.tensor(np.maximum(self.prompt, self.past))[:, None]
 
     def join(self, held: Tensor | None, counts: Counts, new: Tensor, fill: float = 0.0) -> Tensor:
         """Held slots and the real new tokens of each row, one after the other, without gaps.

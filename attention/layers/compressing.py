@@ -61,6 +61,13 @@ class Compressing(Layer):
     def learn(self, probs: Tensor, step: Step) -> None:
         """Take in the probabilities (B, Hkv, G, S) of a decode query over the first S slots."""
 
+    def reread(self, q: Tensor, step: Step) -> None:
+        """Learn from a prefill's tokens behind the prompt what decode steps would have learned.
+
+        Args:
+            q: scaled, (B, Hq, T, D); keys and values are stored already.
+        """
+
     def target(self, seen: int) -> int:  # noqa: ARG002
         """Tokens a row keeps when it is cut."""
         return self.limit - self.interval
@@ -88,6 +95,8 @@ class Compressing(Layer):
         alone = not self.held.any() and not step.padded
         last = step.last_visible(self.held, "compressing")
         out = dense(q, keys, values, scaling, last, alone, self.geometry.sinks)
+        if step.generates:
+            self.reread(q * scaling, step)
         self.held, self.before = self.held + step.new, None
         for r in np.flatnonzero(self.held >= self.limit):
             self.cut(np.array([r]), step)
@@ -105,7 +114,8 @@ class Compressing(Layer):
         for slots in self.per_slot:
             slots.fit(int((self.held + step.new).max()))
         self.queries.fit(self.window)
-        position = step.once("arriving", lambda: self.arriving(step)).expand(-1, k.shape[1], -1)
+        position = step.once("arriving", lambda: step.positions()[:, None].to(torch.int32))
+        position = position.expand(-1, k.shape[1], -1)
         self.write(self.k, k, step)
         self.write(self.v, v, step)
         self.write(self.position, position, step)
@@ -127,11 +137,6 @@ class Compressing(Layer):
             slots.flat.index_copy_(0, at, new.flatten(0, 2))
         else:
             step.write(slots.data, self.held, new)
-
-    def arriving(self, step: Step) -> Tensor:
-        """Position of each column's token, (B, 1, T); before the past for padding."""
-        first = step.tensor(step.past + step.new - step.T)[:, None, None]
-        return (first + torch.arange(step.T, device=step.device)).to(torch.int32)
 
     def cut(self, full: Counts, step: Step) -> None:
         """Keep `target` tokens of these rows, which hold the same number of tokens."""

@@ -104,16 +104,15 @@ class H2OLayer(Evicting):
         self.score = self.remember("score", tail, dtype=geometry.wide)
 
     def counts(self, step: Step) -> Tensor | None:
-        if not self.backend.score_from_prefill:
-            return step.newest(0)
+        scored = super().counts(step) if self.backend.score_from_prefill else step.generated()
         if self.backend.decay == 1:
-            return super().counts(step)
+            return scored
         later = torch.arange(step.T - 1, -1, -1, device=step.device, dtype=self.geometry.wide)
-        return step.newest(step.T) * self.backend.decay**later
+        return (step.newest(step.T) if scored is None else scored) * self.backend.decay**later
 
     def learn(self, mass: Tensor, step: Step) -> None:
-        if not step.decode and not self.backend.score_from_prefill:
-            return
+        if step.decode and not self.backend.score_from_prefill and (step.past < step.prompt).any():
+            mass = mass * step.generated()[:, None, None]
         score = self.score.data[:, :, : mass.shape[-1]]
         if self.backend.decay != 1:
             new = step.tensor(step.new).view(-1, *([1] * (score.ndim - 1)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from attention.contract.backend import Backend
-from attention.core.kernels import added
-from attention.core.step import Step
+from attention.core.kernels import added, attend, group
+from attention.core.step import Counts, Step
 from attention.errors import InvalidValue, check_choice, check_flag, check_int, check_share
 from attention.layers.compressing import Compressing
 from attention.layers.layer import Geometry, Layer
@@ -90,17 +91,10 @@ class RaaSLayer(Compressing):
 
     def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
         super().append(q, k, v, step)
-        stamp = step.seen_tokens
-        if self.protect:
-            # A row whose first token comes in a decode step of other rows has a prompt of one.
-            prompt = (
-                step.past_tokens == 0 if step.decode else torch.ones_like(stamp, dtype=torch.bool)
-            )
-            stamp = stamp.masked_fill(prompt, PROMPT)
-        stamp = stamp.to(torch.int32)[:, None, None]
-        self.write(self.stamp, stamp.expand(-1, *k.shape[1:3]), step)
-        if self.protect and not step.decode:
-            pages = int((self.by_page(self.stamp.data[:, 0]) == PROMPT).sum(-1).max())
+        stamp = step.once(("stamp", self.protect), lambda: self.arriving(step))
+        self.write(self.stamp, stamp[:, None].expand(-1, k.shape[1], -1), step)
+        if self.protect and (step.past < step.prompt).any():
+            pages = -(-int(step.prompt.max()) // self.page)
             if pages * self.page > self.limit - self.page:
                 raise InvalidValue(
                     "prompt",
@@ -109,24 +103,54 @@ class RaaSLayer(Compressing):
                     "pages are never dropped; or protect_prompt=False",
                 )
 
+    def arriving(self, step: Step) -> Tensor:
+        """The stamp each column's token comes with, (B, T)."""
+        if step.decode and not (step.past < step.prompt).any():
+            return step.seen_tokens[:, None].to(torch.int32)
+        # A prompt is read at once.
+        read = step.tensor(np.minimum(step.prompt, step.seen))[:, None]
+        prompt = read.new_full((), PROMPT) if self.protect else read
+        return torch.where(step.generated(), step.positions() + 1, prompt).to(torch.int32)
+
+    def reread(self, q: Tensor, step: Step) -> None:
+        g, generated = self.geometry, step.seen - np.maximum(step.prompt, step.past)
+        for column in range(step.T - int(generated.max()), step.T):
+            late = step.T - 1 - column
+            held = np.maximum(self.held + step.new - late, 1)
+            S = int(held.max())
+            keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.k, self.v))
+            hidden = step.behind(held, ("raas", column))
+            query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
+            probs = attend(query, keys, values, hidden, g.sinks)[1].view(step.rows, g.Hkv, -1, S)
+            now = (step.seen_tokens - late) * step.generated()[:, column]
+            self.refresh(probs, held, now, step)
+
     def learn(self, probs: Tensor, step: Step) -> None:
+        self.refresh(probs, self.held + 1, step.seen_tokens, step)
+
+    def refresh(self, probs: Tensor, held: Counts, now: Tensor, step: Step) -> None:
+        """Stamp pages anew by the probabilities (B, Hkv, G, S) of a query over held slots.
+
+        Args:
+            now: the stamps, (B,); 0 for a row that is to stay as it is.
+        """
         score = self.by_page(probs)
         score = score.amax(2) if self.gqa == "max" else added(score, 2)
         if self.gqa == "mean":
             score = score / self.geometry.G
         S, page = probs.shape[-1], torch.arange(score.shape[-1], device=probs.device)
-        held = step.tensor(-(-(self.held + 1) // self.page))[:, None, None]
+        pages = step.tensor(-(-held // self.page))[:, None, None]
         if self.alpha is None:
-            score = score.masked_fill(page >= held, -1)
+            score = score.masked_fill(page >= pages, -1)
             rank = score.argsort(dim=-1, descending=True, stable=True).argsort(-1)
-            stamped = rank < (held // 2).clamp(min=1)
+            stamped = rank < (pages // 2).clamp(min=1)
         else:
             stamped = score > self.alpha
         # The current token came with a stamp of its own, so its page needs none.
         stamped = stamped.repeat_interleave(self.page, dim=-1)[..., :S]
         old = self.stamp.data[:, :, :S]
-        now = step.seen_tokens.to(torch.int32)[:, None, None]
-        self.stamp.data[:, :, :S] = torch.where(stamped, torch.maximum(old, now), old)
+        fresh = torch.maximum(old, now.to(torch.int32)[:, None, None])
+        self.stamp.data[:, :, :S] = torch.where(stamped, fresh, old)
 
     def target(self, seen: int) -> int:
         return self.limit - self.page + seen % self.page

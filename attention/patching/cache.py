@@ -101,6 +101,7 @@ class AttentionCache(Rows):
         if self._done == self.runtime.layers:
             self._seen = step.seen
             self._seen[step.idle] = 0
+            self._prompts = step.prompt
             self.columns += step.T
             self._decoded = np.full(step.rows, step.decode)
             self._decoded[step.idle] = False
@@ -146,7 +147,12 @@ class AttentionCache(Rows):
         past = self._seen if self.layers else np.zeros(B, dtype=np.int64)
         if len(past) != B:
             raise InvalidValue("input_ids", f"{B} rows", f"{len(past)} rows, as this cache holds")
-        step = Step(past, new_tokens(mask, past, self.columns, T), T, q.device)
+        told = self._prompts if self.layers or len(self._prompts) else np.zeros_like(past)
+        if len(told) != B:
+            raise InvalidValue("prompts", told.tolist(), f"a number for each of the {B} rows")
+        new = new_tokens(mask, past, self.columns, T)
+        prompts = np.where(told == 0, new, told)
+        step = Step(past, new, T, q.device, prompts)
         check_positions(position_ids, step)
         self._step, self._done = step, 0
 

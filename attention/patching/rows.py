@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import Cache
 
 from attention.core.step import Counts, Step
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_int
 from attention.layers.layer import KeepAll, Layer
 
 if TYPE_CHECKING:
@@ -39,13 +39,26 @@ class Rows(Cache):
         self.layers.clear()
         self.columns = 0
         self._seen: Counts = np.zeros(0, dtype=np.int64)
+        self._prompts: Counts = np.zeros(0, dtype=np.int64)  # first tokens that are prompt
         self._step: Step | None = None
         self._done = 0  # layers of the current forward that have run
         self._decoded = np.zeros(0, dtype=bool)  # rows whose last token was a decode step
 
-    def new(self) -> Self:
-        """Another empty cache, valid in the same `with` block."""
-        return type(self)(self.runtime)
+    def new(self, prompts: Sequence[int] | None = None) -> Self:
+        """Another empty cache, valid in the same `with` block.
+
+        Args:
+            prompts: how many of each row's first tokens are its prompt, for methods that treat a
+                prompt apart; where not told, those of the row's first forward. The number may be
+                smaller than the first forward, which then reads known output too, or larger.
+
+        Raises:
+            InvalidValue: a prompt of no token.
+        """
+        twin = type(self)(self.runtime)
+        if prompts is not None:
+            twin._prompts = np.array([check_int("prompts", n, 1) for n in prompts], dtype=np.int64)
+        return twin
 
     @property
     def backend(self) -> Any:
@@ -86,6 +99,7 @@ class Rows(Cache):
         twin.layers = [layer.copied(index.to(layer.geometry.device)) for layer in self.layers]
         twin.columns = self.columns
         twin._seen, twin._decoded = self._seen[index.numpy()], self._decoded[index.numpy()]
+        twin._prompts = self._prompts[index.numpy()]
         return twin
 
     @torch.inference_mode(False)
@@ -119,6 +133,7 @@ class Rows(Cache):
         twin = type(self)(self.runtime.dense)
         twin.columns, twin._seen = self.columns, self._seen[index.numpy()]
         twin._decoded = np.zeros(len(index), dtype=bool)
+        twin._prompts = self._prompts[index.numpy()]
         for layer in self.layers:
             ours = index.to(layer.geometry.device)
             if layer.geometry.window is not None:
@@ -162,6 +177,7 @@ class Rows(Cache):
         for layer in self.layers:
             layer.select(index.to(layer.geometry.device))
         self._seen = self._seen[index.cpu().numpy()]
+        self._prompts = self._prompts[index.cpu().numpy()]
         self._decoded = self._decoded[index.cpu().numpy()]
 
     @torch.inference_mode(False)
@@ -199,6 +215,8 @@ class Rows(Cache):
             layer.replace(ours.to(device), other, theirs.to(device))
         self._seen = self._seen.copy()
         self._seen[ours.numpy()] = source._seen[theirs.numpy()]
+        self._prompts = self._prompts.copy()
+        self._prompts[ours.numpy()] = source._prompts[theirs.numpy()]
         self._decoded[ours.numpy()] = False
         self.columns = max(self.columns, int(self._seen.max()))
 
@@ -220,6 +238,7 @@ class Rows(Cache):
         elif more:
             taken = source.clone()
             self.layers, self.columns, self._seen = taken.layers, taken.columns, taken._seen
+            self._prompts = taken._prompts
             self._decoded = np.zeros(more, dtype=bool)
 
     def _check_source(self, source: Rows) -> None:

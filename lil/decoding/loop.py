@@ -125,7 +125,10 @@ class DecodeLoop:
         # Padding is masked, so any id serves.
         ids = torch.tensor([[0] * (width - len(row.prefix)) + [*row.prefix] for row in rows])
         mask = torch.tensor([[0] * (width - len(r.prefix)) + [1] * len(r.prefix) for r in rows])
-        cache = batch.cache.new() if batch.rows else batch.cache
+        # A prefix may hold known output too, which is not prompt.
+        cache = batch.cache.new(prompts=[len(row.request.prompt_ids) for row in rows])
+        if not batch.rows:
+            batch.cache = cache
         logits = self._forward(
             cache,
             input_ids=ids.to(self.model.device),

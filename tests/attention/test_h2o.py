@@ -135,7 +135,10 @@ def test_sums_are_at_least_float32(dtype: torch.dtype) -> None:
 def test_options_of_the_score(
     from_prefill: bool, decay: float, normalise: str | None, gqa: str
 ) -> None:
-    """A replay: queries are scored one by one, and ranked anew after each forward."""
+    """A replay: queries are scored one by one, and ranked anew after each forward.
+
+    The prompt is the first forward; later ones are no prompt, however many tokens they bring.
+    """
     backend = attention.H2O(
         budget=9,
         heavy=4,
@@ -154,7 +157,7 @@ def test_options_of_the_score(
             for n in range(start + 1, bare.n + 1):
                 held[j].append(n - 1)
                 for h in (2 * j, 2 * j + 1):
-                    if from_prefill or T == 1:
+                    if from_prefill or start:
                         score[h] *= decay
                         score[h, held[j]] += bare.probabilities(n - 1, held[j], h)
             both = score[2 * j : 2 * j + 2]

@@ -101,9 +101,10 @@ def test_a_prompt_that_leaves_no_page_is_refused(chunk: int | None) -> None:
     m = model()
     with attention.RaaS(budget=20, page=5).on(m) as cache:
         with pytest.raises(attention.InvalidValue, match="prompt"):
-            prefill(m, cache, [tokens(16), tokens(2, seed=1)], chunk)
-        prefill(m, cache.new(), [tokens(15), tokens(2, seed=1)], chunk)
+            prefill(m, cache.new(prompts=[16, 2]), [tokens(16), tokens(2, seed=1)], chunk)
+        prefill(m, cache.new(prompts=[15, 2]), [tokens(15), tokens(2, seed=1)], chunk)
     with attention.RaaS(budget=20, page=5, protect_prompt=False).on(m) as cache:
+        cache = cache.new(prompts=[48])
         prefill(m, cache, [tokens(48)], chunk)
         # All stamps are equal, or grow with the page.
         assert cache.kept_positions(1)[0].tolist() == [list(range(30, 48))] * 2

@@ -48,7 +48,7 @@ class Shown:
     """Everything a report is made of."""
 
     samples: Sequence[Sample]
-    rows: Sequence[measures.Row]
+    rows: Sequence[measures.ReportRow]
     document: dict[str, Any]
 
 
@@ -56,7 +56,7 @@ def show(study: Study, console: Console, notes: Console, draw: bool = True) -> S
     """Tables, accuracy and length drawn, figures' paths and the finding, on `console`."""
     results = replayed(study, build_detectors(study.config), notes)
     rows = measures.rows(results.samples, study.config.seed)
-    shown = (tables.main_tables, tables.table1, tables.penalty_tables)
+    shown = (tables.main_tables, tables.table1, tables.table3, tables.penalty_tables)
     for table in itertools.chain.from_iterable(make(rows) for make in shown):
         console.print(table)
     if any(row.backend != "full" for row in rows):
@@ -78,7 +78,7 @@ def show(study: Study, console: Console, notes: Console, draw: bool = True) -> S
     return Shown(results.samples, rows, document)
 
 
-def _say_spared(rows: Sequence[measures.Row], console: Console) -> None:
+def _say_spared(rows: Sequence[measures.ReportRow], console: Console) -> None:
     plain = [row for row in rows if row.detector == "none"]
     spared = sum(row.reused_tokens for row in plain)
     failed = sum(row.errors for row in plain)

@@ -7,12 +7,12 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 
-from experiments.report.row import Row, series
+from experiments.report.row import ReportRow, series
 
 
-def with_break_even(found: list[Row]) -> list[Row]:
+def with_break_even(found: list[ReportRow]) -> list[ReportRow]:
     """Every row told where its line over the budgets meets full attention's cost."""
-    apart: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    apart: dict[tuple[str, ...], list[ReportRow]] = defaultdict(list)
     for row in found:
         apart[row.model, row.dataset, row.detector, row.action].append(row)
     met: dict[int, tuple[float | None, str | None]] = {}
@@ -24,7 +24,7 @@ def with_break_even(found: list[Row]) -> list[Row]:
     ]
 
 
-def _break_even(line: list[Row]) -> tuple[float | None, str | None]:
+def _break_even(line: list[ReportRow]) -> tuple[float | None, str | None]:
     """Budget and kind of the last crossing of keys per solved problem with full attention's."""
     costs: list[tuple[int, float]] = []
     for row in line:

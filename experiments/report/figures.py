@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
-from experiments.report.row import Row, by_penalty, dataset_order, series, shown_detector
+from experiments.report.row import ReportRow, by_penalty, dataset_order, series, shown_detector
 from experiments.store.sample import Sample
 
 # Okabe and Ito's colours: told apart by readers who see fewer of them; marks differ as well.
@@ -41,7 +41,7 @@ _STYLE: dict[str, Any] = {
 Point = tuple[float | None, float | None, float | None]  # value, low, high
 
 
-def figures(samples: Sequence[Sample], rows: Sequence[Row], out_dir: Path) -> list[Path]:
+def figures(samples: Sequence[Sample], rows: Sequence[ReportRow], out_dir: Path) -> list[Path]:
     """Write Figures 1, 2 and 3 for every model and penalty; their paths, PNG before SVG.
 
     Each file appears whole or not at all. Without a sparse configuration there is nothing to draw.
@@ -61,7 +61,7 @@ def figures(samples: Sequence[Sample], rows: Sequence[Row], out_dir: Path) -> li
         for penalty in by_penalty([row for row in of_model if row.budget is not None]):
             suffix = f"-{_file_name(model)}" if len(models) > 1 else ""
             suffix += "" if penalty == "none" else f"-{_file_name(penalty)}"
-            shown = [row for row in of_model if row.penalty == penalty or _is_baseline(row)]
+            shown = [row for row in of_model if row.penalty == penalty or row.is_baseline]
             plain = [
                 sample
                 for sample in samples
@@ -82,15 +82,11 @@ def _file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")
 
 
-def _is_baseline(row: Row) -> bool:
-    return row.backend == "full" and row.penalty == "none"
-
-
 def _under(penalty: str) -> str:
     return "" if penalty == "none" else f", penalty {penalty}"
 
 
-def _figure1(rows: list[Row], penalty: str) -> Figure:
+def _figure1(rows: list[ReportRow], penalty: str) -> Figure:
     return _against_budget(
         rows,
         [("accuracy", _accuracy, (-0.03, 1.03)), ("mean output length, tokens", _tokens, None)],
@@ -98,7 +94,7 @@ def _figure1(rows: list[Row], penalty: str) -> Figure:
     )
 
 
-def _figure2(rows: list[Row], penalty: str) -> Figure:
+def _figure2(rows: list[ReportRow], penalty: str) -> Figure:
     return _against_budget(
         rows,
         [("compressed / original bytes", lambda row: (row.compression_ratio, None, None), None)],
@@ -106,17 +102,17 @@ def _figure2(rows: list[Row], penalty: str) -> Figure:
     )
 
 
-def _accuracy(row: Row) -> Point:
+def _accuracy(row: ReportRow) -> Point:
     return row.accuracy, row.accuracy_low, row.accuracy_high
 
 
-def _tokens(row: Row) -> Point:
+def _tokens(row: ReportRow) -> Point:
     return row.mean_tokens, row.mean_tokens_low, row.mean_tokens_high
 
 
 def _against_budget(
-    rows: list[Row],
-    measures: list[tuple[str, Callable[[Row], Point], tuple[float, float] | None]],
+    rows: list[ReportRow],
+    measures: list[tuple[str, Callable[[ReportRow], Point], tuple[float, float] | None]],
     title: str,
 ) -> Figure:
     datasets = sorted({row.dataset for row in rows}, key=dataset_order)
@@ -159,9 +155,9 @@ def _against_budget(
 
 def _draw_budgets(
     axis: Any,
-    rows: list[Row],
+    rows: list[ReportRow],
     budgets: list[int],
-    measure: Callable[[Row], Point],
+    measure: Callable[[ReportRow], Point],
     styles: dict[str, tuple[str, str]],
 ) -> None:
     plain = [row for row in rows if row.detector == "none"]
@@ -171,7 +167,7 @@ def _draw_budgets(
     axis.set_xticklabels([str(budget) for budget in budgets])
     axis.set_xlim(budgets[0] / 1.35, budgets[-1] * 1.35)
     for row in plain:
-        if _is_baseline(row):
+        if row.is_baseline:
             value, low, high = measure(row)
             if value is not None:
                 axis.axhline(value, color=_FULL, linestyle="--", linewidth=1.2, zorder=1)
@@ -179,7 +175,7 @@ def _draw_budgets(
                 axis.axhspan(low, high, color=_FULL, alpha=0.09, linewidth=0, zorder=0)
     lines = series([row for row in plain if row.budget is not None])
     watched = shown_detector(rows)
-    under = series([r for r in rows if (r.detector, r.action) == watched and r.budget is not None])
+    under = series([r for r in rows if r.watched == watched and r.budget is not None])
     for at, (label, line) in enumerate(lines.items()):
         # Each backend a little aside of the tick, so that bars do not hide each other.
         aside = 2 ** (0.07 * (at - (len(lines) - 1) / 2))
@@ -191,15 +187,15 @@ def _draw_budgets(
             _draw_line(axis, under[label], measure, aside, style, bars=False)
 
 
-def _differs(row: Row, line: list[Row], measure: Callable[[Row], Point]) -> bool:
+def _differs(row: ReportRow, line: list[ReportRow], measure: Callable[[ReportRow], Point]) -> bool:
     """Whether a detector moved this value: where it moved none, its line would hide the other."""
     return all(measure(o)[0] != measure(row)[0] for o in line if o.budget == row.budget)
 
 
 def _draw_line(
     axis: Any,
-    line: list[Row],
-    measure: Callable[[Row], Point],
+    line: list[ReportRow],
+    measure: Callable[[ReportRow], Point],
     aside: float,
     style: dict[str, Any],
     bars: bool = True,
@@ -212,7 +208,7 @@ def _draw_line(
             axis.vlines(x, low, high, color=style["color"], linewidth=1.0, alpha=0.65, zorder=2)
 
 
-def _figure3(samples: list[Sample], rows: list[Row], penalty: str) -> Figure:
+def _figure3(samples: list[Sample], rows: list[ReportRow], penalty: str) -> Figure:
     budgets = _budgets(rows)
     budget = budgets[(len(budgets) - 1) // 2]
     shown = [row for row in rows if (row.detector, row.penalty) == ("none", penalty)]
@@ -268,11 +264,11 @@ def _draw_curve(axis: Any, sample: Sample) -> None:
     axis.plot(original[-1], compressed[-1], end, color=colour, markersize=3.5, alpha=0.8)
 
 
-def _budgets(rows: Sequence[Row]) -> list[int]:
+def _budgets(rows: Sequence[ReportRow]) -> list[int]:
     return sorted({row.budget for row in rows if row.budget is not None})
 
 
-def _styles(rows: list[Row]) -> dict[str, tuple[str, str]]:
+def _styles(rows: list[ReportRow]) -> dict[str, tuple[str, str]]:
     """Colour and mark by label, the same in every panel."""
     sparse = [row for row in rows if row.budget is not None and row.detector == "none"]
     datasets = sorted({row.dataset for row in sparse}, key=dataset_order)

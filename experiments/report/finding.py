@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from experiments.report.row import Row, by_penalty
+from experiments.report.row import Key, ReportRow, by_penalty, pairs
 
 _UNKNOWN = (
     "Nothing can be said about output length: no sparse configuration has a full-attention run "
@@ -12,7 +12,7 @@ _UNKNOWN = (
 )
 
 
-def finding(rows: Sequence[Row]) -> str:
+def finding(rows: Sequence[ReportRow]) -> str:
     """How much longer outputs got, what a solved problem costs then, what stopping gives back.
 
     What a penalty changes is said last, against the same configurations without it. All else counts
@@ -40,17 +40,16 @@ def finding(rows: Sequence[Row]) -> str:
             f"{_plural(known)}"
         )
     stopped = [row for row in sparse if row.detector_pairs]
-    watched = sorted({(row.detector, row.action) for row in stopped})
+    watched = pairs(stopped)
     names = [name for name, _ in watched]
-    for name, action in watched:
+    for (name, action), chosen in watched.items():
         told = name if names.count(name) == 1 else f"{name} ({action})"
-        chosen = [row for row in stopped if (row.detector, row.action) == (name, action)]
         clauses.append(_detector(told, chosen, head))
     clauses += [_penalty(name, part) for name, part in by_penalty(rows).items() if name != "none"]
     return "; ".join(clause for clause in clauses if clause) + "."
 
 
-def _headline(plain: list[Row]) -> Row:
+def _headline(plain: list[ReportRow]) -> ReportRow:
     """The largest change in the direction most go clearly, or the largest where none does."""
     longer = [row for row in plain if _is_longer(row)]
     shorter = [row for row in plain if _is_shorter(row)]
@@ -61,21 +60,21 @@ def _headline(plain: list[Row]) -> Row:
     return max(longer if len(longer) > len(shorter) else shorter, key=_size)
 
 
-def _size(row: Row) -> float:
+def _size(row: ReportRow) -> float:
     """How far a length ratio is from 1, a half as far as a double."""
     ratio = row.length_ratio or 0.0
     return max(ratio, 1 / ratio) if ratio else 0.0
 
 
-def _is_longer(row: Row) -> bool:
+def _is_longer(row: ReportRow) -> bool:
     return row.length_ratio_low is not None and row.length_ratio_low > 1
 
 
-def _is_shorter(row: Row) -> bool:
+def _is_shorter(row: ReportRow) -> bool:
     return row.length_ratio_high is not None and row.length_ratio_high < 1
 
 
-def _length(plain: list[Row], head: Row) -> str:
+def _length(plain: list[ReportRow], head: ReportRow) -> str:
     n = len(plain)
     longer, shorter = sum(map(_is_longer, plain)), sum(map(_is_shorter, plain))
     several = len({row.model for row in plain}) > 1
@@ -104,7 +103,7 @@ def _length(plain: list[Row], head: Row) -> str:
     )
 
 
-def _price(head: Row) -> str:
+def _price(head: ReportRow) -> str:
     """What the named configuration does to accuracy and to the cost of a solved problem."""
     change = f", {head.capped} of {head.samples} outputs cut at the cap" if head.capped else ""
     if head.accuracy_change is not None:
@@ -115,7 +114,7 @@ def _price(head: Row) -> str:
     return change if ratio is None else f"{change}, {ratio:.2f} times the keys per solved problem"
 
 
-def _cheaper(rows: list[Row]) -> tuple[int, int]:
+def _cheaper(rows: list[ReportRow]) -> tuple[int, int]:
     """How many rows have a cost to compare, and how many of them cost less than full attention.
 
     A configuration that solves nothing where full attention solves something is not cheaper.
@@ -128,28 +127,23 @@ def _cheaper(rows: list[Row]) -> tuple[int, int]:
     return len(known), sum((row.keys_read_per_solved_ratio or 1) < 1 for row in known)
 
 
-def _detector(name: str, rows: list[Row], head: Row) -> str:
+def _detector(name: str, of_detector: Mapping[Key, ReportRow], head: ReportRow) -> str:
     """What a detector saves and costs over all sparse configurations, and at the one named."""
+    rows, there = list(of_detector.values()), of_detector.get(head.key)
     without = sum(row.detector_tokens_without or 0 for row in rows)
     saved = 1 - sum(row.detector_tokens or 0 for row in rows) / without if without else 0.0
     lost = sum(row.detector_solved_lost or 0 for row in rows)
     gained = sum(row.detector_solved_gained or 0 for row in rows)
     pairs = sum(row.detector_pairs or 0 for row in rows)
     text = f"{name.capitalize()} {_saves(saved)} of all their tokens"
-    there = [
-        row.token_savings
-        for row in rows
-        if (row.model, row.dataset, row.backend, row.budget, row.backend_params)
-        == (head.model, head.dataset, head.backend, head.budget, head.backend_params)
-    ]
-    if there and there[0] is not None:
-        text += f" ({100 * there[0]:.1f}% there)"
+    if there is not None and there.token_savings is not None:
+        text += f" ({100 * there.token_savings:.1f}% there)"
     text += f", losing {lost} and gaining {gained} of {pairs} answers"
     known, cheaper = _cheaper(rows)
     return text + (f", and makes that {cheaper} of {known}" if known else "")
 
 
-def _penalty(name: str, rows: list[Row]) -> str:
+def _penalty(name: str, rows: list[ReportRow]) -> str:
     """How a penalty moves lengths and answers over all configurations, full attention's too."""
     known = [r for r in rows if r.detector == "none" and r.penalty_length_ratio is not None]
     if not known:

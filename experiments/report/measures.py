@@ -36,11 +36,11 @@ from experiments.report.aggregate import (
 )
 from experiments.report.break_even import with_break_even
 from experiments.report.finding import finding
-from experiments.report.row import Row, order
+from experiments.report.row import ReportRow, order
 from experiments.report.statistics import Bootstrap, Interval, mcnemar, wilson
 from experiments.store.sample import Sample
 
-__all__ = ["Row", "finding", "rows"]
+__all__ = ["ReportRow", "finding", "rows"]
 
 _FLOATS = (
     "prefill_sec",
@@ -52,7 +52,7 @@ _FLOATS = (
 )
 
 
-def rows(samples: Sequence[Sample], seed: int) -> list[Row]:
+def rows(samples: Sequence[Sample], seed: int) -> list[ReportRow]:
     """One row per configuration, the same whatever the order of the samples.
 
     Args:
@@ -110,11 +110,11 @@ def _row(
     alone: Mapping[Key, Sample],
     without: Mapping[Key, Sample],
     bootstrap: Bootstrap,
-) -> Row:
+) -> ReportRow:
     one = samples[0]
     usable = [sample for sample in samples if is_usable(sample)]
     pairs = pair_up(usable, full)
-    return Row(
+    return ReportRow(
         model=one.model,
         dataset=one.dataset,
         backend=one.backend,

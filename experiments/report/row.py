@@ -12,8 +12,12 @@ _DATASETS = ("easy", "medium", "hard", "gsm8k", "math500", "aime")
 _BACKENDS = ("full", "h2o", "sink", "quest", "infllm")
 
 
+#: What rows share that differ in their detector alone.
+Key = tuple[object, ...]
+
+
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """The measures of one configuration. Missing is None, never 0.
 
     Shares, changes, ratios and savings are fractions (0.1 is 10 percentage points). Counts: `n`
@@ -135,12 +139,28 @@ class Row:
     pass_at_k: float | None
     reused_tokens: int
 
+    @property
+    def key(self) -> Key:
+        """What rows share that differ in their detector alone."""
+        told = repr(sorted(self.backend_params.items()))
+        return self.model, self.dataset, self.penalty, self.backend, self.budget, told
+
+    @property
+    def watched(self) -> tuple[str, str]:
+        """Detector and action."""
+        return self.detector, self.action
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is full attention without a penalty, which all are measured against."""
+        return self.backend == "full" and self.penalty == "none"
+
     def to_dict(self) -> dict[str, object]:
         """The row as JSON takes it, keys in the order above."""
         return asdict(self) | {"compression_curve": [list(at) for at in self.compression_curve]}
 
 
-def order(row: Row) -> tuple[object, ...]:
+def order(row: ReportRow) -> tuple[object, ...]:
     """Sort key of a row: model, dataset, backend, then nothing before something, small to large."""
     return (
         row.model,
@@ -156,10 +176,18 @@ def order(row: Row) -> tuple[object, ...]:
     )
 
 
-def shown_detector(rows: Sequence[Row]) -> tuple[str, str] | None:
+def pairs(rows: Sequence[ReportRow]) -> dict[tuple[str, str], dict[Key, ReportRow]]:
+    """The rows with a detector, by detector and action, then by the key of the row without."""
+    found: dict[tuple[str, str], dict[Key, ReportRow]] = {}
+    for row in sorted(rows, key=lambda row: row.watched):
+        if row.detector != "none":
+            found.setdefault(row.watched, {})[row.key] = row
+    return found
+
+
+def shown_detector(rows: Sequence[ReportRow]) -> tuple[str, str] | None:
     """The detector and action that pictures show beside none: Guardian's stop if it is there."""
-    found = sorted({(row.detector, row.action) for row in rows if row.detector != "none"})
-    return min(found, key=lambda pair: pair != ("guardian", "stop"), default=None)
+    return min(pairs(rows), key=lambda pair: pair != ("guardian", "stop"), default=None)
 
 
 def dataset_order(name: str) -> tuple[int, str]:
@@ -167,7 +195,7 @@ def dataset_order(name: str) -> tuple[int, str]:
     return _rank(_DATASETS, name)
 
 
-def by_penalty(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def by_penalty(rows: Sequence[ReportRow]) -> dict[str, list[ReportRow]]:
     """Rows apart by penalty, those without one first: reports never mix them."""
     names = sorted({row.penalty for row in rows}, key=lambda name: (name != "none", name))
     return {name: [row for row in rows if row.penalty == name] for name in names}
@@ -177,7 +205,7 @@ def _rank(known: Sequence[str], name: str) -> tuple[int, str]:
     return (known.index(name) if name in known else len(known), name)
 
 
-def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def series(rows: Sequence[ReportRow]) -> dict[str, list[ReportRow]]:
     """Rows that differ in budget alone, ascending, under the backend's name.
 
     Where rows of a backend share a budget, the name is followed by what tells them apart:
@@ -190,7 +218,7 @@ def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
             differ = {name for name in mine | theirs if mine.get(name) != theirs.get(name)}
             # Parameters may follow the budget (H2O's halves); only at the same one do they tell.
             telling[row.backend] |= differ if row.budget == other.budget else differ & {"penalty"}
-    lines: dict[str, list[Row]] = defaultdict(list)
+    lines: dict[str, list[ReportRow]] = defaultdict(list)
     for row in sorted(rows, key=order):
         parts = [
             f"{name}={row.backend_params.get(name)}"
@@ -202,5 +230,5 @@ def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return dict(lines)
 
 
-def _parameters(row: Row) -> dict[str, object]:
+def _parameters(row: ReportRow) -> dict[str, object]:
     return row.backend_params | {"penalty": row.penalty}

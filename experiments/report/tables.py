@@ -8,7 +8,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.report.row import Row, by_penalty, dataset_order, series
+from experiments.report.row import ReportRow, by_penalty, dataset_order, pairs, series
 
 MISSING = "—"
 
@@ -19,7 +19,7 @@ _CAPTION = (
 )
 
 
-def main_tables(rows: Sequence[Row]) -> list[Table]:
+def main_tables(rows: Sequence[ReportRow]) -> list[Table]:
     """One table per model, penalty and data set: every backend and budget beside full attention.
 
     Full attention is the one without penalty, also beside rows with one.
@@ -34,8 +34,9 @@ def main_tables(rows: Sequence[Row]) -> list[Table]:
     ]
 
 
-def _main_table(part: list[Row], caption: str | None) -> Table:
-    detectors = _detectors(part)
+def _main_table(part: list[ReportRow], caption: str | None) -> Table:
+    by_detector = pairs(part)
+    detectors = list(by_detector)
     table = Table(
         title=escape(_title(part)),
         caption=caption,
@@ -54,20 +55,19 @@ def _main_table(part: list[Row], caption: str | None) -> Table:
     for label, line in plain.items():
         for at, row in enumerate(line):
             cells = [escape(label) if at == 0 else "", _budget(row), *_main_cells(row)]
-            for name, action in detectors:
-                with_it = _with_detector(part, row, name, action)
+            for of_detector in by_detector.values():
+                with_it = of_detector.get(row.key)
                 cells += _detector_cells(with_it) if with_it else [MISSING, MISSING]
             table.add_row(*cells, end_section=at == len(line) - 1)
     return table
 
 
-def _main_cells(row: Row) -> list[str]:
-    is_baseline = row.backend == "full" and row.penalty == "none"
+def _main_cells(row: ReportRow) -> list[str]:
     accuracy = MISSING
     if row.accuracy is not None and row.accuracy_low is not None and row.accuracy_high is not None:
         accuracy = f"{_percent(row.accuracy)} \\[{_percent(row.accuracy_low)}, "
         accuracy += f"{_percent(row.accuracy_high)}]"
-    if is_baseline:
+    if row.is_baseline:
         return [accuracy, MISSING, MISSING, MISSING]
     keys = MISSING
     if row.keys_read_per_solved_ratio is not None:
@@ -94,14 +94,14 @@ def _tested(change: float | None, p: float | None) -> str:
     return _points(change) + ("*" if p < 0.05 else "\u00a0")
 
 
-def _detector_cells(row: Row) -> list[str]:
+def _detector_cells(row: ReportRow) -> list[str]:
     return [
         MISSING if row.token_savings is None else f"{100 * row.token_savings:.1f}%",
         _change(row.detector_accuracy_change),
     ]
 
 
-def table1(rows: Sequence[Row]) -> list[Table]:
+def table1(rows: Sequence[ReportRow]) -> list[Table]:
     """Token savings and accuracy change of a detector, per cent and points: the paper's Table 1.
 
     Full attention, the paper's Table 2, is the first line of each data set. One table per model and
@@ -114,16 +114,20 @@ def table1(rows: Sequence[Row]) -> list[Table]:
     )
 
 
-def table3(rows: Sequence[Row]) -> list[Table]:
-    """Token savings over samples correct / incorrect without the detector: the paper's Table 3."""
+def table3(rows: Sequence[ReportRow]) -> list[Table]:
+    """Token savings over samples correct / incorrect without the detector: the paper's Table 3.
+
+    Of the detectors that change some length alone.
+    """
+    changing = {row.watched for row in rows if row.token_savings}
     return _paper_tables(
-        rows,
+        [row for row in rows if row.watched in changing],
         "Table 3: tokens saved by {}, %, where correct / incorrect without it",
         lambda row: (_saved(row.token_savings_correct), _saved(row.token_savings_incorrect)),
     )
 
 
-def penalty_tables(rows: Sequence[Row]) -> list[Table]:
+def penalty_tables(rows: Sequence[ReportRow]) -> list[Table]:
     """What each penalty changes against the same backend and budget without it, no detector."""
     tables = []
     for model, of_model in _by_model(rows):
@@ -134,7 +138,7 @@ def penalty_tables(rows: Sequence[Row]) -> list[Table]:
     return tables
 
 
-def _penalty_table(rows: list[Row], title: str) -> Table:
+def _penalty_table(rows: list[ReportRow], title: str) -> Table:
     table = Table(
         title=escape(title),
         caption="times the length without it, in brackets 95% intervals; changes in points",
@@ -158,7 +162,7 @@ def _penalty_table(rows: list[Row], title: str) -> Table:
     return table
 
 
-def _penalty_cells(row: Row) -> list[str]:
+def _penalty_cells(row: ReportRow) -> list[str]:
     return [
         _ratio(
             row.penalty_length_ratio, row.penalty_length_ratio_low, row.penalty_length_ratio_high
@@ -170,20 +174,20 @@ def _penalty_cells(row: Row) -> list[str]:
     ]
 
 
-def _by_model(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+def _by_model(rows: Sequence[ReportRow]) -> list[tuple[str, list[ReportRow]]]:
     names = sorted({row.model for row in rows})
     return [(name, [row for row in rows if row.model == name]) for name in names]
 
 
 def _paper_tables(
-    rows: Sequence[Row], title: str, cell: Callable[[Row], tuple[str, str]]
+    rows: Sequence[ReportRow], title: str, cell: Callable[[ReportRow], tuple[str, str]]
 ) -> list[Table]:
     tables = []
     for model, of_model in _by_model(rows):
-        detectors = _detectors(of_model)
+        detectors = list(pairs(of_model))
         for penalty, of_penalty in by_penalty(of_model).items():
             for name, action in detectors:
-                chosen = [r for r in of_penalty if (r.detector, r.action) == (name, action)]
+                chosen = [row for row in of_penalty if row.watched == (name, action)]
                 heading = title.format(_detector_name(name, action, detectors).capitalize())
                 tables.append(_paper_table(chosen, f"{heading} ({model}{_under(penalty)})", cell))
     return tables
@@ -193,7 +197,9 @@ def _under(penalty: str) -> str:
     return "" if penalty == "none" else f", penalty {penalty}"
 
 
-def _paper_table(rows: list[Row], title: str, cell: Callable[[Row], tuple[str, str]]) -> Table:
+def _paper_table(
+    rows: list[ReportRow], title: str, cell: Callable[[ReportRow], tuple[str, str]]
+) -> Table:
     by_dataset = {
         dataset: series([row for row in rows if row.dataset == dataset])
         for dataset in sorted({row.dataset for row in rows}, key=dataset_order)
@@ -218,7 +224,7 @@ def _paper_table(rows: list[Row], title: str, cell: Callable[[Row], tuple[str, s
     return table
 
 
-def _parts(rows: Sequence[Row]) -> list[list[Row]]:
+def _parts(rows: Sequence[ReportRow]) -> list[list[ReportRow]]:
     """Rows of one model, penalty and data set together, in reading order."""
     return [
         [row for row in of_penalty if row.dataset == dataset]
@@ -228,7 +234,7 @@ def _parts(rows: Sequence[Row]) -> list[list[Row]]:
     ]
 
 
-def _title(part: list[Row]) -> str:
+def _title(part: list[ReportRow]) -> str:
     first = part[0]
     title = f"{first.dataset}: {max(row.problems for row in part)} problems ({first.model}"
     title += f"{_under(first.penalty)})"
@@ -236,26 +242,12 @@ def _title(part: list[Row]) -> str:
     return title + (f"; {failed} samples failed and are left out" if failed else "")
 
 
-def _detectors(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    return sorted({(row.detector, row.action) for row in rows if row.detector != "none"})
-
-
 def _detector_name(name: str, action: str, among: list[tuple[str, str]]) -> str:
     """The action only where the detector comes with several."""
     return name if [other for other, _ in among].count(name) == 1 else f"{name} ({action})"
 
 
-def _with_detector(part: list[Row], row: Row, name: str, action: str) -> Row | None:
-    for other in part:
-        if (other.detector, other.action) == (name, action) and (
-            (other.backend, other.budget, other.penalty, other.backend_params)
-            == (row.backend, row.budget, row.penalty, row.backend_params)
-        ):
-            return other
-    return None
-
-
-def _budget(row: Row) -> str:
+def _budget(row: ReportRow) -> str:
     return MISSING if row.budget is None else str(row.budget)
 
 

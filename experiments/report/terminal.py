@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from experiments.report.row import Row, by_penalty, dataset_order, series, shown_detector
+from experiments.report.row import ReportRow, by_penalty, dataset_order, series, shown_detector
 
 _MARKS = "●▲■◆★♥"
 _HOLLOW = "○△□◇☆♡"
@@ -27,8 +27,8 @@ class _Line:
     mark: str
     hollow: str
     colour: str
-    plain: dict[int, Row]  # by budget
-    watched: dict[int, Row]  # the same under the first detector
+    plain: dict[int, ReportRow]  # by budget
+    watched: dict[int, ReportRow]  # the same under the first detector
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Canvas:
         return line
 
 
-def draw(rows: Sequence[Row], width: int = 80, height: int = 9) -> Text:
+def draw(rows: Sequence[ReportRow], width: int = 80, height: int = 9) -> Text:
     """One panel per penalty, model and data set, one mark and colour per backend.
 
     It can be read without colour. Every backend has its own column beside each budget, so that
@@ -61,14 +61,14 @@ def draw(rows: Sequence[Row], width: int = 80, height: int = 9) -> Text:
         apart = {(r.model, r.dataset) for r in part}
         for key in sorted(apart, key=lambda k: (k[0], dataset_order(k[1]))):
             here = [r for r in rows if (r.model, r.dataset) == key]
-            shown = [r for r in here if r.penalty == penalty or _is_full(r)]
+            shown = [r for r in here if r.penalty == penalty or r.is_baseline]
             panels.append(_panel(shown, penalty, width, height))
     return Text("\n\n").join(panels)
 
 
-def _panel(rows: list[Row], penalty: str, width: int, height: int) -> Text:
+def _panel(rows: list[ReportRow], penalty: str, width: int, height: int) -> Text:
     lines = _lines(rows)
-    full = next((r for r in rows if _is_full(r) and r.detector == "none"), None)
+    full = next((r for r in rows if r.is_baseline and r.detector == "none"), None)
     head = Text(f"{rows[0].dataset} ", style="bold")
     if penalty != "none":
         head.append(f"with {penalty} ")
@@ -96,10 +96,10 @@ def _panel(rows: list[Row], penalty: str, width: int, height: int) -> Text:
     return Text("\n").join(parts)
 
 
-def _lines(rows: list[Row]) -> list[_Line]:
+def _lines(rows: list[ReportRow]) -> list[_Line]:
     watched = shown_detector(rows)
     plain = series([r for r in rows if r.detector == "none" and r.budget is not None])
-    under = series([r for r in rows if (r.detector, r.action) == watched and r.budget is not None])
+    under = series([r for r in rows if r.watched == watched and r.budget is not None])
     return [
         _Line(
             label,
@@ -113,25 +113,21 @@ def _lines(rows: list[Row]) -> list[_Line]:
     ]
 
 
-def _is_full(row: Row) -> bool:
-    return row.backend == "full" and row.penalty == "none"
-
-
-def _accuracy(row: Row) -> Point:
+def _accuracy(row: ReportRow) -> Point:
     values = (row.accuracy, row.accuracy_low, row.accuracy_high)
     value, low, high = (None if at is None else 100 * at for at in values)
     return value, low, high
 
 
-def _tokens(row: Row) -> Point:
+def _tokens(row: ReportRow) -> Point:
     return row.mean_tokens, row.mean_tokens_low, row.mean_tokens_high
 
 
 def _chart(
     title: str,
     lines: list[_Line],
-    full: Row | None,
-    measure: Callable[[Row], Point],
+    full: ReportRow | None,
+    measure: Callable[[ReportRow], Point],
     width: int,
     height: int,
 ) -> list[Text]:
@@ -170,7 +166,7 @@ def _chart(
 
 def _mark(
     canvas: _Canvas,
-    measure: Callable[[Row], Point],
+    measure: Callable[[ReportRow], Point],
     line: _Line,
     budget: int,
     column: int,

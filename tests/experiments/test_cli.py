@@ -14,7 +14,7 @@ import pytest
 import lil
 from experiments.cli import entry, main
 from experiments.report import figures
-from experiments.report.measures import Row
+from experiments.report.measures import ReportRow
 from experiments.sweep import runner
 
 ROOT = Path(__file__).parents[2]
@@ -441,4 +441,4 @@ def test_help_and_the_package_load_nothing_heavy() -> None:
 
 
 def test_the_row_keys_come_first_in_the_rows_themselves() -> None:
-    assert list(Row.__dataclass_fields__)[: len(ROW_KEYS)] == ROW_KEYS
+    assert list(ReportRow.__dataclass_fields__)[: len(ROW_KEYS)] == ROW_KEYS

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_samples import demo, failed, guarded, sample, sparse
 
-from experiments.report.measures import Row, rows
+from experiments.report.measures import ReportRow, rows
 from experiments.store.sample import Sample
 
 KEYS = [
@@ -48,7 +48,7 @@ KEYS = [
 ]
 
 
-def row_of(samples: list[Sample], **which: object) -> Row:
+def row_of(samples: list[Sample], **which: object) -> ReportRow:
     found = [
         row
         for row in rows(samples, seed=0)
@@ -61,7 +61,7 @@ def row_of(samples: list[Sample], **which: object) -> Row:
 def test_row_starts_with_the_keys_others_read_and_is_json() -> None:
     document = rows(demo(problems=3), seed=0)[5].to_dict()
     assert list(document)[: len(KEYS)] == KEYS
-    assert set(document) == {field.name for field in fields(Row)}
+    assert set(document) == {field.name for field in fields(ReportRow)}
     assert json.loads(json.dumps(document, allow_nan=False)) == document
 
 

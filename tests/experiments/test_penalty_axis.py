@@ -26,7 +26,7 @@ from experiments.grid.plan import (
 )
 from experiments.report import figures
 from experiments.report.finding import finding
-from experiments.report.measures import Row, rows
+from experiments.report.measures import ReportRow, rows
 from experiments.report.tables import main_tables, penalty_tables, table1
 from experiments.report.terminal import draw
 from experiments.store import manifest
@@ -176,7 +176,7 @@ def test_penalties_that_share_a_name_are_told_apart(swept: Any) -> None:
 # ---------------------------------------------------------------- what it is compared with
 
 
-def _row(samples: list[Sample], **which: object) -> Row:
+def _row(samples: list[Sample], **which: object) -> ReportRow:
     found = rows(samples, seed=0)
     (row,) = [r for r in found if all(getattr(r, k) == v for k, v in which.items())]
     return row

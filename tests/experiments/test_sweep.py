@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import shutil
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 import lil
+from experiments.grid import identity, models
 from experiments.grid.config import Config
 from experiments.grid.plan import Plan
 from experiments.store import manifest
@@ -315,3 +319,45 @@ def test_the_store_gives_a_frame(tiny_config: Make, tmp_path: Path) -> None:
     assert frame[frame["backend"] == "full"]["budget"].isna().all()
     assert frame["text"].str.len().min() >= 0
     assert {"tokens", "correct", "status", "keys_read_mean", "decode_sec"} <= set(frame.columns)
+
+
+def test_a_model_is_let_go_before_the_next_is_read(
+    tiny_config: Make, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(tiny_model)]
+    for name in ("second", "third"):
+        shutil.copytree(tiny_model, tmp_path / name)
+        values = json.loads((tmp_path / name / "config.json").read_text())
+        changed = values | {"rope_theta": 5.0 + len(names)}
+        (tmp_path / name / "config.json").write_text(json.dumps(changed))
+        names.append(str(tmp_path / name))
+    loaded: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+    real = models.load
+
+    def load(*args: Any) -> models.Loaded:
+        gc.collect()
+        alive.append(sum(model() is not None for model in loaded))
+        one = real(*args)
+        loaded.append(weakref.ref(one.model))
+        return one
+
+    monkeypatch.setattr(models, "load", load)
+    small = {"limit": 1, "backends": "sink", "budgets": "32", "max_new_tokens": 4}
+    go(tiny_config(**small, models=",".join(names)), tmp_path / "out")
+    assert alive == [0, 0, 0]
+
+
+def test_the_identity_of_a_run_is_worked_out_once(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config()
+    go(config, tmp_path)
+    digests = []
+    real = identity.digest
+    monkeypatch.setattr(identity, "digest", lambda value: (digests.append(1), real(value))[1])
+    study = Study.open(tmp_path)
+    for _ in range(2):
+        assert len([study.cap(run) for run in study.runs()]) == 20
+        assert study.samples([]).missing == 0
+    assert len(digests) == 20

@@ -123,7 +123,7 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
     return found
 
 
-def _table(rows: Sequence[measures.Row], detectors: Sequence[Detector]) -> Table:
+def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) -> Table:
     """One line a detector, all sparse configurations together; full and each penalty apart."""
     table = Table(title="detectors over stored traces", title_justify="left", box=None)
     table.add_column("detector")

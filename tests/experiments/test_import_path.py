@@ -1,0 +1,50 @@
+"""Methods of somebody else by import path: a sweep decodes, reports and replays them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.cli import main
+from experiments.report import figures
+
+PAGE = Path(__file__).parents[2] / "docs" / "new_backend.md"
+
+
+@pytest.fixture
+def moba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the tutorial's `moba.py`, where the command is run."""
+    (code,) = re.findall(r"```python\n(# moba\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "moba.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(figures, "figures", lambda *_: [])
+    return tmp_path
+
+
+def test_a_backend_by_path_is_swept_reported_and_replayed(
+    moba: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def document(*arguments: str) -> Any:
+        assert main([*arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    out = str(moba / "out")
+    command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--limit", "2"]
+    command += ["--backends", "moba:MoBA", "--budgets", "32", "--threads", "1", "--out", out]
+    command += ["--set", "backend_params.moba:MoBA.page=8", "--max-new-tokens", "30"]
+    command += ["--set", "detector_params.guardian.f=10", "--detector", "guardian:densify"]
+    command += ["--set", "detector_params.guardian.rate=2.0"]
+    swept = document(*command)
+    assert [row["backend"] for row in swept["rows"]] == ["full", "full", "moba", "moba"]
+    assert swept["manifest"]["counts"]["acted"] > 0
+    assert [row["action"] for row in swept["rows"]] == ["none", "densify"] * 2
+    assert swept["rows"][2]["backend_params"]["page"] == 8
+    assert document("report", out)["rows"] == swept["rows"]
+    replayed = document("replay", out, "--set", "guardian.f=5,7", "--check-live", "--decode", "3")
+    assert len(replayed["rows"]) == 6
+    assert [one["differ"] for one in replayed["manifest"]["live"]] == [[]] * 4

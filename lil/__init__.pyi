@@ -13,6 +13,7 @@ from .detectors.budget import Budget as Budget
 from .detectors.chopper import Chopper as Chopper
 from .detectors.cycle import Cycle as Cycle
 from .penalties import LZPenalty as LZPenalty
+from .penalties import Penalty as Penalty
 from .replaying import replay as replay
 from .stop_on import StopOn as StopOn
 from .token_table import token_bytes as token_bytes
@@ -28,6 +29,7 @@ __all__ = [
     "Guardian",
     "LZPenalty",
     "Meter",
+    "Penalty",
     "StopOn",
     "Trace",
     "Verdict",

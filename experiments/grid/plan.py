@@ -15,9 +15,9 @@ from experiments.grid.models import REASONER
 if TYPE_CHECKING:
     from attention import Backend
     from lil import Detector
-    from lil.penalties import HistoryPenalty
+    from lil.penalties import Penalty
 
-    Penalties = tuple[HistoryPenalty[Any], ...]
+    Penalties = tuple[Penalty, ...]
 
 
 #: Classifiers of word salad that ship with the project, by the model they were trained on.

@@ -20,7 +20,7 @@ from lil.decoding.sampling import row_stream
 from lil.decoding.watch import Watch
 from lil.detectors import Detector, Verdict
 from lil.hidden_states import HiddenStates
-from lil.penalties import HistoryPenalty, Penalty
+from lil.penalties import Penalty
 
 
 class Mark(NamedTuple):
@@ -101,7 +101,7 @@ class Row:
     def _begin_penalties(self) -> None:
         # The loop's scores are its own, so nothing needs a copy of them.
         self._penalties = [
-            penalty.in_place() if isinstance(penalty, HistoryPenalty) else penalty.clone()
+            penalty.in_place() if isinstance(penalty, Penalty) else penalty.clone()
             for penalty in self._templates
         ]
         self._width = len(self.request.prompt_ids)

@@ -1,40 +1,40 @@
-"""Penalties: objects that change the raw logits of a sequence before its next token is chosen.
+"""Penalties change the raw scores of a sequence before its next token is chosen; one file each.
 
-One file each; `names()` reads the folder and `get(name, ...)` imports the file on demand, so adding
-a penalty touches no table. Each is a transformers `LogitsProcessor` for `generate()` and a
-`Penalty` for `lil.decode`.
+`get(name, ...)` finds those of other packages too, by entry point or `module:Class`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
-
-from torch import Tensor
-
-from lil.penalties._history import HistoryPenalty
+from attention.registry import Registry
+from lil.penalties._history import Change, Penalty, StatefulPenalty, working_dtype
+from lil.penalties.dry import DRYPenalty
+from lil.penalties.frequency import FrequencyPenalty
 from lil.penalties.lz import LZPenalty
-from lil.registry import ClassFolder
+from lil.penalties.no_repeat_ngram import NoRepeatNGramPenalty
+from lil.penalties.presence import PresencePenalty
+from lil.penalties.presence_window import PresenceWindowPenalty
+from lil.penalties.repetition import RepetitionPenalty
 
-__all__ = ["HistoryPenalty", "LZPenalty", "Penalty", "describe", "find", "get", "names"]
+__all__ = [
+    "PENALTIES",
+    "Change",
+    "DRYPenalty",
+    "FrequencyPenalty",
+    "LZPenalty",
+    "NoRepeatNGramPenalty",
+    "Penalty",
+    "PresencePenalty",
+    "PresenceWindowPenalty",
+    "RepetitionPenalty",
+    "StatefulPenalty",
+    "describe",
+    "find",
+    "get",
+    "known",
+    "names",
+    "working_dtype",
+]
 
-
-@runtime_checkable
-class Penalty(Protocol):
-    """A transformers `LogitsProcessor` that can be cloned.
-
-    A penalty given to `decode` is a template: each row works on its own `clone()`, so a penalty may
-    keep state. It is called once a token, on prompt plus everything generated, with no padding; the
-    first call's width is the prompt and every later call is one token wider.
-    """
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """New scores. `input_ids` (1, n) int64; `scores` (1, V), float32 or the model's float64."""
-        ...
-
-    def clone(self) -> Penalty:
-        """An independent penalty with the same parameters and no history."""
-        ...
-
-
-_FOLDER: ClassFolder[HistoryPenalty[Any]] = ClassFolder(__name__, "penalty")
-names, get, find, describe = _FOLDER.names, _FOLDER.get, _FOLDER.find, _FOLDER.describe
+PENALTIES: Registry[Penalty] = Registry("penalty", (__name__,), "lil.penalties", lambda: Penalty)
+names, get, find = PENALTIES.names, PENALTIES.get, PENALTIES.find
+known, describe = PENALTIES.known, PENALTIES.describe

@@ -9,12 +9,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attention.errors import InvalidValue
-from lil.penalties._history import HistoryPenalty, working_dtype
+from attention.errors import check_number
+from lil.penalties._history import StatefulPenalty, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountPenalty(HistoryPenalty[Tensor]):
+class CountPenalty(StatefulPenalty):
     """A token loses `strength` for each of its occurrences, of which at most `counted` count.
 
     Remembers each row's occurrences (B, V) as float32.
@@ -31,18 +31,19 @@ class CountPenalty(HistoryPenalty[Tensor]):
     counted: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.strength):
-            raise InvalidValue("strength", self.strength, "a finite number; 0 is no penalty")
+        super().__post_init__()
+        allowed = "a finite number; 0 is no penalty"
+        self._resolve(strength=check_number("strength", self.strength, allowed))
 
     @property
     def neutral(self) -> bool:
         return self.strength == 0
 
-    def _begin(self, history: Tensor, vocabulary: int, /) -> Tensor:
+    def begin(self, history: Tensor, vocabulary: int, /) -> Tensor:
         counts = torch.zeros(len(history), vocabulary, device=history.device)
         return self._count(counts, history, None)
 
-    def _push(self, memory: Tensor, newest: Tensor, live: Tensor | None) -> Tensor:
+    def push(self, memory: Tensor, newest: Tensor, live: Tensor | None) -> Tensor:
         return self._count(memory, newest[:, None], live)
 
     def _count(self, counts: Tensor, tokens: Tensor, live: Tensor | None) -> Tensor:
@@ -56,6 +57,6 @@ class CountPenalty(HistoryPenalty[Tensor]):
             counts.scatter_(1, tokens, counts.gather(1, tokens).clamp(max=self.counted))
         return counts
 
-    def _penalise(self, memory: Tensor, scores: Tensor) -> Tensor:
+    def apply(self, memory: Tensor, scores: Tensor) -> Tensor:
         wide = scores.to(working_dtype(scores))
         return torch.sub(wide, memory, alpha=self.strength).to(scores.dtype)

@@ -1,32 +1,23 @@
 """What every penalty needs to know of a row before it can penalise: which tokens are its history.
 
-A `LogitsProcessor` is given ids and scores, nothing else. `HistoryPenalty` tells prompt from
-generated tokens by the calls it gets, keeps padding out, and hands each method its rows' history:
-whole at the first call, one token a row afterwards.
+A `LogitsProcessor` is given ids and scores, nothing else. `Penalty` tells prompt from generated
+tokens by the calls it gets and keeps padding out; a `StatefulPenalty` gets its rows' history whole
+at the first call, and one token a row afterwards.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_flag, check_int
 from lil.compression.matching import EMPTY
 from lil.generate_calls import Following
-
-
-class Held(Protocol):
-    """What a penalty remembers: tensors, or something made of them."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its tensors."""
-        ...
 
 
 class Change(NamedTuple):
@@ -42,17 +33,16 @@ class Change(NamedTuple):
     choose: str = "amin"
 
 
-Memory = TypeVar("Memory", bound=Held)
-Self = TypeVar("Self", bound="HistoryPenalty[Any]")
+Self = TypeVar("Self", bound="Penalty")
 
 
-class Calls(Following, Generic[Memory]):
+class Calls(Following):
     """The calls a penalty has had: the ids of the last one, and what the method made of them."""
 
     def __init__(self, mask: Tensor | None = None) -> None:
         super().__init__()
         self.mask = mask
-        self.memory: Memory | None = None
+        self.memory: Any = None
         self.vocabulary = 0  # of the last call's scores: an assistant may have another one
 
     def live(self, ids: Tensor, pad_token_id: int | None, start: int) -> Tensor | None:
@@ -70,17 +60,19 @@ class Calls(Following, Generic[Memory]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
+class Penalty(LogitsProcessor, ABC):
     """A transformers `LogitsProcessor` that acts on each row's history.
+
+    A subclass is a frozen dataclass of parameters that names itself and defines `penalise`, a
+    function of history and scores alone; `generate()` and `lil.decode` need nothing else.
 
     The first call's width is the prompt's, and a later call whose ids begin with that prompt is the
     same generation: beams, assisted decoding and prompt lookup get the numbers of their ids. Other
     ids start anew, as does every `clone`, so one object serves one `generate()` after another; call
     `forget` where the next prompt is the last output.
 
-    A subclass names itself and defines `neutral`, `_begin`, `_push` and `_penalise`. The scores
-    given are never written; neutral parameters give back the very object. Penalties are computed in
-    float32 (float64 for float64 scores) and the result has the scores' type.
+    The scores given are never written; neutral parameters give back the very object. Penalties are
+    computed in float32 (float64 for float64 scores) and the result has the scores' type.
 
     Args:
         include_prompt: whether the prompt is history too, or generated tokens alone.
@@ -90,15 +82,35 @@ class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
 
     include_prompt: bool = False
     pad_token_id: int | None = None
-    _calls: Calls[Memory] = field(default_factory=Calls, init=False, repr=False, compare=False)
+    _calls: Calls = field(default_factory=Calls, init=False, repr=False, compare=False)
     _in_place: bool = field(default=False, init=False, repr=False, compare=False)
 
     name: ClassVar[str]
 
+    def __post_init__(self) -> None:
+        check_flag("include_prompt", self.include_prompt)
+        if self.pad_token_id is not None:
+            self._resolve(pad_token_id=check_int("pad_token_id", self.pad_token_id, 0))
+
+    def _resolve(self, **values: object) -> None:
+        """Parameters as they were meant, while the object is made."""
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
+
     @property
-    @abstractmethod
     def neutral(self) -> bool:
         """Whether these parameters change no scores."""
+        return False
+
+    @abstractmethod
+    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
+        """New scores (B, V); depends on nothing else and writes into none of them.
+
+        Args:
+            history: (B, n), tokens right-aligned; what stands before short rows means nothing.
+            lengths: (B,), tokens of each row's history.
+            scores: (B, V), raw scores of the next token.
+        """
 
     def params(self) -> dict[str, object]:
         """The parameters, resolved and JSON-able."""
@@ -160,28 +172,32 @@ class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
             start = 0 if self.include_prompt else calls.prompt
             live = calls.live(input_ids, self.pad_token_id, start)
             calls.vocabulary = scores.shape[1]
-            calls.memory = self._begin(right_aligned(input_ids[:, start:], live), scores.shape[1])
-            return self._penalise(calls.memory, scores)
+            calls.memory = self.begin(right_aligned(input_ids[:, start:], live), scores.shape[1])
+            return self.apply(calls.memory, scores)
         live = calls.live(input_ids, self.pad_token_id, known)
         for i, newest in enumerate(input_ids[:, known:].unbind(dim=1)):
-            calls.memory = self._push(calls.memory, newest, None if live is None else live[:, i])
-        return self._penalise(calls.memory, scores)
+            calls.memory = self.push(calls.memory, newest, None if live is None else live[:, i])
+        return self.apply(calls.memory, scores)
 
     def forget(self) -> None:
         """The next call starts anew, even where its prompt begins with the last one's."""
         self._calls.forget()
 
-    @abstractmethod
-    def _begin(self, history: Tensor, vocabulary: int, /) -> Memory:
+    def begin(self, history: Tensor, _vocabulary: int, /) -> Any:
         """What to remember of `history` (B, n), right-aligned with `EMPTY` before short rows."""
+        return history
 
-    @abstractmethod
-    def _push(self, memory: Memory, newest: Tensor, live: Tensor | None) -> Memory:
+    def push(self, memory: Any, newest: Tensor, live: Tensor | None) -> Any:
         """The memory after one more token `newest` (B,) in the rows that are `live`, None: all."""
+        history = torch.cat((memory, newest[:, None]), dim=1)
+        if live is None:
+            return history
+        kept = torch.cat((torch.ones_like(memory, dtype=torch.bool), live[:, None]), dim=1)
+        return right_aligned(history, kept)
 
-    @abstractmethod
-    def _penalise(self, memory: Memory, scores: Tensor) -> Tensor:
+    def apply(self, memory: Any, scores: Tensor) -> Tensor:
         """New scores (B, V)."""
+        return self.penalise(memory, (memory != EMPTY).sum(dim=1), scores)
 
     def _changed(self, scores: Tensor, *changes: Change) -> Tensor:
         """`scores` (B, V) with what each change adds; where two name a place, the later stands.
@@ -200,6 +216,35 @@ class HistoryPenalty(LogitsProcessor, ABC, Generic[Memory]):
         for places, results, choose in found:
             scores.view(-1).scatter_reduce_(0, places, results, choose, include_self=False)
         return scores
+
+
+class StatefulPenalty(Penalty):
+    """A penalty that remembers more than the tokens, so that a step need not read them all.
+
+    A subclass defines `begin`, `push` and `apply`; after any pushes the scores are those of the
+    same history at once.
+    """
+
+    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
+        if self.neutral:
+            return scores
+        return self.apply(self.begin(emptied(history, lengths), scores.shape[1]), scores)
+
+    @abstractmethod
+    def begin(self, history: Tensor, vocabulary: int, /) -> Any: ...
+
+    @abstractmethod
+    def push(self, memory: Any, newest: Tensor, live: Tensor | None) -> Any: ...
+
+    @abstractmethod
+    def apply(self, memory: Any, scores: Tensor) -> Tensor: ...
+
+
+def emptied(history: Tensor, lengths: Tensor) -> Tensor:
+    """`history` (B, n), right-aligned, with `EMPTY` before rows of these lengths (B,)."""
+    n = history.shape[1]
+    place = torch.arange(n, device=history.device)
+    return history.masked_fill(place < n - lengths[:, None], EMPTY)
 
 
 def right_aligned(ids: Tensor, live: Tensor | None) -> Tensor:

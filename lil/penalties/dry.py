@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,13 +9,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attention.errors import InvalidValue
+from attention.errors import check_int, check_number
 from lil.compression.matching import EMPTY, Matcher
-from lil.penalties._history import Change, HistoryPenalty, working_dtype
+from lil.penalties._history import Change, StatefulPenalty, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
-class DRYPenalty(HistoryPenalty[Matcher]):
+class DRYPenalty(StatefulPenalty):
     """DRY: a token loses the more, the longer the repetition it would go on with (p-e-w's sampler).
 
     Where the history's last k >= allowed_length tokens stand earlier too, the token that followed
@@ -46,34 +45,36 @@ class DRYPenalty(HistoryPenalty[Matcher]):
     name: ClassVar[str] = "dry"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.multiplier < math.inf:
-            raise InvalidValue("multiplier", self.multiplier, "0 (no penalty) or a number above it")
-        if not 1 <= self.base < math.inf:
-            raise InvalidValue("base", self.base, "at least 1")
-        if self.allowed_length < 1:
-            raise InvalidValue("allowed_length", self.allowed_length, "at least 1 token")
-        if self.longest < self.allowed_length:
-            allowed = f"at least allowed_length = {self.allowed_length} tokens"
-            raise InvalidValue("longest", self.longest, allowed)
-        breakers = tuple(int(token) for token in self.sequence_breakers)
-        object.__setattr__(self, "sequence_breakers", breakers)
+        super().__post_init__()
+        allowed = "0 (no penalty) or a number above it"
+        least = check_int("allowed_length", self.allowed_length, 1, "at least 1 token")
+        longest = f"at least allowed_length = {least} tokens"
+        self._resolve(
+            multiplier=check_number("multiplier", self.multiplier, allowed, least=0),
+            base=check_number("base", self.base, "at least 1", least=1),
+            allowed_length=least,
+            longest=check_int("longest", self.longest, least, longest),
+            sequence_breakers=tuple(
+                check_int("sequence_breakers", token) for token in self.sequence_breakers
+            ),
+        )
 
     @property
     def neutral(self) -> bool:
         return self.multiplier == 0
 
-    def _begin(self, history: Tensor, _vocabulary: int, /) -> Matcher:
+    def begin(self, history: Tensor, _vocabulary: int, /) -> Matcher:
         matcher = Matcher(
             len(history), None, self.longest, self.sequence_breakers, device=history.device
         )
         matcher.load(history)
         return matcher
 
-    def _push(self, memory: Matcher, newest: Tensor, live: Tensor | None) -> Matcher:
+    def push(self, memory: Matcher, newest: Tensor, live: Tensor | None) -> Matcher:
         memory.push(newest, live)
         return memory
 
-    def _penalise(self, memory: Matcher, scores: Tensor) -> Tensor:
+    def apply(self, memory: Matcher, scores: Tensor) -> Tensor:
         V = scores.shape[1]
         found = memory.lengths[:, :-1] >= self.allowed_length
         rows, places = found.nonzero(as_tuple=True)

@@ -10,15 +10,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_choice, check_int, check_number
 from lil.compression.matching import EMPTY, Matcher
-from lil.penalties._history import Change, HistoryPenalty, working_dtype
+from lil.penalties._history import Change, StatefulPenalty, working_dtype
 
 FORMULAS = ("derived", "printed", "rate")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LZPenalty(HistoryPenalty[Matcher]):
+class LZPenalty(StatefulPenalty):
     """LZ penalty: tokens that LZSS would code in few bits lose score (arXiv 2504.20131).
 
     The last `buffer` tokens are the buffer b, the `window` tokens before it the window w. Matches
@@ -69,34 +69,34 @@ class LZPenalty(HistoryPenalty[Matcher]):
     name: ClassVar[str] = "lz"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha < math.inf:
-            raise InvalidValue("alpha", self.alpha, "0 (no penalty) or a number above it")
-        if self.buffer < 1:
-            raise InvalidValue("buffer", self.buffer, "at least 1 token")
-        if self.formula not in FORMULAS:
-            raise InvalidValue("formula", self.formula, "one of " + ", ".join(FORMULAS), FORMULAS)
-        if self.window < 1:
-            raise InvalidValue("window", self.window, "at least 1 token")
+        super().__post_init__()
+        allowed = "0 (no penalty) or a number above it"
+        check_choice("formula", self.formula, FORMULAS)
+        self._resolve(
+            alpha=check_number("alpha", self.alpha, allowed, least=0),
+            window=check_int("window", self.window, 1, "at least 1 token"),
+            buffer=check_int("buffer", self.buffer, 1, "at least 1 token"),
+            exempt=tuple(check_int("exempt", token) for token in self.exempt),
+        )
         if self.formula == "rate" and self.window <= self.buffer:
             allowed = f"more than buffer = {self.buffer} tokens: in `rate` it contains the buffer"
             raise InvalidValue("window", self.window, allowed)
-        object.__setattr__(self, "exempt", tuple(int(token) for token in self.exempt))
 
     @property
     def neutral(self) -> bool:
         return self.alpha == 0
 
-    def _begin(self, history: Tensor, _vocabulary: int, /) -> Matcher:
+    def begin(self, history: Tensor, _vocabulary: int, /) -> Matcher:
         size = self.window if self.formula == "rate" else self.buffer + self.window
         ring = Matcher(len(history), size, self.buffer, device=history.device)
         ring.load(history)
         return ring
 
-    def _push(self, memory: Matcher, newest: Tensor, live: Tensor | None) -> Matcher:
+    def push(self, memory: Matcher, newest: Tensor, live: Tensor | None) -> Matcher:
         memory.push(newest, live)
         return memory
 
-    def _penalise(self, memory: Matcher, scores: Tensor) -> Tensor:
+    def apply(self, memory: Matcher, scores: Tensor) -> Tensor:
         return (
             self._rates(memory, scores) if self.formula == "rate" else self._codes(memory, scores)
         )

@@ -8,12 +8,13 @@ from typing import ClassVar
 from torch import Tensor
 from transformers import NoRepeatNGramLogitsProcessor
 
-from attention.errors import InvalidValue
-from lil.penalties._text import TextPenalty, widened
+from attention.errors import check_int
+from lil.penalties._history import Penalty
+from lil.penalties._text import widened
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoRepeatNGramPenalty(TextPenalty):
+class NoRepeatNGramPenalty(Penalty):
     """No-repeat n-gram: a token that would complete an n-gram seen before is out (fairseq).
 
     Its score becomes -inf. Computed by transformers' `NoRepeatNGramLogitsProcessor`, which counts
@@ -31,14 +32,15 @@ class NoRepeatNGramPenalty(TextPenalty):
     name: ClassVar[str] = "no_repeat_ngram"
 
     def __post_init__(self) -> None:
-        if self.ngram_size < 0:
-            raise InvalidValue("ngram_size", self.ngram_size, "0 (no penalty) or a length above it")
+        super().__post_init__()
+        allowed = "0 (no penalty) or a length above it"
+        self._resolve(ngram_size=check_int("ngram_size", self.ngram_size, 0, allowed))
 
     @property
     def neutral(self) -> bool:
         return self.ngram_size == 0
 
-    def _penalise(self, memory: Tensor, scores: Tensor) -> Tensor:
-        if memory.shape[1] < self.ngram_size:
+    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
+        if self.neutral or history.shape[1] < self.ngram_size:
             return scores
-        return widened(NoRepeatNGramLogitsProcessor(self.ngram_size), memory, scores)
+        return widened(NoRepeatNGramLogitsProcessor(self.ngram_size), history, lengths, scores)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from attention.errors import InvalidValue
+from attention.errors import check_int, check_number
 from lil.compression.matching import EMPTY
-from lil.penalties._history import Change, HistoryPenalty, working_dtype
+from lil.penalties._history import Change, StatefulPenalty, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
-class PresenceWindowPenalty(HistoryPenalty[Tensor]):
+class PresenceWindowPenalty(StatefulPenalty):
     """Windowed presence penalty: a token among the last `window` loses `strength` (ours).
 
     What is left of the LZ penalty without matches and recency, hence its ablation. With the default
@@ -36,25 +35,25 @@ class PresenceWindowPenalty(HistoryPenalty[Tensor]):
     name: ClassVar[str] = "presence_window"
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.strength):
-            raise InvalidValue("strength", self.strength, "a finite number; 0 is no penalty")
-        if self.window < 1:
-            raise InvalidValue("window", self.window, "at least 1 token")
+        super().__post_init__()
+        allowed = "a finite number; 0 is no penalty"
+        self._resolve(strength=check_number("strength", self.strength, allowed))
+        self._resolve(window=check_int("window", self.window, 1, "at least 1 token"))
 
     @property
     def neutral(self) -> bool:
         return self.strength == 0
 
-    def _begin(self, history: Tensor, _vocabulary: int, /) -> Tensor:
+    def begin(self, history: Tensor, _vocabulary: int, /) -> Tensor:
         newest = history[:, -self.window :]
         missing = self.window - newest.shape[1]
         return torch.nn.functional.pad(newest, (missing, 0), value=EMPTY)
 
-    def _push(self, memory: Tensor, newest: Tensor, live: Tensor | None) -> Tensor:
+    def push(self, memory: Tensor, newest: Tensor, live: Tensor | None) -> Tensor:
         shifted = torch.cat((memory[:, 1:], newest[:, None]), dim=1)
         return shifted if live is None else torch.where(live[:, None], shifted, memory)
 
-    def _penalise(self, memory: Tensor, scores: Tensor) -> Tensor:
+    def apply(self, memory: Tensor, scores: Tensor) -> Tensor:
         rows, places = ((memory != EMPTY) & (memory < scores.shape[1])).nonzero(as_tuple=True)
         tokens = memory[rows, places]
         amounts = torch.full_like(tokens, -self.strength, dtype=working_dtype(scores))

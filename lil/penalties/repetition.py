@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from attention.errors import InvalidValue
-from lil.penalties._history import working_dtype
-from lil.penalties._text import TextPenalty, widened
+from attention.errors import check_number
+from lil.penalties._history import Penalty, working_dtype
+from lil.penalties._text import widened
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepetitionPenalty(TextPenalty):
+class RepetitionPenalty(Penalty):
     """Repetition penalty: a seen token's score is divided, or if negative multiplied (CTRL).
 
     CTRL, arXiv 1909.05858, computed by transformers' `RepetitionPenaltyLogitsProcessor`. That one
@@ -33,15 +32,17 @@ class RepetitionPenalty(TextPenalty):
     name: ClassVar[str] = "repetition"
 
     def __post_init__(self) -> None:
-        if not 0 < self.penalty < math.inf:
-            raise InvalidValue("penalty", self.penalty, "a number above 0; 1 is no penalty")
+        super().__post_init__()
+        allowed = "a number above 0; 1 is no penalty"
+        self._resolve(penalty=check_number("penalty", self.penalty, allowed, above=0))
 
     @property
     def neutral(self) -> bool:
         return self.penalty == 1
 
-    def _penalise(self, memory: Tensor, scores: Tensor) -> Tensor:
-        if not memory.shape[1]:
+    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
+        if self.neutral or not history.shape[1]:
             return scores
         process = RepetitionPenaltyLogitsProcessor(float(self.penalty))
-        return widened(process, memory, scores.to(working_dtype(scores))).to(scores.dtype)
+        wide = scores.to(working_dtype(scores))
+        return widened(process, history, lengths, wide).to(scores.dtype)

@@ -39,7 +39,7 @@ row_tokens = st.one_of(
 )
 
 
-def build(case: str, **options: object) -> penalties.HistoryPenalty:
+def build(case: str, **options: object) -> penalties.Penalty:
     return penalties.get(case.split()[0], **CASES[case], **options)
 
 

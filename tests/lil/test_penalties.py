@@ -59,6 +59,26 @@ def test_padding_after_a_rows_end_is_not_history(case):
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_stateless_equals_stateful_to_the_bit(case):
+    """History, lengths and scores are all that counts; what stands before short rows is nothing."""
+    rng = random.Random(4)
+    ids = torch.tensor([[rng.randrange(1, 5) for _ in range(40)] for _ in range(4)])
+    lengths, penalty = torch.tensor([40, 11, 1, 0]), build(case, include_prompt=True)
+    before = torch.arange(40) < 40 - lengths[:, None]
+    masked = penalty.with_mask(~before[:, :38])
+    for n in (38, 39, 40):
+        stateful = masked(ids[:, :n], random_scores(4))
+    lengths = torch.tensor([40, 11, 2, 2])  # the last two columns are tokens of every row
+    scores = random_scores(4)
+    stateless = penalty.penalise(ids, lengths, scores)
+    assert torch.equal(stateless, stateful)
+    assert torch.equal(scores, random_scores(4))
+    assert torch.equal(
+        penalty.penalise(ids.masked_fill(before, 3)[:1], lengths[:1], scores[:1]), stateless[:1]
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_rows_know_nothing_of_each_other(case):
     rng = random.Random(2)
     ids = torch.tensor([[rng.randrange(1, 5) for _ in range(40)] for _ in range(5)])

@@ -19,10 +19,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pages
 import records
 
 ROOT = Path(__file__).parent.parent
-START, END = "<!-- results: scripts/actions_table.py -->", "<!-- end of results -->"
 KEPT = (
     "model", "dataset", "backend", "budget", "penalty", "detector", "action", "samples", "fired",
     "accuracy", "n", "capped", "stopped", "mean_tokens", "mean_paid_tokens", "keys_read",
@@ -212,15 +212,7 @@ def main() -> int:
             "chopper": {"rows": json.loads(args.take[3].read_text())["rows"]},
         }
         records.write(store, found)
-    section = render(records.read(store))
-    text = page.read_text()
-    before, _, rest = text.partition(START)
-    old, _, after = rest.partition(END)
-    print(section)
-    if args.check:
-        return 0 if old.strip() == section.strip() else 1
-    page.write_text(f"{before}{START}\n\n{section}\n{END}{after}")
-    return 0
+    return pages.put(page, "actions_table.py", render(records.read(store)), args.check)
 
 
 if __name__ == "__main__":

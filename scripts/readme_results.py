@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pages
 import records
 
 ROOT = Path(__file__).parent.parent
 KEPT = ("packages", "device", "threads", "dtype", "seed", "finding", "config", "counts")
-START, END = "<!-- results: scripts/readme_results.py -->", "<!-- end of results -->"
 
 
 def percent(value: float | None, digits: int = 0) -> str:
@@ -96,15 +96,9 @@ def main() -> int:
         for row in document["rows"]:
             del row["compression_curve"]  # long, and drawn in the figures
         records.write(kept, document)
-    section = render(records.read(kept))
-    readme = (ROOT / "README.md").read_text()
-    before, _, rest = readme.partition(START)
-    old, _, after = rest.partition(END)
-    print(section)
-    if args.check:
-        return 0 if old.strip() == section.strip() else 1
-    (ROOT / "README.md").write_text(f"{before}{START}\n\n{section}\n{END}{after}")
-    return 0
+    return pages.put(
+        ROOT / "README.md", "readme_results.py", render(records.read(kept)), args.check
+    )
 
 
 if __name__ == "__main__":

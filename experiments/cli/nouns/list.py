@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.text import Text
 from experiments.cli.parser import Done, Parser
 
 if TYPE_CHECKING:
-    from attention.registry import Parameter
+    from attention.registry import Known, Parameter
 
 EXAMPLES = """\
 examples:
@@ -23,6 +24,14 @@ examples:
   lil list backends
   lil list --json
 """
+
+#: Where the classes of a kind are found by name.
+_MODULES = {
+    "backends": "attention.methods",
+    "penalties": "lil.penalties",
+    "detectors": "lil.detectors",
+    "codecs": "lil.compression.codecs",
+}
 
 KINDS = ("backends", "penalties", "detectors", "datasets", "presets", "codecs")
 
@@ -38,10 +47,13 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     found: dict[str, object] = {}
     for kind in kinds:
         table = Table(title=kind, title_justify="left", box=None, show_header=False, min_width=40)
-        if kind == "backends":
-            found[kind] = _backends(table)
+        module = importlib.import_module(_MODULES[kind]) if kind in _MODULES else None
+        if module is not None and hasattr(module, "known"):
+            registered = _registered(module.known(), table)
+            lines = {one["name"]: _line(one) for one in registered}
+            found[kind] = registered if kind == "backends" else lines
         else:
-            lines = _lines(kind)
+            lines = _lines(kind) if module is None else module.describe()
             for name, line in lines.items():
                 table.add_row(name, line)
             found[kind] = lines
@@ -50,13 +62,12 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done(found)
 
 
-def _backends(table: Table) -> list[dict[str, Any]]:
+def _registered(known: Iterable[Known], table: Table) -> list[dict[str, Any]]:
     """Fill the table; what is wrong with a name, or what else goes by it, stands beside it."""
-    from attention.methods import known
     from attention.registry import OWN
 
     found = []
-    for k in known():
+    for k in known:
         lines = [f"broken: {k.error}"] if k.error else [k.source, _declared(k.parameters)]
         if k.package != OWN:
             lines.append(f"from {k.package}")
@@ -76,6 +87,10 @@ def _backends(table: Table) -> list[dict[str, Any]]:
     return found
 
 
+def _line(one: dict[str, Any]) -> str:
+    return str(one["source"]) if one["error"] is None else f"broken: {one['error']}"
+
+
 def _plain(default: object) -> object:
     """A default as JSON has it; in words where it has none, which another package may do."""
     try:
@@ -90,25 +105,13 @@ def _declared(parameters: Sequence[Parameter]) -> str:
 
 
 def _lines(kind: str) -> dict[str, str]:
-    if kind == "detectors":
-        from lil import detectors
-
-        return detectors.describe()
     if kind == "datasets":
         from experiments.grid.data import names
 
         return names()
-    if kind == "presets":
-        from experiments.grid.config import preset_names, preset_text
+    from experiments.grid.config import preset_names, preset_text
 
-        return {name: _first_comment(preset_text(name)) for name in preset_names()}
-    if kind == "codecs":
-        from lil.compression import codecs
-
-        return codecs.describe()
-    from lil import penalties
-
-    return penalties.describe()
+    return {name: _first_comment(preset_text(name)) for name in preset_names()}
 
 
 def _first_comment(text: str) -> str:

@@ -26,9 +26,9 @@ from rich.table import Table
 import attention
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "attention"))
+sys.path.insert(0, str(ROOT))
 
-from oracles.compare import (  # noqa: E402 - found by the path above
+from tests.attention.oracles.compare import (  # noqa: E402 - found by the path above
     STEPS,
     TOLERANCE,
     Case,
@@ -36,7 +36,7 @@ from oracles.compare import (  # noqa: E402 - found by the path above
     decisive,
     difference,
 )
-from oracles.grid import full_grid, sample  # noqa: E402
+from tests.attention.oracles.grid import full_grid, sample  # noqa: E402
 
 
 def main() -> int:

@@ -71,3 +71,24 @@ def test_the_aims_of_the_specification(method: str, below: int) -> None:
 def test_the_tutorials_methods_are_a_few_lines(name: str) -> None:
     found = SCRIPT["count"](files(ROOT / "docs" / "new_backend.md")[name])
     assert 0 < found.question <= found.whole_class < 10
+
+
+def test_a_checkout_is_measured_wherever_its_files_stand(tmp_path: Path) -> None:
+    for name in ("attention/tova.py", "lil/deep/budget.py", "experiments/x.py", "tests/test_x.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(SOURCE)
+    names = '__all__ = ["a", "_b", "helper"]\nfrom x import a, c\nd = 1\n_e: int = 2\nf: int = 3\n'
+    (tmp_path / "lil" / "__init__.py").write_text(names)
+    found = SCRIPT["measure"](tmp_path)
+    lines = SCRIPT["count"](SOURCE).file
+    assert found["lines of attention"] == found["lines of tova.py"] == lines
+    assert found["lines of lil"] == lines + 5
+    assert found["lines of budget.py"] == found["lines of tests"] == lines
+    assert found["lines of the three"] == 3 * lines + 5
+    assert found["lines of quest.py"] == 0
+    assert found["modules"] == 4
+    # The source defines three classes and a function.
+    assert found["public names"] == 3 * len(SCRIPT["public_names"](SOURCE)) + len("adf") + 1
+    columns = SCRIPT["table"]([tmp_path, tmp_path]).splitlines()
+    assert columns[0].split() == [tmp_path.name] * 2
+    assert columns[1].split() == ["lines", "of", "attention", str(lines), str(lines)]

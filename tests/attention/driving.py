@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from oracles.models import VOCABULARY, tiny_model
 from torch import Tensor
 
 import attention
 from attention.testing import OneLayer
+from attention.testing import driving as testing
+from attention.testing.driving import follow, step
+from attention.testing.driving import left_padded as left_pad
+from attention.testing.driving import text as tokens
+from tests.attention.oracles.models import tiny_model
+
+__all__ = ["Bare", "decode", "follow", "left_pad", "model", "prefill", "step", "tokens"]
 
 # One backend of every method, sparse from 16 to 32 tokens on, in every layer.
 BACKENDS: tuple[attention.Backend, ...] = (
@@ -40,6 +46,7 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.RKV(budget=18),
     attention.SnapKV(budget=17),
 )
+FIRST = tuple({b.name: b for b in reversed(BACKENDS)}.values())  # one of every method
 KEEP_ALL = tuple(
     b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "h2o_uniform")
 )
@@ -50,55 +57,14 @@ def model(family: str = "llama", heads: tuple[int, int] = (4, 2), layers: int = 
     return tiny_model(family, heads, layers, torch.float64)
 
 
-def tokens(*shape: int, seed: int = 0) -> Tensor:
-    """Random tokens; generated text repeats itself, which ties scores."""
-    return torch.randint(0, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def left_pad(prompts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Token ids and mask (B, longest)."""
-    longest = max(len(p) for p in prompts)
-    ids = torch.stack([torch.cat((p.new_zeros(longest - len(p)), p)) for p in prompts])
-    mask = torch.stack([torch.arange(longest) >= longest - len(p) for p in prompts]).long()
-    return ids, mask
-
-
-@torch.no_grad()
 def prefill(m: Any, cache: Any, prompts: Sequence[Tensor], chunk: int | None = None) -> Tensor:
     """Feed left-padded prompts, in chunks of columns; the last column's logits (B, vocabulary)."""
-    ids, mask = left_pad(prompts)
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    width = ids.shape[1]
-    for start in range(0, width, chunk or width):
-        end = min(start + (chunk or width), width)
-        out = m(
-            input_ids=ids[:, start:end],
-            attention_mask=mask[:, :end],
-            position_ids=positions[:, start:end],
-            past_key_values=cache,
-        ).logits
-    return out[:, -1]
-
-
-@torch.no_grad()
-def step(m: Any, cache: Any, column: Tensor) -> Tensor:
-    """One token a row; logits (B, vocabulary)."""
-    return m(
-        input_ids=column[:, None], position_ids=cache.seen[:, None], past_key_values=cache
-    ).logits[:, -1]
+    return testing.prefill(m, cache, prompts, chunk)[:, -1]
 
 
 def decode(m: Any, cache: Any, given: Tensor) -> Tensor:
     """Feed (B, n) tokens one by one; logits (B, n, vocabulary)."""
     return torch.stack([step(m, cache, column) for column in given.T], dim=1)
-
-
-def follow(
-    m: Any, cache: Any, prompts: Sequence[Tensor], given: Tensor, chunk: int | None = None
-) -> Tensor:
-    """Logits after the prompt and after each given token, (B, 1 + n, vocabulary)."""
-    first = prefill(m, cache, prompts, chunk)
-    return torch.cat((first[:, None], decode(m, cache, given)), dim=1)
 
 
 class Bare(OneLayer):

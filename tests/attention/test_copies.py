@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from driving import BACKENDS, decode, follow, left_pad, model, prefill, step, tokens
+from driving import FIRST, decode, follow, left_pad, model, prefill, step, tokens
+from states import half_a_forward
 from zoo import FAMILIES, animal, build, config
 
 import attention
@@ -30,7 +31,7 @@ def same_state(one: Any, other: Any) -> None:
             assert all(torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_a_copy_goes_on_as_the_original_would_and_leaves_it_alone(
     backend: attention.Backend,
 ) -> None:
@@ -110,25 +111,6 @@ def test_copies_of_nothing_of_half_a_forward_and_of_a_closed_block() -> None:
         step(m, cache.clone(), tokens(1))
 
 
-class half_a_forward:  # noqa: N801
-    """Fails in the second layer."""
-
-    def __init__(self, m: Any) -> None:
-        self.layer = m.model.layers[1]
-
-    def __enter__(self) -> None:
-        def fail(*_: Any) -> None:
-            raise ZeroDivisionError
-
-        self.hook = self.layer.register_forward_pre_hook(fail)
-
-    def __exit__(self, *_: object) -> None:
-        self.hook.remove()
-
-
-# Another dtype or device
-
-
 @pytest.mark.parametrize("family", ["llama", "gemma3", "gpt_oss"])
 def test_a_converted_model_is_refused_with_the_old_cache(family: str) -> None:
     m = build(config(family), torch.float32)
@@ -183,7 +165,7 @@ def test_a_cache_itself_is_not_moved(move: Callable[[Any], Any]) -> None:
             move(cache)
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_scores_of_half_precision_models_are_float32(backend: attention.Backend) -> None:
     """bf16 sums stop growing at 256; what is added up must not be kept in it."""
     m = animal("gpt_oss", torch.bfloat16)

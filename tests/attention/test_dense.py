@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from driving import BACKENDS, KEEP_ALL, decode, follow, model, prefill, step, tokens
-from oracles.models import HEADS
-from test_chop import LENGTHS, STATS, prompts, record, same_bits
-from test_copies import half_a_forward
+from driving import BACKENDS, FIRST, KEEP_ALL, decode, follow, model, prefill, step, tokens
+from states import LENGTHS, STATS, half_a_forward, prompts, record, same_bits
 from torch import Tensor
 from transformers import DynamicCache
 from zoo import animal
 
 import attention
+from tests.attention.oracles.models import HEADS
 
 DROPS = tuple(b for b in BACKENDS if b not in KEEP_ALL)
 QUEST = attention.Quest(budget=16, page=4, dense_layers=0)
@@ -292,7 +291,7 @@ def test_dense_caches_close_with_their_block() -> None:
 # Rows added
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_added_rows_go_on_as_alone_and_the_others_do_not_notice(
     backend: attention.Backend,
 ) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from driving import Bare, follow, model, prefill, step, tokens
-from oracles.models import tiny_model
 
 import attention
 from attention.core.step import Step
 from attention.methods.h2o import H2OLayer
+from tests.attention.oracles.models import tiny_model
 
 
 def scores(cache, layer: int = 1) -> torch.Tensor:

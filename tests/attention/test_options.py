@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from driving import decode, follow, left_pad, model, prefill, step, tokens
-from oracles.compare import compare, oracle, positions, run_library
-from oracles.compare import follow as follow_oracle
-from oracles.models import VOCABULARY, tiny_model
 
 import attention
+from tests.attention.oracles.compare import compare, oracle, positions, run_library
+from tests.attention.oracles.compare import follow as follow_oracle
+from tests.attention.oracles.models import VOCABULARY, tiny_model
 
 # Small parts, so that there is a choice of blocks from 30 tokens on.
 PARTS = {"budget": 32, "n_init": 3, "block": 4, "topk": 2, "n_local": 10, "repr_topk": 2}
@@ -105,24 +105,6 @@ def test_chunks_and_steps_are_the_oracle(method: str, params: dict[str, Any]) ->
             gap = np.abs(out.logits[0].numpy() - naive.forward(chunk)).max()
             assert gap <= 1e-9, f"{T} tokens after {seen}: {gap:.1e}"
             seen += T
-
-
-@pytest.mark.parametrize(
-    "backend", [attention.get(method, **params) for method, params in OPTIONS], ids=IDS
-)
-def test_crop_is_exact_or_refused(backend: attention.Backend) -> None:
-    m, texts, then = model(), [tokens(33), tokens(14, seed=1)], tokens(2, 12)
-    with backend.on(m) as cache:
-        prefill(m, cache, texts)
-        decode(m, cache, tokens(2, 6, seed=8))
-        if backend.name != "quest":
-            assert not cache.is_croppable
-            with pytest.raises(attention.InvalidValue, match="cannot bring back"):
-                cache.crop(-1)
-            return
-        cache.crop(-6)
-        got = decode(m, cache, then)
-        assert (got - follow(m, cache.new(), texts, then)[:, 1:]).abs().max() < 1e-9
 
 
 # -- quest, paper_script ----------------------------------------------------------------------

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from driving import decode, follow, model, prefill, tokens
-from oracles.models import tiny_model
 
 import attention
 from attention.core.ropes import Rope, rotate
+from tests.attention.oracles.models import tiny_model
 
 
 @pytest.mark.parametrize("positions", ["cache", "absolute"])

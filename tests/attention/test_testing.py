@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from driving import BACKENDS
+from driving import BACKENDS, FIRST
 from torch import Tensor
 
 import attention
@@ -19,8 +19,6 @@ from attention.layers.layer import KeepAll, Layer
 from attention.layers.paged import Paged
 from attention.layers.selecting import Choice
 from attention.testing import CHECKS, ContractBroken, OneLayer, check, tiny_model
-
-FIRST = {b.name: b for b in reversed(BACKENDS)}.values()
 
 
 def on_purpose(backend: attention.Backend) -> set[str]:

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from oracles.models import VOCABULARY
 from torch import Tensor
 from torch.nn import functional
 from transformers import (
@@ -22,6 +21,8 @@ from transformers import (
     Qwen3Config,
     Qwen3MoeConfig,
 )
+
+from tests.attention.oracles.models import VOCABULARY
 
 WINDOW = 5
 COMMON: dict[str, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_sweep import go
+from sweeping import go
 
 import lil
 from attention.errors import InvalidValue

@@ -8,7 +8,6 @@ from unittest import mock
 import pytest
 import torch
 
-import attention
 from attention.errors import InvalidValue
 from experiments.bench import attention as speed
 from experiments.cli import main
@@ -40,7 +39,7 @@ def test_every_backend_stands_beside_transformers() -> None:
     assert rows["h2o"]["held_bytes"] < rows["full"]["held_bytes"] < rows["quest"]["held_bytes"]
 
 
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("name", ["full", "h2o", "rkv", "quest", "infllm"])
 def test_no_prompt_is_attended_to(name: str) -> None:
     function = torch.nn.functional.scaled_dot_product_attention
     with mock.patch.object(

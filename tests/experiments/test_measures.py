@@ -15,38 +15,6 @@ from synthetic_samples import demo, failed, guarded, sample, sparse
 from experiments.report.measures import ReportRow, rows
 from experiments.store.sample import Sample
 
-KEYS = [
-    "model",
-    "dataset",
-    "backend",
-    "budget",
-    "penalty",
-    "detector",
-    "action",
-    "n",
-    "accuracy",
-    "accuracy_low",
-    "accuracy_high",
-    "accuracy_change",
-    "mean_tokens",
-    "length_ratio",
-    "length_ratio_low",
-    "length_ratio_high",
-    "token_savings",
-    "finished",
-    "capped",
-    "stopped",
-    "errors",
-    "keys_kept_max",
-    "keys_read_mean",
-    "keys_read_max",
-    "dense_layer_keys_read_mean",
-    "compression_ratio",
-    "repetition_rate",
-    "decode_sec",
-    "keys_read_per_solved",
-]
-
 
 def row_of(samples: list[Sample], **which: object) -> ReportRow:
     found = [
@@ -58,10 +26,9 @@ def row_of(samples: list[Sample], **which: object) -> ReportRow:
     return found[0]
 
 
-def test_row_starts_with_the_keys_others_read_and_is_json() -> None:
+def test_a_row_is_json() -> None:
     document = rows(demo(problems=3), seed=0)[5].to_dict()
-    assert list(document)[: len(KEYS)] == KEYS
-    assert set(document) == {field.name for field in fields(ReportRow)}
+    assert list(document) == [field.name for field in fields(ReportRow)]
     assert json.loads(json.dumps(document, allow_nan=False)) == document
 
 

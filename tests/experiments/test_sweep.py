@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeping import go
 
 import lil
 from experiments.grid import identity, models
@@ -22,42 +23,6 @@ from experiments.store.study import Study
 from experiments.sweep import runner, sweep
 
 Make = Callable[..., Config]
-
-
-class Notes(sweep.Progress):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.tokens = 0
-        self.done = 0.0
-        self.done_runs = 0
-        self.left = 0.0
-
-    def plan(self, runs: int, stored: int, weight: float) -> None:
-        self.runs, self.stored, self.left = runs, stored, weight
-
-    def step(self, tokens: int) -> None:
-        self.tokens += tokens
-
-    def run_done(self, weight: float) -> None:
-        self.done += weight
-        self.done_runs += 1
-
-    def weigh(self, weight: float) -> None:
-        self.left = weight
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def go(config: Config, out: Path, **options: Any) -> tuple[sweep.Outcome, Notes]:
-    notes = Notes()
-    prepared = sweep.prepare(config, out)
-    outcome = sweep.run(
-        prepared, out, preset="demo-small", arguments=["sweep"], progress=notes, **options
-    )
-    return outcome, notes
 
 
 def tokens_of(out: Path) -> dict[str, list[int]]:

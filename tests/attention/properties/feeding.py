@@ -9,13 +9,13 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
-from oracles.models import make_exact
 from torch import Tensor
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 from transformers.masking_utils import AttentionMaskInterface
 
 import attention
 from attention.patching.cache import AttentionCache
+from tests.attention.oracles.models import make_exact
 
 
 @dataclass(frozen=True)

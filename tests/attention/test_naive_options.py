@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles.by_hand import no_rope, radian, shares
-from oracles.h2o import H2OLayer
-from oracles.infllm import InfLLMLayer
-from oracles.quest import QuestLayer
-from oracles.sink import SinkLayer
+
+from tests.attention.oracles.by_hand import no_rope, radian, shares
+from tests.attention.oracles.h2o import H2OLayer
+from tests.attention.oracles.infllm import InfLLMLayer
+from tests.attention.oracles.quest import QuestLayer
+from tests.attention.oracles.sink import SinkLayer
 
 # -- options of h2o ---------------------------------------------------------------------------
 

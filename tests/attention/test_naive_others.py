@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles import METHODS, rope_table
-from oracles.by_hand import blank, no_rope, shares
-from oracles.layer import Layer
-from oracles.oracle_topk import TrueTopLayer
-from oracles.raas import RaaSLayer
-from oracles.random import RandomLayer, mix, number
-from oracles.rkv import RKVLayer
-from oracles.snapkv import SnapKVLayer
-from oracles.tova import TOVALayer
-from oracles.window import WindowLayer
+
+from tests.attention.oracles import METHODS, rope_table
+from tests.attention.oracles.by_hand import blank, no_rope, shares
+from tests.attention.oracles.layer import Layer
+from tests.attention.oracles.oracle_topk import TrueTopLayer
+from tests.attention.oracles.raas import RaaSLayer
+from tests.attention.oracles.random import RandomLayer, mix, number
+from tests.attention.oracles.rkv import RKVLayer
+from tests.attention.oracles.snapkv import SnapKVLayer
+from tests.attention.oracles.tova import TOVALayer
+from tests.attention.oracles.window import WindowLayer
 
 # -- all of them ------------------------------------------------------------------------------
 

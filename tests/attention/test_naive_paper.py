@@ -8,15 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles import METHODS
-from oracles.compare import MINIMUM, TOLERANCE, Case, run_oracle, transformers_logits
-from oracles.h2o import H2OLayer
-from oracles.infllm import InfLLMLayer, default_parameters
-from oracles.layer import Layer, Slot
-from oracles.models import HEADS
-from oracles.naive_model import FAMILIES
-from oracles.quest import QuestLayer
-from oracles.sink import SinkLayer
+
+from tests.attention.oracles import METHODS
+from tests.attention.oracles.compare import (
+    MINIMUM,
+    TOLERANCE,
+    Case,
+    run_oracle,
+    transformers_logits,
+)
+from tests.attention.oracles.h2o import H2OLayer
+from tests.attention.oracles.infllm import InfLLMLayer, default_parameters
+from tests.attention.oracles.layer import Layer, Slot
+from tests.attention.oracles.models import HEADS
+from tests.attention.oracles.naive_model import FAMILIES
+from tests.attention.oracles.quest import QuestLayer
+from tests.attention.oracles.sink import SinkLayer
 
 
 def no_rope(x: np.ndarray, positions: np.ndarray) -> np.ndarray:

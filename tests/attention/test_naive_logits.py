@@ -1,6 +1,6 @@
-"""Every backend against its naive oracle: logits over 200 decode steps, positions exactly.
+"""Every backend and option against its naive oracle: logits of decode steps, positions exactly.
 
-The whole grid is marked slow; `scripts/check_oracles.py` prints it as a table.
+The whole grid, of 200 steps, is marked slow; `scripts/check_oracles.py` prints it as a table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles.compare import (
+
+import attention
+from attention.errors import InvalidValue
+from tests.attention.oracles.compare import (
     MINIMUM,
     SELECTING,
     TOLERANCE,
@@ -28,11 +31,14 @@ from oracles.compare import (
     run_oracle,
     transformers_logits,
 )
-from oracles.grid import full_grid, small_sample
-from oracles.models import HEADS, VOCABULARY, tiny_model
-
-import attention
-from attention.errors import InvalidValue
+from tests.attention.oracles.grid import (
+    full_grid,
+    further_grid,
+    further_sample,
+    further_ties,
+    small_sample,
+)
+from tests.attention.oracles.models import HEADS, VOCABULARY, tiny_model
 
 EVICTING = ("sink", "h2o")
 METHODS = ("full", "sink", "h2o", "quest", "infllm")
@@ -63,15 +69,21 @@ def check(case: Case) -> None:
     )
 
 
-@pytest.mark.parametrize("case", small_sample(), ids=str)
+@pytest.mark.parametrize("case", [*small_sample(), *further_sample()], ids=str)
 def test_backend_is_its_oracle(case: Case) -> None:
     check(case)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", full_grid(), ids=str)
+@pytest.mark.parametrize("case", [*full_grid(), *further_grid()], ids=str)
 def test_backend_is_its_oracle_on_the_whole_grid(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("case", further_ties(), ids=str)
+def test_ties_fall_as_in_the_oracle(case: Case) -> None:
+    found = difference(case, attention.get)
+    assert found.within(case.dtype), found
 
 
 @pytest.mark.parametrize("method", EVICTING)

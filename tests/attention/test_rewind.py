@@ -5,60 +5,22 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from driving import BACKENDS, decode, follow, model, prefill, step, tokens
-from test_copies import half_a_forward
+from driving import BACKENDS, FIRST, decode, follow, model, prefill, step, tokens
+from states import LENGTHS, STATS, half_a_forward, prompts, record, same_bits
 from torch import Tensor
 from zoo import WINDOW, animal
 
 import attention
-from attention.layers.layer import Layer
 
 # Row 1, in the middle, is taken back: the longest row decides how wide products are.
-LENGTHS = (27, 15, 3)
 ROW = 1
 # The prompts' ends, one token later, both sides of a border of pages of 3 and of 4 (rows have 15 to
 # 17 and 27 to 29 tokens there), and far beyond all budgets.
 POINTS = (0, 1, 2, 26)
 TAIL, NEXT = 23, 20
 REWINDABLE = ("full", "h2o_uniform", "oracle", "quest")
-STATS = ("kept_max", "read_max", "read_mean", "keys_read", "bytes")
-
-Record = list[dict[str, Tensor]]
-
-
-def prompts() -> list[Tensor]:
-    return [tokens(n, seed=1 + i) for i, n in enumerate(LENGTHS)]
-
-
-def record(cache: Any, row: int) -> Record:
-    """Copies of all tensors of a row's state, by layer."""
-    found = []
-    for layer in cache.layers:
-        tensors = {name: slots.data[row].clone() for name, slots in layer.state.items()}
-        if hasattr(layer, "held") and isinstance(layer.held, np.ndarray):
-            tensors["held"] = torch.tensor([[layer.held[row]]])
-        found.append(tensors)
-    return found
-
-
-def same_bits(cache: Any, row: int, want: Record, only: int | None = None) -> None:
-    """The row's state is what was recorded, and nothing stands behind it.
-
-    With `only`, what lies behind that many tokens is left out of account.
-    """
-    for layer, tensors, wanted in zip(cache.layers, record(cache, row), want, strict=True):
-        assert tensors.keys() == wanted.keys()
-        for name, x in tensors.items():
-            slots = layer.state.get(name)
-            n = wanted[name].shape[1]
-            if only is not None and slots is not None:
-                n = -(-only // slots.unit)
-            assert torch.equal(x[:, :n], wanted[name][:, :n]), name
-            if only is None and slots is not None:
-                assert (x[:, n:] == slots.fill).all(), name
 
 
 def steps(m: Any, cache: Any, given: Tensor) -> tuple[Tensor, list[list[list[float]]]]:
@@ -92,7 +54,7 @@ class Untaken:
         self.logits = torch.cat(logits, dim=1)
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_a_batch_taken_back_is_the_run_without_the_tail(backend: attention.Backend) -> None:
     """By snapshots of single rows, and by rewinding where that is exact: bit for bit."""
     m, given, tail = model(), tokens(3, POINTS[-1] + NEXT, seed=9), tokens(3, TAIL, seed=10)
@@ -134,59 +96,6 @@ def test_a_batch_taken_back_is_the_run_without_the_tail(backend: attention.Backe
                 assert stats == run.stats[n : n + count]
 
 
-@pytest.mark.parametrize("point", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 26))])
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
-def test_a_row_taken_back_among_others_that_went_on(backend: attention.Backend, point: int) -> None:
-    m, given, tail = model(), tokens(3, point + NEXT, seed=9), tokens(3, TAIL, seed=10)
-    then = tokens(3, NEXT, seed=11)
-    then[ROW] = given[ROW, point:]
-    with backend.on(m) as cache:
-        never = cache.new()  # stops at the point
-        for one in (never, cache):
-            prefill(m, one, prompts())
-            for column in given.T[:point]:
-                step(m, one, column)
-        snapshot = cache.clone([ROW])
-        decode(m, cache, tail)
-        onward = cache.clone()  # is not taken back
-        before = [record(cache, r) for r in range(3)]
-        read = [cache.read_positions(i) for i in range(2)]
-        stats = cache.row_stats()
-
-        ways = [cache]
-        if cache.rewindable:
-            ways.append(cache.clone())
-            ways[1].rewind(ROW, LENGTHS[ROW] + point)
-        cache.replace_rows([ROW], snapshot)
-        composed = onward.clone()
-        composed.replace_rows([ROW], never, [ROW])
-
-        for one in ways:
-            lengths = [n + point + TAIL for n in LENGTHS]
-            lengths[ROW] -= TAIL
-            assert one.seen.tolist() == lengths
-            same_bits(one, ROW, record(never, ROW), None if one is cache else lengths[ROW])
-            # What it read last belongs to the tail.
-            assert one.row_stats().read_max[ROW] == one.row_stats().keys_read[ROW] == 0
-            assert one.read_positions(0)[ROW].shape[-1] == 0
-            for r in (0, 2):
-                same_bits(one, r, before[r], None if one is cache else lengths[r])
-                assert all(torch.equal(one.read_positions(i)[r], read[i][r]) for i in range(2))
-                for name in STATS:
-                    assert getattr(one.row_stats(), name)[r] == getattr(stats, name)[r]
-        want = steps(m, composed, then)
-        for one in ways:
-            got = steps(m, one, then)
-            assert torch.equal(got[0], want[0])
-            assert got[1] == want[1]
-        # A run of that row alone, and the other rows beside the whole tail.
-        alone = follow(m, cache.new(), [prompts()[ROW]], given[[ROW]])[0, point + 1 :]
-        assert (want[0][ROW] - alone).abs().max() < 1e-9
-        gap = (decode(m, onward, then) - want[0])[[0, 2]].abs().max()
-        ragged = backend.name in ("raas", "rkv", "snapkv") or getattr(backend, "top_p", None)
-        assert gap <= (1e-12 if ragged else 0)
-
-
 @pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding"])
 @pytest.mark.parametrize(
     "backend",
@@ -215,55 +124,7 @@ def test_a_models_own_windows_are_taken_back_by_snapshots(
 # Snapshots
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
-def test_rows_cloned_alone_share_nothing(backend: attention.Backend) -> None:
-    m = model()
-    with backend.on(m) as cache:
-        follow(m, cache, prompts(), tokens(3, 24, seed=9))
-        before = [record(cache, r) for r in range(3)]
-        owned = {x.untyped_storage().data_ptr() for x in tensors(cache)}
-        assert len(owned) > 2
-        for rows in ([1], [1, 1], [0, 1, 2], [2, 0]):
-            twin = cache.clone(rows)
-            assert not owned & {x.untyped_storage().data_ptr() for x in tensors(twin)}
-            assert twin.seen.tolist() == [LENGTHS[r] + 24 for r in rows]
-            assert twin.get_seq_length() == cache.get_seq_length()
-            for name in STATS:
-                ours = getattr(cache.row_stats(), name)[rows]
-                assert torch.equal(getattr(twin.row_stats(), name), ours), name
-            for i in range(2):
-                for ours, r in enumerate(rows):
-                    assert torch.equal(twin.kept_positions(i)[ours], cache.kept_positions(i)[r])
-                    assert torch.equal(twin.read_positions(i)[ours], cache.read_positions(i)[r])
-            given = tokens(len(rows), 3, seed=3)
-            ahead = decode(m, twin, given)
-            for r in range(3):
-                same_bits(cache, r, before[r])
-        cache.select_rows(rows)
-        assert torch.equal(decode(m, cache, given), ahead)
-
-
-def tensors(cache: Any) -> list[Tensor]:
-    """Every tensor a cache's layers hold, wherever."""
-    found: list[Tensor] = []
-    todo: list[Any] = [vars(layer) for layer in cache.layers]
-    while todo:
-        x = todo.pop()
-        if isinstance(x, Tensor):
-            found += [x] if x.numel() else []
-        elif isinstance(x, dict):
-            todo += x.values()
-        elif isinstance(x, list | tuple):
-            todo += x
-        elif type(x).__module__ in (
-            "attention.core.slots",
-            "attention.layers.selecting",
-        ) or isinstance(x, Layer):
-            todo.append(vars(x))
-    return found
-
-
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_rows_are_cloned_without_copying_the_others(
     backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,7 +163,7 @@ def test_clones_of_no_rows_and_of_rows_that_are_not_there() -> None:
 # Rewinding
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_whether_a_row_can_be_rewound_is_known_beforehand(backend: attention.Backend) -> None:
     able = backend.name in REWINDABLE
     assert backend.rewindable == able
@@ -322,7 +183,7 @@ def test_whether_a_row_can_be_rewound_is_known_beforehand(backend: attention.Bac
         assert cache.decoded
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_a_model_that_slides_is_not_rewindable(backend: attention.Backend) -> None:
     for family in ("gemma3", "qwen2_sliding"):
         if backend.dense_layers and family == "qwen2_sliding":
@@ -352,7 +213,7 @@ def test_rows_still_inside_a_window_are_rewound_one_by_one(family: str) -> None:
 
 
 @pytest.mark.parametrize("seen", [0, 1, 15])
-@pytest.mark.parametrize("backend", [b for b in BACKENDS if b.name in REWINDABLE], ids=str)
+@pytest.mark.parametrize("backend", [b for b in FIRST if b.name in REWINDABLE], ids=str)
 def test_a_row_is_rewound_into_its_prompt_and_to_nothing(
     backend: attention.Backend, seen: int
 ) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from driving import BACKENDS, follow, left_pad, model, prefill, step, tokens
-from oracles.models import tiny_config, tiny_model
+from driving import FIRST, follow, left_pad, model, prefill, step, tokens
 from transformers import AutoModelForCausalLM, DynamicCache, GemmaConfig, GPT2Config, LlamaConfig
 
 import attention
 from attention.patching.session import NAME
+from tests.attention.oracles.models import tiny_config, tiny_model
 
 
 @pytest.mark.parametrize("before", ["eager", "sdpa"])
@@ -79,7 +79,7 @@ def test_gradients_and_dropout_are_refused() -> None:
             m.train()(input_ids=ids, past_key_values=cache.new())
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_inference_mode_may_come_and_go(backend: attention.Backend) -> None:
     m, text, given = model(), [tokens(20), tokens(6, seed=1)], tokens(2, 12)
     with backend.on(m) as cache:
@@ -93,28 +93,6 @@ def test_inference_mode_may_come_and_go(backend: attention.Backend) -> None:
             got += [step(m, cache, column) for column in given[:, 6:9].T]
         got += [step(m, cache, column) for column in given[:, 9:].T]
     assert torch.equal(torch.stack(got, 1), want)
-
-
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
-@torch.no_grad()
-def test_generate_is_the_hand_written_loop(backend: attention.Backend) -> None:
-    m = model()
-    ids, mask = left_pad([tokens(23), tokens(4, seed=1), tokens(40, seed=2)])
-    with backend.on(m) as cache:
-        got = m.generate(
-            input_ids=ids,
-            attention_mask=mask,
-            past_key_values=cache,
-            max_new_tokens=40,
-            do_sample=False,
-        )[:, 40:]
-        assert cache.get_seq_length() == 79
-        assert cache.seen.tolist() == [62, 43, 79]
-        other = cache.new()
-        logits = prefill(m, other, [tokens(23), tokens(4, seed=1), tokens(40, seed=2)])
-        for column in got.T:
-            assert torch.equal(logits.argmax(-1), column)
-            logits = step(m, other, column)
 
 
 @torch.no_grad()
@@ -261,7 +239,7 @@ def test_the_scaling_of_the_model_is_honoured(kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_half_precision_follows_float32(backend: attention.Backend, dtype: torch.dtype) -> None:
     text, given = [tokens(12), tokens(5, seed=1)], tokens(2, 3)
     exact = tiny_model("llama", (4, 2), 2, torch.float32)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracles.compare import Case, decisive, oracle, run_oracle
-from oracles.grid import further_grid, further_sample, further_ties, further_variants
-from oracles.models import tiny_model
+
+from tests.attention.oracles.compare import Case, decisive, oracle, run_oracle
+from tests.attention.oracles.grid import (
+    further_grid,
+    further_sample,
+    further_ties,
+    further_variants,
+)
+from tests.attention.oracles.models import tiny_model
 
 
 def test_every_further_variant_is_in_both_grids() -> None:

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 from driving import BACKENDS, decode, follow, prefill, tokens
-from oracles import METHODS
-from oracles.layer import Rope
 from zoo import animal, build, config, sliding_layers
 
 import attention
+from tests.attention.oracles import METHODS
+from tests.attention.oracles.layer import Rope
 
 PROMPT, STEPS = 9, 22
 PARAMS: dict[str, dict[str, Any]] = {

@@ -1,0 +1,66 @@
+"""Three ragged rows, copies of the state a row has in a cache, and a forward that breaks off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from driving import tokens
+from torch import Tensor
+
+LENGTHS = (27, 15, 3)
+STATS = ("kept_max", "read_max", "read_mean", "keys_read", "bytes")
+
+Record = list[dict[str, Tensor]]
+
+
+def prompts() -> list[Tensor]:
+    return [tokens(n, seed=1 + i) for i, n in enumerate(LENGTHS)]
+
+
+def record(cache: Any, row: int) -> Record:
+    """Copies of all tensors of a row's state, by layer."""
+    found = []
+    for layer in cache.layers:
+        tensors = {name: slots.data[row].clone() for name, slots in layer.state.items()}
+        if hasattr(layer, "held") and isinstance(layer.held, np.ndarray):
+            tensors["held"] = torch.tensor([[layer.held[row]]])
+        found.append(tensors)
+    return found
+
+
+def same_bits(cache: Any, row: int, want: Record, only: int | None = None) -> None:
+    """The row's state is what was recorded, and nothing stands behind it.
+
+    With `only`, what lies behind that many tokens is left out of account.
+    """
+    for layer, tensors, wanted in zip(cache.layers, record(cache, row), want, strict=True):
+        assert tensors.keys() == wanted.keys()
+        for name, x in tensors.items():
+            slots = layer.state.get(name)
+            n = wanted[name].shape[1]
+            if only is not None and slots is not None:
+                n = -(-only // slots.unit)
+            assert torch.equal(x[:, :n], wanted[name][:, :n]), name
+            if only is None and slots is not None:
+                assert (x[:, n:] == slots.fill).all(), name
+
+
+class half_a_forward:  # noqa: N801
+    """Fails in the second layer."""
+
+    def __init__(self, m: Any) -> None:
+        self.layer = m.model.layers[1]
+
+    def __enter__(self) -> None:
+        def fail(*_: Any) -> None:
+            raise ZeroDivisionError
+
+        self.hook = self.layer.register_forward_pre_hook(fail)
+
+    def __exit__(self, *_: object) -> None:
+        self.hook.remove()
+
+
+# Another dtype or device

@@ -14,19 +14,41 @@ from experiments.report import figures
 
 PAGE = Path(__file__).parents[2] / "docs" / "new_backend.md"
 
+PENALTY = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lil import Penalty
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forbid(Penalty):
+    """One token is worth less."""
+
+    name: ClassVar[str] = "forbid"
+    token: int
+    strength: float = 100.0
+
+    def penalise(self, history, lengths, scores):
+        scores = scores.clone()
+        scores[:, self.token] -= self.strength
+        return scores
+'''
+
 
 @pytest.fixture
 def moba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the tutorial's `moba.py`, where the command is run."""
+    """A folder with the tutorial's `moba.py` and `mine.py`, where the command is run."""
     (code,) = re.findall(r"```python\n(# moba\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "moba.py").write_text(code)
+    (tmp_path / "mine.py").write_text(PENALTY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(figures, "figures", lambda *_: [])
     return tmp_path
 
 
-def test_a_backend_by_path_is_swept_reported_and_replayed(
+def test_methods_by_path_are_swept_reported_and_replayed(
     moba: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def document(*arguments: str) -> Any:
@@ -38,13 +60,15 @@ def test_a_backend_by_path_is_swept_reported_and_replayed(
     command += ["--backends", "moba:MoBA", "--budgets", "32", "--threads", "1", "--out", out]
     command += ["--set", "backend_params.moba:MoBA.page=8", "--max-new-tokens", "30"]
     command += ["--set", "detector_params.guardian.f=10", "--detector", "guardian:densify"]
-    command += ["--set", "detector_params.guardian.rate=2.0"]
+    command += ["--set", "detector_params.guardian.rate=2.0", "--penalty", "mine:Forbid"]
+    command += ["--set", "penalty_params.mine:Forbid.token=7"]
     swept = document(*command)
-    assert [row["backend"] for row in swept["rows"]] == ["full", "full", "moba", "moba"]
+    assert [row["backend"] for row in swept["rows"]] == ["full", "full", "moba", "moba"] * 2
     assert swept["manifest"]["counts"]["acted"] > 0
-    assert [row["action"] for row in swept["rows"]] == ["none", "densify"] * 2
+    assert [row["action"] for row in swept["rows"]] == ["none", "densify"] * 4
     assert swept["rows"][2]["backend_params"]["page"] == 8
+    assert [row["penalty"] for row in swept["rows"]] == ["none"] * 4 + ["forbid"] * 4
     assert document("report", out)["rows"] == swept["rows"]
     replayed = document("replay", out, "--set", "guardian.f=5,7", "--check-live", "--decode", "3")
-    assert len(replayed["rows"]) == 6
+    assert len(replayed["rows"]) == 12
     assert [one["differ"] for one in replayed["manifest"]["live"]] == [[]] * 4

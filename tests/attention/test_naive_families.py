@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from driving import BACKENDS, decode, follow, prefill, tokens
+from driving import FIRST, decode, follow, prefill, tokens
 from zoo import animal, build, config, sliding_layers
 
 import attention
@@ -132,7 +132,7 @@ def test_a_sparse_layer_is_its_oracle(
             assert [sorted(set(r) - {-1}) for r in read] == [sorted(r) for r in naive.read]
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_where_sinks_take_all_attention_gives_nothing(
     backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

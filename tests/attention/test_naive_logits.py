@@ -15,21 +15,13 @@ import torch
 import attention
 from attention.errors import InvalidValue
 from tests.attention.oracles.compare import (
-    MINIMUM,
-    SELECTING,
     TOLERANCE,
     Case,
-    compare,
     decisive,
     difference,
-    follow,
-    forward,
     oracle,
     positions,
-    prefill,
-    run_library,
     run_oracle,
-    transformers_logits,
 )
 from tests.attention.oracles.grid import (
     full_grid,
@@ -137,83 +129,6 @@ def test_other_reductions_over_the_group(method: str, gqa: str) -> None:
     check(Case("llama", (4, 1), method, params))
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("method", METHODS)
-def test_transformers_own_attention_until_exact_until(method: str, dtype: torch.dtype) -> None:
-    backend = attention.get(method, **parameters(method, 64))
-    until = 240 if method == "full" else backend.exact_until
-    assert until >= {"infllm": 28, "full": 240}.get(method, 64)
-    for family, heads, prompt in (("llama", (4, 2), 1), ("qwen3", (4, 4), 20)):
-        case = Case(family, heads, method, dtype=dtype, prompt=prompt, steps=until - prompt)
-        tokens = case.tokens()
-        (run,) = run_library(backend, case.model, [tokens[:prompt]], [tokens[prompt:]], False)
-        want = transformers_logits(case.model, tokens)[prompt - 1 :]
-        assert len(run.logits) == len(want)
-        assert np.abs(np.array(run.logits) - want).max() <= TOLERANCE[dtype]
-
-
-@pytest.mark.parametrize(
-    ("method", "b"), [("full", 0), *((m, b) for m, least in MINIMUM.items() for b in (least, 48))]
-)
-def test_ragged_rows_are_each_row_alone(method: str, b: int) -> None:
-    params = parameters(method, b)
-    model = tiny_model("qwen3", (4, 2), 2, torch.float64)
-    generator = np.random.default_rng(b)
-    prompts = [
-        generator.integers(0, VOCABULARY, length).tolist()
-        for length in (9, 1, 80, 17, 33, 16, 50, 3)
-    ]
-    forced = [generator.integers(0, VOCABULARY, 40).tolist() for _ in prompts]
-    runs = run_library(attention.get(method, **params), model, prompts, forced, method in SELECTING)
-    for row, (prompt, tokens) in enumerate(zip(prompts, forced, strict=True)):
-        naive = oracle(model, method, params, torch.float64)
-        alone = follow(naive, prompt + tokens, len(prompt))
-        found = compare(alone, runs[row], method in SELECTING)
-        assert found.within(torch.float64), f"row {row}, prompt {len(prompt)}: {found}"
-
-
-@pytest.mark.parametrize("method", METHODS)
-@torch.no_grad()
-def test_replaced_rows_start_anew_and_the_others_go_on(method: str) -> None:
-    params = parameters(method, 32)
-    model = tiny_model("llama", (4, 2), 2, torch.float64)
-    generator = np.random.default_rng(7)
-    first = [generator.integers(0, VOCABULARY, n).tolist() for n in (40, 5, 21, 64)]
-    newcomers = [generator.integers(0, VOCABULARY, n).tolist() for n in (90, 2)]
-    into = [1, 3]
-
-    def tokens(rows: int) -> list[list[int]]:
-        return generator.integers(0, VOCABULARY, (rows, 40)).tolist()
-
-    naives = [oracle(model, method, params, torch.float64) for _ in first]
-    with attention.get(method, **params).on(model) as cache:
-        for stage in range(2):
-            forced = tokens(len(first))
-            if stage == 0:
-                got = list(forward(model, cache, first, forced))
-                want = [naive.prefill(p) for naive, p in zip(naives, first, strict=True)]
-                assert np.abs(got.pop(0).numpy() - np.array(want)).max() <= 1e-9
-            else:
-                fresh = cache.new()
-                logits = prefill(model, fresh, newcomers)
-                # The second newcomer goes to the first free row: source_rows are in disorder.
-                cache.replace_rows(into, fresh, source_rows=[1, 0])
-                for row, source in zip(into, (1, 0), strict=True):
-                    naives[row] = oracle(model, method, params, torch.float64)
-                    alone = naives[row].prefill(newcomers[source])
-                    assert np.abs(logits[source].numpy() - alone).max() <= 1e-9
-                assert cache.seen.tolist() == [80, 2, 61, 90]
-                got = [step_forward(model, cache, step) for step in zip(*forced, strict=True)]
-            for i, logits in enumerate(got):
-                for row, naive in enumerate(naives):
-                    gap = np.abs(naive.step(forced[row][i]) - logits[row].numpy()).max()
-                    assert gap <= 1e-9, f"stage {stage}, step {i}, row {row}: {gap:.1e}"
-            for layer in range(2):
-                kept = cache.kept_positions(layer)
-                for row, naive in enumerate(naives):
-                    assert positions(kept, row) == naive.layers[layer].kept()
-
-
 @pytest.mark.parametrize("method", METHODS)
 @torch.no_grad()
 def test_a_prompt_in_chunks(method: str) -> None:
@@ -237,15 +152,6 @@ def test_a_prompt_in_chunks(method: str) -> None:
             for layer in range(2):
                 assert positions(cache.kept_positions(layer), 0) == naive.layers[layer].kept()
             seen += T
-
-
-def step_forward(model: Any, cache: Any, step: tuple[int, ...]) -> torch.Tensor:
-    out = model(
-        input_ids=torch.tensor(step)[:, None],
-        position_ids=cache.seen[:, None],
-        past_key_values=cache,
-    )
-    return out.logits[:, -1]
 
 
 @pytest.mark.parametrize(("method", "budget"), [("sink", 4), ("quest", 16), ("infllm", 15)])

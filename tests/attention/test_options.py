@@ -10,9 +10,8 @@ import torch
 from driving import decode, follow, left_pad, model, prefill, step, tokens
 
 import attention
-from tests.attention.oracles.compare import compare, oracle, positions, run_library
-from tests.attention.oracles.compare import follow as follow_oracle
-from tests.attention.oracles.models import VOCABULARY, tiny_model
+from tests.attention.oracles.compare import oracle
+from tests.attention.oracles.models import VOCABULARY
 
 # Small parts, so that there is a choice of blocks from 30 tokens on.
 PARTS = {"budget": 32, "n_init": 3, "block": 4, "topk": 2, "n_local": 10, "repr_topk": 2}
@@ -35,57 +34,6 @@ def random_tokens(seed: int, *lengths: int) -> list[list[int]]:
 
 
 # -- rows -------------------------------------------------------------------------------------
-
-
-@options
-def test_ragged_rows_are_the_oracle_on_each_row_alone(method: str, params: dict[str, Any]) -> None:
-    """One token; a page, a block and a window, and one token more or less than these."""
-    m = tiny_model("qwen3", (4, 2), 2, torch.float64)
-    prompts = random_tokens(1, 12, 1, 47, 13, 11, 10, 30)
-    forced = random_tokens(2, *[18] * len(prompts))
-    selecting = method != "h2o"
-    runs = run_library(attention.get(method, **params), m, prompts, forced, selecting)
-    for row, (prompt, then) in enumerate(zip(prompts, forced, strict=True)):
-        alone = follow_oracle(oracle(m, method, params, torch.float64), prompt + then, len(prompt))
-        found = compare(alone, runs[row], selecting)
-        assert found.within(torch.float64), f"row {row}, prompt {len(prompt)}: {found}"
-
-
-@options
-@torch.no_grad()
-def test_replaced_and_selected_rows_are_the_oracle(method: str, params: dict[str, Any]) -> None:
-    m = model()
-    texts, (newcomer,) = random_tokens(3, 31, 5, 18), random_tokens(4, 43)
-    naives = [oracle(m, method, params, torch.float64) for _ in texts]
-    with attention.get(method, **params).on(m) as cache:
-        prefill(m, cache, [torch.tensor(t) for t in texts])
-        for naive, text in zip(naives, texts, strict=True):
-            naive.prefill(text)
-
-        def go_on(seed: int, steps: int) -> None:
-            forced = random_tokens(seed, *[steps] * len(naives))
-            for column in zip(*forced, strict=True):
-                logits = step(m, cache, torch.tensor(column))
-                want = np.array(
-                    [naive.step(token) for naive, token in zip(naives, column, strict=True)]
-                )
-                assert np.abs(logits.numpy() - want).max() <= 1e-9
-            for layer in range(2):
-                kept = cache.kept_positions(layer)
-                assert [positions(kept, r) for r in range(len(naives))] == [
-                    naive.layers[layer].kept() for naive in naives
-                ]
-
-        go_on(5, 9)
-        fresh = cache.new()
-        prefill(m, fresh, [torch.tensor(newcomer)])
-        cache.replace_rows([0], fresh)
-        naives[0] = oracle(m, method, params, torch.float64)
-        naives[0].prefill(newcomer)
-        go_on(6, 12)
-        cache.select_rows([2, 0])
-        naives = [naives[2], naives[0]]
-        go_on(7, 9)
 
 
 @options

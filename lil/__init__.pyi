@@ -1,6 +1,7 @@
 from . import detectors as detectors
 from . import penalties as penalties
 from .compression import codecs as codecs
+from .compression.codecs import Codec as Codec
 from .compression.curves import curve as curve
 from .compression.curves import token_curve as token_curve
 from .compression.meter import Meter as Meter
@@ -24,6 +25,7 @@ __all__ = [
     "Budget",
     "Check",
     "Chopper",
+    "Codec",
     "Cycle",
     "Detector",
     "Guardian",

@@ -28,7 +28,7 @@ class Meter:
     bytes (`token_bytes`), not `decode(ids)`: decoding is not prefix-stable.
 
     Args:
-        codec: name of the compressor; `lil.compression.codecs.names()` lists them.
+        codec: the compressor, by name (`lil.codecs.names()`) or `module:Class`.
         unit: what is fed: "bytes" of text, or "tokens", ids that count as uint32, 4 bytes each.
         vocabulary: V, for token ids; `lzss_bits` needs it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import ClassVar
 
 import pytest
 import zstandard
@@ -228,3 +229,33 @@ def test_a_loop_is_cheaper_than_fresh_text(codec: str):
     loop = fresh[:100] * 20
     sizes = [curve(text, every_bytes=500, codec=codec)[-1][2] for text in (loop, fresh)]
     assert sizes[0] < 0.3 * sizes[1]
+
+
+class Doubled(codecs.Codec):
+    """Every byte twice."""
+
+    name: ClassVar[str] = "doubled"
+
+    def __init__(self, symbols: codecs.Symbols) -> None:
+        del symbols
+        self.fed = 0
+
+    def feed(self, data: bytes) -> None:
+        self.fed += len(data)
+
+    def size(self) -> int:
+        return 2 * self.fed
+
+    def copy(self) -> Doubled:
+        twin = Doubled(codecs.TEXT)
+        twin.fed = self.fed
+        return twin
+
+
+def test_a_codec_of_another_package_by_its_path():
+    meter = Meter(codec=f"{__name__}:Doubled").feed(b"abc")
+    assert meter.size() == 6
+    with pytest.raises(InvalidValue, match="did you mean 'deflate'"):
+        Meter(codec="deflat")
+    with pytest.raises(InvalidValue, match=r"a subclass of lil\.Codec"):
+        Meter(codec="json:JSONDecoder")

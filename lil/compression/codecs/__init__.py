@@ -1,15 +1,15 @@
 """Codecs a meter can count with: one file each, and the file's name is the codec's name.
 
-A codec file defines `new(symbols: Symbols) -> Codec`. Adding one touches no table: `names()` reads
-the folder and `new(name)` imports the file on demand.
+`new(name)` finds those of other packages too, by entry point or `module:Class`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import ClassVar
 
-from lil.registry import Folder
+from attention.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,30 +28,39 @@ class Symbols:
 TEXT = Symbols()
 
 
-class Codec(Protocol):
-    """The smallest thing a meter needs: one stream of bytes and its compressed length so far."""
+class Codec(ABC):
+    """The smallest thing a meter needs: one stream of bytes and its compressed length so far.
 
+    Args:
+        symbols: what the bytes stand for.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __init__(self, symbols: Symbols) -> None: ...
+
+    @abstractmethod
     def feed(self, data: bytes) -> None:
         """Append bytes to the stream."""
-        ...
 
+    @abstractmethod
     def size(self) -> int:
         """Bytes that everything fed so far takes compressed; the stream stays open."""
-        ...
 
+    @abstractmethod
     def copy(self) -> Codec:
         """An independent codec in the same state."""
-        ...
 
 
-_FOLDER = Folder(__name__, "codec")
-names, describe = _FOLDER.names, _FOLDER.describe
+CODECS: Registry[Codec] = Registry("codec", (__name__,), "lil.codecs", lambda: Codec, frozen=False)
+names, find, known, describe = CODECS.names, CODECS.find, CODECS.known, CODECS.describe
 
 
 def new(name: str, symbols: Symbols = TEXT) -> Codec:
-    """An empty codec by name, for a stream of `symbols`.
+    """An empty codec by name, or by `module:Class`, for a stream of `symbols`.
 
     Raises:
         InvalidValue: no codec has this name, or it needs to know an alphabet that is None.
     """
-    return cast(Codec, _FOLDER.module(name).new(symbols))
+    return find(name)(symbols)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from typing import Self
+
+from lil.compression.codecs import TEXT, Codec, Symbols
 
 
-class FromScratch:
-    """A codec that keeps the bytes and compresses all of them at every `size()`.
+class FromScratch(Codec):
+    """A codec that keeps the bytes and compresses all of them at every `size()`."""
 
-    Args:
-        measure: bytes -> compressed length in bytes.
-    """
+    def __init__(self, symbols: Symbols = TEXT) -> None:
+        del symbols  # it sees bytes
+        self._data = bytearray()
 
-    def __init__(self, measure: Callable[[bytes], int], data: bytes = b"") -> None:
-        self._measure = measure
-        self._data = bytearray(data)
+    @staticmethod
+    @abstractmethod
+    def from_scratch(data: bytes) -> int:
+        """Length of `data` compressed in one call, in bytes."""
 
     def feed(self, data: bytes) -> None:
         self._data += data
 
     def size(self) -> int:
-        return self._measure(bytes(self._data))
+        return self.from_scratch(bytes(self._data))
 
-    def copy(self) -> FromScratch:
-        return FromScratch(self._measure, bytes(self._data))
+    def copy(self) -> Self:
+        twin = type(self)()
+        twin._data += self._data
+        return twin

@@ -1,4 +1,4 @@
-"""gzip's LZ77 at level 6, the compressor of the Less-is-Less paper, read incrementally.
+"""gzip's compressor, fed and read incrementally.
 
 The paper compresses the whole sequence at every check (34 ms at 128k tokens). Here one
 `zlib.compressobj` per sequence is fed as text arrives and read with `copy().flush()`, which gives
@@ -10,14 +10,15 @@ from __future__ import annotations
 import functools
 import random
 import zlib
+from typing import ClassVar
 
-from lil.compression.codecs import Codec, Symbols
+from lil.compression.codecs import TEXT, Codec, Symbols
 from lil.compression.codecs._scratch import FromScratch
 
 LEVEL = 6
 
 
-class Deflate:
+class Stream:
     """An open zlib stream; `size()` is the length in bytes if it were closed now."""
 
     def __init__(self) -> None:
@@ -30,8 +31,8 @@ class Deflate:
     def size(self) -> int:
         return self._written + len(self._stream.copy().flush())
 
-    def copy(self) -> Deflate:
-        twin = Deflate.__new__(Deflate)
+    def copy(self) -> Stream:
+        twin = Stream.__new__(Stream)
         twin._stream = self._stream.copy()
         twin._written = self._written
         return twin
@@ -42,6 +43,12 @@ def from_scratch(data: bytes) -> int:
     return len(zlib.compress(data, LEVEL))
 
 
+class Whole(FromScratch):
+    """The same lengths, compressed again at each reading."""
+
+    from_scratch = staticmethod(from_scratch)
+
+
 @functools.cache
 def incremental_is_exact() -> bool:
     """Whether this zlib build gives the same length incrementally as from scratch.
@@ -50,7 +57,7 @@ def incremental_is_exact() -> bool:
     zlib may choose their matches by what is in the buffer when they are called.
     """
     rng = random.Random(0)
-    codec, everything = Deflate(), bytearray()
+    codec, everything = Stream(), bytearray()
     for turn in range(24):
         words = [b"%d " % rng.randrange(10 ** rng.randrange(1, 9)) for _ in range(120)]
         piece = b"".join(words) * (1 + turn % 5)
@@ -64,6 +71,24 @@ def incremental_is_exact() -> bool:
     return True
 
 
-def new(_: Symbols) -> Codec:
-    """An empty stream, from scratch at every reading where this zlib build needs that."""
-    return Deflate() if incremental_is_exact() else FromScratch(from_scratch)
+class Deflate(Codec):
+    """gzip's LZ77 at level 6, the compressor of the Less-is-Less paper, read incrementally.
+
+    From scratch at every reading where this zlib build needs that.
+    """
+
+    name: ClassVar[str] = "deflate"
+
+    def __init__(self, symbols: Symbols = TEXT) -> None:
+        self._state: Stream | Whole = Stream() if incremental_is_exact() else Whole(symbols)
+
+    def feed(self, data: bytes) -> None:
+        self._state.feed(data)
+
+    def size(self) -> int:
+        return self._state.size()
+
+    def copy(self) -> Deflate:
+        twin = Deflate.__new__(Deflate)
+        twin._state = self._state.copy()
+        return twin

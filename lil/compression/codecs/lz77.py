@@ -1,4 +1,4 @@
-"""LZ77 as the Less-is-Less paper explains it (Appendix A): to read and to test against, not fast.
+"""LZ77 as the Less-is-Less paper explains it (Appendix A): to read and test against, not fast.
 
 A search buffer holds the last symbols, zero-filled at the start, a look-ahead buffer the next ones.
 Each step finds the longest start of the look-ahead buffer that also begins in the search buffer,
@@ -13,7 +13,7 @@ which its triple (5, 6, 2) follows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -111,12 +111,16 @@ def _check_buffers(search: int, ahead: int) -> None:
             raise InvalidValue(name, value, "at least 1 symbol")
 
 
-class LZ77:
-    """A growing sequence; its size is that of its triples as fixed-length codewords.
+class LZ77(Codec):
+    """LZ77 as the Less-is-Less paper explains it (Appendix A): to read and test against, not fast.
+
+    A growing sequence; its size is that of its triples as fixed-length codewords.
 
     A triple is final once its look-ahead buffer was full, so only the tail is coded again at a
     reading.
     """
+
+    name: ClassVar[str] = "lz77"
 
     def __init__(self, symbols: Symbols) -> None:
         self._width = symbols.width
@@ -155,8 +159,3 @@ class LZ77:
         twin.__dict__.update(self.__dict__)
         twin._rest, twin._history = list(self._rest), list(self._history)
         return twin
-
-
-def new(symbols: Symbols) -> Codec:
-    """An empty sequence, with buffers of `SEARCH` and `AHEAD` symbols."""
-    return LZ77(symbols)

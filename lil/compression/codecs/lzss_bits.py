@@ -10,6 +10,7 @@ longest match are the LZ penalty's, 512 and 32. Meant for token ids (`Meter(unit
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,11 +23,15 @@ WINDOW = 512
 LONGEST = 32
 
 
-class LZSSBits:
-    """A growing sequence and the bits of its greedy parse; `size()` rounds them up to bytes.
+class LZSSBits(Codec):
+    """LZSS code length of a sequence of symbols: what the LZ penalty charges for, counted.
+
+    A growing sequence and the bits of its greedy parse; `size()` rounds them up to bytes.
 
     The phrase under way is charged as if the sequence ended now.
     """
+
+    name: ClassVar[str] = "lzss_bits"
 
     def __init__(self, symbols: Symbols) -> None:
         if symbols.alphabet is None:
@@ -84,8 +89,3 @@ class LZSSBits:
         twin.__dict__.update(self.__dict__)
         twin._ring = self._ring.copy()
         return twin
-
-
-def new(symbols: Symbols) -> Codec:
-    """An empty sequence."""
-    return LZSSBits(symbols)

@@ -89,7 +89,7 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("h2o", {"budget": 32, "gqa": "query_head", "normalise": "age", "dense_layers": 1}),
 )
 DTYPES = (torch.float32, torch.float64)
-SHORT = 75
+SHORT = 40
 PROMPTS = (37, 80, 5)  # longer than every budget, in between, and shorter than most
 
 
@@ -203,8 +203,9 @@ def small_sample() -> list[Case]:
 
 
 def short(case: Case) -> Case:
-    """As many steps as take the shortest prompt beyond the largest budget of 64."""
-    return replace(case, steps=min(case.steps, SHORT))
+    """As many steps as take the case well beyond its budget, at least a few dozen."""
+    budget = min(dict(case.params).get("budget", 0), 64)
+    return replace(case, steps=min(case.steps, max(SHORT, budget - case.prompt + 25)))
 
 
 def pick(i: int, d: int) -> Case:

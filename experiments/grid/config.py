@@ -324,7 +324,8 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """All keys with their resolved values, ready for JSON."""
-        return {key: _plain(value) for key, value in dataclasses.asdict(self).items()}
+        values = dataclasses.asdict(self).items()
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values}
 
     def decode_options(self) -> dict[str, Any]:
         """What every decode of this configuration is told, under the names `lil.decode` has."""
@@ -341,10 +342,6 @@ class Config:
         if match["tokens"]:
             return int(match["tokens"])
         return self.max_new_tokens if full_tokens is None else int(match["times"]) * full_tokens
-
-
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def check(values: Mapping[str, object], source: str) -> dict[str, Any]:

@@ -5,36 +5,44 @@ from .compression.codecs import Codec as Codec
 from .compression.curves import curve as curve
 from .compression.curves import token_curve as token_curve
 from .compression.meter import Meter as Meter
+from .decoding import DecodeOptions as DecodeOptions
+from .decoding import Request as Request
 from .decoding import decode as decode
 from .decoding import stream as stream
+from .detectors import Action as Action
 from .detectors import Detector as Detector
 from .detectors import Guardian as Guardian
 from .detectors import Verdict as Verdict
+from .detectors import Watcher as Watcher
+from .detectors import replay as replay
 from .detectors.budget import Budget as Budget
 from .detectors.chopper import Chopper as Chopper
 from .detectors.cycle import Cycle as Cycle
 from .penalties import LZPenalty as LZPenalty
 from .penalties import Penalty as Penalty
-from .replaying import replay as replay
 from .stop_on import StopOn as StopOn
 from .token_table import token_bytes as token_bytes
-from .trace import Check as Check
+from .trace import Cost as Cost
 from .trace import Trace as Trace
 
 __all__ = [
+    "Action",
     "Budget",
-    "Check",
     "Chopper",
     "Codec",
+    "Cost",
     "Cycle",
+    "DecodeOptions",
     "Detector",
     "Guardian",
     "LZPenalty",
     "Meter",
     "Penalty",
+    "Request",
     "StopOn",
     "Trace",
     "Verdict",
+    "Watcher",
     "codecs",
     "curve",
     "decode",

@@ -85,6 +85,26 @@ class HiddenStates:
         return hook
 
 
+class Reading:
+    """What a forward computed at one row's newest token.
+
+    Args:
+        states: of that forward.
+        row: the row's place in the batch.
+    """
+
+    def __init__(self, states: HiddenStates, row: int) -> None:
+        self._states, self._row = states, row
+
+    def hidden(self, block: int) -> Tensor:
+        """The hidden state behind a block, (hidden size,).
+
+        Raises:
+            InvalidValue: the model has no such block, or it was not asked for.
+        """
+        return self._states[block][self._row]
+
+
 def _blocks(model: Any) -> Sequence[nn.Module]:
     """The decoder's blocks, in order."""
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None

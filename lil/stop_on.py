@@ -10,10 +10,9 @@ from torch import Tensor
 from transformers import StoppingCriteria
 
 from attention.errors import InvalidValue
-from lil.detectors import Detector, Reading, Verdict
+from lil.detectors import Detector, Verdict, require_stop
 from lil.generate_calls import Following
-from lil.hidden_states import HiddenStates
-from lil.replaying import require_stop
+from lil.hidden_states import HiddenStates, Reading
 from lil.token_table import token_bytes
 
 
@@ -21,20 +20,18 @@ class _Row:
     """One sequence under watch."""
 
     def __init__(self, detectors: Sequence[Detector], prompt: bytes) -> None:
-        self.detectors = [detector.clone() for detector in detectors]
-        for detector in self.detectors:
-            detector.start(prompt=prompt)
+        self.watchers = [detector.watch(prompt) for detector in detectors]
         self.verdict: Verdict | None = None
         self.ended = False  # with or without a verdict
 
     def see(self, states: HiddenStates, at: int) -> None:
-        for detector in self.detectors:
-            if isinstance(detector, Reading) and detector.wants:
-                detector.see(states[detector.block][at])
+        for watcher in self.watchers:
+            if watcher.wants:
+                watcher.see(Reading(states, at))
 
     def push(self, piece: bytes) -> None:
-        for detector in self.detectors:
-            self.verdict = detector.update([piece])
+        for watcher in self.watchers:
+            self.verdict = watcher.update([piece])
             if self.verdict is not None:
                 self.ended = True
                 return
@@ -63,7 +60,7 @@ class StopOn(StoppingCriteria):
     a verdict keeps fewer than there are, `verdict.token` says how many.
 
     Args:
-        detectors: templates, cloned per row; the first verdict counts.
+        detectors: each row has its watchers; the first verdict counts.
         tokenizer: whose ids these are.
         prompt_tokens: width of the prompts with their padding; needed only where the first call
             brings more than one generated token, as in assisted generation.
@@ -93,13 +90,15 @@ class StopOn(StoppingCriteria):
             raise InvalidValue("detectors", (), "at least one")
         for detector in detectors:
             require_stop(detector, "generate() can do nothing else; lil.decode can")
-            if isinstance(detector, Reading) and model is None:
+            if detector.signals and model is None:
                 allowed = f"the model: {detector.name} reads its hidden states"
                 raise InvalidValue("model", None, allowed)
         if attention_mask is not None and attention_mask.ndim != 2:
             raise InvalidValue("attention_mask", tuple(attention_mask.shape), "a shape (B, width)")
         self._detectors = detectors
         self._pieces = token_bytes(tokenizer)
+        for detector in detectors:
+            detector.require_tokens(self._pieces)
         eos = tokenizer.eos_token_id if eos_token_id is None else eos_token_id
         self._eos = frozenset([eos] if isinstance(eos, int) else eos or ())
         self._pad = tokenizer.pad_token_id if pad_token_id is None else pad_token_id
@@ -109,7 +108,7 @@ class StopOn(StoppingCriteria):
             self.eos_token_id = sorted(self._eos)
         self._following = Following(generated=1, prompt_tokens=prompt_tokens)
         self._rows: list[_Row] = []
-        blocks = [one.block for one in detectors if isinstance(one, Reading)]
+        blocks = sorted(frozenset[int]().union(*(one.blocks for one in detectors)))
         self._hidden = HiddenStates(model, blocks) if blocks else None
 
     def __enter__(self) -> Self:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypeAlias
 
 from attention.errors import InvalidValue
 from lil.compression.curves import Point
 
+#: What a detector made of the model's states: (generated tokens, number), ascending.
+Signal: TypeAlias = tuple[tuple[int, float], ...]
 
-class Check(TypedDict):
+
+class Cost(NamedTuple):
     """Cost up to a number of generated tokens.
 
     `keys_read` is cumulative over steps, layers and KV heads, page bounds and representatives in
@@ -70,7 +73,7 @@ class Trace:
     finish: str
     evidence: Mapping[str, object] | None
     curve: tuple[Point, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[Cost, ...]
     keys_kept_max: int
     keys_read_max: int | None
     keys_read_mean: float | None
@@ -81,7 +84,7 @@ class Trace:
     reused_tokens: int = 0
     dropped: tuple[int, ...] = ()
     action: Mapping[str, Any] | None = None
-    signals: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    signals: Mapping[str, Signal] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -103,7 +106,7 @@ class Trace:
         """The generated text, without a final `eos`; bytes that are not UTF-8 show as U+FFFD."""
         return b"".join(self.text_pieces).decode(errors="replace")
 
-    def cost_at(self, tokens: int) -> Check:
+    def cost_at(self, tokens: int) -> Cost:
         """Cost of the first `tokens` generated tokens: exact at a check, else on a straight line.
 
         Raises:
@@ -111,31 +114,18 @@ class Trace:
         """
         if not 0 <= tokens <= self.tokens:
             raise InvalidValue("tokens", tokens, f"0 to {self.tokens}, the trace's length")
-        right = bisect.bisect_left(self.checks, tokens, key=lambda check: check["tokens"])
+        right = bisect.bisect_left(self.checks, tokens, key=lambda check: check.tokens)
         after = self.checks[right]
-        measured = after["seconds"] is not None
-        origin: Check = {
-            "tokens": 0,
-            "keys_read": 0.0,
-            "cache_bytes": after["cache_bytes"],
-            "seconds": 0.0 if measured else None,
-            "read_sum": 0.0,
-            "dense_read_sum": None if after["dense_read_sum"] is None else 0.0,
-        }
-        before = self.checks[right - 1] if right else origin
-        if tokens == after["tokens"]:
+        if tokens == after.tokens:
             return after
-        share = (tokens - before["tokens"]) / (after["tokens"] - before["tokens"])
-        return {
-            "tokens": tokens,
-            "keys_read": _between(before["keys_read"], after["keys_read"], share),
-            "cache_bytes": _between(before["cache_bytes"], after["cache_bytes"], share),
-            "seconds": _between_known(before["seconds"], after["seconds"], share),
-            "read_sum": _between(before["read_sum"], after["read_sum"], share),
-            "dense_read_sum": _between_known(
-                before["dense_read_sum"], after["dense_read_sum"], share
-            ),
-        }
+        origin = Cost(0, 0.0, after.cache_bytes, 0.0, 0.0, 0.0)
+        before = self.checks[right - 1] if right else origin
+        share = (tokens - before.tokens) / (after.tokens - before.tokens)
+        between = (
+            None if start is None or end is None else start + (end - start) * share
+            for start, end in zip(before[1:], after[1:], strict=True)
+        )
+        return Cost(tokens, *between)  # type: ignore[arg-type]  # only what may be None is
 
     def to_dict(self) -> dict[str, Any]:
         """The trace in JSON's types; `from_dict` gives it back."""
@@ -149,7 +139,7 @@ class Trace:
         }
         record["evidence"] = None if self.evidence is None else dict(self.evidence)
         record["curve"] = [list(point) for point in self.curve]
-        record["checks"] = [dict(check) for check in self.checks]
+        record["checks"] = [check._asdict() for check in self.checks]
         record["dropped"] = list(self.dropped)
         record["action"] = None if self.action is None else dict(self.action)
         record["signals"] = {
@@ -175,7 +165,9 @@ class Trace:
             values["prompt_bytes"] = _from_text(record["prompt_bytes"])
             values["pieces"] = _split(_from_text(record["pieces"]), record["pieces"]["lengths"])
             values["curve"] = tuple((tokens, raw, small) for tokens, raw, small in record["curve"])
-            values["checks"] = tuple(_check(check) for check in record["checks"])
+            values["checks"] = tuple(
+                Cost(*(check[name] for name in Cost._fields)) for check in record["checks"]
+            )
             values["signals"] = {
                 name: tuple((tokens, number) for tokens, number in signal)
                 for name, signal in record["signals"].items()
@@ -183,25 +175,6 @@ class Trace:
             return cls(**values)
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidValue("trace", str(error), "a record written by Trace.to_dict") from error
-
-
-def _check(record: Mapping[str, Any]) -> Check:
-    return {
-        "tokens": record["tokens"],
-        "keys_read": record["keys_read"],
-        "cache_bytes": record["cache_bytes"],
-        "seconds": record["seconds"],
-        "read_sum": record["read_sum"],
-        "dense_read_sum": record["dense_read_sum"],
-    }
-
-
-def _between(start: float, end: float, share: float) -> float:
-    return start + (end - start) * share
-
-
-def _between_known(start: float | None, end: float | None, share: float) -> float | None:
-    return None if start is None or end is None else _between(start, end, share)
 
 
 def _to_text(data: bytes) -> dict[str, Any]:

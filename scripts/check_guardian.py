@@ -46,9 +46,10 @@ def stopped_after(period: int, size: float, seed: int, codec: str = "deflate") -
     before = tokens(draw.randrange(1000), size, draw)
     block = tokens(period, size, draw)
     guardian = Guardian(codec=codec)
-    guardian.start(prompt=b"Say it again. ")
     length = PATIENCE * max(period, guardian.f)
-    verdict = guardian.update(before + (block * (length // period + 1))[:length])
+    verdict = guardian.watch(b"Say it again. ").update(
+        before + (block * (length // period + 1))[:length]
+    )
     if verdict is None:
         return None
     if verdict.token <= len(before):
@@ -97,9 +98,7 @@ def false_stops() -> tuple[int, list[str]]:
     """How many documents there are, and those Guardian stopped."""
     stopped, count = [], 0
     for name, pieces in documents():
-        guardian = Guardian()
-        guardian.start(prompt=name.encode())
-        verdict = guardian.update(pieces)
+        verdict = Guardian().watch(name.encode()).update(pieces)
         count += 1
         if verdict is not None:
             stopped.append(f"{name}: {dict(verdict.evidence)}")

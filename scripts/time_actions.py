@@ -19,7 +19,6 @@ from experiments.grid import data, models, scoring
 from experiments.grid.config import load
 from experiments.grid.plan import build_backends, build_detectors
 from experiments.store.manifest import conditions
-from lil.detectors import follows
 
 PLACES = (("h2o", 256, "medium"), ("quest", 128, "hard"))
 
@@ -39,19 +38,18 @@ def main() -> None:
         prompts = [item.prompt_ids(loaded.tokenizer) for item in items]
         backends = build_backends(config)
         full = lil.decode(loaded.model, loaded.tokenizer, prompts, max_new_tokens=2048)
-        caps = [2 * trace.tokens for trace in full]
+        doubled = [lil.Request(p, 2 * t.tokens) for p, t in zip(prompts, full, strict=True)]
         backend = next(b for b in backends if (b.name, b.budget) == (name, budget))
         for detector in [None, *build_detectors(config)]:
-            if detector is not None and follows(detector).dense and not backend.keeps_all:
+            if detector is not None and detector.action.dense and not backend.keeps_all:
                 continue
             started = time.process_time()
             traces = lil.decode(
                 loaded.model,
                 loaded.tokenizer,
-                prompts,
+                doubled,
                 backend=backend,
                 detectors=[] if detector is None else [detector],
-                max_new_tokens=caps,
             )
             seconds = time.process_time() - started
             solved = [
@@ -64,13 +62,13 @@ def main() -> None:
                     "budget": budget,
                     "dataset": dataset,
                     "detector": "none" if detector is None else detector.name,
-                    "action": "none" if detector is None else follows(detector).name,
+                    "action": "none" if detector is None else detector.action.name,
                     "problems": len(items),
                     "solved": sum(map(bool, solved)),
                     "fired": sum(t.action is not None or t.evidence is not None for t in traces),
                     "tokens": sum(t.tokens for t in traces),
                     "decoded": sum(t.decoded_tokens for t in traces),
-                    "keys_read": sum(t.checks[-1]["keys_read"] for t in traces),
+                    "keys_read": sum(t.checks[-1].keys_read for t in traces),
                     "seconds": seconds,
                 }
             )

@@ -9,8 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from lil.actions import ACTIONS
-from lil.detectors import names
+from lil.detectors import ACTIONS, names
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "actions.md"

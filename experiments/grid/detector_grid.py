@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 #: Values to try, by detector and parameter.
 Choices = dict[str, dict[str, list[Any]]]
 
-#: Guardian's threshold in bytes per `f` tokens, as the paper has it; its rate follows from it.
-THRESHOLD = "t"
-
 
 def parse_choice(text: str) -> tuple[str, str, list[Any]]:
     """Detector, parameter and values of `NAME.PARAMETER=VALUE,...`.
@@ -76,22 +73,10 @@ def combined(
     for name in names:
         tried = choices.get(name, {})
         for values in itertools.product(*tried.values()):
-            given = {**own.get(name, {}), **dict(zip(tried, values, strict=True))}
-            found.append(detectors.get(name, **_with_rate(name, given)))
+            # A threshold and a rate say the same: what is tried stands, not the other.
+            other = {"t": "rate", "rate": "t"}
+            kept = {k: v for k, v in own.get(name, {}).items() if other.get(k) not in tried}
+            given = {**kept, **dict(zip(tried, values, strict=True))}
+            found.append(detectors.get(name, **given))
     # The same parameters twice would be two rows of the same name.
     return list({repr((d.name, sorted(d.params().items()))): d for d in found}.values())
-
-
-def _with_rate(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """A threshold a check, as a rate a token."""
-    if name != "guardian" or THRESHOLD not in given:
-        return given
-    from lil import Guardian, detectors
-
-    given = dict(given)
-    threshold = given.pop(THRESHOLD)
-    checked = detectors.get(name, **given)
-    assert isinstance(checked, Guardian)
-    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)):
-        raise InvalidValue(THRESHOLD, threshold, "a number of bytes")
-    return {**given, "rate": threshold / checked.f}

@@ -7,6 +7,7 @@ import json
 import os
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,13 @@ class Loaded:
     source: Source
     model: Any
     tokenizer: Any
+
+    @cached_property
+    def token_bytes(self) -> list[bytes]:
+        """Bytes of each token id."""
+        from lil import token_bytes
+
+        return token_bytes(self.tokenizer)
 
 
 def find(name: str, revision: str | None = None) -> Source:

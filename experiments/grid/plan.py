@@ -140,7 +140,7 @@ def build_detectors(config: Config) -> list[Detector]:
         InvalidValue: an unknown detector or parameter, or a value it refuses.
     """
     from lil import detectors
-    from lil.actions import ACTIONS
+    from lil.detectors import ACTIONS
 
     _require_known(detectors, config.detector_params)
     for name in config.action_params:
@@ -169,7 +169,7 @@ def split_action(entry: str) -> tuple[str, str]:
     `guardian:answer` names an action, `mine:Detector` an import path, `mine:Detector:answer` both.
     """
     from lil import detectors
-    from lil.actions import ACTIONS
+    from lil.detectors import ACTIONS
 
     name, colon, what = entry.rpartition(":")
     if colon and (":" in name or what in ACTIONS or name in detectors.names()):

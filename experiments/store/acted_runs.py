@@ -14,18 +14,17 @@ import lil
 from experiments.grid.identity import digest
 from experiments.grid.plan import Run
 from lil import Detector, Trace, Verdict
-from lil.detectors import follows
 
 
 def acts(detector: Detector) -> bool:
     """Whether something is generated after its verdict."""
-    return not follows(detector).ends
+    return not detector.action.ends
 
 
 def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
     """The verdict on a plain trace, whatever follows it."""
     if acts(detector):
-        detector = dataclasses.replace(detector, on_stop="stop")  # type: ignore[type-var]
+        detector = dataclasses.replace(detector, on_stop="stop")
     return lil.replay(trace, detector, max_tokens=cap)
 
 

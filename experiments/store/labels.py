@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from experiments.grid.plan import Plan
 from lil import Detector
-from lil.detectors import follows
 
 
 def labels(detectors: Sequence[Detector]) -> list[str]:
     """A name for each detector; parameters are spelled out where name and action are not unique."""
-    actions = [follows(detector).name for detector in detectors]
+    actions = [detector.action.name for detector in detectors]
     out = [""] * len(detectors)
     for action in set(actions):
         mine = [at for at, other in enumerate(actions) if other == action]

@@ -17,7 +17,6 @@ from experiments.store.repetition import repeats
 from experiments.store.sample import Sample
 from experiments.store.store import Record, Store
 from lil import Detector, Meter, Trace, Verdict
-from lil.detectors import follows
 
 
 def samples_of(
@@ -42,14 +41,14 @@ def samples_of(
         plain = _failed(plain, record)
         yield plain
         for label, detector in detectors:
-            yield replace(plain, detector=label, action=follows(detector).name)
+            yield replace(plain, detector=label, action=detector.action.name)
         return
     trace = record.trace()
     whole = min(cap, trace.tokens)
     plain = measured(plain, record, trace, whole)
     yield plain
     for label, detector in detectors:
-        one = replace(blank(run, penalty), detector=label, action=follows(detector).name)
+        one = replace(blank(run, penalty), detector=label, action=detector.action.name)
         verdict = verdict_on(trace, detector, cap)
         if not acts(detector):
             kept = whole if verdict is None else verdict.token
@@ -117,8 +116,8 @@ def measured(
         tokens=kept,
         correct=correct(text, meta["gold"], meta["scorer"]) if cut else meta["correct"],
         prefill_sec=trace.prefill_sec,
-        decode_sec=cost["seconds"],
-        keys_read=cost["keys_read"],
+        decode_sec=cost.seconds,
+        keys_read=cost.keys_read,
         cache_byte_sec=_byte_sec(trace, paid),
         curve=_curve(trace, kept),
         repeated=repeats(trace.new_ids[:kept]),
@@ -139,16 +138,16 @@ def _with_reads(one: Sample, trace: Trace, kept: int) -> Sample:
             cache_bytes_peak=trace.cache_bytes_peak,
         )
     seen = len(trace.prompt_ids) + kept - 1  # the last token is chosen, not yet read
-    held = [check["cache_bytes"] for check in trace.checks if check["tokens"] < kept]
+    held = [check.cache_bytes for check in trace.checks if check.tokens < kept]
     cost = trace.cost_at(kept)
-    held.append(cost["cache_bytes"])
+    held.append(cost.cache_bytes)
     return replace(
         one,
         # Nothing can hold or read more keys than there are tokens.
         keys_kept_max=min(trace.keys_kept_max, seen),
         keys_read_max=None if trace.keys_read_max is None else min(trace.keys_read_max, seen),
-        keys_read_mean=_per_step(cost["read_sum"], kept),
-        dense_layer_keys_read_mean=_per_step(cost["dense_read_sum"], kept),
+        keys_read_mean=_per_step(cost.read_sum, kept),
+        dense_layer_keys_read_mean=_per_step(cost.dense_read_sum, kept),
         cache_bytes_peak=int(max(held)),
     )
 
@@ -160,14 +159,14 @@ def _per_step(total: float | None, kept: int) -> float | None:
 
 def _byte_sec(trace: Trace, kept: int) -> float | None:
     """Bytes held times seconds held while decoding, the trapezoid between two checks."""
-    points = [check for check in trace.checks if check["tokens"] < kept] + [trace.cost_at(kept)]
+    points = [check for check in trace.checks if check.tokens < kept] + [trace.cost_at(kept)]
     points.insert(0, trace.cost_at(0))
     total = 0.0
     for before, after in pairwise(points):
-        if before["seconds"] is None or after["seconds"] is None:
+        if before.seconds is None or after.seconds is None:
             return None
-        held = (before["cache_bytes"] + after["cache_bytes"]) / 2
-        total += held * (after["seconds"] - before["seconds"])
+        held = (before.cache_bytes + after.cache_bytes) / 2
+        total += held * (after.seconds - before.seconds)
     return total
 
 

@@ -15,7 +15,6 @@ from experiments.store.labels import labels, penalty_labels
 from experiments.store.sample import Sample
 from experiments.store.samples import samples_of
 from experiments.store.store import Record, Store
-from lil.detectors import follows
 
 if TYPE_CHECKING:
     from attention import Backend
@@ -109,7 +108,7 @@ class Study:
 
     def able(self, detector: Detector, cell: Cell) -> bool:
         """Whether the cell's backend can do what follows the detector's verdict."""
-        return not follows(detector).dense or self.backend(cell).keeps_all
+        return not detector.action.dense or self.backend(cell).keeps_all
 
     def samples(
         self, detectors: Sequence[Detector], on_run: Callable[[], None] | None = None

@@ -13,7 +13,7 @@ from experiments.grid.plan import Run
 from experiments.store.store import Record
 from experiments.store.study import Study
 from lil import Detector, Trace, Verdict
-from lil.replaying import watch
+from lil.detectors import watch_trace
 
 #: (finish, tokens, evidence) of a generation.
 Ending = tuple[str, int, Mapping[str, object] | None]
@@ -59,7 +59,7 @@ def feed(trace: Trace, detector: Detector, cap: int) -> Ending:
     `eos` is looked at first, then the cap, then the detector, which sees a token only if neither
     ended the row.
     """
-    watcher = watch(trace, detector)
+    watcher = watch_trace(trace, detector)
     for number, piece in enumerate(trace.pieces, start=1):
         if trace.finish == "eos" and number == trace.tokens:
             return "eos", number, None
@@ -140,13 +140,19 @@ def _decode_model(
         for index, trace in lil.stream(
             loaded.model,
             loaded.tokenizer,
-            [list(stored.prompt_ids) for _, stored in mine],
+            [
+                lil.Request(
+                    stored.prompt_ids,
+                    study.cap(run),
+                    data.stream_name(cell.dataset, run.item_id),
+                    run.sample_index,
+                )
+                for run, stored in mine
+            ],
             backend=study.backend(cell),
             penalties=study.penalties(cell),
             detectors=[detector],
-            max_new_tokens=[study.cap(run) for run, _ in mine],
-            item_ids=[data.stream_name(cell.dataset, run.item_id) for run, _ in mine],
-            sample_indices=[run.sample_index for run, _ in mine],
+            token_bytes=loaded.token_bytes,
             **config.decode_options(),
         ):
             run, stored = mine[index]

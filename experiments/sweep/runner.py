@@ -17,10 +17,9 @@ from experiments.store import acted_runs
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep.failures import free_memory, is_out_of_memory, message
-from lil.detectors import Reading
 
 if TYPE_CHECKING:
-    from lil.decoding.watch import Signal
+    from lil.trace import Signal
 
 
 class Progress:
@@ -136,7 +135,7 @@ class Runner:
         self.store, self.progress, self.counts = store, progress, counts
         self.study = Study(store, prepared.plan, prepared.config)
         self.retry_failed = retry_failed
-        self.readers = [d for d in prepared.detectors if isinstance(d, Reading)]
+        self.readers = [d for d in prepared.detectors if d.signals]
         self.acting = [d for d in prepared.detectors if acted_runs.acts(d)]
 
     def run(self) -> None:
@@ -165,7 +164,7 @@ class Runner:
         record = self.store.get(run.id)
         if record is None or not record.serves(self.study.cap(run)):
             return True
-        if not record.has([reader.signal for reader in self.readers]):
+        if not record.has([name for reader in self.readers for name in reader.signals]):
             return True
         return record.failed and self.retry_failed
 
@@ -289,14 +288,20 @@ class Runner:
         yield from lil.stream(
             loaded.model,
             loaded.tokenizer,
-            [one.prompt_ids for one in work],
+            [
+                lil.Request(
+                    one.prompt_ids,
+                    one.cap,
+                    data.stream_name(one.run.cell.dataset, one.run.item_id),
+                    one.run.sample_index,
+                    one.forced,
+                    one.signals,
+                )
+                for one in work
+            ],
             backend=self.study.backend(cell),
             penalties=self.study.penalties(cell),
-            max_new_tokens=[one.cap for one in work],
-            item_ids=[data.stream_name(one.run.cell.dataset, one.run.item_id) for one in work],
-            sample_indices=[one.run.sample_index for one in work],
-            forced=[one.forced for one in work],
-            forced_signals=[one.signals for one in work],
+            token_bytes=loaded.token_bytes,
             # One detector acts in all rows, or none: then those that read hidden states take notes.
             detectors=[one for one in [work[0].detector] if one is not None],
             probes=[] if work[0].detector is not None else self.readers,

@@ -27,8 +27,7 @@ from experiments.grid.plan import (
 from experiments.store import manifest
 from experiments.store.store import Store, require_writable
 from experiments.sweep.runner import Counts, Prepared, Progress, Runner, require_supported
-from lil.actions import cue_ids
-from lil.detectors import follows
+from lil.detectors import cue_ids
 from lil.token_table import token_bytes
 
 
@@ -66,7 +65,7 @@ def prepare(config: Config, out: Path) -> Prepared:
         tokenizer = _tokenizer(source)
         table = token_bytes(tokenizer)
         for detector in detectors:
-            cue_ids(follows(detector), tokenizer, table)  # unknown words are refused now
+            cue_ids(detector.action, tokenizer, table)  # unknown words are refused now
         cells += build_cells(config, source.name, source.digest, datasets, backends, penalties)
         for dataset, of_set in items.items():
             prompts = {item.id: item.prompt_ids(tokenizer) for item in of_set}

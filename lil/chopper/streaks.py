@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attention.errors import InvalidValue
+from attention.errors import check_int, check_share
 
 
 class Streaks:
@@ -32,15 +32,10 @@ class Streaks:
         long_streak: int = 2,
         short_streak: int = 5,
     ) -> None:
-        if not 0 <= threshold <= 1:
-            raise InvalidValue("threshold", threshold, "a probability, 0 to 1")
-        if short < 0:
-            raise InvalidValue("short", short, "at least 0 tokens")
-        for name, value in (("long_streak", long_streak), ("short_streak", short_streak)):
-            if value < 1:
-                raise InvalidValue(name, value, "at least 1 chunk")
-        self.threshold, self.short = threshold, short
-        self.long_streak, self.short_streak = long_streak, short_streak
+        self.threshold = check_share("threshold", threshold)
+        self.short = check_int("short", short, 0)
+        self.long_streak = check_int("long_streak", long_streak, 1)
+        self.short_streak = check_int("short_streak", short_streak, 1)
         self.long = self.brief = 0
         self.tokens = 0
         self.kept = 0  # tokens up to the end of the last cold chunk

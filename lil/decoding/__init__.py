@@ -1,10 +1,7 @@
-"""The batched decode loop.
-
-`entry.py` is what callers use, `loop.py` holds the order of one step, `request.py` what was asked
-for, `row.py` one sequence on its way, `ledger.py` what the steps cost, `record.py` the trace of a
-finished row.
-"""
+"""The batched decode loop: what was asked for, the order of one step, and its record."""
 
 from lil.decoding.entry import decode, stream
+from lil.decoding.options import DecodeOptions
+from lil.decoding.request import Request
 
-__all__ = ["decode", "stream"]
+__all__ = ["DecodeOptions", "Request", "decode", "stream"]

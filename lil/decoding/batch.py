@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from attention import AttentionCache
+from lil.decoding.lane import Lane
 from lil.decoding.ledger import Ledger
-from lil.decoding.row import Row
 
 
 class Batch:
@@ -22,7 +22,7 @@ class Batch:
 
     def __init__(self, cache: AttentionCache, device: torch.device) -> None:
         self.cache = cache
-        self.rows: list[Row] = []
+        self.rows: list[Lane] = []
         self.ledger = Ledger(0)
         self.newest: Tensor = torch.zeros(0, dtype=torch.int64, device=device)
         # A row's share of all decode steps, had it been here from the start.
@@ -35,11 +35,11 @@ class Batch:
         self.seconds += (seconds + self.unbilled) / len(self.rows)
         self.unbilled = 0.0
 
-    def bill_prompts(self, rows: Sequence[Row], seconds: float) -> None:
+    def bill_prompts(self, rows: Sequence[Lane], seconds: float) -> None:
         """One reading of newcomers' prompts, shared by tokens."""
         per_token = seconds / sum(len(row.prefix) for row in rows)
         for row in rows:
-            row.prefill_sec = per_token * len(row.request.prompt_ids)
+            row.prefill_sec = per_token * len(row.task.prompt_ids)
             row.started_at = self.seconds
 
     def welcome(self, places: Sequence[int], cache: AttentionCache) -> None:
@@ -75,7 +75,7 @@ class Batch:
         else:
             self.cache.reset()
 
-    def take_over(self, row: Row, other: Batch, cache: AttentionCache) -> None:
+    def take_over(self, row: Lane, other: Batch, cache: AttentionCache) -> None:
         """A row of another batch joins this one, `cache` holding its state; it stays there too.
 
         Its costs go on from what they were.

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from attention import AttentionCache, Backend
+from attention import AttentionCache
 from lil.decoding.batch import Batch
+from lil.decoding.lane import Due, Lane, Shared
 from lil.decoding.record import make_trace
-from lil.decoding.request import Request
-from lil.decoding.row import Row
+from lil.decoding.request import Task
 from lil.decoding.sampling import Sampler
 from lil.hidden_states import HiddenStates
 from lil.trace import Trace
+
+
+class Told(NamedTuple):
+    """Whom to tell what happens; see `lil.decoding.stream`."""
+
+    token: Callable[[int, int, bytes], None] | None = None
+    action: Callable[[int, Mapping[str, Any]], None] | None = None
+    step: Callable[[int], None] | None = None
 
 
 class DecodeLoop:
@@ -27,33 +35,19 @@ class DecodeLoop:
 
     Args:
         model: a causal language model of transformers.
-        backend: how it attends.
-        sampler: how a token is chosen.
-        requests: what to generate, in order of admission.
-        batch_size: most rows at a time.
-        check_every: generated tokens between checks.
-        new_row: a row for a request and a place in the batch.
-        blocks: those whose hidden states detectors read.
-        on_step: called after every step with the number of tokens chosen so far.
+        tasks: what to generate, in order of admission.
+        shared: what all lanes have in common.
+        told: whom to tell what happens.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        backend: Backend,
-        sampler: Sampler,
-        requests: Sequence[Request],
-        batch_size: int,
-        check_every: int,
-        new_row: Callable[[Request, int], Row],
-        blocks: Sequence[int],
-        on_step: Callable[[int], None] | None,
-    ) -> None:
-        self.model, self.backend, self.sampler = model, backend, sampler
-        self.check_every, self.new_row, self.on_step = check_every, new_row, on_step
-        self.blocks = blocks
-        self.queue = deque(requests)
-        self.places = min(batch_size, len(requests))
+    def __init__(self, model: Any, tasks: Sequence[Task], shared: Shared, told: Told) -> None:
+        self.model, self.shared, self.told = model, shared, told
+        options = shared.options
+        self.backend, self.check_every = options.backend, options.check_every
+        self.sampler = Sampler(options.temperature, options.top_k, options.top_p)
+        self.blocks = sorted({b for d in (*options.detectors, *options.probes) for b in d.blocks})
+        self.queue = deque(tasks)
+        self.places = min(options.batch_size, len(tasks))
         self.sparse: Batch  # under the backend
         self.dense: Batch  # under full attention, after `densify`
         self.hidden: HiddenStates
@@ -85,7 +79,7 @@ class DecodeLoop:
                     yield from self._admit([])
 
     @torch.inference_mode()
-    def _advance(self, batch: Batch, rows: Sequence[Row], newcomers: bool = False) -> None:
+    def _advance(self, batch: Batch, rows: Sequence[Lane], newcomers: bool = False) -> None:
         """One token for each of `rows`: the whole batch, or newcomers whose prompts are read."""
         started = time.perf_counter()
         logits = self._prefill(batch, rows) if newcomers else self._decode(batch)
@@ -108,6 +102,8 @@ class DecodeLoop:
                 if taken != token:  # a cue's token stands in its place
                     chosen[i] = taken
                 row.judge()  # detectors; `eos` beats the cap, the cap beats a verdict
+                if self.told.token is not None:
+                    self._tell(row, taken)
         self._check(batch, [row for row in rows if row.check_due])
 
         if newcomers:
@@ -116,17 +112,23 @@ class DecodeLoop:
             batch.newest = chosen
         self._remember(batch, rows)
         batch.unbilled += time.perf_counter() - sampled
-        if self.on_step is not None:
-            self.on_step(self.tokens_done)
+        if self.told.step is not None:
+            self.told.step(self.tokens_done)
 
-    def _prefill(self, batch: Batch, rows: Sequence[Row]) -> Tensor:
+    def _tell(self, row: Lane, token: int) -> None:
+        """Show a row's newest token to who asked for it, without the text of an `eos`."""
+        if self.told.token is not None:
+            piece = b"" if row.finish == "eos" else self.shared.table[token]
+            self.told.token(row.task.index, token, piece)
+
+    def _prefill(self, batch: Batch, rows: Sequence[Lane]) -> Tensor:
         """Read newcomers' prompts, padded on the left, into their places; logits (B, V)."""
         width = max(len(row.prefix) for row in rows)
         # Padding is masked, so any id serves.
         ids = torch.tensor([[0] * (width - len(row.prefix)) + [*row.prefix] for row in rows])
         mask = torch.tensor([[0] * (width - len(r.prefix)) + [1] * len(r.prefix) for r in rows])
         # A prefix may hold known output too, which is not prompt.
-        cache = batch.cache.new(prompts=[len(row.request.prompt_ids) for row in rows])
+        cache = batch.cache.new(prompts=[len(row.task.prompt_ids) for row in rows])
         if not batch.rows:
             batch.cache = cache
         logits = self._forward(
@@ -152,7 +154,7 @@ class DecodeLoop:
         # Half precision is widened before anything acts on it; float64 stays.
         return cast(Tensor, logits.to(torch.promote_types(logits.dtype, torch.float32)))
 
-    def _penalise(self, rows: Sequence[Row], logits: Tensor) -> Tensor:
+    def _penalise(self, rows: Sequence[Lane], logits: Tensor) -> Tensor:
         if rows[0].has_penalties:
             for i, row in enumerate(rows):
                 mine = logits[i : i + 1]
@@ -161,7 +163,7 @@ class DecodeLoop:
                     logits[i : i + 1] = scores
         return logits
 
-    def _check(self, batch: Batch, rows: Sequence[Row]) -> None:
+    def _check(self, batch: Batch, rows: Sequence[Lane]) -> None:
         if rows:
             totals = batch.ledger.read()
             for row in rows:
@@ -169,14 +171,14 @@ class DecodeLoop:
 
     # What follows a verdict
 
-    def _remember(self, batch: Batch, rows: Sequence[Row]) -> None:
+    def _remember(self, batch: Batch, rows: Sequence[Lane]) -> None:
         """Keep the states that a coming verdict may go back to, where a cache cannot rewind.
 
         The state of n tokens is that before the n-th was read; of none it is that of one: the
         prompt has been read.
         """
         for row in rows:
-            if row.verdict is not None:
+            if row.due is not None:
                 continue  # it goes back now
             wanted = {max(n, 1) for n in row.returns()} if row.finish is None else set()
             for tokens in row.snapshots.keys() - wanted:
@@ -186,26 +188,28 @@ class DecodeLoop:
                 row.snapshots[present] = batch.cache.clone([row.place])
 
     @torch.inference_mode()
-    def _act(self, batch: Batch, row: Row) -> bool:
+    def _act(self, batch: Batch, row: Lane, due: Due) -> bool:
         """Bring the model's state to where the output is cut, and let the row go on from there.
 
         Returns:
             Whether the row left its batch.
         """
         started = time.perf_counter()
-        kept = row.cut()
-        state = max(kept, 1)
+        state = max(due.kept, 1)
         if state < len(row.new_ids):
             if batch.cache.rewindable:
-                batch.cache.rewind(row.place, len(row.request.prompt_ids) + state - 1)
+                batch.cache.rewind(row.place, len(row.task.prompt_ids) + state - 1)
             else:
-                batch.cache.replace_rows([row.place], row.snapshot(state))
-        action = row.act()
-        if not kept:  # the prompt has been read, and the cue's first token comes next
+                batch.cache.replace_rows([row.place], row.snapshot(due, state))
+        row.act(due)
+        if self.told.action is not None and row.acted is not None:
+            self.told.action(row.task.index, row.acted)
+        if not due.kept:  # the prompt has been read, and the cue's first token comes next
             row.take_given()
             row.judge()
+            self._tell(row, row.new_ids[-1])
         batch.newest[row.place] = row.new_ids[-1]
-        leaves = action.dense and row.finish is None
+        leaves = due.action.dense and row.finish is None
         if leaves:
             self.dense.take_over(row, batch, batch.cache.dense([row.place]))
         elif row.finish is not None:
@@ -214,20 +218,20 @@ class DecodeLoop:
         return leaves
 
     def _settle(
-        self, batch: Batch, rows: Sequence[Row]
+        self, batch: Batch, rows: Sequence[Lane]
     ) -> Generator[tuple[int, Trace], None, list[int]]:
         """Act where a detector fired; the traces of rows that ended, then the free places."""
         free, ended = [], []
         for row in list(rows):
             place = row.place
-            left = row.verdict is not None and self._act(batch, row)
+            left = row.due is not None and self._act(batch, row, row.due)
             if row.finish is not None:
                 ended.append(row)
             if left or row.finish is not None:
                 free.append(place)
         for row in ended:
             windows = batch.cache.runtime.windows
-            yield row.request.index, make_trace(row, self._kv_heads, windows, self.check_every)
+            yield row.task.index, make_trace(row, self._kv_heads, windows, self.check_every)
         return free
 
     def _admit(self, free: list[int]) -> Iterator[tuple[int, Trace]]:
@@ -242,7 +246,7 @@ class DecodeLoop:
             if not count:
                 break
             places = [*free, *range(len(batch.rows), len(batch.rows) + count)][:count]
-            newcomers = [self.new_row(self.queue.popleft(), place) for place in places]
+            newcomers = [Lane(self.queue.popleft(), place, self.shared) for place in places]
             self._advance(batch, newcomers, newcomers=True)
             for row in newcomers:
                 batch.rows[row.place : row.place + 1] = [row]

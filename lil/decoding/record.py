@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lil.decoding.row import Mark, Row
-from lil.trace import Check, Trace
+from lil.decoding.lane import Lane
+from lil.trace import Cost, Trace
 
 
 @dataclass(frozen=True)
@@ -48,29 +48,23 @@ class Reuse:
         """Keys all layers and KV heads would have read in those steps."""
         return self.kv_heads * sum(self.key_sum(generated, window) for window in self.windows)
 
-    def check(self, mark: Mark) -> Check:
-        """A check with the spared steps added to what the row's own steps measured."""
-        generated, held, spared = mark.tokens, mark.cache_bytes, self.key_sum(mark.tokens)
+    def added_to(self, own: Cost) -> Cost:
+        """What the row's own steps cost and the spared ones would have."""
+        generated, held, spared = own.tokens, own.cache_bytes, self.key_sum(own.tokens)
         if generated <= self.tokens:
             held = self.bytes_per_token * (self.prompt + generated - 1)
-        spared_sec = None
-        if not self.tokens:
-            spared_sec = 0.0
-        elif self.step_sec is not None:
-            spared_sec = self.step_sec * self.steps(generated)
-        return {
-            "tokens": generated,
-            "keys_read": mark.keys_read + self.keys_read(generated),
-            "cache_bytes": held,
-            "seconds": None if spared_sec is None else mark.seconds + spared_sec,
-            "read_sum": mark.read_sum + spared,
-            "dense_read_sum": (
-                None if math.isnan(mark.dense_read_sum) else mark.dense_read_sum + spared
-            ),
-        }
+        seconds = own.seconds
+        if self.tokens and seconds is not None:
+            step = self.step_sec
+            seconds = None if step is None else seconds + step * self.steps(generated)
+        dense = None if own.dense_read_sum is None else own.dense_read_sum + spared
+        keys = own.keys_read + self.keys_read(generated)
+        return Cost(generated, keys, held, seconds, own.read_sum + spared, dense)
 
 
-def make_trace(row: Row, kv_heads: int, windows: tuple[int | None, ...], check_every: int) -> Trace:
+def make_trace(
+    row: Lane, kv_heads: int, windows: tuple[int | None, ...], check_every: int
+) -> Trace:
     """The record of a finished row.
 
     Args:
@@ -82,21 +76,21 @@ def make_trace(row: Row, kv_heads: int, windows: tuple[int | None, ...], check_e
     totals = row.totals
     if row.finish is None or totals is None:
         raise RuntimeError("a trace of a row that has not ended")
-    generated, prompt = len(row.new_ids), len(row.request.prompt_ids)
-    own_steps = int(totals.steps)
+    generated, prompt = len(row.new_ids), len(row.task.prompt_ids)
+    own_steps, seconds = int(totals.steps), row.costs[-1].seconds
     reuse = Reuse(
         prompt=prompt,
         tokens=row.reused,
         kv_heads=kv_heads,
         windows=windows,
         bytes_per_token=totals.bytes_at_start / len(row.prefix),
-        step_sec=row.marks[-1].seconds / own_steps if own_steps else None,
+        step_sec=seconds / own_steps if own_steps and seconds is not None else None,
     )
     early = range(check_every, min(row.reused, generated - 1) + 1, check_every)
     dense = not math.isnan(totals.dense_read_sum)
-    nothing = Mark(0, 0.0, 0.0, 0.0, 0.0, 0.0 if dense else math.nan)
-    checks = [reuse.check(nothing._replace(tokens=t)) for t in early]
-    checks += [reuse.check(mark) for mark in row.marks]
+    nothing = Cost(0, 0.0, 0.0, 0.0, 0.0, 0.0 if dense else None)
+    checks = [reuse.added_to(nothing._replace(tokens=t)) for t in early]
+    checks += [reuse.added_to(cost) for cost in row.costs]
     steps = own_steps + reuse.steps(generated)
     spared = reuse.key_sum(generated)
     longest_spared = prompt + reuse.steps(generated) if spared else 0
@@ -105,7 +99,7 @@ def make_trace(row: Row, kv_heads: int, windows: tuple[int | None, ...], check_e
         return (own_sum + spared) / steps if steps else None
 
     return Trace(
-        prompt_ids=row.request.prompt_ids,
+        prompt_ids=row.task.prompt_ids,
         new_ids=tuple(row.new_ids),
         prompt_bytes=row.prompt_bytes,
         pieces=tuple(row.pieces),
@@ -119,7 +113,7 @@ def make_trace(row: Row, kv_heads: int, windows: tuple[int | None, ...], check_e
         dense_layer_keys_read_mean=mean(totals.dense_read_sum) if dense else None,
         cache_bytes_peak=int(totals.bytes_peak),
         prefill_sec=row.prefill_sec,
-        decode_sec=checks[-1]["seconds"],
+        decode_sec=checks[-1].seconds,
         reused_tokens=row.reused,
         dropped=tuple(row.dropped),
         action=row.acted,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
-from attention.errors import InvalidValue
+from torch import Tensor
 
-Item = TypeVar("Item")
+from attention.errors import InvalidValue, check_int
+from lil.decoding.options import DecodeOptions
+from lil.trace import Signal
 
 
 @dataclass(frozen=True)
@@ -16,86 +19,124 @@ class Request:
     """One sequence to generate.
 
     Args:
+        prompt: text, or token ids.
+        max_new_tokens: most generated tokens, the run's if None.
+        item_id: with the run's seed and `sample_index`, what the random stream is made of; by
+            default the request's place as text.
+        sample_index: which sample of an item this is.
+        forced: known first generated tokens: read with the prompt, counted as generated, charged as
+            if decoded. Not with detectors that act or read the model.
+        signals: `Trace.signals` of these tokens from the run that gave them, for probes.
+    """
+
+    prompt: str | Sequence[int]
+    max_new_tokens: int | None = None
+    item_id: str | None = None
+    sample_index: int = 0
+    forced: Sequence[int] = ()
+    signals: Mapping[str, Signal] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A request that can be carried out.
+
+    Args:
         index: place in the caller's list.
+        request: as it was asked for.
         prompt_ids: token ids of the prompt.
-        forced: known first generated tokens.
-        signals: what readers made of them.
         cap: most generated tokens.
-        item_id, sample_index: with the seed, what the row's random stream is made of.
+        item_id: of the random stream.
     """
 
     index: int
+    request: Request
     prompt_ids: tuple[int, ...]
-    forced: tuple[int, ...]
-    signals: Mapping[str, tuple[tuple[int, float], ...]]
     cap: int
     item_id: str
-    sample_index: int
 
 
-def make_requests(
-    tokenizer: Any,
-    prompts: Sequence[str | Sequence[int]],
-    *,
-    vocabulary: int,
-    max_new_tokens: int | Sequence[int],
-    item_ids: Sequence[str] | None,
-    sample_indices: Sequence[int] | None,
-    forced: Sequence[Sequence[int]] | None,
-    forced_signals: Sequence[Mapping[str, tuple[tuple[int, float], ...]]] | None,
-    exact_until: float,
-) -> list[Request]:
-    """One request a prompt; text is tokenized as the tokenizer does by default.
+def make_tasks(
+    model: Any, tokenizer: Any, prompts: Sequence[Any], options: DecodeOptions, vocabulary: int
+) -> list[Task]:
+    """One task a prompt; text is tokenized as the tokenizer does by default.
 
     Raises:
-        InvalidValue: a list of another length than `prompts`, an empty prompt, an id outside the
+        InvalidValue: prompts of another kind, padded ones, an empty one, an id outside the
             vocabulary, a cap below 1, or forced tokens beyond what the backend computes exactly.
     """
-    count = len(prompts)
-    caps = [max_new_tokens] * count if isinstance(max_new_tokens, int) else max_new_tokens
-    _same_length("max_new_tokens", caps, count)
-    names = _same_length("item_ids", item_ids or [str(i) for i in range(count)], count)
-    samples = _same_length("sample_indices", sample_indices or [0] * count, count)
-    given = _same_length("forced", forced or [()] * count, count)
-    nothing: Mapping[str, tuple[tuple[int, float], ...]] = {}
-    signals = _same_length("forced_signals", forced_signals or [nothing] * count, count)
-    requests = []
+    _require_list(prompts, getattr(tokenizer, "pad_token_id", None))
+    tasks = []
     for index, prompt in enumerate(prompts):
-        ids = tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt
-        request = Request(
-            index=index,
-            prompt_ids=tuple(int(i) for i in ids),
-            forced=tuple(int(i) for i in given[index]),
-            signals=signals[index],
-            cap=caps[index],
-            item_id=names[index],
-            sample_index=samples[index],
+        request = prompt if isinstance(prompt, Request) else Request(prompt)
+        given: Any = request.prompt
+        cap = options.max_new_tokens if request.max_new_tokens is None else request.max_new_tokens
+        task = Task(
+            index,
+            request,
+            _ids(
+                f"prompts[{index}]",
+                tokenizer(given)["input_ids"] if isinstance(given, str) else given,
+            ),
+            check_int(f"max_new_tokens[{index}]", cap, 1),
+            str(index) if request.item_id is None else request.item_id,
         )
-        _check(request, vocabulary, exact_until)
-        requests.append(request)
-    return requests
+        _check(task, vocabulary, options.backend.exact_until)
+        tasks.append(task)
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    longest = max((len(task.prompt_ids) + len(task.request.forced) for task in tasks), default=0)
+    if most is not None and longest > most:
+        said = f"a prompt of {longest} tokens: the model was made for {most} positions"
+        warnings.warn(said, stacklevel=4)
+    return tasks
 
 
-def _check(request: Request, vocabulary: int, exact_until: float) -> None:
-    where = f"[{request.index}]"
-    if not request.prompt_ids:
+def _require_list(prompts: Any, pad: int | None) -> None:
+    """Refuse what is no list of prompts, and prompts that a tokenizer has padded."""
+    texts = "a list of texts, of lists of token ids, or of lil.Request"
+    if isinstance(prompts, str):
+        raise InvalidValue("prompts", prompts, f"a list of prompts, not one text: {texts}")
+    if isinstance(prompts, Mapping):
+        allowed = f"{texts}, not what a tokenizer gives: pass the texts themselves"
+        raise InvalidValue("prompts", type(prompts).__name__, allowed)
+    rows = prompts.tolist() if isinstance(prompts, Tensor) else list(prompts)
+    ids = [row for row in rows if isinstance(row, (list, tuple))]
+    ends = [(row[0], row[-1]) for row in ids if row]
+    width = {len(row) for row in ids}
+    if pad is None or len(ends) < 2 or len(width) > 1 or len(ids) < len(rows):
+        return
+    padded = [pad in end for end in ends]
+    if any(padded) and not all(end[0] == pad for end in ends):
+        allowed = f"{texts}, without padding (id {pad}): each prompt has its own length"
+        raise InvalidValue("prompts", f"{len(rows)} rows of {max(width)} ids", allowed)
+
+
+def _ids(where: str, given: Any) -> tuple[int, ...]:
+    """Token ids, if that is what they are."""
+    rows = given.tolist() if isinstance(given, Tensor) else given
+    if isinstance(rows, Mapping) or not isinstance(rows, Sequence | type(None)):
+        rows = [rows]
+    try:
+        return tuple(check_int(where, one, allowed="an integer") for one in rows or ())
+    except InvalidValue as error:
+        allowed = "a text, a list of token ids, or a lil.Request"
+        if isinstance(error.value, Mapping):
+            allowed += "; of chat messages tokenizer.apply_chat_template(..., tokenize=False)"
+        raise InvalidValue(where, error.value, allowed) from None
+
+
+def _check(task: Task, vocabulary: int, exact_until: float) -> None:
+    where, forced = f"[{task.index}]", _ids(f"forced[{task.index}]", task.request.forced)
+    if not task.prompt_ids:
         raise InvalidValue(f"prompts{where}", "", "at least one token")
-    for field, ids in (("prompts", request.prompt_ids), ("forced", request.forced)):
+    for name, ids in (("prompts", task.prompt_ids), ("forced", forced)):
         wrong = next((i for i in ids if not 0 <= i < vocabulary), None)
         if wrong is not None:
-            raise InvalidValue(f"{field}{where}", wrong, f"token ids from 0 to {vocabulary - 1}")
-    if request.cap < 1:
-        raise InvalidValue(f"max_new_tokens{where}", request.cap, "at least 1")
-    longest = len(request.prompt_ids) + len(request.forced)
-    if request.forced and longest > exact_until:
+            raise InvalidValue(f"{name}{where}", wrong, f"token ids from 0 to {vocabulary - 1}")
+    longest = len(task.prompt_ids) + len(forced)
+    if forced and longest > exact_until:
         allowed = (
             f"at most {exact_until} tokens with the prompt: beyond that this backend no longer "
             "equals full attention, and a prefix read at once is not a prefix decoded"
         )
         raise InvalidValue(f"forced{where}", f"{longest} tokens", allowed)
-
-
-def _same_length(field: str, values: Sequence[Item], count: int) -> Sequence[Item]:
-    if len(values) != count:
-        raise InvalidValue(field, f"{len(values)} values", f"one a prompt: {count}")
-    return values

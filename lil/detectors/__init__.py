@@ -1,27 +1,57 @@
-"""Detectors that watch a generation and may end it: one file each.
+"""Detectors that watch a generation and may end it, one file each; actions and replay beside them.
 
-`names()` reads the folder and `get(name, ...)` imports the file on demand, so adding a detector
-touches no table.
+A detector is found by name, by import path `package.module:Class`, or by another package's entry
+point of the group `lil.detectors`.
 """
 
-from __future__ import annotations
-
-from lil.detectors._protocol import Acting, Detector, Reading, Verdict, follows
+from attention.registry import Registry
+from lil.detectors._actions import (
+    ACTIONS,
+    Action,
+    Answer,
+    Densify,
+    OnStop,
+    Regenerate,
+    Stop,
+    action,
+    cue_ids,
+)
+from lil.detectors._base import Detector, Verdict, Watcher
+from lil.detectors._replay import replay, require_stop, watch_trace
 from lil.detectors.guardian import Guardian
-from lil.registry import ClassFolder
 
 __all__ = [
-    "Acting",
+    "ACTIONS",
+    "DETECTORS",
+    "Action",
+    "Answer",
+    "Densify",
     "Detector",
     "Guardian",
-    "Reading",
+    "OnStop",
+    "Regenerate",
+    "Stop",
     "Verdict",
+    "Watcher",
+    "action",
+    "cue_ids",
     "describe",
     "find",
-    "follows",
     "get",
+    "known",
     "names",
+    "replay",
+    "require_stop",
+    "watch_trace",
 ]
 
-_FOLDER: ClassFolder[Detector] = ClassFolder(__name__, "detector")
-names, get, find, describe = _FOLDER.names, _FOLDER.get, _FOLDER.find, _FOLDER.describe
+DETECTORS: Registry[Detector] = Registry(
+    "detector", ("lil.detectors",), "lil.detectors", lambda: Detector
+)
+names, get, find, known, describe = (
+    DETECTORS.names,
+    DETECTORS.get,
+    DETECTORS.find,
+    DETECTORS.known,
+    DETECTORS.describe,
+)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from attention.errors import InvalidValue
-from lil.actions import OnStop, action
-from lil.detectors._protocol import Verdict, as_pieces, onward
+from attention.errors import check_int
+from lil.detectors._base import Detector, Verdict, Watcher
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Detector):
     """Stops after a fixed number of generated tokens: the control every other detector must beat.
 
     Budget forcing as in s1 (arXiv 2501.19393), which appends the end of thinking so that the model
@@ -21,47 +19,28 @@ class Budget:
 
     Args:
         tokens: generated tokens that are kept.
-        on_stop: what follows, see `lil.actions`; not `regenerate`, for nothing says where to go
-            back to.
+        on_stop: what follows; not `regenerate`, for nothing says where to go back to.
 
     Raises:
-        InvalidValue: `tokens` below 1, unknown action, or `regenerate`.
+        InvalidValue: `tokens` not an integer of at least 1, unknown action, or `regenerate`.
     """
 
     tokens: int = 2048
-    on_stop: OnStop = "stop"
-    _seen: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     name: ClassVar[str] = "budget"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "on_stop", onward(self.name, self.on_stop))
-        if self.tokens < 1:
-            raise InvalidValue("tokens", self.tokens, "at least 1")
+        super().__post_init__()
+        check_int("tokens", self.tokens, 1)
 
-    def params(self) -> dict[str, object]:
-        return {"tokens": self.tokens, "on_stop": action(self.on_stop).to_dict()}
+    def watch(self, prompt: bytes = b"") -> Spending:  # noqa: ARG002 - generated tokens alone count
+        return Spending(self)
 
-    def clone(self) -> Budget:
-        return replace(self)
 
-    def start(self, prompt: bytes = b"") -> None:  # noqa: ARG002 - generated tokens alone count
-        self._seen[:] = [0]
+class Spending(Watcher[Budget]):
+    """Counts."""
 
-    def update(self, pieces: Sequence[bytes]) -> Verdict | None:
-        """See generated tokens, one element each; the verdict once there are enough.
-
-        Raises:
-            InvalidValue: one bytes or str object instead of a sequence of tokens.
-            RuntimeError: `start` was not called.
-        """
-        if not self._seen:
-            raise RuntimeError("Budget.update before Budget.start(prompt)")
-        self._seen[0] += len(as_pieces(pieces))
-        if self._seen[0] < self.tokens:
+    def push(self, piece: bytes) -> Verdict | None:  # noqa: ARG002
+        if self.tokens < self.detector.tokens:
             return None
-        return Verdict(self.name, self.tokens, {"step": self.tokens, "budget": self.tokens})
-
-    def returns(self) -> Sequence[int]:
-        """None: what is kept is never left."""
-        return ()
+        return Verdict("budget", self.tokens, {"step": self.tokens, "budget": self.tokens})

@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from attention.errors import InvalidValue
-from lil.actions import OnStop, action
-from lil.chopper.chunks import ends_chunk
+from lil.chopper.chunks import BLANK_LINE, ends_chunk
 from lil.chopper.streaks import Streaks
-from lil.detectors._protocol import Verdict, as_pieces
+from lil.detectors._base import Detector, Verdict, Watcher
+from lil.trace import Signal
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lil.chopper.classifier import Classifier
-
-
-class _Watch:
-    """One sequence: its streaks, and the chunk whose number is still to come."""
-
-    def __init__(self, streaks: Streaks) -> None:
-        self.streaks = streaks
-        self.tokens = 0
-        self.ended = 0  # tokens up to the last chunk's end
-        self.open: int | None = None  # length of the chunk that ended with no number so far
-        self.seen: list[tuple[int, float]] = []
-        self.recalled: dict[int, float] | None = None
-        self.chop = False
-        self.verdict: Verdict | None = None
-
-    def push(self, p: float) -> None:
-        assert self.open is not None
-        self.seen.append((self.ended, p))
-        self.chop = self.streaks.push(self.open, p)
-        self.open = None
+    from lil.hidden_states import Reading
 
 
 @dataclass(frozen=True)
-class Chopper:
+class Chopper(Detector):
     """Stops when the model's own hidden states say that it repeats itself.
 
     Word Salad Chopper (Xie et al., 2025), with steps and constants of the authors' offline
@@ -65,8 +44,8 @@ class Chopper:
         threshold: probability above which a chunk is hot.
         short: tokens from which on a chunk is long.
         long_streak, short_streak: hot long or short chunks in a row that are enough.
-        on_stop: what follows a verdict, see `lil.actions`; `regenerate` as in the paper.
         digest: the classifier's, to make sure that the file is the one meant; filled in if None.
+        on_stop: what follows a verdict; `regenerate` as in the paper.
 
     Raises:
         InvalidValue: weights that cannot be used or have another digest, a value outside its range,
@@ -78,17 +57,16 @@ class Chopper:
     short: int = 10
     long_streak: int = 2
     short_streak: int = 5
-    on_stop: OnStop = "stop"
     digest: str | None = None
-    _watch: list[_Watch] = field(default_factory=list, init=False, repr=False, compare=False)
 
     name: ClassVar[str] = "chopper"
+    anchors: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         from lil.chopper.classifier import Classifier
 
-        object.__setattr__(self, "on_stop", action(self.on_stop))
-        self._streaks()  # bad numbers are refused here rather than at the first sequence
+        super().__post_init__()
+        self.streaks()  # bad numbers are refused here rather than at the first sequence
         given: object = self.weights
         if isinstance(given, (str, Path)):
             given = Classifier.load(given)
@@ -106,137 +84,142 @@ class Chopper:
         return self.weights  # type: ignore[return-value]
 
     @property
-    def block(self) -> int:
+    def blocks(self) -> frozenset[int]:
         """The block whose output is read, counted from the last."""
-        return self.classifier.block
+        return frozenset([self.classifier.block])
 
     @property
     def signal(self) -> str:
         """The same for all choppers of one classifier, whatever they do with its numbers."""
         return f"chopper-{self.digest}"
 
-    def _streaks(self) -> Streaks:
+    @property
+    def signals(self) -> frozenset[str]:
+        """The one signal there is."""
+        return frozenset([self.signal])
+
+    def streaks(self) -> Streaks:
+        """The rule at the beginning of a sequence."""
         return Streaks(self.threshold, self.short, self.long_streak, self.short_streak)
 
-    def params(self) -> dict[str, object]:
+    def params(self) -> dict[str, Any]:
         """The parameters; `weights` is the file, None for a classifier that never was in one."""
-        return {
-            "weights": self.classifier.source,
-            "threshold": self.threshold,
-            "short": self.short,
-            "long_streak": self.long_streak,
-            "short_streak": self.short_streak,
-            "on_stop": action(self.on_stop).to_dict(),
-            "digest": self.digest,
-        }
-
-    def clone(self) -> Chopper:
-        return replace(self)
+        return super().params() | {"weights": self.classifier.source}
 
     def quiet(self) -> Chopper:
-        """A clone that takes note of every chunk's probability and never fires."""
+        """One that takes note of every chunk's probability and never fires."""
         return replace(self, threshold=1.0)  # nothing is above it
 
-    def start(self, prompt: bytes = b"") -> None:  # noqa: ARG002 - generated chunks alone count
-        self._watch[:] = [_Watch(self._streaks())]
-
-    def _started(self, method: str) -> _Watch:
-        if not self._watch:
-            raise RuntimeError(f"Chopper.{method} before Chopper.start(prompt)")
-        return self._watch[0]
-
-    def update(self, pieces: Sequence[bytes]) -> Verdict | None:
-        """See generated tokens, one element each; the verdict one token after the streak is full.
+    def require_tokens(self, table: Sequence[bytes]) -> None:
+        """Refuse a tokenizer none of whose tokens could end a chunk.
 
         Raises:
-            InvalidValue: one bytes or str object instead of a sequence of tokens, or no stored
-                number for a chunk.
-            RuntimeError: `start` was not called, or `see` was not since a chunk ended.
+            InvalidValue: no token holds a blank line.
         """
-        watch = self._started("update")
-        for piece in as_pieces(pieces):
-            if watch.verdict is not None:
-                break
-            if watch.open is not None:
-                watch.push(self._recalled(watch))
-            watch.tokens += 1
-            if watch.chop:
-                watch.verdict = self._judge(watch)
-            elif ends_chunk(piece):
-                watch.open, watch.ended = watch.tokens - watch.ended, watch.tokens
-        return watch.verdict
+        if not any(map(ends_chunk, table)):
+            allowed = f"one with a token that holds {BLANK_LINE!r}: no other ends a chunk"
+            raise InvalidValue("tokenizer", f"{len(table)} tokens for {self.name}", allowed)
 
-    def _recalled(self, watch: _Watch) -> float:
-        if watch.recalled is None:
+    def watch(self, prompt: bytes = b"") -> Chunks:  # noqa: ARG002 - generated chunks alone count
+        return Chunks(self)
+
+
+class Chunks(Watcher[Chopper]):
+    """The streaks so far, and the chunk whose number is still to come."""
+
+    def __init__(self, chopper: Chopper) -> None:
+        super().__init__(chopper)
+        self.streaks = chopper.streaks()
+        self.ended = 0  # tokens up to the last chunk's end
+        self.open: int | None = None  # length of the chunk that ended with no number so far
+        self.numbers: list[tuple[int, float]] = []
+        self.recalled: dict[int, float] | None = None
+        self.chop = False
+
+    def push(self, piece: bytes) -> Verdict | None:
+        """See the next token; the verdict one token after the streak is full.
+
+        Raises:
+            InvalidValue: no stored number for a chunk.
+            RuntimeError: `see` was not called since a chunk ended.
+        """
+        if self.open is not None:
+            self._take(self.open, self._recalled())
+        if self.chop:
+            return self._judge()
+        if ends_chunk(piece):
+            self.open, self.ended = self.tokens - self.ended, self.tokens
+        return None
+
+    def _take(self, length: int, p: float) -> None:
+        self.numbers.append((self.ended, p))
+        self.chop = self.streaks.push(length, p)
+        self.open = None
+
+    def _recalled(self) -> float:
+        if self.recalled is None:
             raise RuntimeError(
-                f"Chopper.update: a chunk ended with token {watch.ended}, and Chopper.see has not "
-                "been given its hidden state (or Chopper.recall its number)"
+                f"chopper: a chunk ended with token {self.ended}, and `see` has not been given its "
+                "hidden state (or `recall` its number)"
             )
-        if watch.ended not in watch.recalled:
-            allowed = f"a number for the chunk that ends with token {watch.ended}"
-            raise InvalidValue(f"signal {self.signal}", sorted(watch.recalled), allowed)
-        return watch.recalled[watch.ended]
+        if self.ended not in self.recalled:
+            allowed = f"a number for the chunk that ends with token {self.ended}"
+            raise InvalidValue(f"signal {self.detector.signal}", sorted(self.recalled), allowed)
+        return self.recalled[self.ended]
 
-    def _judge(self, watch: _Watch) -> Verdict:
-        streaks = watch.streaks
+    def _judge(self) -> Verdict:
+        streaks = self.streaks
         evidence = {
-            "step": watch.tokens,
+            "step": self.tokens,
             "probabilities": list(streaks.hot),
             "long_streak": streaks.long,
             "short_streak": streaks.brief,
             "kept": streaks.kept,
-            "dropped": watch.tokens - streaks.kept,
+            "dropped": self.tokens - streaks.kept,
         }
-        return Verdict(self.name, streaks.kept, evidence, anchor=streaks.kept)
+        return Verdict("chopper", streaks.kept, evidence, anchor=streaks.kept)
 
     @property
     def wants(self) -> bool:
         """Whether a chunk has just ended whose number is not known."""
-        return any(watch.open is not None and watch.recalled is None for watch in self._watch)
+        return self.open is not None and self.recalled is None
 
-    def see(self, hidden: Tensor) -> None:
-        """The hidden state at the newest token, which ended a chunk, (hidden size,).
+    def see(self, reading: Reading) -> None:
+        """What was read at the newest token, which ended a chunk.
 
         Raises:
-            InvalidValue: of another size than the classifier's.
+            InvalidValue: a hidden state of another size than the classifier's.
             FloatingPointError: it is not finite.
             RuntimeError: it is not wanted.
         """
-        watch = self._started("see")
-        if not self.wants:
-            raise RuntimeError("Chopper.see: the newest token did not end a chunk")
-        watch.push(self.classifier.probability(hidden))
+        if self.open is None or self.recalled is not None:
+            raise RuntimeError("chopper: the newest token did not end a chunk")
+        classifier = self.detector.classifier
+        self._take(self.open, classifier.probability(reading.hidden(classifier.block)))
 
-    def seen(self) -> Sequence[tuple[int, float]]:
+    def seen(self) -> Mapping[str, Signal]:
         """(Generated tokens up to a chunk's end, its probability), ascending."""
-        return tuple(pair for watch in self._watch for pair in watch.seen)
+        return {self.detector.signal: tuple(self.numbers)}
 
-    def recall(self, signal: Sequence[tuple[int, float]]) -> None:
-        """Take probabilities from here instead of from hidden states, until the next `start`.
+    def recall(self, signals: Mapping[str, Signal]) -> None:
+        """Take probabilities from here instead of from hidden states.
 
         Raises:
             InvalidValue: not ascending pairs of tokens and probability.
-            RuntimeError: `start` was not called.
         """
-        watch = self._started("recall")
-        last = 0
-        for tokens, p in signal:
+        name, last = self.detector.signal, 0
+        for tokens, p in signals[name]:
             if not (tokens > last and 0 <= p <= 1):
                 allowed = "ascending pairs of generated tokens and a probability"
-                raise InvalidValue(f"signal {self.signal}", (tokens, p), allowed)
+                raise InvalidValue(f"signal {name}", (tokens, p), allowed)
             last = tokens
-        watch.recalled = {int(tokens): float(p) for tokens, p in signal}
+        self.recalled = {int(tokens): float(p) for tokens, p in signals[name]}
 
     def returns(self) -> Sequence[int]:
         """Where the last cold chunk ended, and the newest chunk's end while it may be cold.
 
         None where the verdict ends the row: then nothing is decoded from there.
         """
-        if action(self.on_stop).ends:
+        if self.detector.action.ends:
             return ()
-        found = []
-        for watch in self._watch:
-            found.append(watch.streaks.kept)
-            if watch.open is not None:
-                found.append(watch.ended)
-        return found
+        return [self.streaks.kept, *([] if self.open is None else [self.ended])]

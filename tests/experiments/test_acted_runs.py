@@ -20,7 +20,6 @@ from experiments.store.labels import labels
 from experiments.store.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Results, Study
-from lil.detectors import follows
 
 Make = Callable[..., Config]
 
@@ -91,7 +90,7 @@ def test_a_sample_is_what_the_detector_does_live(tiny_config: Make, tmp_path: Pa
         assert record is not None
         for detector in build_detectors(config):
             name = run.cell.backend["name"]
-            action = follows(detector).name
+            action = detector.action.name
             if (name, action) == ("h2o", "densify"):
                 continue
             sample = samples[name, run.item_id, detector.name, action]
@@ -105,7 +104,7 @@ def test_a_sample_is_what_the_detector_does_live(tiny_config: Make, tmp_path: Pa
             )
             assert (trace.text, trace.tokens) == (sample.text, sample.tokens)
             assert len(trace.dropped) == sample.dropped_tokens
-            assert trace.checks[-1]["keys_read"] == pytest.approx(sample.keys_read, rel=0.02)
+            assert trace.checks[-1].keys_read == pytest.approx(sample.keys_read, rel=0.02)
             compared += 1
     assert compared > 50
 
@@ -179,7 +178,7 @@ def test_labels_tell_actions_apart_by_themselves() -> None:
 def test_a_detector_asked_for_in_two_ways_is_one(tiny_config: Make) -> None:
     names = "guardian,guardian:,guardian:stop,guardian:answer,budget"
     made = build_detectors(tiny_config(**OPTIONS | {"detectors": names}))
-    assert [(one.name, follows(one).name) for one in made] == [
+    assert [(one.name, one.action.name) for one in made] == [
         ("guardian", "stop"),
         ("guardian", "answer"),
         ("budget", "stop"),

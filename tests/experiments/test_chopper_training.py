@@ -151,12 +151,12 @@ def test_the_detector_agrees_with_the_table(
     rows = chopper.measured(detector.classifier, read, 0)
     stopped = 0
     for one in read:
-        detector.start()
+        watcher = detector.watch()
         ends = [chunk.end for chunk in chunks(one.trace.text_pieces)]
         numbers = torch.sigmoid(detector.classifier.logits(one.states)).tolist()
-        detector.recall(list(zip(ends, numbers, strict=True)))
+        watcher.recall({detector.signal: tuple(zip(ends, numbers, strict=True))})
         # One token more: a verdict follows the token behind the chunk.
-        stopped += detector.update([*one.trace.text_pieces, b" more"]) is not None
+        stopped += watcher.update([*one.trace.text_pieces, b" more"]) is not None
     assert stopped == rows[-1]["chopped_salad"] + rows[-1]["chopped_sound"]
     assert 0 < stopped < len(read)
 

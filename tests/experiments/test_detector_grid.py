@@ -70,11 +70,11 @@ def test_a_threshold_is_a_rate_of_its_own_f() -> None:
         (["guardian"], {"cylce": {"repeats": [2]}}, "did you mean 'cycle'"),
         (["budget"], {"guardian": {"f": [5]}}, "guardian.f.*a parameter of budget"),
         (["budget"], {"budget": {"tokns": [5]}}, "did you mean 'tokens'"),
-        (["budget"], {"budget": {"tokens": ["x"]}}, "tokens = 'x': expected a whole number"),
-        (["budget"], {"budget": {"tokens": [2.5]}}, "tokens = 2.5: expected a whole number"),
-        (["guardian"], {"guardian": {"t": ["x"]}}, "t = 'x': expected a number of bytes"),
+        (["budget"], {"budget": {"tokens": ["x"]}}, "tokens = 'x': expected an integer"),
+        (["budget"], {"budget": {"tokens": [2.5]}}, "tokens = 2.5: expected an integer"),
+        (["guardian"], {"guardian": {"t": ["x"]}}, "t = 'x': expected a number above 0"),
         (["guardian"], {"guardian": {"t": [5], "f": [0]}}, "f = 0"),
-        (["guardian"], {"guardian": {"codec": [3]}}, "codec = 3: expected a text"),
+        (["guardian"], {"guardian": {"codec": [3]}}, "codec = 3: expected one of"),
     ],
 )
 def test_what_cannot_be_asked_for(names: list[str], choices: Any, message: str) -> None:

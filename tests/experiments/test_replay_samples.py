@@ -116,7 +116,7 @@ def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model:
             )
             assert capped.text == stopped.text
             assert stopped.keys_read == pytest.approx(
-                capped.cost_at(capped.tokens)["keys_read"], rel=0.02
+                capped.cost_at(capped.tokens).keys_read, rel=0.02
             )
             # Exact where a method reads nothing but keys; pages and blocks blur the proportion.
             close = 0.02
@@ -223,23 +223,17 @@ def test_other_weights_are_not_compared(swept: Any, tmp_path: Path) -> None:
 def test_what_a_verdict_keeps_may_be_less_than_was_seen(swept: Any) -> None:
     store, plan, config, _ = swept
 
-    class Late:
+    class Seventh(lil.Watcher[lil.Detector]):
+        def push(self, piece: bytes) -> lil.Verdict | None:  # noqa: ARG002
+            return lil.Verdict("late", 5, {"at": 7}) if self.tokens >= 7 else None
+
+    class Late(lil.Detector):
         """Fires at the seventh token and keeps five."""
 
         name = "late"
 
-        def params(self) -> dict[str, object]:
-            return {}
-
-        def start(self, prompt: bytes = b"") -> None:
-            self.seen = len(prompt) * 0
-
-        def update(self, pieces: Any) -> lil.Verdict | None:
-            self.seen += len(pieces)
-            return lil.Verdict("late", 5, {"at": 7}) if self.seen >= 7 else None
-
-        def clone(self) -> Late:
-            return Late()
+        def watch(self, prompt: bytes = b"") -> Seventh:  # noqa: ARG002
+            return Seventh(self)
 
     fed = check_live.check_fed(Study(store, plan, config), Late())
     assert (fed.traces, fed.differ) == (len(plan), [])
@@ -282,22 +276,20 @@ def test_only_a_stop_can_be_replayed(swept: Any) -> None:
 def test_a_detector_that_depends_on_its_chunks_is_found_out(swept: Any) -> None:
     store, plan, config, _ = swept
 
-    class Chunky:
+    class Many(lil.Watcher[lil.Detector]):
         """Fires at once when it gets many tokens together."""
-
-        name = "chunky"
-
-        def params(self) -> dict[str, object]:
-            return {}
-
-        def start(self, prompt: bytes = b"") -> None:
-            del prompt
 
         def update(self, pieces: Any) -> lil.Verdict | None:
             return lil.Verdict("chunky", 3, {"n": len(pieces)}) if len(pieces) > 3 else None
 
-        def clone(self) -> Chunky:
-            return Chunky()
+        def push(self, piece: bytes) -> lil.Verdict | None:
+            raise AssertionError(piece)
+
+    class Chunky(lil.Detector):
+        name = "chunky"
+
+        def watch(self, prompt: bytes = b"") -> Many:  # noqa: ARG002
+            return Many(self)
 
     fed = check_live.check_fed(Study(store, plan, config), Chunky())
     assert len(fed.differ) > len(plan) / 2

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import attention
 import lil
-from lil.actions import OnStop
+from lil.detectors import OnStop
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
 CUE = " Anna has word7"
@@ -31,37 +31,37 @@ def backend(name: str) -> attention.Backend:
 
 
 @dataclass(frozen=True)
-class At:
+class At(lil.Detector):
     """Fires at a token, having last seen information at `anchor`."""
 
     token: int
-    on_stop: OnStop = "stop"
     anchor: int | None = None
     kept: int | None = None
-    _seen: list[int] = field(default_factory=lambda: [0], init=False, compare=False)
     name: ClassVar[str] = "at"
+    anchors: ClassVar[bool] = True
 
-    def params(self) -> dict[str, object]:
-        return {"token": self.token}
+    def watch(self, prompt: bytes = b"") -> Counting:  # noqa: ARG002
+        return Counting(self)
 
-    def clone(self) -> At:
-        return replace(self)
 
-    def start(self, prompt: bytes = b"") -> None:  # noqa: ARG002
-        self._seen[:] = [0]
+def fires(
+    token: int, on_stop: OnStop = "stop", anchor: int | None = None, kept: int | None = None
+) -> At:
+    return At(token, anchor, kept, on_stop=on_stop)
 
-    def update(self, pieces: Sequence[bytes]) -> lil.Verdict | None:
-        self._seen[0] += len(pieces)
-        if self._seen[0] < self.token:
+
+class Counting(lil.Watcher[At]):
+    def push(self, piece: bytes) -> lil.Verdict | None:  # noqa: ARG002
+        at = self.detector
+        if self.tokens < at.token:
             return None
-        kept = self.token if self.kept is None else self.kept
-        return lil.Verdict(self.name, kept, {"step": self.token}, self.anchor)
+        kept = at.token if at.kept is None else at.kept
+        return lil.Verdict("at", kept, {"step": at.token}, at.anchor)
 
     def returns(self) -> Sequence[int]:
-        if self.anchor is not None and self._seen[0] >= self.anchor:
-            return [self.anchor]
-        if self.kept is not None and self._seen[0] >= self.kept:
-            return [self.kept]
+        for place in (self.detector.anchor, self.detector.kept):
+            if place is not None:
+                return [place] if self.tokens >= place else []
         return []
 
 

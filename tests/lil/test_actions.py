@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from acting_rows import CUE, CUE_IDS, PROMPTS, At, backend, run
-from tiny_models import build_model
+from acting_rows import CUE, CUE_IDS, PROMPTS, At, Counting, backend, fires, run
+from tiny_models import asked, build_model
 
 import lil
 from attention.errors import InvalidValue
-from lil import actions
+from lil import detectors as actions
 
 
 def test_answer_gives_the_cue_and_goes_on_as_if_it_had_been_said(qwen, tokenizer):
     plain = run(qwen, tokenizer)
-    answered = run(qwen, tokenizer, [At(20, actions.Answer(cue=CUE, tokens=9))])
+    answered = run(qwen, tokenizer, [fires(20, actions.Answer(cue=CUE, tokens=9))])
     for before, trace in zip(plain, answered, strict=True):
         said = [*before.new_ids[:20], *CUE_IDS]
         (after,) = run(qwen, tokenizer, prompts=[[*before.prompt_ids, *said]], max_new_tokens=9)
@@ -51,12 +51,12 @@ def test_going_back_is_never_having_gone_on(qwen, tokenizer, name, anchor, step,
     penalties = [lil.LZPenalty(alpha=0.5)] if penalised else []
     cue = {"cue": CUE, "tokens": 15}
     options = {"backend": backend(name), "penalties": penalties, "max_new_tokens": 60}
-    back = run(qwen, tokenizer, [At(step, actions.Regenerate(**cue), anchor)], **options)
+    back = run(qwen, tokenizer, [fires(step, actions.Regenerate(**cue), anchor)], **options)
     if anchor:
-        never = run(qwen, tokenizer, [At(anchor, actions.Answer(**cue))], **options)
+        never = run(qwen, tokenizer, [fires(anchor, actions.Answer(**cue))], **options)
     else:
         # Nothing is kept: the cue follows the prompt, token by token.
-        never = run(qwen, tokenizer, [At(1, actions.Regenerate(**cue), 0)], **options)
+        never = run(qwen, tokenizer, [fires(1, actions.Regenerate(**cue), 0)], **options)
     plain = run(qwen, tokenizer, **options)
     for trace, other, whole in zip(back, never, plain, strict=True):
         assert trace.new_ids == other.new_ids
@@ -66,13 +66,13 @@ def test_going_back_is_never_having_gone_on(qwen, tokenizer, name, anchor, step,
         assert trace.curve[-1] == other.curve[-1]
         assert trace.decoded_tokens == step + 18
         assert trace.tokens == anchor + 18
-        assert trace.checks[-1]["keys_read"] > other.checks[-1]["keys_read"]
-        tokens = [check["tokens"] for check in trace.checks]
+        assert trace.checks[-1].keys_read > other.checks[-1].keys_read
+        tokens = [check.tokens for check in trace.checks]
         assert tokens == sorted(set(tokens))
 
 
 def test_with_nothing_kept_the_cue_follows_the_prompt(qwen, tokenizer):
-    back = run(qwen, tokenizer, [At(9, actions.Regenerate(cue=CUE, tokens=12), 0)])
+    back = run(qwen, tokenizer, [fires(9, actions.Regenerate(cue=CUE, tokens=12), 0)])
     for trace, prompt in zip(back, PROMPTS, strict=True):
         (after,) = run(qwen, tokenizer, prompts=[[*prompt, *CUE_IDS]], max_new_tokens=12)
         assert list(trace.new_ids) == [*CUE_IDS, *after.new_ids]
@@ -80,19 +80,23 @@ def test_with_nothing_kept_the_cue_follows_the_prompt(qwen, tokenizer):
 
 def test_what_was_dropped_is_paid_for(qwen, tokenizer):
     """Full attention: the step that sees n tokens reads n keys in every layer and KV head."""
-    traces = run(qwen, tokenizer, [At(47, actions.Regenerate(cue=CUE, tokens=12), 20)])
+    traces = run(qwen, tokenizer, [fires(47, actions.Regenerate(cue=CUE, tokens=12), 20)])
     for trace, prompt in zip(traces, PROMPTS, strict=True):
         n = len(prompt)
         steps = [*range(n + 1, n + 47), *range(n + 20, n + 20 + 15)]
-        assert trace.checks[-1]["keys_read"] == sum(steps) * 3 * 2
+        assert trace.checks[-1].keys_read == sum(steps) * 3 * 2
         assert trace.keys_read_mean == pytest.approx(sum(steps) / len(steps))
         assert trace.keys_read_max == n + 46
 
 
 def test_the_cap_bounds_what_is_paid(qwen, tokenizer):
-    (trace, *_) = run(qwen, tokenizer, [At(47, actions.Regenerate(cue=CUE), 20)], max_new_tokens=60)
+    (trace, *_) = run(
+        qwen, tokenizer, [fires(47, actions.Regenerate(cue=CUE), 20)], max_new_tokens=60
+    )
     assert (trace.decoded_tokens, trace.finish) == (60, "length")
-    (trace, *_) = run(qwen, tokenizer, [At(47, actions.Regenerate(cue=CUE), 0)], max_new_tokens=48)
+    (trace, *_) = run(
+        qwen, tokenizer, [fires(47, actions.Regenerate(cue=CUE), 0)], max_new_tokens=48
+    )
     assert (trace.new_ids, trace.finish) == (tuple(CUE_IDS[:1]), "length")
 
 
@@ -100,16 +104,18 @@ def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
     """A stop there ends with what is kept; an answer begins there."""
     plain = run(qwen, tokenizer, backend=backend("h2o"))
     for kept in (0, 13):
-        stopped = run(qwen, tokenizer, [At(30, kept=kept)], backend=backend("h2o"))
+        stopped = run(qwen, tokenizer, [fires(30, kept=kept)], backend=backend("h2o"))
         answer = actions.Answer(cue=CUE, tokens=5)
-        never = run(qwen, tokenizer, [At(max(kept, 1), answer, kept=kept)], backend=backend("h2o"))
-        answered = run(qwen, tokenizer, [At(30, answer, kept=kept)], backend=backend("h2o"))
+        never = run(
+            qwen, tokenizer, [fires(max(kept, 1), answer, kept=kept)], backend=backend("h2o")
+        )
+        answered = run(qwen, tokenizer, [fires(30, answer, kept=kept)], backend=backend("h2o"))
         for whole, cut, said, other in zip(plain, stopped, answered, never, strict=True):
             assert cut.new_ids == whole.new_ids[:kept]
             assert cut.dropped == whole.new_ids[kept:30]
             assert (cut.finish, cut.evidence) == ("at", {"step": 30})
-            assert cut.cost_at(kept)["keys_read"] == pytest.approx(
-                whole.cost_at(30)["keys_read"], rel=0.2
+            assert cut.cost_at(kept).keys_read == pytest.approx(
+                whole.cost_at(30).keys_read, rel=0.2
             )
             assert said.new_ids == other.new_ids
             assert said.new_ids[: kept + 3] == (*whole.new_ids[:kept], *CUE_IDS)
@@ -142,7 +148,7 @@ def test_an_answer_that_is_being_given_is_not_asked_for_again(qwen, tokenizer):
     (trace,) = run(
         qwen,
         tokenizer,
-        [At(30, actions.Answer(cue=tokenizer.decode(plain.new_ids[3])))],
+        [fires(30, actions.Answer(cue=tokenizer.decode(plain.new_ids[3])))],
         prompts=PROMPTS[:1],
     )
     assert said
@@ -152,13 +158,17 @@ def test_an_answer_that_is_being_given_is_not_asked_for_again(qwen, tokenizer):
 def test_eos_and_the_cap_beat_an_action(qwen, tokenizer, eos):
     (plain, *_) = run(qwen, tokenizer, prompts=PROMPTS[:1], max_new_tokens=12)
     (capped, *_) = run(
-        qwen, tokenizer, [At(12, actions.Answer(cue=CUE))], prompts=PROMPTS[:1], max_new_tokens=12
+        qwen,
+        tokenizer,
+        [fires(12, actions.Answer(cue=CUE))],
+        prompts=PROMPTS[:1],
+        max_new_tokens=12,
     )
     assert (capped.finish, capped.tokens, capped.action) == ("length", 12, None)
     last = plain.new_ids[11]
     at = plain.new_ids.index(last) + 1
     eos(last)
-    (ended, *_) = run(qwen, tokenizer, [At(at, actions.Answer(cue=CUE))], prompts=PROMPTS[:1])
+    (ended, *_) = run(qwen, tokenizer, [fires(at, actions.Answer(cue=CUE))], prompts=PROMPTS[:1])
     assert (ended.finish, ended.tokens, ended.action) == ("eos", at, None)
 
 
@@ -166,11 +176,11 @@ def test_sampling_draws_go_on(qwen, tokenizer):
     """A given token uses up its draw, a dropped one keeps it: no number decides twice."""
     options = {"temperature": 1.0, "seed": 4, "max_new_tokens": 60}
     plain = run(qwen, tokenizer, **options)
-    back = run(qwen, tokenizer, [At(30, actions.Regenerate(cue=CUE), 20)], **options)
+    back = run(qwen, tokenizer, [fires(30, actions.Regenerate(cue=CUE), 20)], **options)
     again = run(
         qwen,
         tokenizer,
-        [At(30, actions.Regenerate(cue=CUE), 20)],
+        [fires(30, actions.Regenerate(cue=CUE), 20)],
         batch_size=1,
         **{k: v for k, v in options.items() if k != "batch_size"},
     )
@@ -186,14 +196,14 @@ def test_a_models_own_window_cannot_be_rewound_but_is_remembered(tokenizer):
         back = run(
             model,
             tokenizer,
-            [At(60, actions.Regenerate(**cue), 31)],
+            [fires(60, actions.Regenerate(**cue), 31)],
             max_new_tokens=120,
             backend=backend(name),
         )
         never = run(
             model,
             tokenizer,
-            [At(31, actions.Answer(**cue))],
+            [fires(31, actions.Answer(**cue))],
             max_new_tokens=120,
             backend=backend(name),
         )
@@ -219,14 +229,14 @@ def test_what_cannot_be_asked_for(make, message):
 
 def test_what_cannot_be_done_is_refused_first(qwen, tokenizer):
     for detector, options, message in (
-        (At(5, "densify"), {"backend": backend("h2o")}, "keeps every key: h2o has dropped some"),
-        (At(5, actions.Answer(cue="no such words")), {}, "cue = 'no such words'"),
-        (At(5, "densify"), {"forced": [[3]] * 4}, "forced = 'at'"),
+        (fires(5, "densify"), {"backend": backend("h2o")}, "keeps every key: h2o has dropped some"),
+        (fires(5, actions.Answer(cue="no such words")), {}, "cue = 'no such words'"),
+        (fires(5, "densify"), {"prompts": asked(PROMPTS, forced=[[3]] * 4)}, "forced = 'at'"),
     ):
         with pytest.raises(InvalidValue, match=message):
             run(qwen, tokenizer, [detector], **options)
     with pytest.raises(InvalidValue, match="at names no anchor"):
-        run(qwen, tokenizer, [At(5, actions.Regenerate(cue=CUE))])
+        run(qwen, tokenizer, [fires(5, actions.Regenerate(cue=CUE))])
     assert not qwen.config._attn_implementation.startswith("lil")
 
 
@@ -246,9 +256,10 @@ def test_a_row_that_leaves_is_not_touched_by_the_next_prompt(qwen, tokenizer):
     prompts = [[5, 6, 7], [9] * 12, [3, 4]]
     options = {"backend": backend("quest"), "max_new_tokens": 40}
     alone = [
-        run(qwen, tokenizer, [At(9, "densify")], prompts=[p], **options)[0].new_ids for p in prompts
+        run(qwen, tokenizer, [fires(9, "densify")], prompts=[p], **options)[0].new_ids
+        for p in prompts
     ]
-    got = run(qwen, tokenizer, [At(9, "densify")], prompts=prompts, batch_size=1, **options)
+    got = run(qwen, tokenizer, [fires(9, "densify")], prompts=prompts, batch_size=1, **options)
     assert [trace.new_ids for trace in got] == alone
 
 
@@ -269,7 +280,7 @@ def test_penalties_see_every_token_once_more_after_a_cut(qwen, tokenizer, kept):
             return scores
 
     seen = Seen()
-    again = At(8, actions.Regenerate(cue=CUE, tokens=5), anchor=kept)
+    again = fires(8, actions.Regenerate(cue=CUE, tokens=5), anchor=kept)
     (trace,) = run(qwen, tokenizer, [again], prompts=[[5, 6, 7]], penalties=[seen])
     assert trace.tokens == kept + len(CUE_IDS) + 5
     assert seen.widths == list(range(3, 3 + trace.tokens))
@@ -289,15 +300,19 @@ def test_a_verdict_beyond_the_output_is_a_bug_of_its_detector(
 ):
     what = actions.Regenerate(cue=CUE) if "anchor" in where else actions.Answer(cue=CUE)
     with pytest.raises(RuntimeError, match=message):
-        run(qwen, tokenizer, [At(20, what, **where)], backend=backend(name))
+        run(qwen, tokenizer, [fires(20, what, **where)], backend=backend(name))
 
 
 def test_a_place_that_was_never_named_is_a_bug_of_its_detector(qwen, tokenizer):
-    class Silent(At):
+    class Nothing(Counting):
         def returns(self) -> Sequence[int]:
             return []
 
-    again = Silent(20, actions.Regenerate(cue=CUE), anchor=7)
+    class Silent(At):
+        def watch(self, prompt: bytes = b"") -> Nothing:  # noqa: ARG002
+            return Nothing(self)
+
+    again = Silent(20, anchor=7, on_stop=actions.Regenerate(cue=CUE))
     with pytest.raises(RuntimeError, match=r"at goes back to token 7.*`returns` did not name"):
         run(qwen, tokenizer, [again], backend=backend("h2o"))
 

@@ -14,21 +14,29 @@ from hypothesis import strategies as st
 import lil
 from attention.errors import InvalidValue
 from lil import detectors
-from lil.actions import Regenerate
 from lil.chopper.classifier import Classifier
-from lil.detectors import Acting, Detector, Reading, Verdict
+from lil.detectors import Detector, Regenerate, Verdict
 
 CLASSIFIER = Classifier(torch.tensor([1.0, 0.0]), 0.0, -2, "tiny")
-Signal = list[tuple[int, float]]
 
 
-def logit(p: float) -> torch.Tensor:
-    return torch.tensor([math.log(p / (1 - p)), 7.0])
+class Read:
+    """What the model read at a token: `hidden` at block -2."""
+
+    def __init__(self, hidden: torch.Tensor) -> None:
+        self.state = hidden
+
+    def hidden(self, block: int) -> torch.Tensor:
+        assert block == -2
+        return self.state
 
 
-def live(chopper: lil.Chopper, pieces: list[bytes], numbers: list[float]) -> Verdict | None:
+def logit(p: float) -> Read:
+    return Read(torch.tensor([math.log(p / (1 - p)), 7.0]))
+
+
+def live(chopper: lil.Watcher, pieces: list[bytes], numbers: list[float]) -> Verdict | None:
     """Token by token, a hidden state at each chunk's end."""
-    chopper.start(prompt=b"Go.\n\n")
     left = iter(numbers)
     for piece in pieces:
         verdict = chopper.update([piece])
@@ -48,13 +56,12 @@ def chunked(lengths: list[int]) -> list[bytes]:
 def test_what_it_is() -> None:
     chopper = lil.Chopper(CLASSIFIER)
     assert isinstance(chopper, Detector)
-    assert isinstance(chopper, Acting)
-    assert isinstance(chopper, Reading)
-    assert chopper.block == -2
+    assert chopper.blocks == {-2}
+    assert chopper.signals == {chopper.signal}
 
 
 def test_the_streak_is_dropped_one_token_later() -> None:
-    chopper = lil.Chopper(CLASSIFIER)
+    chopper = lil.Chopper(CLASSIFIER).watch(b"Go.\n\n")
     pieces = [*chunked([7, 5, 11, 13]), b" Next"]
     numbers = [0.8, 0.2, 0.7, 0.9]  # the first is hot too, and kept
     verdict = live(chopper, pieces, numbers)
@@ -72,6 +79,7 @@ def test_the_streak_is_dropped_one_token_later() -> None:
     assert chopper.update([b"more", b"\n\n"]) == verdict
     assert not chopper.wants
     # Without the token behind it there is no verdict yet.
+    chopper = lil.Chopper(CLASSIFIER).watch(b"Go.\n\n")
     assert live(chopper, pieces[:-1], numbers) is None
     assert chopper.update([]) is None
     assert chopper.update([b" Next"]) == verdict
@@ -88,61 +96,56 @@ def test_live_and_recalled_agree_however_the_stream_is_cut(
 ) -> None:
     chopper = lil.Chopper(CLASSIFIER, **params)
     pieces = chunked([n for n, _ in found]) + [b" x"] * rest
-    verdict = live(chopper, pieces, [p for _, p in found])
-    signal = chopper.seen()
+    watcher = chopper.watch(b"Go.\n\n")
+    verdict = live(watcher, pieces, [p for _, p in found])
+    (signal,) = watcher.seen().values()
     ends = [sum(n for n, _ in found[: i + 1]) for i in range(len(found))]
     assert [t for t, _ in signal] == ends[: len(signal)]
     assert [p for _, p in signal] == pytest.approx([p for _, p in found][: len(signal)])
     assert len(signal) == len(found) or verdict is not None
 
-    again = chopper.clone()
-    again.start()
-    again.recall(json.loads(json.dumps(signal)))
+    again = chopper.watch()
+    again.recall(json.loads(json.dumps(watcher.seen())))
     at, recalled = 0, None
     for size in (*cuts, len(pieces)):
         recalled = again.update(pieces[at : at + size])
         assert not again.wants
         at += size
     assert recalled == verdict
-    assert list(again.seen()) == list(signal[: len(again.seen())])
+    (seen,) = again.seen().values()
+    assert seen == signal[: len(seen)]
     # The number of a last chunk with nothing behind it is not needed.
-    assert len(again.seen()) >= len(signal) - 1
+    assert len(seen) >= len(signal) - 1
 
 
 def test_a_missing_number_is_an_error_but_for_the_last() -> None:
-    chopper = lil.Chopper(CLASSIFIER)
-    chopper.start()
-    chopper.recall([(3, 0.2)])
+    chopper = lil.Chopper(CLASSIFIER).watch()
+    chopper.recall({chopper.detector.signal: ((3, 0.2),)})
     assert chopper.update(chunked([3, 4])) is None
     with pytest.raises(InvalidValue, match="ends with token 7"):
         chopper.update([b"x"])
-    chopper.start()  # forgets the signal too
+    chopper = lil.Chopper(CLASSIFIER).watch()
     chopper.update(chunked([3]))
     with pytest.raises(RuntimeError, match="token 3, and"):
         chopper.update([b"x"])
 
 
 def test_misuse_is_told() -> None:
-    chopper = lil.Chopper(CLASSIFIER)
-    for call in (lambda: chopper.see(logit(0.5)), lambda: chopper.recall([])):
-        with pytest.raises(RuntimeError, match="start"):
-            call()
-    chopper.start()
+    chopper = lil.Chopper(CLASSIFIER).watch()
     with pytest.raises(RuntimeError, match="did not end a chunk"):
         chopper.see(logit(0.5))
     for signal in ([(4, 0.1), (4, 0.2)], [(0, 0.1)], [(4, 1.5)], [(4, float("nan"))]):
         with pytest.raises(InvalidValue, match="ascending pairs"):
-            chopper.recall(signal)
+            chopper.recall({chopper.detector.signal: signal})
     chopper.update([b"\n\n"])
     with pytest.raises(InvalidValue, match="trained on tiny"):
-        chopper.see(torch.zeros(3))
+        chopper.see(Read(torch.zeros(3)))
     with pytest.raises(FloatingPointError):
-        chopper.see(torch.tensor([float("inf"), 0.0]))
+        chopper.see(Read(torch.tensor([float("inf"), 0.0])))
 
 
 def test_where_a_verdict_may_go_back_to() -> None:
-    chopper = lil.Chopper(CLASSIFIER, on_stop="regenerate")
-    chopper.start()
+    chopper = lil.Chopper(CLASSIFIER, on_stop="regenerate").watch()
     assert list(chopper.returns()) == [0]
     before, after = {}, {}
     for number, piece in enumerate(chunked([3, 3, 11, 11]), start=1):
@@ -160,8 +163,7 @@ def test_where_a_verdict_may_go_back_to() -> None:
     assert verdict.anchor == 6
     assert list(chopper.returns()) == [6]
     for action, named in (("stop", False), ("answer", True), ("densify", True)):
-        other = lil.Chopper(CLASSIFIER, on_stop=action)
-        other.start()
+        other = lil.Chopper(CLASSIFIER, on_stop=action).watch()
         assert bool(other.returns()) is named
 
 
@@ -174,7 +176,6 @@ def test_parameters_come_back(tmp_path: Path) -> None:
     again = detectors.get("chopper", **params)
     assert again == chopper
     assert again.params() == chopper.params()
-    assert chopper.clone() == chopper
     assert lil.Chopper(tmp_path / "w.safetensors") == lil.Chopper(CLASSIFIER)
     assert lil.Chopper(CLASSIFIER).params()["weights"] is None
 
@@ -193,6 +194,7 @@ def test_parameters_come_back(tmp_path: Path) -> None:
         ({"weights": None}, "weights = None: expected a file"),
         ({"weights": "/nowhere.safetensors"}, "that exists"),
         ({"weights": CLASSIFIER, "threshold": 2}, "threshold = 2"),
+        ({"weights": CLASSIFIER, "short": 2.5}, "short = 2.5"),
         ({"weights": CLASSIFIER, "long_streak": 0}, "long_streak = 0"),
         ({"weights": CLASSIFIER, "on_stop": "regenrate"}, "did you mean 'regenerate'"),
     ],
@@ -200,3 +202,10 @@ def test_parameters_come_back(tmp_path: Path) -> None:
 def test_bad_values(params: dict, message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         detectors.get("chopper", **params)
+
+
+def test_a_tokenizer_whose_tokens_end_no_chunk_is_refused() -> None:
+    chopper = lil.Chopper(CLASSIFIER)
+    chopper.require_tokens([b"a", b".\n\n"])
+    with pytest.raises(InvalidValue, match=r"2 tokens for chopper.*no other ends a chunk"):
+        chopper.require_tokens([b"a", b"\n"])

@@ -42,7 +42,6 @@ def watched(
                 backend=backend,
                 max_new_tokens=24,
                 temperature=1.0,
-                item_ids=[str(prompt)],
                 on_step=partial(_remember, reading, seen),
             )
         traces.append(trace)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import inspect
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
+from tiny_models import asked, build_tokenizer
+from transformers import TopKLogitsWarper
 
 import lil
 from attention.errors import InvalidValue
@@ -17,30 +20,24 @@ PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
 
 
 @dataclass(frozen=True)
-class AtToken:
+class AtToken(lil.Detector):
     """A detector that fires after a given number of tokens, and notes what it saw."""
 
     token: int
     seen: list[object] = field(default_factory=list, compare=False)
     name: ClassVar[str] = "at_token"
 
-    def params(self) -> dict[str, object]:
-        return {"token": self.token}
-
-    def clone(self) -> AtToken:
-        return AtToken(self.token, self.seen)
-
-    def start(self, prompt: bytes = b"") -> None:
-        object.__setattr__(self, "count", 0)
+    def watch(self, prompt: bytes = b"") -> Noting:
         self.seen.append(prompt)
+        return Noting(self)
 
-    def update(self, pieces: Sequence[bytes]) -> lil.Verdict | None:
-        for piece in pieces:
-            self.seen.append(piece)
-            object.__setattr__(self, "count", self.count + 1)
-            if self.count == self.token:
-                return lil.Verdict(self.name, self.token, {"count": self.count})
-        return None
+
+class Noting(lil.Watcher[AtToken]):
+    def push(self, piece: bytes) -> lil.Verdict | None:
+        self.detector.seen.append(piece)
+        if self.tokens < self.detector.token:
+            return None
+        return lil.Verdict(self.detector.name, self.tokens, {"count": self.tokens})
 
 
 class Recorder:
@@ -94,7 +91,7 @@ def test_eos_is_kept_counted_and_left_out_of_the_text(qwen, tokenizer, eos, free
     trace = lil.decode(qwen, tokenizer, PROMPTS, max_new_tokens=40)[2]
     assert trace.finish == "eos"
     assert trace.new_ids == free[2].new_ids[:at]
-    assert trace.tokens == at == trace.checks[-1]["tokens"]
+    assert trace.tokens == at == trace.checks[-1].tokens
     assert trace.text == tokenizer.decode(trace.new_ids[:-1])
     assert trace.curve[-1][:2] == (at, len(trace.text.encode()))
     assert trace.evidence is None
@@ -122,7 +119,11 @@ def test_eos_beats_cap_and_verdict_and_the_cap_beats_a_verdict(qwen, tokenizer, 
 def test_a_verdict_ends_its_row_alone_with_its_evidence(qwen, tokenizer, free):
     detector = AtToken(7)
     traces = lil.decode(
-        qwen, tokenizer, PROMPTS, detectors=[detector], max_new_tokens=[40, 5, 40, 40], batch_size=2
+        qwen,
+        tokenizer,
+        asked(PROMPTS, max_new_tokens=[40, 5, 40, 40]),
+        detectors=[detector],
+        batch_size=2,
     )
     assert [trace.finish for trace in traces] == ["at_token", "length", "at_token", "at_token"]
     assert traces[0].evidence == {"count": 7}
@@ -147,9 +148,6 @@ def test_of_two_detectors_the_first_named_wins_a_tie(qwen, tokenizer):
     @dataclass(frozen=True)
     class Other(AtToken):
         name: ClassVar[str] = "other"
-
-        def clone(self) -> Other:
-            return Other(self.token)
 
     for pair, winner in (((AtToken(4), Other(4)), "at_token"), ((Other(4), AtToken(4)), "other")):
         (trace,) = lil.decode(qwen, tokenizer, PROMPTS[:1], detectors=pair, max_new_tokens=9)
@@ -176,7 +174,8 @@ def test_guardian_live_equals_guardian_replayed(f, max_tokens, qwen, llama, toke
                 assert stopped.new_ids == trace.new_ids[: verdict.token]
                 assert stopped.evidence == verdict.evidence
                 for field in ("keys_read", "cache_bytes"):
-                    assert stopped.checks[-1][field] == trace.cost_at(verdict.token)[field]
+                    cost = trace.cost_at(verdict.token)
+                    assert getattr(stopped.checks[-1], field) == getattr(cost, field)
             assert lil.replay(stopped, guardian) == verdict
     assert fired >= 2
 
@@ -212,17 +211,18 @@ def test_a_penalty_keeps_its_state_per_row_and_over_a_reused_prefix(qwen, tokeni
     batched = lil.decode(qwen, tokenizer, PROMPTS, batch_size=3, **options)
     assert [trace.new_ids for trace in batched] == [trace.new_ids for trace in alone]
     forced = [trace.new_ids[:n] for trace, n in zip(alone, (10, 0, 24, 3), strict=True)]
-    reused = lil.decode(qwen, tokenizer, PROMPTS, forced=forced, **options)
+    reused = lil.decode(qwen, tokenizer, asked(PROMPTS, forced=forced), **options)
     assert [trace.new_ids for trace in reused] == [trace.new_ids for trace in alone]
 
 
 def test_a_detectors_exception_is_not_hidden_and_the_model_is_restored(qwen, tokenizer):
-    class Broken(AtToken):
-        def clone(self) -> Broken:
-            return Broken(self.token)
+    class Failing(Noting):
+        def push(self, piece: bytes) -> lil.Verdict | None:
+            raise ZeroDivisionError(f"broken detector after {piece!r}")
 
-        def update(self, pieces: Sequence[bytes]) -> lil.Verdict | None:
-            raise ZeroDivisionError(f"broken detector after {pieces!r}")
+    class Broken(AtToken):
+        def watch(self, prompt: bytes = b"") -> Failing:  # noqa: ARG002
+            return Failing(self)
 
     before = qwen.config._attn_implementation
     with pytest.raises(ZeroDivisionError, match="broken detector"):
@@ -247,13 +247,14 @@ def test_scores_that_are_not_numbers_end_the_run(qwen, tokenizer):
     [
         ({"batch_size": 0}, "batch_size = 0"),
         ({"check_every": 0}, "check_every = 0"),
-        ({"max_new_tokens": 0}, r"max_new_tokens\[0\] = 0"),
-        ({"max_new_tokens": [1, 2]}, "max_new_tokens = '2 values'"),
-        ({"forced": [[1]]}, "forced = '1 values'"),
-        ({"item_ids": ["a"]}, "item_ids = '1 values'"),
-        ({"sample_indices": [1]}, "sample_indices = '1 values'"),
+        ({"max_new_tokens": 0}, "max_new_tokens = 0"),
+        ({"max_new_tokens": [1, 2]}, r"max_new_tokens = \[1, 2\].*integer"),
+        ({"max_new_token": 3}, "did you mean 'max_new_tokens'"),
+        ({"backend": "quest"}, r"backend = 'quest'.*attention\.get"),
+        ({"detectors": [lil.Guardian]}, r"detectors\[0\].*an object of lil\.Detector"),
+        ({"detectors": lil.Guardian()}, "detectors = Guardian.*a list"),
+        ({"penalties": [TopKLogitsWarper(5)]}, r"penalties\[0\].*a penalty of lil\.penalties"),
         ({"temperature": -1.0}, "temperature"),
-        ({"forced": [[60], [], [], []]}, r"forced\[0\] = 60"),
     ],
 )
 def test_arguments_are_refused_before_anything_is_computed(options, message, qwen, tokenizer):
@@ -268,6 +269,56 @@ def test_prompts_are_refused_with_their_place(qwen, tokenizer):
         lil.stream(qwen, tokenizer, [""])
     with pytest.raises(InvalidValue, match="a list of prompts"):
         lil.stream(qwen, tokenizer, "Anna")
+    padding = build_tokenizer()
+    padding.pad_token = "<unk>"
+    for prompts, message in (
+        ([lil.Request([5], 0)], r"max_new_tokens\[0\] = 0"),
+        ([[5], lil.Request([5], forced=[60])], r"forced\[1\] = 60"),
+        ([[{"role": "user", "content": "Anna"}]], "apply_chat_template"),
+        ([{"role": "user", "content": "Anna"}], "apply_chat_template"),
+        (tokenizer(["Anna has", "Anna"]), "BatchEncoding.*pass the texts"),
+        (torch.tensor([[5, 6], [1, 7]]), "2 rows of 2 ids.*without padding .id 1"),
+        ([[5, 6], [7, 1]], "2 rows of 2 ids.*without padding .id 1"),
+        ([[5.5]], r"prompts\[0\] = 5.5"),
+    ):
+        with pytest.raises(InvalidValue, match=message):
+            lil.stream(qwen, padding, prompts)
+
+
+def test_what_is_as_good_is_taken(qwen, tokenizer):
+    """Tensors without padding, numpy's integers, options as an object, bytes of a table."""
+    expected = lil.decode(qwen, tokenizer, [[5, 6], [7, 8]], max_new_tokens=5)
+    options = lil.DecodeOptions(max_new_tokens=np.int64(5), token_bytes=lil.token_bytes(tokenizer))
+    for prompts in (torch.tensor([[5, 6], [7, 8]]), np.array([[5, 6], [7, 8]]).tolist()):
+        one, two = lil.decode(qwen, tokenizer, prompts, options)
+        assert [one.new_ids, two.new_ids] == [trace.new_ids for trace in expected]
+        assert one.pieces == expected[0].pieces
+    shown = inspect.signature(lil.decode).parameters
+    assert shown["max_new_tokens"].default == 4096
+    assert set(shown) >= {one.name for one in dataclasses.fields(lil.DecodeOptions)}
+
+
+def test_a_prompt_beyond_the_models_positions_warns(qwen, tokenizer):
+    most = qwen.config.max_position_embeddings
+    with pytest.warns(UserWarning, match=f"a prompt of {most + 1} tokens.*{most} positions"):
+        lil.stream(qwen, tokenizer, [[5] * (most + 1)])
+
+
+def test_tokens_come_one_by_one(qwen, tokenizer, eos, free):
+    eos(free[1].new_ids[4])
+    heard: dict[int, list[tuple[int, bytes]]] = {}
+    traces = lil.decode(
+        qwen,
+        tokenizer,
+        PROMPTS,
+        max_new_tokens=9,
+        batch_size=3,
+        on_token=lambda index, *token: heard.setdefault(index, []).append(token),
+    )
+    for index, trace in enumerate(traces):
+        assert tuple(token for token, _ in heard[index]) == trace.new_ids
+        assert b"".join(piece for _, piece in heard[index]) == b"".join(trace.text_pieces)
+    assert {trace.finish for trace in traces} == {"eos", "length"}
 
 
 def test_a_model_in_training_mode_is_refused(qwen, tokenizer):

@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from tiny_models import build_model
+from tiny_models import asked, build_model
 
 import attention
 import lil
@@ -47,7 +47,8 @@ def test_ragged_rows_with_replacement_equal_transformers_alone(family, tokenizer
     expected = [oracle(model, p, cap) for p, cap in zip(prompts(), caps, strict=True)]
     assert len({token for row in expected for token in row}) > 15  # not one dead loop
     for batch_size in (1, 3, 8, 100):
-        traces = lil.decode(model, tokenizer, prompts(), max_new_tokens=caps, batch_size=batch_size)
+        rows = asked(prompts(), max_new_tokens=caps)
+        traces = lil.decode(model, tokenizer, rows, batch_size=batch_size)
         assert ids(traces) == expected
         assert [trace.finish for trace in traces] == ["length"] * 8
         assert [trace.prompt_ids for trace in traces] == [tuple(p) for p in prompts()]
@@ -56,28 +57,27 @@ def test_ragged_rows_with_replacement_equal_transformers_alone(family, tokenizer
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_backend_gives_a_row_the_tokens_it_has_alone(name, qwen, tokenizer):
     caps = [110, 20, 70, 90, 5, 120, 64, 33]
-    options = {"backend": backend(name), "max_new_tokens": caps}
-    alone = lil.decode(qwen, tokenizer, prompts(), batch_size=1, **options)
-    batched = lil.decode(qwen, tokenizer, prompts(), batch_size=3, **options)
+    rows, options = asked(prompts(), max_new_tokens=caps), {"backend": backend(name)}
+    alone = lil.decode(qwen, tokenizer, rows, batch_size=1, **options)
+    batched = lil.decode(qwen, tokenizer, rows, batch_size=3, **options)
     for one, other in zip(alone, batched, strict=True):
         assert other.new_ids == one.new_ids
         assert other.keys_kept_max == one.keys_kept_max
         assert other.keys_read_max == one.keys_read_max
         assert other.keys_read_mean == pytest.approx(one.keys_read_mean, nan_ok=True)
-        assert other.checks[-1]["keys_read"] == one.checks[-1]["keys_read"]
+        assert other.checks[-1].keys_read == one.checks[-1].keys_read
         assert other.curve == one.curve
 
 
 @pytest.mark.parametrize("temperature", [0.7, 2.0])
 def test_sampled_rows_do_not_depend_on_their_batch(temperature, qwen, tokenizer):
-    options = {"max_new_tokens": [30, 4, 25, 30, 1, 30, 12, 8], "temperature": temperature}
-    options |= {"top_k": 40, "top_p": 0.95, "seed": 3}
+    options = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "seed": 3}
+    rows = asked(prompts(), max_new_tokens=[30, 4, 25, 30, 1, 30, 12, 8])
     runs = [
-        ids(lil.decode(qwen, tokenizer, prompts(), batch_size=size, **options))
-        for size in (1, 3, 8)
+        ids(lil.decode(qwen, tokenizer, rows, batch_size=size, **options)) for size in (1, 3, 8)
     ]
     assert runs[0] == runs[1] == runs[2]
-    assert runs[0] != ids(lil.decode(qwen, tokenizer, prompts(), **{**options, "seed": 4}))
+    assert runs[0] != ids(lil.decode(qwen, tokenizer, rows, **{**options, "seed": 4}))
 
 
 def test_a_random_stream_belongs_to_its_item_and_sample(qwen, tokenizer):
@@ -85,7 +85,7 @@ def test_a_random_stream_belongs_to_its_item_and_sample(qwen, tokenizer):
     one = prompts()[3]
     names = ["a", "b", "a", "a"]
     traces = lil.decode(
-        qwen, tokenizer, [one] * 4, item_ids=names, sample_indices=[0, 0, 1, 0], **options
+        qwen, tokenizer, asked([one] * 4, item_id=names, sample_index=[0, 0, 1, 0]), **options
     )
     first, other_item, other_sample, same = ids(traces)
     assert first == same
@@ -98,7 +98,12 @@ def test_sampling_is_the_inverse_cdf_of_the_models_own_distribution(qwen, tokeni
     """The stream's k-th number picks the k-th token, by transformers' logits and a running sum."""
     prompt = prompts()[4]
     (trace,) = lil.decode(
-        qwen, tokenizer, [prompt], max_new_tokens=15, temperature=1.3, seed=5, item_ids=["x"]
+        qwen,
+        tokenizer,
+        [lil.Request(prompt, item_id="x")],
+        max_new_tokens=15,
+        temperature=1.3,
+        seed=5,
     )
     stream = lil.decoding.sampling.row_stream(5, "x", 0)
     seen = list(prompt)
@@ -122,10 +127,10 @@ def test_reused_tokens_read_no_more_than_the_window_in_sliding_layers(tokenizer)
     rows = [list(range(2, 9)), list(range(3, 45))]  # shorter and longer than the window of 24
     scratch = lil.decode(model, tokenizer, rows, **options)
     forced = [trace.new_ids[:30] for trace in scratch]
-    reused = lil.decode(model, tokenizer, rows, forced=forced, **options)
+    reused = lil.decode(model, tokenizer, asked(rows, forced=forced), **options)
     for old, new in zip(scratch, reused, strict=True):
         assert new.reused_tokens == 30
-        assert [c["keys_read"] for c in new.checks] == [c["keys_read"] for c in old.checks]
+        assert [c.keys_read for c in new.checks] == [c.keys_read for c in old.checks]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -141,7 +146,7 @@ def test_a_reused_prefix_changes_nothing(name, temperature, qwen, tokenizer):
     lengths = [room[0], 1, room[2] // 2, 0, max(0, room[4]), 10 if room[5] > 10 else 0]
     assert sum(lengths) > 20
     forced = [trace.new_ids[: max(0, n)] for trace, n in zip(scratch, lengths, strict=True)]
-    reused = lil.decode(qwen, tokenizer, rows, forced=forced, **options)
+    reused = lil.decode(qwen, tokenizer, asked(rows, forced=forced), **options)
     for old, new, given in zip(scratch, reused, forced, strict=True):
         assert new.reused_tokens == len(given)
         assert new.new_ids == old.new_ids
@@ -150,15 +155,15 @@ def test_a_reused_prefix_changes_nothing(name, temperature, qwen, tokenizer):
             assert getattr(new, field) == getattr(old, field), field
         assert new.keys_read_mean == pytest.approx(old.keys_read_mean)
         assert new.dense_layer_keys_read_mean == pytest.approx(old.dense_layer_keys_read_mean)
-        assert [c["tokens"] for c in new.checks] == [c["tokens"] for c in old.checks]
-        assert [c["keys_read"] for c in new.checks] == [c["keys_read"] for c in old.checks]
+        assert [c.tokens for c in new.checks] == [c.tokens for c in old.checks]
+        assert [c.keys_read for c in new.checks] == [c.keys_read for c in old.checks]
         for field in ("read_sum", "dense_read_sum"):
-            sums = [c[field] for c in old.checks]
-            assert [c[field] for c in new.checks] == pytest.approx(sums), field
-        assert all(c["seconds"] >= 0 for c in new.checks)
+            sums = [getattr(c, field) for c in old.checks]
+            assert [getattr(c, field) for c in new.checks] == pytest.approx(sums), field
+        assert all(c.seconds >= 0 for c in new.checks)
         if name == "full":  # others hold method state that is not proportional to the tokens
-            assert [c["cache_bytes"] for c in new.checks] == pytest.approx(
-                [c["cache_bytes"] for c in old.checks]
+            assert [c.cache_bytes for c in new.checks] == pytest.approx(
+                [c.cache_bytes for c in old.checks]
             )
 
 
@@ -166,12 +171,16 @@ def test_reused_tokens_cost_the_rows_own_mean_seconds(qwen, tokenizer):
     row = prompts()[2]
     (scratch,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=60)
     (trace,) = lil.decode(
-        qwen, tokenizer, [row], max_new_tokens=60, forced=[scratch.new_ids[:40]], check_every=10
+        qwen,
+        tokenizer,
+        [lil.Request(row, forced=scratch.new_ids[:40])],
+        max_new_tokens=60,
+        check_every=10,
     )
     # 59 steps choose the 2nd to the 60th token; all are charged alike on average.
     mean = trace.decode_sec / 59
     for check in trace.checks[:4]:
-        assert check["seconds"] == pytest.approx(mean * (check["tokens"] - 1))
+        assert check.seconds == pytest.approx(mean * (check.tokens - 1))
 
 
 def test_a_prefix_that_already_ended_is_not_decoded(qwen, tokenizer, eos):
@@ -184,24 +193,27 @@ def test_a_prefix_that_already_ended_is_not_decoded(qwen, tokenizer, eos):
     (scratch,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=30, **options)
     assert (scratch.finish, scratch.tokens) == ("eos", at)
     for cap, given in ((30, free.new_ids), (30, free.new_ids[:at]), (at - 1, free.new_ids)):
-        (trace,) = lil.decode(qwen, tokenizer, [row], forced=[given], max_new_tokens=cap, **options)
+        (trace,) = lil.decode(qwen, tokenizer, [lil.Request(row, cap, forced=given)], **options)
         (expected,) = lil.decode(qwen, tokenizer, [row], max_new_tokens=cap, **options)
         assert trace.new_ids == expected.new_ids
         assert (trace.finish, trace.curve) == (expected.finish, expected.curve)
-        assert [c["keys_read"] for c in trace.checks] == [c["keys_read"] for c in expected.checks]
-        assert trace.checks[-1]["cache_bytes"] == expected.checks[-1]["cache_bytes"]
+        assert [c.keys_read for c in trace.checks] == [c.keys_read for c in expected.checks]
+        assert trace.checks[-1].cache_bytes == expected.checks[-1].cache_bytes
         assert trace.keys_kept_max == expected.keys_kept_max
         assert trace.keys_read_mean == expected.keys_read_mean
         assert trace.keys_read_max == expected.keys_read_max == trace.keys_kept_max
         assert trace.reused_tokens == trace.tokens
         assert trace.decode_sec is None
-        assert [c["seconds"] for c in trace.checks] == [None] * len(trace.checks)
+        assert [c.seconds for c in trace.checks] == [None] * len(trace.checks)
 
 
 def test_a_prefix_beyond_exactness_is_refused(qwen, tokenizer):
     with pytest.raises(InvalidValue, match=r"forced\[0\] = '33 tokens'"):
         lil.decode(
-            qwen, tokenizer, [[5] * 30], forced=[[6, 7, 8]], backend=backend("sink", budget=32)
+            qwen,
+            tokenizer,
+            [lil.Request([5] * 30, forced=[6, 7, 8])],
+            backend=backend("sink", budget=32),
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from acting_rows import PROMPTS, At, backend, run
+from acting_rows import PROMPTS, backend, fires, run
+from tiny_models import asked
 
 import attention
 from lil.decoding.loop import DecodeLoop
@@ -16,7 +17,7 @@ def test_densify_before_anything_is_sparse_is_full_attention(qwen, tokenizer, na
     larger = attention.get("infllm", budget=40, n_init=2, block=4, n_local=24, topk=2)
     options = {"backend": larger if name == "infllm" else backend(name), "batch_size": 2}
     full = run(qwen, tokenizer)
-    dense = run(qwen, tokenizer, [At(8, "densify")], **options)
+    dense = run(qwen, tokenizer, [fires(8, "densify")], **options)
     sparse = run(qwen, tokenizer, **options)
     if name != "full":
         assert any(a.new_ids != b.new_ids for a, b in zip(full, sparse, strict=True))
@@ -33,14 +34,14 @@ def test_densify_before_anything_is_sparse_is_full_attention(qwen, tokenizer, na
 
 def test_densify_reads_every_key_from_then_on(qwen, tokenizer):
     plain = run(qwen, tokenizer, backend=backend("infllm"))
-    dense = run(qwen, tokenizer, [At(40, "densify")], backend=backend("infllm"))
+    dense = run(qwen, tokenizer, [fires(40, "densify")], backend=backend("infllm"))
     for trace, before in zip(dense, plain, strict=True):
         n = len(trace.prompt_ids)
         assert trace.new_ids[:40] == before.new_ids[:40]
-        added = trace.checks[-1]["keys_read"] - trace.cost_at(40)["keys_read"]
+        added = trace.checks[-1].keys_read - trace.cost_at(40).keys_read
         assert added == sum(range(n + 40, n + 70)) * 3 * 2
         assert trace.tokens == 70
-        seconds = [check["seconds"] for check in trace.checks]
+        seconds = [check.seconds for check in trace.checks]
         assert seconds == sorted(seconds)
         assert seconds[0] > 0
 
@@ -48,7 +49,7 @@ def test_densify_reads_every_key_from_then_on(qwen, tokenizer):
 def test_densify_with_nothing_kept_keeps_the_first_token(qwen, tokenizer):
     """It was chosen when the prompt had been read, so every run has it; the rest is dense."""
     full = run(qwen, tokenizer)
-    dense = run(qwen, tokenizer, [At(30, "densify", kept=0)], backend=backend("quest"))
+    dense = run(qwen, tokenizer, [fires(30, "densify", kept=0)], backend=backend("quest"))
     for trace, expected in zip(dense, full, strict=True):
         assert trace.new_ids == expected.new_ids[: trace.tokens]
         assert trace.action is not None
@@ -73,11 +74,10 @@ def test_dense_rows_count_towards_the_batch(qwen, tokenizer, size, monkeypatch):
     traces = run(
         qwen,
         tokenizer,
-        [At(10, "densify")],
-        prompts=prompts,
+        [fires(10, "densify")],
+        prompts=asked(prompts, max_new_tokens=caps),
         backend=backend("quest"),
         batch_size=size,
-        max_new_tokens=caps,
     )
     assert max(held) == size
     assert sum(n == size for n in held) > 0.7 * len(held)  # it fills up again
@@ -85,10 +85,10 @@ def test_dense_rows_count_towards_the_batch(qwen, tokenizer, size, monkeypatch):
         (alone,) = run(
             qwen,
             tokenizer,
-            [At(10, "densify")],
+            [fires(10, "densify")],
             prompts=[prompt],
             backend=backend("quest"),
             max_new_tokens=cap,
         )
         assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
-        assert alone.checks[-1]["keys_read"] == trace.checks[-1]["keys_read"]
+        assert alone.checks[-1].keys_read == trace.checks[-1].keys_read

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import random
+from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -24,16 +29,13 @@ SMALL = {
 }
 
 
-def begin(detector: detectors.Detector) -> detectors.Detector:
-    detector.start(prompt=b"Go on. ")
-    if isinstance(detector, detectors.Reading):
-        # What a model's hidden states would say of LOOP.
-        detector.recall([(end, 0.9) for end in range(3, len(LOOP) + 1, 3)])
-    return detector
-
-
-def build(name: str) -> detectors.Detector:
-    return begin(detectors.get(name, **SMALL[name]))
+def build(name: str) -> detectors.Watcher:
+    """A watcher of `LOOP`, with what a model's hidden states would say of it."""
+    detector = detectors.get(name, **SMALL[name])
+    watcher = detector.watch(prompt=b"Go on. ")
+    signal = tuple((end, 0.9) for end in range(3, len(LOOP) + 1, 3))
+    watcher.recall(dict.fromkeys(detector.signals, signal))
+    return watcher
 
 
 def naive_cycle(
@@ -60,22 +62,10 @@ def test_cuts_of_the_stream_change_nothing(name: str, cuts: list[int]) -> None:
         at += size
     assert verdict == whole.update(LOOP) is not None
     assert cut.update([b"new"]) == verdict
-    assert whole.clone().params() == whole.params()
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_a_new_start_forgets(name: str) -> None:
-    detector = build(name)
-    first = detector.update(LOOP)
-    detector.start()
-    assert detector.update([b"fresh"]) is None
-    assert begin(detector).update(LOOP) == first
-
-
-@pytest.mark.parametrize("name", sorted(SMALL))
-def test_misuse_is_told(name: str) -> None:
-    with pytest.raises(RuntimeError, match="start"):
-        detectors.get(name, **SMALL[name]).update([b"x"])
+def test_one_bytes_object_is_no_list_of_tokens(name: str) -> None:
     with pytest.raises(InvalidValue, match="pieces"):
         build(name).update(b"not a list")  # type: ignore[arg-type]
 
@@ -104,8 +94,7 @@ def test_cycle_is_what_slices_say(
 ) -> None:
     pieces = head + (block * 40)[:tail]
     cycle = lil.Cycle(min_period=low, max_period=low + more, repeats=repeats, min_tokens=least)
-    cycle.start()
-    verdict = cycle.update(pieces)
+    verdict = cycle.watch().update(pieces)
     expected = naive_cycle(pieces, low, low + more, repeats, least)
     assert (verdict is None) == (expected is None)
     if verdict is not None:
@@ -119,8 +108,7 @@ def test_cycle_is_what_slices_say(
 def test_cycle_sees_long_blocks_and_passes_over_fresh_text() -> None:
     draw = random.Random(0)
     fresh = [str(draw.randrange(500)).encode() for _ in range(5000)]
-    cycle = lil.Cycle()
-    cycle.start()
+    cycle = lil.Cycle().watch()
     assert cycle.update(fresh) is None
     verdict = cycle.update(fresh[-512:] * 3)
     assert verdict is not None
@@ -128,14 +116,12 @@ def test_cycle_sees_long_blocks_and_passes_over_fresh_text() -> None:
 
 
 def test_cycle_counter_loops_escape_it() -> None:
-    cycle = lil.Cycle()
-    cycle.start()
+    cycle = lil.Cycle().watch()
     assert cycle.update([p for k in range(400) for p in (b"For k=", b"%d" % k, b". ")]) is None
 
 
 def test_budget_counts_generated_tokens() -> None:
-    budget = lil.Budget(tokens=5)
-    budget.start(prompt=b"a long prompt")
+    budget = lil.Budget(tokens=5).watch(prompt=b"a long prompt")
     assert budget.update([b"x"] * 4) is None
     verdict = budget.update([b"x"])
     assert verdict is not None
@@ -147,13 +133,54 @@ def test_budget_counts_generated_tokens() -> None:
     [
         ("cycle", {"min_period": 0}, "min_period = 0"),
         ("cycle", {"min_period": 9, "max_period": 8}, "max_period = 8"),
+        ("cycle", {"max_period": 3.5}, "max_period = 3.5.*integer"),
         ("cycle", {"repeats": 1}, "repeats = 1"),
         ("cycle", {"min_tokens": -1}, "min_tokens = -1"),
         ("cycle", {"repeat": 3}, "did you mean 'repeats'"),
         ("budget", {"tokens": 0}, "tokens = 0"),
+        ("budget", {"tokens": 2.5}, "tokens = 2.5.*integer"),
+        ("budget", {"tokens": True}, "tokens = True.*integer"),
         ("budgett", {}, "did you mean 'budget'"),
+        ("guardian", {"f": "ten"}, "f = 'ten'.*integer"),
+        ("guardian", {"rate": "0.1"}, "rate = '0.1'.*number"),
+        ("guardian", {"t": 0}, "t = 0.*number"),
+        ("guardian", {"f": 100, "rate": 0.08, "t": 20}, "t = 20: expected rate . f = 8"),
     ],
 )
 def test_bad_values(name: str, params: dict, message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         detectors.get(name, **params)
+
+
+def test_numpys_numbers_are_numbers() -> None:
+    budget = lil.Budget(tokens=np.int64(5))
+    assert budget == lil.Budget(tokens=5)
+    assert json.dumps(budget.params()) == json.dumps(lil.Budget(tokens=5).params())
+    assert lil.Guardian(f=np.int32(50), rate=np.float64(0.5)) == lil.Guardian(f=50, rate=0.5)
+
+
+def test_a_threshold_is_a_rate() -> None:
+    assert lil.Guardian(f=250, t=20) == lil.Guardian()
+    assert lil.Guardian(f=100, t=20, rate=0.2) == lil.Guardian(f=100, rate=0.2)
+    assert lil.Guardian(f=100, t=20).params() == lil.Guardian(f=100, rate=0.2).params()
+    assert dataclasses.replace(lil.Guardian(f=100, t=20), f=50).threshold == 10
+
+
+@dataclass(frozen=True)
+class Plain(lil.Detector):
+    """A third party's: it knows no anchor."""
+
+    name: ClassVar[str] = "plain"
+    watch = lil.Budget.watch
+
+
+def test_an_action_that_cannot_be_carried_out_is_refused() -> None:
+    assert Plain(on_stop="answer").action == detectors.Answer()
+    with pytest.raises(InvalidValue, match="plain does not know where to go back to"):
+        Plain(on_stop="regenerate")
+
+
+def test_from_another_module() -> None:
+    assert detectors.get("test_detectors:Plain", on_stop="densify") == Plain(on_stop="densify")
+    with pytest.raises(InvalidValue, match=r"a subclass of lil\.Detector"):
+        detectors.get("json:JSONDecoder")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_models import build_tokenizer
+from tiny_models import asked, build_tokenizer
 
 import attention
 import lil
 from attention.errors import InvalidValue
-from lil import actions
+from lil import detectors as actions
 from lil.chopper import Classifier
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
@@ -121,13 +121,8 @@ def test_given_tokens_bring_their_signals(qwen, tokenizer):
     plain = run(qwen, tokenizer, probes=[one])
     for given in (1, 13, 14, 15, 40):
         forced = [trace.new_ids[:given] for trace in plain]
-        again = run(
-            qwen,
-            tokenizer,
-            probes=[one],
-            forced=forced,
-            forced_signals=[trace.signals for trace in plain],
-        )
+        prompts = asked(PROMPTS, forced=forced, signals=[trace.signals for trace in plain])
+        again = run(qwen, tokenizer, probes=[one], prompts=prompts)
         for trace, before in zip(again, plain, strict=True):
             assert trace.new_ids == before.new_ids
             (signal,), (expected,) = trace.signals.values(), before.signals.values()
@@ -137,11 +132,11 @@ def test_given_tokens_bring_their_signals(qwen, tokenizer):
 
 
 def test_what_cannot_be_probed_is_refused(qwen, tokenizer):
-    one = chopper(qwen)
+    one, given = chopper(qwen), asked(PROMPTS, forced=[[3]] * 5)
     for options, message in (
         ({"probes": [lil.Guardian()]}, "probes = 'guardian'"),
-        ({"probes": [one], "forced": [[3]] * 5}, r"forced_signals\[0\]"),
-        ({"detectors": [one], "forced": [[3]] * 5}, "forced = 'chopper'"),
+        ({"probes": [one], "prompts": given}, r"signals\[0\]"),
+        ({"detectors": [one], "prompts": given}, "forced = 'chopper'"),
     ):
         with pytest.raises(InvalidValue, match=message):
             run(qwen, tokenizer, **options)

@@ -10,18 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
-from lil import Check, Trace
+from lil import Cost, Trace
 
 
-def _check(tokens: int, keys: float, held: float, seconds: float, *, read_sum: float) -> Check:
-    return {
-        "tokens": tokens,
-        "keys_read": keys,
-        "cache_bytes": held,
-        "seconds": seconds,
-        "read_sum": read_sum,
-        "dense_read_sum": None,
-    }
+def _check(tokens: int, keys: float, held: float, seconds: float, *, read_sum: float) -> Cost:
+    return Cost(tokens, keys, held, seconds, read_sum, None)
 
 
 TRACE = Trace(
@@ -93,21 +86,21 @@ def test_text_leaves_out_the_final_eos_only():
         _check(4, 90, 600, 1.5, read_sum=26),
     ],
 )
-def test_cost_between_checks(check: Check):
-    assert TRACE.cost_at(check["tokens"]) == check
+def test_cost_between_checks(check: Cost):
+    assert TRACE.cost_at(check.tokens) == check
 
 
 def test_dense_layers_are_summed_where_there_are_some():
-    checks = tuple({**check, "dense_read_sum": 100.0 * i} for i, check in enumerate(TRACE.checks))
+    checks = tuple(c._replace(dense_read_sum=100.0 * i) for i, c in enumerate(TRACE.checks))
     trace = dataclasses.replace(TRACE, checks=checks)
-    assert [trace.cost_at(tokens)["dense_read_sum"] for tokens in (0, 2, 3, 4)] == [0, 0, 50, 100]
+    assert [trace.cost_at(tokens).dense_read_sum for tokens in (0, 2, 3, 4)] == [0, 0, 50, 100]
 
 
 def test_seconds_that_were_not_measured_stay_missing():
-    checks = tuple({**check, "seconds": None} for check in TRACE.checks)
+    checks = tuple(check._replace(seconds=None) for check in TRACE.checks)
     trace = dataclasses.replace(TRACE, checks=checks)
-    assert [trace.cost_at(tokens)["seconds"] for tokens in (0, 1, 3, 4)] == [None] * 4
-    assert trace.cost_at(3)["keys_read"] == 60
+    assert [trace.cost_at(tokens).seconds for tokens in (0, 1, 3, 4)] == [None] * 4
+    assert trace.cost_at(3).keys_read == 60
 
 
 @pytest.mark.parametrize("tokens", [-1, 5])

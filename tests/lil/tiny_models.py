@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -11,6 +14,8 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+
+import lil
 
 WORDS = ["<eos>", "<unk>", " Anna", " has", " 3", ".", "\n\n", *(f" word{i}" for i in range(50))]
 SIZES = {
@@ -47,3 +52,9 @@ def build_model(family: str, dtype: torch.dtype = torch.float64) -> torch.nn.Mod
         more = slides if family == "sliding" else {}
         model = Qwen3ForCausalLM(Qwen3Config(**SIZES, **more))
     return model.to(dtype).eval()
+
+
+def asked(prompts: Sequence[Any], **lists: Sequence[Any]) -> list[lil.Request]:
+    """A request a prompt; of each field one value a prompt."""
+    each = [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+    return [lil.Request(prompt, **own) for prompt, own in zip(prompts, each, strict=True)]

@@ -17,7 +17,7 @@ from experiments.cli.parser import Done, Parser, comma_list
 from experiments.cli.progress import bar, quiet_transformers
 from experiments.cli.show import open_store, replayed
 from experiments.grid import models
-from experiments.grid.detector_grid import THRESHOLD, Choices, combined, parse_choice, parse_values
+from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
 from experiments.grid.plan import detector_params, split_action
 from experiments.report import measures
 from experiments.report.row import by_penalty
@@ -95,13 +95,13 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
 def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
     """Every combination of the parameters given, on top of the sweep's own."""
-    from lil.replaying import require_stop
+    from lil.detectors import require_stop
 
     choices: Choices = {}
     for text in args.set:
         name, parameter, values = parse_choice(text)
         choices.setdefault(name, {}).setdefault(parameter, []).extend(values)
-    for parameter in ("f", "rate", THRESHOLD, "codec"):
+    for parameter in ("f", "rate", "t", "codec"):
         given = getattr(args, parameter)
         if given is None:
             continue
@@ -111,8 +111,8 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
         guardian[parameter] = parse_values(given)
         if not guardian[parameter]:
             raise InvalidValue(parameter, given, "one or more values, separated by commas")
-    if {"rate", THRESHOLD} <= choices.get("guardian", {}).keys():
-        raise InvalidValue(THRESHOLD, args.t, "--t or --rate, not both")
+    if {"rate", "t"} <= choices.get("guardian", {}).keys():
+        raise InvalidValue("t", args.t, "--t or --rate, not both")
     # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
     own = list(dict.fromkeys(split_action(name)[0] for name in study.config.detectors))
     names = comma_list(args.detector or "") or list(choices) or own

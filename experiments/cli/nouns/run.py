@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import codecs
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 
@@ -48,31 +48,28 @@ def add_arguments(parser: Parser) -> None:
 
 
 class Echo:
-    """A detector that never fires: it sees every token when it is chosen, and prints it."""
-
-    name: ClassVar[str] = "echo"
+    """Prints tokens as they come, whole characters only, and what was done after a verdict."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def params(self) -> dict[str, object]:
-        """It has none."""
-        return {}
-
-    def start(self, prompt: bytes = b"") -> None:
-        """Begin a sequence."""
-        del prompt
-        self._decoder.reset()
-
-    def update(self, pieces: Sequence[bytes]) -> None:
-        """Print the text of new tokens, whole characters only."""
-        text = self._decoder.decode(b"".join(pieces))
+    def token(self, _index: int, _token: int, piece: bytes) -> None:
+        """Print a token's text."""
+        text = self._decoder.decode(piece)
         self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
 
-    def clone(self) -> Echo:
-        """Another one on the same console."""
-        return Echo(self._console)
+    def action(self, _index: int, done: Mapping[str, Any]) -> None:
+        """Say what is done; what comes next follows it."""
+        self._decoder.reset()
+        self._console.print()
+        self._console.print(
+            f"[{done['detector']} at token {done['step']}: {done['name']}, {done['kept']} kept, "
+            f"{done['dropped']} dropped, {done['cue_tokens']} given; goes on with]",
+            style="bold",
+            markup=False,
+            highlight=False,
+        )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
@@ -108,22 +105,24 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for name, item in problems:
         console.rule(f"{name} {item.id}", style="dim")
         console.print(item.question, style="dim", markup=False, highlight=False)
+        echo = Echo(console)
+        stream_name = data.stream_name(name, item.id)
         (trace,) = lil.decode(
             loaded.model,
             loaded.tokenizer,
-            [item.prompt_ids(loaded.tokenizer)],
+            [lil.Request(item.prompt_ids(loaded.tokenizer), item_id=stream_name)],
             backend=backend,
             penalties=penalties,
-            # The echo stands first: it has to see the token at which another one fires.
-            detectors=[Echo(console), *detectors],
+            detectors=detectors,
             max_new_tokens=config.max_new_tokens,
-            item_ids=[data.stream_name(name, item.id)],
+            token_bytes=loaded.token_bytes,
+            on_token=echo.token,
+            on_action=echo.action,
             **config.decode_options(),
         )
-        if trace.action is not None:  # after an action detectors are off, the echo too
-            _say_action(trace, console)
-        elif trace.finish == "length":  # the cap's token is shown to no detector
-            console.print(trace.pieces[-1].decode(errors="replace"), end="", markup=False)
+        if trace.action is not None:
+            console.print()
+            console.print(f"evidence: {trace.action['evidence']}", end="", markup=False)
         document = _document(name, item, trace)
         console.print()
         _say(document, console)
@@ -159,24 +158,6 @@ def _document(name: str, item: data.Item, trace: lil.Trace) -> dict[str, Any]:
         "prefill_sec": trace.prefill_sec,
         "decode_sec": trace.decode_sec,
     }
-
-
-def _say_action(trace: lil.Trace, console: Console) -> None:
-    """What was done, and the text from there on."""
-    done = trace.action
-    assert done is not None
-    console.print()
-    console.print(
-        f"[{done['detector']} at token {done['step']}: {done['name']}, {done['kept']} kept, "
-        f"{done['dropped']} dropped, {done['cue_tokens']} given; goes on with]",
-        style="bold",
-        markup=False,
-        highlight=False,
-    )
-    rest = b"".join(trace.pieces[done["kept"] :]).decode(errors="replace")
-    console.print(rest, end="", markup=False, highlight=False, soft_wrap=True)
-    console.print()
-    console.print(f"evidence: {done['evidence']}", end="", markup=False)
 
 
 def _say(document: dict[str, Any], console: Console) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_int
 
 #: The Word Salad Chopper's cue (paper, section 4.3), for models that think in English prose.
 FOCUS = "I can find a clearer solution if I focus on the core problem."
@@ -64,9 +64,7 @@ class Cued(Action):
     def __post_init__(self) -> None:
         if not isinstance(self.cue, str) or not self.cue:
             raise InvalidValue("cue", self.cue, "a text")
-        whole = isinstance(self.tokens, int) and not isinstance(self.tokens, bool)
-        if not whole or self.tokens < 1:
-            raise InvalidValue("tokens", self.tokens, "a whole number, at least 1")
+        object.__setattr__(self, "tokens", check_int("tokens", self.tokens, 1))
 
     @property
     def gives(self) -> tuple[str, int | None]:

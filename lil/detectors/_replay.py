@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from attention.errors import InvalidValue
-from lil.detectors import Detector, Reading, Verdict, follows
+from lil.detectors._base import Detector, Verdict, Watcher
 from lil.trace import Trace
 
 
@@ -12,8 +14,8 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
 
     A detector does not change tokens before it fires, so a trace decoded without one serves every
     detector. As in a live run `eos` beats a verdict at the same token and so does the cap: a
-    verdict at the last token of a trace that ended by length is None. `detector` is a template and
-    keeps its state. One that reads hidden states takes from the trace what it made of them then.
+    verdict at the last token of a trace that ended by length is None. A detector that reads hidden
+    states takes from the trace what it made of them then.
     `Verdict.token` tokens are kept, `Verdict.step` were decoded and paid.
 
     Args:
@@ -33,23 +35,21 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
         seen = seen[:-1]
     if max_tokens is not None:
         seen = seen[: max(0, max_tokens - 1)]
-    return watch(trace, detector).update(seen)
+    return watch_trace(trace, detector).update(seen)
 
 
-def watch(trace: Trace, detector: Detector) -> Detector:
-    """A clone of `detector` at the beginning of this trace, about to see its first token.
+def watch_trace(trace: Trace, detector: Detector) -> Watcher[Any]:
+    """A watcher at the beginning of this trace, about to see its first token.
 
     Raises:
-        InvalidValue: the detector's action goes on after a verdict.
+        InvalidValue: the detector's action goes on after a verdict, or the trace lacks its signals.
     """
     require_stop(detector, "what follows was not decoded")
-    watcher = detector.clone()
-    watcher.start(prompt=trace.prompt_bytes)
-    if isinstance(watcher, Reading):
-        if watcher.signal not in trace.signals:
-            allowed = f"a trace decoded with probes=[{detector.name}], with these weights"
-            raise InvalidValue("signals", ", ".join(trace.signals) or None, allowed)
-        watcher.recall(trace.signals[watcher.signal])
+    for name in detector.signals - trace.signals.keys():
+        allowed = f"a trace decoded with probes=[{detector.name}], with these weights: {name}"
+        raise InvalidValue("signals", ", ".join(trace.signals) or None, allowed)
+    watcher = detector.watch(trace.prompt_bytes)
+    watcher.recall(trace.signals)
     return watcher
 
 
@@ -62,6 +62,5 @@ def require_stop(detector: Detector, reason: str) -> None:
     Raises:
         InvalidValue: `on_stop` is another action than to stop.
     """
-    what = follows(detector)
-    if not what.ends:
-        raise InvalidValue("on_stop", what.name, f"stop ({detector.name}: {reason})")
+    if not detector.action.ends:
+        raise InvalidValue("on_stop", detector.action.name, f"stop ({detector.name}: {reason})")

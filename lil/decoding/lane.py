@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -11,100 +12,94 @@ from torch import Tensor
 
 from attention import AttentionCache
 from attention.errors import InvalidValue
-from lil.actions import Action
 from lil.compression.curves import Point
 from lil.compression.meter import Meter
-from lil.decoding.ledger import Totals
-from lil.decoding.request import Request
+from lil.decoding.ledger import Totals, cost_of
+from lil.decoding.observers import Observers
+from lil.decoding.options import DecodeOptions
+from lil.decoding.request import Task
 from lil.decoding.sampling import row_stream
-from lil.decoding.watch import Watch
-from lil.detectors import Detector, Verdict
+from lil.detectors import Action, Verdict
 from lil.hidden_states import HiddenStates
 from lil.penalties import Penalty
+from lil.trace import Cost, Signal
 
 
-class Mark(NamedTuple):
-    """Cost measured at a check, the row's own decode steps alone."""
-
-    tokens: int
-    keys_read: float
-    cache_bytes: float
-    seconds: float
-    read_sum: float
-    dense_read_sum: float
-
-
-class Row:
-    """Tokens, detectors, penalties, random stream and measurements of one sequence.
+@dataclass(frozen=True)
+class Shared:
+    """What all lanes of a run have in common.
 
     Args:
-        request: what to generate.
-        place: its row in the batch.
+        options: of the run.
         table: bytes of each token id.
         eos: ids that end a sequence.
-        detectors, probes, penalties: templates, cloned here.
         cues: token ids of each cue.
-        seed: of the run.
-        check_every: generated tokens between checks.
         device: where the penalties work.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        place: int,
-        *,
-        table: Sequence[bytes],
-        eos: frozenset[int],
-        detectors: Sequence[Detector],
-        probes: Sequence[Detector],
-        penalties: Sequence[Penalty],
-        cues: Mapping[str, Sequence[int]],
-        seed: int,
-        check_every: int,
-        device: torch.device,
-    ) -> None:
-        self.request = request
+    options: DecodeOptions
+    table: Sequence[bytes]
+    eos: frozenset[int]
+    cues: Mapping[str, Sequence[int]]
+    device: torch.device
+
+
+class Due(NamedTuple):
+    """A verdict to be acted upon: the model's state goes back to `kept` tokens first."""
+
+    verdict: Verdict
+    action: Action
+    kept: int
+
+
+class Lane:
+    """Tokens, watchers, penalties, random stream and measurements of one sequence.
+
+    Args:
+        task: what to generate.
+        place: its row in the batch.
+        shared: what it has in common with the others.
+    """
+
+    def __init__(self, task: Task, place: int, shared: Shared) -> None:
+        self.task, self.request, self._shared = task, task.request, shared
         self.place = place
         self.new_ids: list[int] = []
         self.pieces: list[bytes] = []
         self.dropped: list[int] = []  # decoded, then chopped off
         self.finish: str | None = None
         self.evidence: Mapping[str, object] | None = None
-        self.verdict: tuple[Verdict, Action] | None = None  # to be acted upon
+        self.due: Due | None = None
         self.acted: dict[str, object] | None = None
         self.snapshots: dict[int, AttentionCache] = {}  # by generated tokens
         self.prefill_sec = 0.0
         self.started_at = 0.0  # the batch's decode seconds when this row joined
-        self._table, self._eos, self._check_every = table, eos, check_every
-        self._cues = cues
         self._given: deque[int] = deque()  # tokens that come next, whatever is sampled
         self._limit: int | None = None  # most tokens of the output, after an action
-        self.prompt_bytes = b"".join(table[i] for i in request.prompt_ids)
-        self._watch = Watch(detectors, probes, self.prompt_bytes, given=bool(request.forced))
-        self._stream = row_stream(seed, request.item_id, request.sample_index)
-        self._templates = penalties
-        self.has_penalties = bool(penalties)
-        self._history = torch.tensor([request.prompt_ids], dtype=torch.int64, device=device)
+        options, request = shared.options, task.request
+        self.prompt_bytes = b"".join(shared.table[i] for i in task.prompt_ids)
+        self._observers = Observers(options.detectors, self.prompt_bytes)
+        self._stream = row_stream(options.seed, task.item_id, request.sample_index)
+        self.has_penalties = bool(options.penalties)
+        self._history = torch.tensor([task.prompt_ids], dtype=torch.int64, device=shared.device)
         self._begin_penalties()
         self._begin_meter()
-        self.marks: list[Mark] = []
-        self.totals: Totals | None = None
+        self.costs: list[Cost] = []  # of the row's own decode steps, a check each
+        self.totals: Totals[float] | None = None
         self._force(request.forced)
         self.reused = len(self.new_ids)
-        if self.reused:
-            self._watch.resume(self.pieces, request.signals)
+        self._observers.probe(options.probes, self.pieces, request.signals)
         # What must be read before the next token can be chosen; a row's last token never is.
         read = self.new_ids if self.finish is None else self.new_ids[:-1]
-        self.prefix = (*request.prompt_ids, *read)
+        self.prefix = (*task.prompt_ids, *read)
 
     def _begin_penalties(self) -> None:
         # The loop's scores are its own, so nothing needs a copy of them.
         self._penalties = [
             penalty.in_place() if isinstance(penalty, Penalty) else penalty.clone()
-            for penalty in self._templates
+            for penalty in self._shared.options.penalties
         ]
-        self._width = len(self.request.prompt_ids)
+        self._width = len(self.task.prompt_ids)
 
     def _begin_meter(self) -> None:
         self._meter = Meter()
@@ -130,12 +125,12 @@ class Row:
 
     @property
     def check_due(self) -> bool:
-        return self.finish is not None or len(self.new_ids) % self._check_every == 0
+        return self.finish is not None or len(self.new_ids) % self._shared.options.check_every == 0
 
     @property
-    def signals(self) -> dict[str, tuple[tuple[int, float], ...]]:
+    def signals(self) -> dict[str, Signal]:
         """What readers made of the tokens kept."""
-        return self._watch.signals(len(self.new_ids))
+        return self._observers.signals(len(self.new_ids))
 
     def draw(self) -> float:
         """The uniform number that decides the next token."""
@@ -143,7 +138,7 @@ class Row:
 
     def see(self, states: HiddenStates, place: int) -> None:
         """Hidden states of the tokens just read; `place` is this row's."""
-        self._watch.see(states, place)
+        self._observers.see(states, place)
 
     def penalise(self, scores: Tensor) -> Tensor:
         """Scores (1, V) of the next token after this row's own penalties; it may write to them."""
@@ -153,7 +148,7 @@ class Row:
 
     def _penalise_nothing(self) -> None:
         """Let penalties see the history where no scores wait for them."""
-        self.penalise(torch.zeros(1, len(self._table), device=self._history.device))
+        self.penalise(torch.zeros(1, len(self._shared.table), device=self._history.device))
 
     def take(self, sampled: int) -> int:
         """The next token: a given one if there is any, else the sampled one; it is appended."""
@@ -169,7 +164,7 @@ class Row:
 
     def append(self, token: int) -> None:
         self.new_ids.append(token)
-        self.pieces.append(self._table[token])
+        self.pieces.append(self._shared.table[token])
         if self.has_penalties:
             if self._width == self._history.shape[1]:
                 self._history = torch.cat([self._history, torch.zeros_like(self._history)], dim=1)
@@ -178,12 +173,12 @@ class Row:
 
     def judge(self) -> None:
         """Whether the newest token ends this row: `eos` first, then the cap, then a verdict."""
-        if self.new_ids[-1] in self._eos:
+        if self.new_ids[-1] in self._shared.eos:
             self.finish = "eos"
-        elif self.decoded >= self.request.cap or len(self.new_ids) == self._limit:
+        elif self.decoded >= self.task.cap or len(self.new_ids) == self._limit:
             self.finish = "length"
         else:
-            found = self._watch.judge(self.pieces[-1])
+            found = self._observers.judge(self.pieces[-1])
             if found is not None:
                 self._conclude(*found)
 
@@ -195,73 +190,61 @@ class Row:
         )
         if action.ends or answering:
             self.finish, self.evidence = verdict.detector, verdict.evidence
-            self._watch.off(verdict.token)
+            self._observers.off(verdict.token)
             self.drop(verdict.token)
         else:
-            self.verdict = verdict, action
+            self.due = Due(verdict, action, self._kept(verdict, action))
 
-    # Acting on a verdict
-
-    def returns(self) -> set[int]:
-        """Numbers of generated tokens that a coming verdict may go back to."""
-        return self._watch.returns()
-
-    def snapshot(self, tokens: int) -> AttentionCache:
-        """The state of so many tokens.
-
-        Raises:
-            RuntimeError: the detector did not say that it may go back there.
-        """
-        if tokens not in self.snapshots:
-            assert self.verdict is not None
-            raise RuntimeError(
-                f"{self.verdict[0].detector} goes back to token {tokens}, which its `returns` did "
-                "not name while it was the present one"
-            )
-        return self.snapshots[tokens]
-
-    def cut(self) -> int:
+    def _kept(self, verdict: Verdict, action: Action) -> int:
         """How many tokens stay when the verdict is acted upon.
 
         Raises:
             InvalidValue: an action that goes back, and a verdict without an anchor.
             RuntimeError: the verdict names a token that is not there.
         """
-        kept = self._cut()
-        if not 0 <= kept <= len(self.new_ids):
-            assert self.verdict is not None
-            raise RuntimeError(
-                f"{self.verdict[0].detector} goes back to token {kept} of {len(self.new_ids)}"
-            )
-        return kept
-
-    def _cut(self) -> int:
-        assert self.verdict is not None
-        verdict, action = self.verdict
         if not action.rewinds:
             # Without a cue something must be left to go on from: the first token, which was chosen
             # when the prompt had been read and is the same in every run.
-            return verdict.token if action.gives[0] else max(verdict.token, 1)
-        if verdict.anchor is None:
+            kept = verdict.token if action.gives[0] else max(verdict.token, 1)
+        elif verdict.anchor is None:
             allowed = f"an action that goes on from there: {verdict.detector} names no anchor"
             raise InvalidValue("on_stop", action.name, allowed)
-        return verdict.anchor
+        else:
+            kept = verdict.anchor
+        if not 0 <= kept <= len(self.new_ids):
+            where = f"token {kept} of {len(self.new_ids)}"
+            raise RuntimeError(f"{verdict.detector} goes back to {where}")
+        return kept
 
-    def act(self) -> Action:
-        """Cut the output, line up the cue, and note what was done; the model's state is not ours.
+    # Acting on a verdict
 
-        Returns:
-            The action.
+    def returns(self) -> set[int]:
+        """Numbers of generated tokens that a coming verdict may go back to."""
+        return self._observers.returns()
+
+    def snapshot(self, due: Due, tokens: int) -> AttentionCache:
+        """The state of so many tokens.
+
+        Raises:
+            RuntimeError: the detector did not say that it may go back there.
         """
-        assert self.verdict is not None
-        (verdict, action), kept = self.verdict, self.cut()
+        if tokens not in self.snapshots:
+            raise RuntimeError(
+                f"{due.verdict.detector} goes back to token {tokens}, which its `returns` did "
+                "not name while it was the present one"
+            )
+        return self.snapshots[tokens]
+
+    def act(self, due: Due) -> None:
+        """Cut the output, line up the cue, note what was done; the model's state is not ours."""
+        verdict, action, kept = due
         cue, tokens = action.gives
-        self.verdict = None
+        self.due = None
         self.snapshots.clear()
-        self._watch.off(kept)
+        self._observers.off(kept)
         step = len(self.new_ids)
         self.drop(kept)
-        self._given.extend(self._cues[cue] if cue else ())
+        self._given.extend(self._shared.cues[cue] if cue else ())
         if tokens is not None:
             self._limit = kept + len(self._given) + tokens
         self.acted = {
@@ -273,7 +256,6 @@ class Row:
             "cue_tokens": len(self._given),
             "evidence": dict(verdict.evidence),
         }
-        return action
 
     def drop(self, kept: int) -> None:
         """Forget all tokens but the first `kept`; what they cost stays."""
@@ -281,7 +263,7 @@ class Row:
             return
         self.dropped += self.new_ids[kept:]
         del self.new_ids[kept:], self.pieces[kept:]
-        self.marks = [mark for mark in self.marks if mark.tokens <= kept]
+        self.costs = [cost for cost in self.costs if cost.tokens <= kept]
         curve = [point for point in self.curve if (point[0] or 0) <= kept]
         self._begin_meter()
         done = 0
@@ -298,20 +280,11 @@ class Row:
 
     # Measuring
 
-    def check(self, totals: Totals, seconds: float) -> None:
+    def check(self, totals: Totals[float], seconds: float) -> None:
         """Note what has been generated and what it cost so far."""
         self._measure_text()
         self.totals = totals
-        self.marks.append(
-            Mark(
-                tokens=len(self.new_ids),
-                keys_read=totals.keys_read,
-                cache_bytes=totals.bytes_now,
-                seconds=seconds,
-                read_sum=totals.read_sum,
-                dense_read_sum=totals.dense_read_sum,
-            )
-        )
+        self.costs.append(cost_of(totals, len(self.new_ids), seconds))
 
     def _measure_text(self) -> None:
         """One point of the curve; meters work only here, not at every token."""

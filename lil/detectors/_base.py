@@ -1,0 +1,194 @@
+"""What a detector is: its parameters, the watcher of one sequence, and the verdict it gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
+
+import numpy as np
+
+from attention.errors import InvalidValue
+from lil.detectors._actions import ACTIONS, Action, OnStop, action
+from lil.trace import Signal
+
+if TYPE_CHECKING:
+    from lil.hidden_states import Reading
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a generation should end: a stop without evidence is a bug.
+
+    Args:
+        detector: the detector's name.
+        token: generated tokens that are kept.
+        evidence: what the detector saw, JSON-able; `step` in it says how many tokens had been
+            generated, where more than `token`.
+        anchor: generated tokens up to the last that still carried information, at most `token`;
+            None where the detector cannot tell.
+    """
+
+    detector: str
+    token: int
+    evidence: Mapping[str, object]
+    anchor: int | None = None
+
+    @property
+    def step(self) -> int:
+        """Generated tokens when the verdict came, dropped ones among them."""
+        step = self.evidence.get("step", self.token)
+        assert isinstance(step, int)
+        return step
+
+
+@dataclass(frozen=True)
+class Detector(ABC):
+    """When a generation should end: parameters alone; `watch` begins a sequence.
+
+    A subclass is a frozen dataclass with a `name`, its parameters as fields, checked in
+    `__post_init__` (which calls this one), and `watch`.
+
+    Args:
+        on_stop: what follows a verdict, see `lil.detectors.Action`.
+
+    Raises:
+        InvalidValue: an unknown action, or one that goes back, where no verdict has an anchor.
+    """
+
+    on_stop: OnStop = field(default="stop", kw_only=True)
+
+    name: ClassVar[str]
+    #: Whether verdicts say up to where the text still carried information.
+    anchors: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, np.generic):  # numpy's numbers are no JSON
+                object.__setattr__(self, one.name, value.item())
+        what = action(self.on_stop)
+        if what.rewinds and not self.anchors:
+            allowed = [name for name, kind in ACTIONS.items() if not kind.rewinds]
+            why = f"one of {', '.join(allowed)}: {self.name} does not know where to go back to"
+            raise InvalidValue("on_stop", what.name, why, allowed)
+        object.__setattr__(self, "on_stop", what)
+
+    @property
+    def action(self) -> Action:
+        """What follows a verdict."""
+        return cast("Action", self.on_stop)
+
+    def params(self) -> dict[str, Any]:
+        """The parameters, resolved and JSON-able."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
+        del own["on_stop"]
+        return {**own, "on_stop": self.action.to_dict()}
+
+    @abstractmethod
+    def watch(self, prompt: bytes = b"") -> Watcher[Any]:
+        """The watcher of a new sequence.
+
+        Args:
+            prompt: its text before the first generated token.
+        """
+
+    # What a detector of tokens alone leaves as it is
+
+    @property
+    def signals(self) -> frozenset[str]:
+        """Names of the numbers that its watchers make of what the model computes.
+
+        A trace stores them, so that the same verdicts follow without the model. Detectors that make
+        the same numbers share the name; one of tokens alone makes none.
+        """
+        return frozenset()
+
+    @property
+    def blocks(self) -> frozenset[int]:
+        """Blocks whose hidden states are read, counted from the last if negative."""
+        return frozenset()
+
+    def quiet(self) -> Self:
+        """The detector that makes the same signals and never fires."""
+        return self
+
+    def require_tokens(self, table: Sequence[bytes]) -> None:  # noqa: B027
+        """Refuse a tokenizer with whose tokens it could never fire.
+
+        Args:
+            table: bytes of each token id.
+
+        Raises:
+            InvalidValue: it could not.
+        """
+
+
+D = TypeVar("D", bound=Detector)
+
+
+class Watcher(ABC, Generic[D]):
+    """One sequence under watch.
+
+    A verdict does not depend on how the stream was cut into `update` calls; after it, further
+    updates give the same verdict.
+
+    A watcher that reads what the model computes gets it one step after the token was chosen:
+    `update` sees the token, then, if `wants`, `see` gets what was read there, and the next `update`
+    answers. What it made of it is a signal, one number a token; with `recall` the same verdict
+    follows from the numbers.
+
+    Args:
+        detector: whose parameters it has.
+    """
+
+    def __init__(self, detector: D) -> None:
+        self.detector = detector
+        self.tokens = 0  # generated so far
+        self.verdict: Verdict | None = None
+
+    def update(self, pieces: Sequence[bytes]) -> Verdict | None:
+        """See the next generated tokens, one element each; the verdict, once there is one.
+
+        Raises:
+            InvalidValue: one bytes or str object, whose elements would be bytes, not tokens.
+        """
+        given: object = pieces
+        if isinstance(given, (bytes, str)):
+            raise InvalidValue("pieces", pieces, "a list with the bytes of each token")
+        for piece in pieces:
+            if self.verdict is not None:
+                break
+            self.tokens += 1
+            self.verdict = self.push(piece)
+        return self.verdict
+
+    @abstractmethod
+    def push(self, piece: bytes) -> Verdict | None:
+        """See the next token, the `tokens`-th; the verdict if it brings one."""
+
+    def returns(self) -> Sequence[int]:
+        """Numbers of generated tokens that a coming verdict may cut or rewind to.
+
+        A number is named first while it is the present one: the state is remembered from then
+        until the number is no longer named. Asked after each `update` and `see`.
+        """
+        return ()
+
+    # What a watcher of tokens alone leaves as it is
+
+    @property
+    def wants(self) -> bool:
+        """Whether it needs what the model reads at the newest token."""
+        return False
+
+    def see(self, reading: Reading) -> None:
+        """What the model computed at the newest token."""
+
+    def seen(self) -> Mapping[str, Signal]:
+        """The signals so far, by name."""
+        return {}
+
+    def recall(self, signals: Mapping[str, Signal]) -> None:
+        """Take numbers from these signals instead of from the model."""

@@ -109,7 +109,7 @@ class Registry(Generic[T]):
             InvalidValue: nothing of that name, it cannot be imported, it is not of this kind, or
                 its name stands for another class too.
         """
-        if ":" in name:
+        if isinstance(name, str) and ":" in name:
             return self._at(name)
         if name in (own := self._own()):
             return self._shipped(own[name])

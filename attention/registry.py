@@ -240,8 +240,10 @@ class Registry(Generic[T]):
         if not (isinstance(found, type) and issubclass(found, base)):
             public = f"{base.__module__.partition('.')[0]}.{base.__name__}"
             raise InvalidValue(self.kind, name, f"a subclass of {public}")
-        made = getattr(found, "__dataclass_params__", None)
-        if self._frozen and (made is None or not made.frozen):
+        # The base may be a dataclass itself; what a class adds to it must be declared as one too.
+        own = (c.__dict__.get("__dataclass_params__") for c in found.__mro__ if c is not base)
+        declared_as = next(filter(None, own), None)
+        if self._frozen and (declared_as is None or not declared_as.frozen):
             raise InvalidValue(self.kind, name, "a frozen dataclass, @dataclass(frozen=True)")
         declared = getattr(found, "name", None)
         if not isinstance(declared, str) or not _NAME.fullmatch(declared):

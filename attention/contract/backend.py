@@ -3,38 +3,68 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
+import math
+from abc import ABC
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from attention.core.ropes import Rope
+from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, KeepAll, Layer
 from attention.layers.sliding import SlidingLayer
 from attention.patching.cache import AttentionCache
-from attention.patching.session import patched
+from attention.patching.patched import patched
+
+#: The default of a parameter that follows from the others: `__post_init__` resolves it.
+AUTO: Any = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Backend(ABC):
     """Parameters of one attention method; subclasses are frozen dataclasses with keywords only.
 
     Attributes:
         name: key in the registry.
         source: one line saying where the method comes from.
+        least_budget: the smallest budget.
+        layer_class: state of a sparsified layer, made as layer_class(geometry, backend); a method
+            that needs more answers `layer`.
         budget: the most tokens one decode query may read, current token included; None for all.
         dense_layers: first layers left dense, the model's own sliding layers among them counted.
+
+    Raises:
+        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
+    least_budget: ClassVar[int] = 1
+    layer_class: ClassVar[type[Any]]
     budget: int | None
-    dense_layers: int = 0
+    # Results are stored under `params`: what most methods never set is no part of them.
+    dense_layers: int = field(default=0, metadata={"left_out": 0})
+
+    def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, np.generic):
+                self._resolve(f.name, value.item())
+        if self.budget is not None:
+            check_int("budget", self.budget, self.least_budget)
+        check_int("dense_layers", self.dense_layers, 0)
+
+    def _resolve(self, name: str, value: Any) -> None:
+        """Put the value in force in the place of a parameter, while the backend is made."""
+        object.__setattr__(self, name, value)
 
     @property
-    @abstractmethod
     def exact_until(self) -> float:
-        """Tokens seen up to which this equals full attention; inf for full attention."""
+        """Tokens seen up to which this equals full attention; inf without a budget."""
+        return math.inf if self.budget is None else self.budget
 
     @property
     def turns_keys(self) -> bool:
@@ -53,15 +83,16 @@ class Backend(ABC):
 
     def params(self) -> dict[str, Any]:
         """Every parameter with the value in force, ready for JSON."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return {f.name: getattr(self, f.name) for f in fields if f.init}
+        values = ((f, getattr(self, f.name)) for f in dataclasses.fields(self) if f.init)
+        return {f.name: x for f, x in values if f.metadata.get("left_out", AUTO) != x or x is None}
 
     def __deepcopy__(self, memo: Any) -> Backend:
         return self  # frozen
 
-    @abstractmethod
     def layer(self, geometry: Geometry) -> Layer:
         """Empty state of a sparsified layer."""
+        layer: Layer = self.layer_class(geometry, self)
+        return layer
 
     def _sample(self) -> Layer:
         """An empty layer of no model, which knows what its kind can do."""
@@ -96,4 +127,33 @@ class Backend(ABC):
         Raises:
             InvalidValue: the model, its rotary embedding or a parameter does not fit.
         """
-        return patched(self, model)
+        return patched(self, Full(), model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Full(Backend):
+    """Every query reads every earlier token: equal to transformers' own attention.
+
+    Differs from it in speed only: the store is preallocated and grown by doubling where
+    DynamicCache copies all of it each step, and the keys of a group are not repeated.
+    """
+
+    name: ClassVar[str] = "full"
+    source: ClassVar[str] = "softmax attention over all tokens (arXiv 1706.03762)"
+    budget: None = field(default=None, init=False, repr=False)
+    dense_layers: int = field(default=0, init=False, repr=False)
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return KeepAll(geometry, budget=None)
+
+
+def check_pages(budget: int, page: int) -> None:
+    """Check that a budget is a whole number of pages, at least two.
+
+    Raises:
+        InvalidValue: it is not, or `page` is no page.
+    """
+    check_int("page", page, 1)
+    allowed = f"a multiple of page = {page}, at least two pages"
+    if check_int("budget", budget, 2 * page, allowed) % page:
+        raise InvalidValue("budget", budget, allowed)

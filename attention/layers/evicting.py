@@ -11,7 +11,7 @@ from torch import Tensor
 from attention.core.kernels import attend, dense, dense_with_mass, group
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, Layer, row_lists
+from attention.layers.layer import Geometry, Layer, Method, row_lists
 
 
 class Evicting(Layer):
@@ -24,7 +24,9 @@ class Evicting(Layer):
     updates in `learn`. The slots worth least are lost, among equals the newest.
     """
 
-    def __init__(self, geometry: Geometry, budget: int) -> None:
+    def __init__(self, geometry: Geometry, backend: Method) -> None:
+        budget = backend.budget
+        assert budget is not None
         super().__init__(geometry, budget)
         self.limit = budget
         self.k = self.slots("k", (geometry.D,), limit=budget)

@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,27 @@ class Geometry:
     def wide(self) -> torch.dtype:
         """dtype of accumulators."""
         return accumulator(self.dtype)
+
+
+class Method(Protocol):
+    """What caches and layers need of a backend."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def budget(self) -> int | None: ...
+    @property
+    def dense_layers(self) -> int: ...
+    @property
+    def exact_until(self) -> float: ...
+    @property
+    def turns_keys(self) -> bool: ...
+    @property
+    def keeps_all(self) -> bool: ...
+    @property
+    def rewindable(self) -> bool: ...
+    def params(self) -> dict[str, Any]: ...
+    def build(self, geometry: Geometry) -> Layer: ...
 
 
 class Layer(ABC):

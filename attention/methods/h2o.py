@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from attention.contract.backend import Backend
+from attention.contract import (
+    AUTO,
+    Backend,
+    Counts,
+    Evicting,
+    Geometry,
+    InvalidValue,
+    Layer,
+    Step,
+    check_choice,
+    check_flag,
+    check_int,
+    check_number,
+)
 from attention.core.kernels import added
 from attention.core.ropes import rotate
-from attention.core.step import Counts, Step
-from attention.errors import InvalidValue, check_choice, check_flag, check_int, check_number
-from attention.layers.evicting import Evicting
-from attention.layers.layer import Geometry, Layer
 from attention.layers.per_head import PerQueryHead
 
 GQA = ("sum", "mean", "max", "query_head")
@@ -52,8 +61,9 @@ class H2O(Backend):
 
     name: ClassVar[str] = "h2o"
     source: ClassVar[str] = "H2O: heavy hitters and the newest tokens (arXiv 2306.14048)"
+    least_budget: ClassVar[int] = 2
     budget: int
-    heavy: int | None = None
+    heavy: int = AUTO
     gqa: str = "sum"
     positions: str = "absolute"
     score_from_prefill: bool = True
@@ -62,30 +72,22 @@ class H2O(Backend):
     dense_layers: int = 0
 
     def __post_init__(self) -> None:
-        check_int("budget", self.budget, 2)
-        if self.heavy is not None:
-            allowed = f"an integer from 0 to budget - 1 = {self.budget - 1}"
-            if check_int("heavy", self.heavy, 0, allowed) >= self.budget:
-                raise InvalidValue("heavy", self.heavy, allowed)
+        super().__post_init__()
+        if self.heavy is AUTO:
+            self._resolve("heavy", self.budget // 2)
+        allowed = f"an integer from 0 to budget - 1 = {self.budget - 1}"
+        if check_int("heavy", self.heavy, 0, allowed) >= self.budget:
+            raise InvalidValue("heavy", self.heavy, allowed)
         check_choice("gqa", self.gqa, GQA)
         check_choice("positions", self.positions, POSITIONS)
         check_flag("score_from_prefill", self.score_from_prefill)
         if self.normalise is not None:
             check_choice("normalise", self.normalise, ("age",))
         check_number("decay", self.decay, "a number above 0 and at most 1", above=0, most=1)
-        check_int("dense_layers", self.dense_layers, 0)
-
-    @property
-    def exact_until(self) -> float:
-        return self.budget
 
     @property
     def turns_keys(self) -> bool:
         return self.positions == "rolled"
-
-    def params(self) -> dict[str, Any]:
-        heavy = self.budget // 2 if self.heavy is None else self.heavy
-        return super().params() | {"heavy": heavy}
 
     def layer(self, geometry: Geometry) -> Layer:
         if self.gqa == "query_head":
@@ -97,9 +99,9 @@ class H2OLayer(Evicting):
     """Scores are sums per KV head, or per query head where the largest of the group counts."""
 
     def __init__(self, geometry: Geometry, backend: H2O) -> None:
-        super().__init__(geometry, backend.budget)
+        super().__init__(geometry, backend)
         self.backend, self.gqa = backend, backend.gqa
-        self.recent = backend.budget - backend.params()["heavy"]
+        self.recent = backend.budget - backend.heavy
         tail = (geometry.G,) if self.gqa == "max" else ()
         self.score = self.remember("score", tail, dtype=geometry.wide)
 

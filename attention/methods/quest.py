@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract.backend import Backend
+from attention.contract import (
+    AUTO,
+    Backend,
+    Choice,
+    Counts,
+    Geometry,
+    Layer,
+    Paged,
+    Selecting,
+    Step,
+    check_choice,
+    check_pages,
+)
 from attention.core.kernels import logits
-from attention.core.step import Counts, Step
-from attention.errors import InvalidValue, check_choice, check_int
-from attention.layers.layer import Geometry, Layer
-from attention.layers.paged import Paged
-from attention.layers.selecting import Choice, Selecting
 
 GQA = ("sum", "mean", "max", "query_head")
 RULES = ("kernel", "paper_script")
@@ -51,18 +58,17 @@ class Quest(Backend):
     budget: int
     page: int = 16
     dense_layers: int = 2
-    gqa: str | None = None
+    gqa: str = AUTO
     rule: str = "kernel"
 
     def __post_init__(self) -> None:
-        check_int("page", self.page, 1)
-        allowed = f"a multiple of page = {self.page}, at least two pages"
-        if check_int("budget", self.budget, 2 * self.page, allowed) % self.page:
-            raise InvalidValue("budget", self.budget, allowed)
-        check_int("dense_layers", self.dense_layers, 0)
+        check_pages(self.budget, self.page)
+        super().__post_init__()
         check_choice("rule", self.rule, RULES)
-        if self.gqa is not None:
-            check_choice("gqa", self.gqa, GQA if self.rule == "kernel" else ("query_head",))
+        kernel = self.rule == "kernel"
+        if self.gqa is AUTO:
+            self._resolve("gqa", "sum" if kernel else "query_head")
+        check_choice("gqa", self.gqa, GQA if kernel else ("query_head",))
 
     @property
     def exact_until(self) -> float:
@@ -71,14 +77,10 @@ class Quest(Backend):
         # Of three pages and a token, which are four pages, three are read.
         return max(self.budget, 3) if self.page == 1 else 3 * self.page
 
-    def params(self) -> dict[str, Any]:
-        gqa = self.gqa or ("sum" if self.rule == "kernel" else "query_head")
-        return super().params() | {"gqa": gqa}
-
     def layer(self, geometry: Geometry) -> Layer:
         if self.rule == "paper_script":
             return ScriptLayer(geometry, self.budget, self.page)
-        return QuestLayer(geometry, self.budget, self.page, self.params()["gqa"])
+        return QuestLayer(geometry, self.budget, self.page, self.gqa)
 
 
 class QuestLayer(Paged):

@@ -10,12 +10,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attention.contract.backend import Backend
+from attention.contract import (
+    Backend,
+    Compressing,
+    Counts,
+    Geometry,
+    InvalidValue,
+    Layer,
+    Step,
+    check_choice,
+    check_flag,
+    check_pages,
+    check_share,
+)
 from attention.core.kernels import added, attend, group
-from attention.core.step import Counts, Step
-from attention.errors import InvalidValue, check_choice, check_flag, check_int, check_share
-from attention.layers.compressing import Compressing
-from attention.layers.layer import Geometry, Layer
 
 GQA = ("sum", "mean", "max")
 # The stamp of a protected token: never the oldest.
@@ -55,18 +63,12 @@ class RaaS(Backend):
     gqa: str = "max"
 
     def __post_init__(self) -> None:
-        check_int("page", self.page, 1)
-        allowed = f"a multiple of page = {self.page}, at least two pages"
-        if check_int("budget", self.budget, 2 * self.page, allowed) % self.page:
-            raise InvalidValue("budget", self.budget, allowed)
+        check_pages(self.budget, self.page)
+        super().__post_init__()
         if self.alpha is not None:
             check_share("alpha", self.alpha)
         check_flag("protect_prompt", self.protect_prompt)
         check_choice("gqa", self.gqa, GQA)
-
-    @property
-    def exact_until(self) -> float:
-        return self.budget
 
     def layer(self, geometry: Geometry) -> Layer:
         return RaaSLayer(geometry, self)

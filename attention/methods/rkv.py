@@ -9,11 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attention.contract.backend import Backend
+from attention.contract import (
+    Backend,
+    Compressing,
+    Geometry,
+    InvalidValue,
+    Layer,
+    check_choice,
+    check_int,
+    check_share,
+)
 from attention.core.kernels import BLOCK_ELEMENTS, added, softmax
-from attention.errors import InvalidValue, check_choice, check_int, check_share
-from attention.layers.compressing import Compressing, check_window, interval
-from attention.layers.layer import Geometry, Layer
+from attention.layers.compressing import check_window, interval
 
 GQA = ("max", "mean")
 
@@ -54,16 +61,13 @@ class RKV(Backend):
     gqa: str = "max"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_window(self.budget, self.window)
         check_share("mix", self.mix)
         check_share("threshold", self.threshold)
         if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")
         check_choice("gqa", self.gqa, GQA)
-
-    @property
-    def exact_until(self) -> float:
-        return self.budget
 
     def layer(self, geometry: Geometry) -> Layer:
         return RKVLayer(geometry, self)

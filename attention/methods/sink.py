@@ -9,12 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract.backend import Backend
+from attention.contract import Backend, Counts, Geometry, Layer, Step, check_choice, check_int
 from attention.core.kernels import attend, dense, group
 from attention.core.ropes import Turn, rotate
-from attention.core.step import Counts, Step
-from attention.errors import check_choice, check_int
-from attention.layers.layer import Geometry, Layer
 
 POSITIONS = ("cache", "absolute", "hf_sinkcache")
 
@@ -48,6 +45,7 @@ class Sink(Backend):
     positions: str = "cache"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_int("sinks", self.sinks, 0)
         check_int("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
         check_choice("positions", self.positions, POSITIONS)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attention.contract.backend import Backend
+from attention.contract import (
+    AUTO,
+    Backend,
+    Compressing,
+    Geometry,
+    InvalidValue,
+    Layer,
+    check_choice,
+    check_int,
+)
 from attention.core.kernels import added, softmax
-from attention.errors import InvalidValue, check_choice, check_int
-from attention.layers.compressing import Compressing, check_window, interval
-from attention.layers.layer import Geometry, Layer
+from attention.layers.compressing import check_window, interval
 
 GQA = ("sum", "mean", "max")
 
@@ -41,28 +48,23 @@ class SnapKV(Backend):
 
     name: ClassVar[str] = "snapkv"
     source: ClassVar[str] = "SnapKV in decode: what the newest queries attend to (arXiv 2404.14469)"
+    least_budget: ClassVar[int] = 4
     budget: int
-    window: int | None = None
+    window: int = AUTO
     kernel: int = 5
     gqa: str = "sum"
 
     def __post_init__(self) -> None:
-        check_int("budget", self.budget, 4)
-        check_window(self.budget, self.params()["window"])
+        super().__post_init__()
+        if self.window is AUTO:
+            self._resolve("window", min(32, self.budget // 4))
+        check_window(self.budget, self.window)
         if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")
         check_choice("gqa", self.gqa, GQA)
 
-    @property
-    def exact_until(self) -> float:
-        return self.budget
-
-    def params(self) -> dict[str, Any]:
-        window = min(32, self.budget // 4) if self.window is None else self.window
-        return super().params() | {"window": window}
-
     def layer(self, geometry: Geometry) -> Layer:
-        return SnapKVLayer(geometry, self.budget, self.params()["window"], self.kernel, self.gqa)
+        return SnapKVLayer(geometry, self.budget, self.window, self.kernel, self.gqa)
 
 
 class SnapKVLayer(Compressing):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attention.contract.backend import Backend
-from attention.errors import check_int
-from attention.layers.layer import Geometry, Layer
+from attention.contract import Backend, Geometry, Layer
 from attention.methods.sink import SinkLayer
 
 
@@ -28,13 +26,6 @@ class Window(Backend):
     name: ClassVar[str] = "window"
     source: ClassVar[str] = "a sliding window (arXiv 2004.05150)"
     budget: int
-
-    def __post_init__(self) -> None:
-        check_int("budget", self.budget, 1)
-
-    @property
-    def exact_until(self) -> float:
-        return self.budget
 
     def layer(self, geometry: Geometry) -> Layer:
         return SinkLayer(geometry, self.budget, sinks=0, positions="absolute")

@@ -59,7 +59,7 @@ class AttentionCache(Rows):
         Raises:
             InvalidValue: outside the `with` block.
         """
-        if not self.runtime.open:
+        if not self.session.open:
             raise InvalidValue(
                 "past_key_values",
                 f"a cache of a closed {self.backend.name} block",
@@ -98,7 +98,7 @@ class AttentionCache(Rows):
             self.layers.append(self._build(index, q, k, sinks))
         out = self.layers[index].forward(q, k, v, scaling, step)
         self._done += 1
-        if self._done == self.runtime.layers:
+        if self._done == self.session.layers:
             self._seen = step.seen
             self._seen[step.idle] = 0
             self._prompts = step.prompt
@@ -122,7 +122,7 @@ class AttentionCache(Rows):
 
     def _build(self, index: int, q: Tensor, k: Tensor, sinks: Tensor | None) -> Layer:
         B, Hkv, _, D = k.shape
-        layer: Layer = self.backend.build(
+        return self.backend.build(
             Geometry(
                 method=self.backend.name,
                 index=index,
@@ -132,12 +132,11 @@ class AttentionCache(Rows):
                 D=D,
                 dtype=k.dtype,
                 device=k.device,
-                rope=self.runtime.rope,
-                window=self.runtime.windows[index],
+                rope=self.session.rope,
+                window=self.session.windows[index],
                 sinks=None if sinks is None else sinks.detach(),
             )
         )
-        return layer
 
     def _begin(self, q: Tensor, mask: Tensor | None, position_ids: Tensor | None) -> None:
         """Read mask and positions, refuse what does not fit, and open a step."""
@@ -224,7 +223,16 @@ class AttentionCache(Rows):
         Args:
             per_layer: fill `layers` too.
         """
-        return cache_stats(self, per_layer)
+        self._idle()
+        indices = range(len(self.layers))
+        return cache_stats(
+            self.backend,
+            self.layers,
+            self._seen,
+            [self.kept_positions(i) for i in indices],
+            [self.read_positions(i) if self.decoded else [] for i in indices],
+            per_layer,
+        )
 
     def kept_positions(self, layer: int) -> list[Tensor]:
         """Absolute positions of the tokens a layer keeps: per row (Hkv, kept), ascending."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,24 +13,22 @@ from transformers import Cache
 
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue, check_int
-from attention.layers.layer import KeepAll, Layer
-
-if TYPE_CHECKING:
-    from attention.patching.session import Runtime
+from attention.layers.layer import KeepAll, Layer, Method
+from attention.patching.session import Session
 
 
 class Rows(Cache):
     """State of B sequences, each with its own length, and what can be done to some of them.
 
     Attributes:
-        runtime: the `with` block this cache belongs to.
+        session: the `with` block this cache belongs to.
         layers: state by layer; empty before the first forward.
         columns: input columns fed so far, padding included; what `get_seq_length()` answers.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__(layers=[])
-        self.runtime = runtime
+        self.session = session
         self.layers: list[Layer] = []
         self.reset()
 
@@ -55,15 +53,15 @@ class Rows(Cache):
         Raises:
             InvalidValue: a prompt of no token.
         """
-        twin = type(self)(self.runtime)
+        twin = type(self)(self.session)
         if prompts is not None:
             twin._prompts = np.array([check_int("prompts", n, 1) for n in prompts], dtype=np.int64)
         return twin
 
     @property
-    def backend(self) -> Any:
+    def backend(self) -> Method:
         """The backend of this block."""
-        return self.runtime.backend
+        return self.session.backend
 
     def _rows(self, rows: Sequence[int] | Tensor, field: str) -> Tensor:
         index = torch.as_tensor(rows, dtype=torch.long, device="cpu").reshape(-1)
@@ -104,7 +102,7 @@ class Rows(Cache):
 
     @torch.inference_mode(False)
     @torch.no_grad()
-    def dense(self, rows: Sequence[int] | Tensor) -> Self:
+    def go_dense(self, rows: Sequence[int] | Tensor) -> Self:
         """A new cache in which these rows go on under full attention; this one stays as it is.
 
         Every key and value is taken over at its position, so no token is read again. They are
@@ -130,7 +128,7 @@ class Rows(Cache):
                 "attention cannot take over where tokens were dropped",
             )
         index = self._rows(rows, "rows")
-        twin = type(self)(self.runtime.dense)
+        twin = type(self)(self.session.full_session)
         twin.columns, twin._seen = self.columns, self._seen[index.numpy()]
         twin._decoded = np.zeros(len(index), dtype=bool)
         twin._prompts = self._prompts[index.numpy()]
@@ -243,7 +241,7 @@ class Rows(Cache):
 
     def _check_source(self, source: Rows) -> None:
         source._idle()
-        if source.runtime is not self.runtime:
+        if source.session is not self.session:
             raise InvalidValue(
                 "source",
                 f"a cache of {source.backend.name}",
@@ -267,8 +265,8 @@ class Rows(Cache):
         where the method drops tokens or learns from attention, or where the model slides a window
         in some layer. There `rewind` still works on a row the window has not left yet.
         """
-        slides = any(window is not None for window in self.runtime.windows)
-        return bool(self.backend.rewindable) and not slides
+        slides = any(window is not None for window in self.session.windows)
+        return self.backend.rewindable and not slides
 
     @torch.inference_mode(False)
     @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,7 @@ import torch
 from torch import Tensor
 
 from attention.core.step import Counts
-from attention.layers.layer import Layer
-
-if TYPE_CHECKING:
-    from attention.patching.cache import AttentionCache
+from attention.layers.layer import Layer, Method
 
 
 @dataclass(frozen=True)
@@ -132,35 +129,52 @@ def _exempt_reads(
     return torch.from_numpy(layers[0].mean_reads(seen) * decoded) if layers else None
 
 
-def cache_stats(cache: AttentionCache, per_layer: bool) -> CacheStats:
-    """The summary of a cache, from the positions its layers hold."""
-    layers = tuple(_layer_stats(cache, i) for i in range(len(cache.layers)))
-    sparse = [x for x in layers if not x.dense and x.window is None]
+def cache_stats(
+    method: Method,
+    layers: Sequence[Layer],
+    seen: Counts,
+    kept: Sequence[Sequence[Tensor]],
+    read: Sequence[Sequence[Tensor]],
+    per_layer: bool,
+) -> CacheStats:
+    """The summary of a cache, from the positions its layers hold.
+
+    Args:
+        seen: real tokens per row, (B,).
+        kept, read: per layer and row the positions kept, and those the last decode query read.
+        per_layer: fill `layers` too.
+    """
+    each = tuple(
+        _layer_stats(layer, i < method.dense_layers, seen, kept[i], read[i])
+        for i, layer in enumerate(layers)
+    )
+    sparse = [x for x in each if not x.dense and x.window is None]
     maxima = [x.read_max for x in sparse if x.read_max is not None]
     means = [x.read_mean for x in sparse if x.read_mean is not None]
     return CacheStats(
-        backend=cache.backend.name,
-        params=cache.backend.params(),
-        seen=cache.seen.tolist(),
+        backend=method.name,
+        params=method.params(),
+        seen=seen.tolist(),
         kept=max((x.kept for x in sparse), default=0),
         read_max=max(maxima) if maxima else None,
         read_mean=sum(means) / len(means) if means else None,
-        bytes=sum(x.bytes for x in layers),
-        layers=layers if per_layer else (),
-        sliding=tuple(i for i, x in enumerate(layers) if x.window is not None),
+        bytes=sum(x.bytes for x in each),
+        layers=each if per_layer else (),
+        sliding=tuple(i for i, x in enumerate(each) if x.window is not None),
     )
 
 
-def _layer_stats(cache: AttentionCache, index: int) -> LayerStats:
-    positions = cache.read_positions(index) if cache.decoded else []
+def _layer_stats(
+    layer: Layer, first: bool, seen: Counts, kept: Sequence[Tensor], read: Sequence[Tensor]
+) -> LayerStats:
     # -1 where a head read fewer than another.
-    reads = [(p >= 0).sum(-1).double() for p in positions if p.numel()]
-    window = cache.layers[index].geometry.window
+    reads = [(p >= 0).sum(-1).double() for p in read if p.numel()]
+    window = layer.geometry.window
     return LayerStats(
-        dense=index < cache.backend.dense_layers and window is None,
-        kept=max(p.shape[-1] for p in cache.kept_positions(index)),
+        dense=first and window is None,
+        kept=max(p.shape[-1] for p in kept),
         read_max=int(max(r.max() for r in reads)) if reads else None,
         read_mean=float(sum(r.mean() for r in reads)) / len(reads) if reads else None,
-        bytes=int(cache.layers[index].row_bytes(cache.seen.cpu().numpy()).sum()),
+        bytes=int(layer.row_bytes(seen).sum()),
         window=window,
     )

@@ -30,7 +30,7 @@ def declared(case: Case) -> str:
     own = "<locals>" not in kind.__qualname__ and kind.__module__ != "__main__"
     if own:
         methods.find(f"{kind.__module__}:{kind.__qualname__}")
-    fields = dataclasses.fields(backend)  # type: ignore[arg-type]
+    fields = dataclasses.fields(backend)
     require(all(f.kw_only for f in fields), "its parameters must be keywords only (kw_only=True)")
     require("\n" not in kind.source and bool(kind.source), "`source` must be one line")
     until = backend.exact_until

@@ -19,12 +19,13 @@ from transformers import DynamicCache, LlamaConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from attention.contract import Full
 from attention.contract.backend import Backend
 from attention.core import kernels
 from attention.errors import InvalidValue
 from attention.methods import find, get
 from attention.patching.cache import AttentionCache
-from attention.patching.session import Runtime
+from attention.patching.session import Session
 from experiments.bench.timing import conditions, device_name, free_memory, seconds
 from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
@@ -185,7 +186,7 @@ def attention(
 
 def sparse(name: str, budget: int) -> Backend:
     """A method by name as it runs in its sparse layers: none is left dense."""
-    fields = {f.name for f in dataclasses.fields(find(name)) if f.init}  # type: ignore[arg-type]
+    fields = {f.name for f in dataclasses.fields(find(name)) if f.init}
     wanted = {"budget": budget, "dense_layers": 0}
     return get(name, **{field: value for field, value in wanted.items() if field in fields})
 
@@ -283,7 +284,7 @@ def empty(backend: Backend, shape: Shape) -> AttentionCache:
     )
     rope = LlamaRotaryEmbedding(config).to(shape.device)
     model = SimpleNamespace(config=config, base_model=SimpleNamespace(rotary_emb=rope))
-    return AttentionCache(Runtime(backend, model))
+    return AttentionCache(Session(backend, Full(), model))
 
 
 def _filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor) -> AttentionCache:

@@ -211,7 +211,7 @@ class DecodeLoop:
         batch.newest[row.place] = row.new_ids[-1]
         leaves = due.action.dense and row.finish is None
         if leaves:
-            self.dense.take_over(row, batch, batch.cache.dense([row.place]))
+            self.dense.take_over(row, batch, batch.cache.go_dense([row.place]))
         elif row.finish is not None:
             self._check(batch, [row])
         batch.unbilled += time.perf_counter() - started
@@ -230,7 +230,7 @@ class DecodeLoop:
             if left or row.finish is not None:
                 free.append(place)
         for row in ended:
-            windows = batch.cache.runtime.windows
+            windows = batch.cache.session.windows
             yield row.task.index, make_trace(row, self._kv_heads, windows, self.check_every)
         return free
 

@@ -82,7 +82,7 @@ def check_dense(
         told = Recorder(cache, monkeypatch)
         follow(m, cache, prompts(), given)
         state = [record(cache, r) for r in range(3)]
-        going = cache.dense([2, 0])
+        going = cache.go_dense([2, 0])
         assert going.backend == attention.Full()
         assert going.seen.tolist() == [LENGTHS[2] + BEFORE, LENGTHS[0] + BEFORE]
         assert not going.decoded
@@ -92,7 +92,7 @@ def check_dense(
         # The sparse cache goes on in between.
         decode(m, cache.clone(), then)
         held = [record(going, r) for r in range(2)]
-        going.append_rows(cache.dense([1]))
+        going.append_rows(cache.go_dense([1]))
         for r in range(2):
             same_bits(going, r, held[r])
         assert going.seen.tolist() == [n + BEFORE for n in (LENGTHS[2] + 2, LENGTHS[0] + 2, 15)]
@@ -170,7 +170,7 @@ def test_keys_and_values_are_taken_over_exactly(
     with backend.on(m) as cache:
         told = Recorder(cache, monkeypatch)
         follow(m, cache, prompts(), tokens(3, BEFORE, seed=9))
-        going = cache.dense([1, 2, 0])
+        going = cache.go_dense([1, 2, 0])
         for i, layer in enumerate(going.layers):
             if layer.geometry.window is not None:
                 continue
@@ -198,7 +198,7 @@ def test_a_dense_row_right_after_its_prompt_is_the_whole_text() -> None:
     for backend in (QUEST, attention.InfLLM(budget=16)):
         with backend.on(m) as cache:
             prefill(m, cache, [tokens(5), text])
-            assert (decode(m, cache.dense([1]), given) - want).abs().max() < 1e-9
+            assert (decode(m, cache.go_dense([1]), given) - want).abs().max() < 1e-9
             assert (decode(m, cache, given.repeat(2, 1))[1] - want[0]).abs().max() > 1e-3
 
 
@@ -207,7 +207,7 @@ def test_a_dense_cache_gives_what_generate_does_with_it() -> None:
     call = {"max_new_tokens": 9, "do_sample": False}
     with attention.InfLLM(budget=16).on(m) as cache, torch.no_grad():
         prefill(m, cache, [text[0, :30]])
-        going = cache.dense([0])
+        going = cache.go_dense([0])
         got = m.generate(text, past_key_values=going, **call)
     assert torch.equal(got, m.generate(text, **call))
 
@@ -218,35 +218,35 @@ def test_which_methods_keep_all(backend: attention.Backend) -> None:
     m = model()
     with backend.on(m) as cache:
         if backend in KEEP_ALL:
-            assert cache.dense([]).seen.tolist() == []
+            assert cache.go_dense([]).seen.tolist() == []
             follow(m, cache, prompts(), tokens(3, 3))
-            assert cache.dense([]).seen.tolist() == []
+            assert cache.go_dense([]).seen.tolist() == []
             for rows in ([3], [-1]):
                 with pytest.raises(attention.InvalidValue, match="rows from 0 to 2"):
-                    cache.dense(rows)
+                    cache.go_dense(rows)
             return
         for feed in (False, True):
             if feed:
                 follow(m, cache, prompts(), tokens(3, 3))
             says = f"backend = '{backend.name}': expected .*full, quest, infllm"
             with pytest.raises(attention.InvalidValue, match=says):
-                cache.dense([0] if feed else [])
+                cache.go_dense([0] if feed else [])
 
 
 def test_dense_of_dense_is_the_same_block() -> None:
     m = model()
     with QUEST.on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 3))
-        one, other = cache.dense([0, 1]), cache.dense([2])
-        one.append_rows(other.dense([0]))
-        one.replace_rows([0], cache.dense([1]))
+        one, other = cache.go_dense([0, 1]), cache.go_dense([2])
+        one.append_rows(other.go_dense([0]))
+        one.replace_rows([0], cache.go_dense([1]))
         assert one.seen.tolist() == [18, 18, 6]
         given = tokens(3, 4, seed=2)
         assert (decode(m, one, given)[2] - decode(m, other, given[2:])[0]).abs().max() < 1e-9
         assert one.new().backend == attention.Full()
     with attention.Full().on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 3))
-        cache.append_rows(cache.dense([1]))
+        cache.append_rows(cache.go_dense([1]))
         assert cache.seen.tolist() == [30, 18, 6, 18]
 
 
@@ -259,7 +259,7 @@ def test_a_row_that_is_still_padding_goes_on_from_nothing() -> None:
             positions = (mask.cumsum(-1) - 1).clamp(min=0)
             m(ids, attention_mask=mask, position_ids=positions, past_key_values=cache)
             assert cache.seen.tolist() == [7, 0]
-            going = cache.dense([0, 1])
+            going = cache.go_dense([0, 1])
             got = decode(m, going, text.repeat(2, 1))[1]
         want = m(input_ids=text, use_cache=False).logits[0]
         assert (got - want).abs().max() < 1e-9
@@ -269,23 +269,23 @@ def test_dense_caches_close_with_their_block() -> None:
     m = model()
     with QUEST.on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 3))
-        early = cache.dense([0])
+        early = cache.go_dense([0])
         step(m, early, tokens(1))
         with half_a_forward(m), pytest.raises(ZeroDivisionError):
             step(m, early, tokens(1))
-        for call in (lambda: early.dense([0]), lambda: cache.append_rows(early)):
+        for call in (lambda: early.go_dense([0]), lambda: cache.append_rows(early)):
             with pytest.raises(RuntimeError, match="half way"):
                 call()
-        early = cache.dense([0])
+        early = cache.go_dense([0])
     with QUEST.on(m) as none:
         follow(m, none, prompts(), tokens(3, 3))
     with QUEST.on(m) as other:
-        for closed in (early, cache.dense([1]), early.new(), none.dense([1])):
+        for closed in (early, cache.go_dense([1]), early.new(), none.go_dense([1])):
             with pytest.raises(attention.InvalidValue, match="closed full block"):
                 prefill(m, closed, [tokens(2)] * max(closed.batch_size, 1))
         prefill(m, other, prompts())
         with pytest.raises(attention.InvalidValue, match="same `with` block"):
-            other.dense([0]).append_rows(early)
+            other.go_dense([0]).append_rows(early)
 
 
 # Rows added
@@ -364,7 +364,7 @@ def test_rows_of_another_block_or_method_are_not_added() -> None:
     m = model()
     with QUEST.on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 3))
-        going = cache.dense([0])
+        going = cache.go_dense([0])
         for one, other, says in (
             (cache, going, "cache of full'.*cache of quest from the same"),
             (going, cache, "cache of quest'.*cache of full from the same"),

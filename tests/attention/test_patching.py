@@ -8,7 +8,7 @@ from driving import FIRST, follow, left_pad, model, prefill, step, tokens
 from transformers import AutoModelForCausalLM, DynamicCache, GemmaConfig, GPT2Config, LlamaConfig
 
 import attention
-from attention.patching.session import NAME
+from attention.patching.patched import NAME
 from tests.attention.oracles.models import tiny_config, tiny_model
 
 

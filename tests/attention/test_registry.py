@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable
@@ -210,9 +209,8 @@ def test_a_path_cannot_take_the_name_of_an_installed_method(install: Install) ->
         attention.get("lil_second:Method", budget=4)
 
 
-@dataclasses.dataclass
 class Thawed(attention.Backend):
-    """A dataclass that can be changed."""
+    """No dataclass of its own."""
 
     name: ClassVar[str] = "thawed"
 

@@ -74,7 +74,7 @@ class Sound(attention.Backend):
         return self.budget
 
     def layer(self, geometry: Any) -> Layer:
-        return SoundLayer(geometry, self.budget)
+        return SoundLayer(geometry, self)
 
 
 class SoundLayer(Evicting):
@@ -84,9 +84,9 @@ class SoundLayer(Evicting):
         return self.position.data[:, :, :S].double()
 
 
-def of(made: Callable[[Any, int], Layer], **more: Any) -> attention.Backend:
+def of(made: Callable[[Any, Any], Layer], **more: Any) -> attention.Backend:
     """`Sound` with another layer."""
-    kind = type("Sound", (Sound,), {"layer": lambda s, g: made(g, s.budget), **more})
+    kind = type("Sound", (Sound,), {"layer": lambda s, g: made(g, s), **more})
     kind.__qualname__ = "of.<locals>.Sound"
     return kind()
 
@@ -109,8 +109,8 @@ class NoScaling(SoundLayer):
 class NoSinks(SoundLayer):
     """Forgets the model's own sinks."""
 
-    def __init__(self, geometry: Any, budget: int) -> None:
-        super().__init__(dataclasses.replace(geometry, sinks=None), budget)
+    def __init__(self, geometry: Any, backend: Any) -> None:
+        super().__init__(dataclasses.replace(geometry, sinks=None), backend)
 
 
 class SharesState(SoundLayer):
@@ -132,7 +132,7 @@ class SparsePrefill(SoundLayer):
 class Overspends(KeepAll):
     """Keeps all and reads all."""
 
-    def __init__(self, geometry: Any, budget: int) -> None:
+    def __init__(self, geometry: Any, backend: Any) -> None:
         super().__init__(geometry, None)
 
 
@@ -169,8 +169,8 @@ class Misreports(SoundLayer):
 class Outside(SoundLayer):
     """What it remembers of a row lies beside its state, so it stays behind when rows move."""
 
-    def __init__(self, geometry: Any, budget: int) -> None:
-        super().__init__(geometry, budget)
+    def __init__(self, geometry: Any, backend: Any) -> None:
+        super().__init__(geometry, backend)
         self.favourite: Tensor | None = None
 
     def worth(self, S: int, step: Any) -> Tensor:
@@ -183,8 +183,8 @@ class Outside(SoundLayer):
 class Leaks(SoundLayer):
     """Remembers something of every token for ever."""
 
-    def __init__(self, geometry: Any, budget: int) -> None:
-        super().__init__(geometry, budget)
+    def __init__(self, geometry: Any, backend: Any) -> None:
+        super().__init__(geometry, backend)
         self.log = self.slots("log", heads=1)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Any) -> Tensor:
@@ -203,8 +203,8 @@ class WideOnly(SoundLayer):
 class Alike(Paged):
     """Pages by mean key, per query head; sound too."""
 
-    def __init__(self, geometry: Any, budget: int) -> None:
-        super().__init__(geometry, budget, 2, size=geometry.D)
+    def __init__(self, geometry: Any, backend: Any) -> None:
+        super().__init__(geometry, backend.budget, 2, size=geometry.D)
 
     def summary(self, k: Tensor, held: Tensor) -> Tensor:
         return (k * held).sum(3) / held.sum(3).clamp(min=1)
@@ -232,8 +232,8 @@ class Twice(Alike):
 class Stale(Alike):
     """Pages by their largest numbers, which grow with each key; a crop takes nothing back."""
 
-    def __init__(self, geometry: Any, budget: int) -> None:
-        super().__init__(geometry, budget)
+    def __init__(self, geometry: Any, backend: Any) -> None:
+        super().__init__(geometry, backend)
         shape = (geometry.D,)
         self.summaries = self.slots("summaries", shape, unit=self.page, fill=float("-inf"))
 

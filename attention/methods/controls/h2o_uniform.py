@@ -7,10 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from attention.contract.backend import Backend
-from attention.core.step import Step
-from attention.errors import check_int
-from attention.layers.layer import Geometry, KeepAll, Layer
+from attention.contract import Backend, Geometry, KeepAll, Layer, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +30,6 @@ class H2OUniform(Backend):
     source: ClassVar[str] = "control: uniform attention above the budget, a defect of a harness"
     budget: int
     dense_layers: int = 2
-
-    def __post_init__(self) -> None:
-        check_int("budget", self.budget, 1)
-        check_int("dense_layers", self.dense_layers, 0)
-
-    @property
-    def exact_until(self) -> float:
-        return self.budget
 
     def layer(self, geometry: Geometry) -> Layer:
         return UniformLayer(geometry, self.budget)

@@ -8,12 +8,19 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from attention.contract.backend import Backend
+from attention.contract import (
+    Backend,
+    Choice,
+    Counts,
+    Geometry,
+    InvalidValue,
+    Layer,
+    Selecting,
+    Step,
+    check_choice,
+    check_number,
+)
 from attention.core.kernels import added, hide, logits, softmax, spread, top
-from attention.core.step import Counts, Step
-from attention.errors import InvalidValue, check_choice, check_int, check_number
-from attention.layers.layer import Geometry, Layer
-from attention.layers.selecting import Choice, Selecting
 
 GQA = ("sum", "mean", "max")
 
@@ -47,8 +54,7 @@ class Oracle(Backend):
     def __post_init__(self) -> None:
         if (self.budget is None) == (self.top_p is None):
             raise InvalidValue("budget", self.budget, "either a budget or top_p")
-        if self.budget is not None:
-            check_int("budget", self.budget, 1)
+        super().__post_init__()
         if self.top_p is not None:
             check_number("top_p", self.top_p, "a number above 0 and below 1", above=0, below=1)
         check_choice("gqa", self.gqa, GQA)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from attention.contract.backend import Backend
-from attention.core.step import Step
-from attention.errors import check_int
-from attention.layers.evicting import Evicting
-from attention.layers.layer import Geometry, Layer
+from attention.contract import AUTO, Backend, Evicting, Geometry, Layer, Step, check_int
 
 WORD = 0xFFFFFFFF
 
@@ -40,36 +36,30 @@ class Random(Backend):
     source: ClassVar[str] = "control: a random sample of the tokens between first and newest"
     budget: int
     sinks: int = 4
-    recent: int | None = None
+    recent: int = AUTO
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_int("sinks", self.sinks, 0)
         check_int("seed", self.seed, 0)
-        if self.recent is not None:
-            check_int("recent", self.recent, 1)
-        least = max(self.sinks + (self.recent or 1), 2)
+        if self.recent is AUTO:
+            self._resolve("recent", max((self.budget - self.sinks) // 2, 1))
+        check_int("recent", self.recent, 1)
+        least = max(self.sinks + self.recent, 2)
         check_int("budget", self.budget, least, f"an integer of at least sinks + recent = {least}")
 
-    @property
-    def exact_until(self) -> float:
-        return self.budget
-
-    def params(self) -> dict[str, Any]:
-        recent = max((self.budget - self.sinks) // 2, 1) if self.recent is None else self.recent
-        return super().params() | {"recent": recent}
-
     def layer(self, geometry: Geometry) -> Layer:
-        return RandomLayer(geometry, self.budget, self.sinks, self.params()["recent"], self.seed)
+        return RandomLayer(geometry, self)
 
 
 class RandomLayer(Evicting):
     """A token's number follows from its position, so nothing is remembered."""
 
-    def __init__(self, geometry: Geometry, budget: int, sinks: int, recent: int, seed: int) -> None:
-        super().__init__(geometry, budget)
-        self.sinks, self.recent = sinks, recent
-        layer = mix(torch.tensor(seed & WORD, device=geometry.device)) + geometry.index
+    def __init__(self, geometry: Geometry, backend: Random) -> None:
+        super().__init__(geometry, backend)
+        self.sinks, self.recent = backend.sinks, backend.recent
+        layer = mix(torch.tensor(backend.seed & WORD, device=geometry.device)) + geometry.index
         heads = torch.arange(geometry.Hkv, device=geometry.device)
         self.head = mix(mix(layer & WORD) + heads & WORD)[:, None]
 

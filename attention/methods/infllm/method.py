@@ -10,7 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract.backend import Backend
+from attention.contract import (
+    Backend,
+    Counts,
+    Geometry,
+    InvalidValue,
+    Layer,
+    Step,
+    check_choice,
+    check_int,
+)
 from attention.core.kernels import (
     dense_with_mass,
     group,
@@ -22,9 +31,7 @@ from attention.core.kernels import (
     top,
 )
 from attention.core.ropes import Turn, rotate
-from attention.core.step import Counts, Step
-from attention.errors import InvalidValue, check_choice, check_int
-from attention.layers.layer import Geometry, Layer, row_lists
+from attention.layers.layer import row_lists
 from attention.methods.infllm.blocks import Blocks, Parts, comparable
 
 FAR_POSITIONS = ("window", "absolute")
@@ -69,6 +76,7 @@ class InfLLM(Backend):
 
     name: ClassVar[str] = "infllm"
     source: ClassVar[str] = "InfLLM: a window and blocks by representatives (arXiv 2402.04617)"
+    least_budget: ClassVar[int] = 16
     budget: int
     block: int | None = None
     topk: int | None = None
@@ -81,7 +89,7 @@ class InfLLM(Backend):
     exc_block: int | None = None
 
     def __post_init__(self) -> None:
-        check_int("budget", self.budget, 16)
+        super().__post_init__()
         for field, least in (("block", 1), ("topk", 0), ("n_init", 0), ("n_local", 1)):
             value = getattr(self, field)
             if value is not None:

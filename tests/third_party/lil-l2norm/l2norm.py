@@ -6,11 +6,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attention import Backend
-from attention.core.step import Step
-from attention.errors import check_int
-from attention.layers.evicting import Evicting
-from attention.layers.layer import Geometry, Layer
+from attention.contract import Backend, Evicting, Step
+
+
+class L2NormLayer(Evicting):
+    """A slot is worth the more the shorter its key is."""
+
+    def worth(self, S: int, step: Step) -> Tensor:
+        return -torch.linalg.vector_norm(self.k.data[:, :, :S], dim=-1, dtype=self.geometry.wide)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,23 +33,7 @@ class L2Norm(Backend):
 
     name: ClassVar[str] = "l2norm"
     source: ClassVar[str] = "L2Norm: keys of small norm (arXiv 2406.11430)"
+    least_budget: ClassVar[int] = 2
+    layer_class: ClassVar[type[Evicting]] = L2NormLayer
     budget: int
     dense_layers: int = 2
-
-    def __post_init__(self) -> None:
-        check_int("budget", self.budget, 2)
-        check_int("dense_layers", self.dense_layers, 0)
-
-    @property
-    def exact_until(self) -> float:
-        return self.budget
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return L2NormLayer(geometry, self.budget)
-
-
-class L2NormLayer(Evicting):
-    """A slot is worth the more the shorter its key is."""
-
-    def worth(self, S: int, step: Step) -> Tensor:
-        return -torch.linalg.vector_norm(self.k.data[:, :, :S], dim=-1, dtype=self.geometry.wide)

@@ -31,7 +31,7 @@ def default(name: str, budget: int = 32) -> attention.Backend:
 def test_the_page_has_every_backend_with_its_parameters() -> None:
     assert sorted(TABLE) == OWN
     assert SCRIPT["rendered"](PAGE) == PAGE, "run scripts/backends_page.py"
-    assert SCRIPT["declared"]("quest").startswith("`budget`, `page=16`")
+    assert SCRIPT["declared"]("quest").startswith("`budget`, `dense_layers=2`, `page=16`")
     spoilt = PAGE.replace("`page=16`", "`page=8`", 1)
     assert SCRIPT["rendered"](spoilt) == PAGE
 

@@ -10,6 +10,8 @@ from torch import Tensor
 from attention import AttentionCache
 from lil.decoding.lane import Lane
 from lil.decoding.ledger import Ledger
+from lil.decoding.penalised import Penalised
+from lil.penalties import Penalty
 
 
 class Batch:
@@ -18,12 +20,16 @@ class Batch:
     Args:
         cache: of the backend, empty.
         device: of the model.
+        penalties: of all rows.
     """
 
-    def __init__(self, cache: AttentionCache, device: torch.device) -> None:
+    def __init__(
+        self, cache: AttentionCache, device: torch.device, penalties: Sequence[Penalty]
+    ) -> None:
         self.cache = cache
         self.rows: list[Lane] = []
         self.ledger = Ledger(0)
+        self.penalised = Penalised(penalties)
         self.newest: Tensor = torch.zeros(0, dtype=torch.int64, device=device)
         # A row's share of all decode steps, had it been here from the start.
         self.seconds = 0.0

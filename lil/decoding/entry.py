@@ -75,7 +75,7 @@ def stream(
         detector.require_tokens(table)
     actions = [detector.action for detector in options.detectors]
     cues = {action.gives[0]: cue_ids(action, tokenizer, table) for action in actions}
-    shared = Shared(options, table, eos_ids(model, tokenizer), cues, model.device)
+    shared = Shared(options, table, eos_ids(model, tokenizer), cues)
     return DecodeLoop(model, tasks, shared, Told(on_token, on_action, on_step)).run()
 
 

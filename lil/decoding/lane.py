@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
 from attention import AttentionCache
 from attention.errors import InvalidValue
 from lil.compression.curves import Point
@@ -21,7 +18,6 @@ from lil.decoding.request import Task
 from lil.decoding.sampling import row_stream
 from lil.detectors import Action, Verdict
 from lil.hidden_states import HiddenStates
-from lil.penalties import Penalty
 from lil.trace import Cost, Signal
 
 
@@ -34,14 +30,12 @@ class Shared:
         table: bytes of each token id.
         eos: ids that end a sequence.
         cues: token ids of each cue.
-        device: where the penalties work.
     """
 
     options: DecodeOptions
     table: Sequence[bytes]
     eos: frozenset[int]
     cues: Mapping[str, Sequence[int]]
-    device: torch.device
 
 
 class Due(NamedTuple):
@@ -53,7 +47,7 @@ class Due(NamedTuple):
 
 
 class Lane:
-    """Tokens, watchers, penalties, random stream and measurements of one sequence.
+    """Tokens, watchers, random stream and measurements of one sequence.
 
     Args:
         task: what to generate.
@@ -80,9 +74,6 @@ class Lane:
         self.prompt_bytes = b"".join(shared.table[i] for i in task.prompt_ids)
         self._observers = Observers(options.detectors, self.prompt_bytes)
         self._stream = row_stream(options.seed, task.item_id, request.sample_index)
-        self.has_penalties = bool(options.penalties)
-        self._history = torch.tensor([task.prompt_ids], dtype=torch.int64, device=shared.device)
-        self._begin_penalties()
         self._begin_meter()
         self.costs: list[Cost] = []  # of the row's own decode steps, a check each
         self.totals: Totals[float] | None = None
@@ -92,14 +83,6 @@ class Lane:
         # What must be read before the next token can be chosen; a row's last token never is.
         read = self.new_ids if self.finish is None else self.new_ids[:-1]
         self.prefix = (*task.prompt_ids, *read)
-
-    def _begin_penalties(self) -> None:
-        # The loop's scores are its own, so nothing needs a copy of them.
-        self._penalties = [
-            penalty.in_place() if isinstance(penalty, Penalty) else penalty.clone()
-            for penalty in self._shared.options.penalties
-        ]
-        self._width = len(self.task.prompt_ids)
 
     def _begin_meter(self) -> None:
         self._meter = Meter()
@@ -111,8 +94,6 @@ class Lane:
             if self.finish is not None:
                 return
             self.draw()
-            if self.has_penalties:
-                self._penalise_nothing()
             self.append(token)
             self.judge()
             if self.check_due:
@@ -140,16 +121,6 @@ class Lane:
         """Hidden states of the tokens just read; `place` is this row's."""
         self._observers.see(states, place)
 
-    def penalise(self, scores: Tensor) -> Tensor:
-        """Scores (1, V) of the next token after this row's own penalties; it may write to them."""
-        for penalty in self._penalties:
-            scores = penalty(self._history[:, : self._width], scores)
-        return scores
-
-    def _penalise_nothing(self) -> None:
-        """Let penalties see the history where no scores wait for them."""
-        self.penalise(torch.zeros(1, len(self._shared.table), device=self._history.device))
-
     def take(self, sampled: int) -> int:
         """The next token: a given one if there is any, else the sampled one; it is appended."""
         token = self._given.popleft() if self._given else sampled
@@ -158,18 +129,11 @@ class Lane:
 
     def take_given(self) -> None:
         """The next token, a given one, where no scores wait for it."""
-        if self.has_penalties:
-            self._penalise_nothing()
         self.append(self._given.popleft())
 
     def append(self, token: int) -> None:
         self.new_ids.append(token)
         self.pieces.append(self._shared.table[token])
-        if self.has_penalties:
-            if self._width == self._history.shape[1]:
-                self._history = torch.cat([self._history, torch.zeros_like(self._history)], dim=1)
-            self._history[0, self._width] = token
-            self._width += 1
 
     def judge(self) -> None:
         """Whether the newest token ends this row: `eos` first, then the cap, then a verdict."""
@@ -271,12 +235,6 @@ class Lane:
             self._meter.feed(b"".join(self.pieces[done : tokens or 0]))
             done = tokens or 0
         self.curve = curve
-        self._begin_penalties()
-        if self.has_penalties and self.finish is None:
-            # As they saw it the first time: the prompt, then a token at a time.
-            for _ in range(kept):
-                self._penalise_nothing()
-                self._width += 1
 
     # Measuring
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from attention import AttentionCache
 from lil.decoding.batch import Batch
 from lil.decoding.lane import Due, Lane, Shared
+from lil.decoding.penalised import Penalised
 from lil.decoding.record import make_trace
 from lil.decoding.request import Task
 from lil.decoding.sampling import Sampler
@@ -64,8 +65,9 @@ class DecodeLoop:
             self.backend.on(self.model) as cache,
             HiddenStates(self.model, self.blocks) as self.hidden,
         ):
-            self.sparse = Batch(cache, self.model.device)
-            self.dense = Batch(cache, self.model.device)
+            self.sparse, self.dense = (
+                Batch(cache, self.model.device, self.shared.options.penalties) for _ in range(2)
+            )
             yield from self._admit([])
             while self.sparse.rows or self.dense.rows:
                 if self.sparse.rows:
@@ -85,7 +87,9 @@ class DecodeLoop:
         logits = self._prefill(batch, rows) if newcomers else self._decode(batch)
         for place, row in enumerate(rows):
             row.see(self.hidden, place)  # of the token just read, if a detector wants it
-        scores = self._penalise(rows, logits)
+        # Newcomers join the others' penalties with the next step.
+        penalised = Penalised(self.shared.options.penalties) if newcomers else batch.penalised
+        scores = penalised(rows, batch.newest, logits)
         uniforms = [] if self.sampler.greedy else [row.draw() for row in rows]
         chosen = self.sampler(scores, uniforms)  # temperature, top-k, top-p, one uniform a token
         tokens = chosen.tolist()  # waits for the device: the clock below has seen the work
@@ -153,15 +157,6 @@ class DecodeLoop:
         logits = output.logits[:, -1]
         # Half precision is widened before anything acts on it; float64 stays.
         return cast(Tensor, logits.to(torch.promote_types(logits.dtype, torch.float32)))
-
-    def _penalise(self, rows: Sequence[Lane], logits: Tensor) -> Tensor:
-        if rows[0].has_penalties:
-            for i, row in enumerate(rows):
-                mine = logits[i : i + 1]
-                scores = row.penalise(mine)
-                if scores is not mine:
-                    logits[i : i + 1] = scores
-        return logits
 
     def _check(self, batch: Batch, rows: Sequence[Lane]) -> None:
         if rows:

@@ -71,8 +71,8 @@ class DecodeOptions:
             if not probe.signals:
                 raise InvalidValue("probes", probe.name, "detectors that read hidden states")
         for at, penalty in enumerate(_listed("penalties", self.penalties)):
-            if isinstance(penalty, type) or not hasattr(penalty, "clone"):
-                allowed = "a penalty of lil.penalties: each row has a state of its own"
+            if not isinstance(penalty, Penalty):
+                allowed = "a penalty of lil.penalties, or another lil.Penalty"
                 raise InvalidValue(f"penalties[{at}]", penalty, allowed)
 
 

@@ -21,15 +21,15 @@ from lil.generate_calls import Following
 
 
 class Change(NamedTuple):
-    """`amounts` (K,) to be added to the scores at (`rows`, `tokens`).
+    """`amounts` to be added to the scores at `tokens` where `wanted`; each (B, K).
 
-    Where a place is named more than once, the least result stands ("amax": the greatest), so that
-    it is the same on every device.
+    Where a row names a token more than once, the least result stands ("amax": the greatest), so
+    that it is the same on every device. What is not wanted may hold anything.
     """
 
-    rows: Tensor
     tokens: Tensor
     amounts: Tensor
+    wanted: Tensor
     choose: str = "amin"
 
 
@@ -202,19 +202,29 @@ class Penalty(LogitsProcessor, ABC):
     def _changed(self, scores: Tensor, *changes: Change) -> Tensor:
         """`scores` (B, V) with what each change adds; where two name a place, the later stands.
 
-        Nothing of the size of `scores` is made but the result.
+        Nothing of the size of `scores` is made but the result, and nothing waits for the device:
+        shapes do not depend on what is wanted.
         """
-        found = []
-        for rows, tokens, amounts, choose in changes:
-            if len(rows):  # all are read before anything is written
-                results = (scores[rows, tokens].to(amounts.dtype) + amounts).to(scores.dtype)
-                found.append((rows * scores.shape[1] + tokens, results, choose))
-        if not found:
+        writes = []
+        for tokens, amounts, wanted, choose in changes:
+            if not tokens.shape[1]:
+                continue
+            # What is not wanted repeats the row's first change; a row without any writes what is
+            # there.
+            place = torch.arange(tokens.shape[1], device=tokens.device)
+            first = wanted.to(torch.uint8).argmax(dim=1, keepdim=True)
+            place, any_wanted = torch.where(wanted, place, first), wanted.gather(1, first)
+            at = torch.where(any_wanted, tokens.gather(1, place), 0)
+            old = scores.gather(1, at)  # all are read before anything is written
+            new = (old.to(amounts.dtype) + amounts.gather(1, place)).to(scores.dtype)
+            writes.append((at, new, any_wanted, choose))
+        if not writes:
             return scores
         if not self._in_place:
             scores = scores.clone(memory_format=torch.contiguous_format)
-        for places, results, choose in found:
-            scores.view(-1).scatter_reduce_(0, places, results, choose, include_self=False)
+        for at, new, any_wanted, choose in writes:
+            new = torch.where(any_wanted, new, scores.gather(1, at))
+            scores.scatter_reduce_(1, at, new, choose, include_self=False)
         return scores
 
 

@@ -75,14 +75,10 @@ class DRYPenalty(StatefulPenalty):
         return memory
 
     def apply(self, memory: Matcher, scores: Tensor) -> Tensor:
-        V = scores.shape[1]
-        found = memory.lengths[:, :-1] >= self.allowed_length
-        rows, places = found.nonzero(as_tuple=True)
-        tokens, lengths = memory.tokens[rows, places + 1], memory.lengths[rows, places]
+        tokens, lengths = memory.tokens[:, 1:], memory.lengths[:, :-1]
         breakers = torch.tensor(self.sequence_breakers, dtype=torch.int64, device=tokens.device)
-        wanted = (tokens != EMPTY) & (tokens < V) & ~torch.isin(tokens, breakers)
-        rows, tokens, lengths = rows[wanted], tokens[wanted], lengths[wanted]
+        known = (tokens != EMPTY) & (tokens < scores.shape[1]) & ~torch.isin(tokens, breakers)
         excess = (lengths - self.allowed_length).to(working_dtype(scores))
         # Of a token's matches the longest leaves the least score.
         amounts = -self.multiplier * self.base**excess
-        return self._changed(scores, Change(rows, tokens, amounts))
+        return self._changed(scores, Change(tokens, amounts, known & (excess >= 0)))

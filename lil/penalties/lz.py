@@ -106,10 +106,9 @@ class LZPenalty(StatefulPenalty):
         W, dtype, full = self.window, working_dtype(scores), math.log2(scores.shape[1])
         tokens = ring.tokens[:, :W]
         priced = self._priced(tokens, scores)
-        rows, places = priced.nonzero(as_tuple=True)
-        bits = (W - places).to(dtype).log2()
+        d = torch.arange(W, 0, -1, device=tokens.device).to(dtype)
         # The nearest occurrence has the fewest bits, and with them the least score.
-        single = Change(rows, tokens[rows, places], self.alpha * (bits - full))
+        single = Change(tokens, (self.alpha * (d.log2() - full)).expand(tokens.shape), priced)
 
         # Suffixes must lie in the window: a match at place e has at most e + 1 tokens.
         room = torch.arange(1, W + 1, device=tokens.device)
@@ -117,13 +116,9 @@ class LZPenalty(StatefulPenalty):
         longest = suffix.amax(dim=1, keepdim=True)
         # The token at place e + 1 extends the match at e; at distance 1 none follows in the window.
         extends = (suffix[:, :-1] == longest) & (longest > 0) & priced[:, 1:]
-        rows, places = extends.nonzero(as_tuple=True)
-        length, d = longest[rows, 0].to(dtype), (W - places).to(dtype)
-        bits, nearest = self._extension(length, d)
+        bits, nearest = self._extension(longest.to(dtype), d[:-1])
         amounts = self.alpha * (bits - full)
-        return self._changed(
-            scores, single, Change(rows, tokens[rows, places + 1], amounts, nearest)
-        )
+        return self._changed(scores, single, Change(tokens[:, 1:], amounts, extends, nearest))
 
     def _extension(self, length: Tensor, d: Tensor) -> tuple[Tensor, str]:
         """Bits of tokens that extend matches of these lengths at distances `d` >= 2.
@@ -141,14 +136,13 @@ class LZPenalty(StatefulPenalty):
         # Places are counted from the row's oldest token in the ring.
         held = (ring.tokens != EMPTY).sum(dim=1, keepdim=True)
         place = torch.arange(size, device=scores.device) - (size - held)
-        priced = self._priced(ring.tokens, scores) & (place >= self.buffer)
-        rows, places = priced.nonzero(as_tuple=True)
         # At least `buffer` >= 1 tokens stand before a candidate, so its match lies in the ring.
-        length = (ring.lengths[rows, places - 1] + 1).to(dtype)
-        d = (size - places).to(dtype)
+        priced = (self._priced(ring.tokens, scores) & (place >= self.buffer))[:, 1:]
+        length = (ring.lengths[:, :-1] + 1).to(dtype)
+        d = torch.arange(size - 1, 0, -1, device=scores.device).to(dtype)
         bits = (((d + 1).log2() + length.log2()) / length).clamp(max=full)
         amounts = self.alpha * (bits - full)
-        return self._changed(scores, Change(rows, ring.tokens[rows, places], amounts))
+        return self._changed(scores, Change(ring.tokens[:, 1:], amounts, priced))
 
     def _priced(self, tokens: Tensor, scores: Tensor) -> Tensor:
         """Which of `tokens` are tokens whose scores may change."""

@@ -54,7 +54,6 @@ class PresenceWindowPenalty(StatefulPenalty):
         return shifted if live is None else torch.where(live[:, None], shifted, memory)
 
     def apply(self, memory: Tensor, scores: Tensor) -> Tensor:
-        rows, places = ((memory != EMPTY) & (memory < scores.shape[1])).nonzero(as_tuple=True)
-        tokens = memory[rows, places]
-        amounts = torch.full_like(tokens, -self.strength, dtype=working_dtype(scores))
-        return self._changed(scores, Change(rows, tokens, amounts))
+        known = (memory != EMPTY) & (memory < scores.shape[1])
+        amounts = torch.full_like(memory, -self.strength, dtype=working_dtype(scores))
+        return self._changed(scores, Change(memory, amounts, known))

@@ -264,26 +264,29 @@ def test_a_row_that_leaves_is_not_touched_by_the_next_prompt(qwen, tokenizer):
 
 
 @pytest.mark.parametrize("kept", [0, 3])
-def test_penalties_see_every_token_once_more_after_a_cut(qwen, tokenizer, kept):
-    """From the prompt on: what they take for the prompt is the history of their first call."""
-
-    class Seen:
-        def __init__(self) -> None:
-            self.widths: list[int] = []
-
-        def clone(self) -> Seen:
-            self.widths.clear()
-            return self
-
-        def __call__(self, ids, scores):
-            self.widths.append(ids.shape[1])
-            return scores
-
-    seen = Seen()
-    again = fires(8, actions.Regenerate(cue=CUE, tokens=5), anchor=kept)
-    (trace,) = run(qwen, tokenizer, [again], prompts=[[5, 6, 7]], penalties=[seen])
-    assert trace.tokens == kept + len(CUE_IDS) + 5
-    assert seen.widths == list(range(3, 3 + trace.tokens))
+def test_penalties_see_what_is_left_after_a_cut(qwen, tokenizer, kept):
+    """A run that is given the output without the tail that was dropped draws the same tokens."""
+    again = fires(8, actions.Regenerate(cue=CUE, tokens=9), anchor=kept)
+    options = {"prompts": [[5, 6, 7]], "penalties": [lil.penalties.FrequencyPenalty(strength=5)]}
+    (trace,) = run(qwen, tokenizer, [again], **options)
+    assert trace.tokens == kept + len(CUE_IDS) + 9
+    given = trace.new_ids[: kept + len(CUE_IDS)]
+    (straight,) = run(
+        qwen,
+        tokenizer,
+        [],
+        prompts=[lil.Request(prompt=[5, 6, 7], forced=given)],
+        penalties=options["penalties"],
+        max_new_tokens=trace.tokens,
+    )
+    assert straight.new_ids == trace.new_ids
+    (free,) = run(
+        qwen,
+        tokenizer,
+        [fires(8, actions.Regenerate(cue=CUE, tokens=9), anchor=kept)],
+        prompts=[[5, 6, 7]],
+    )
+    assert free.new_ids != trace.new_ids, "else the penalty shows nothing here"
 
 
 @pytest.mark.parametrize("name", ["full", "h2o"])

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import asked, build_tokenizer
+from torch import Tensor
 from transformers import TopKLogitsWarper
 
 import lil
 from attention.errors import InvalidValue
+from lil.penalties import Penalty
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
 
@@ -40,41 +42,30 @@ class Noting(lil.Watcher[AtToken]):
         return lil.Verdict(self.detector.name, self.tokens, {"count": self.tokens})
 
 
-class Recorder:
-    """A neutral penalty that notes each row's inputs; a clone is a new row."""
+@dataclass(frozen=True, kw_only=True)
+class Recorder(Penalty):
+    """Changes no scores and notes each row's history."""
 
-    def __init__(self, log: list[list[list[int]]]) -> None:
-        self.log = log
+    log: list[list[int]]
+    include_prompt: bool = True
+    name: ClassVar[str] = "recorder"
 
-    def clone(self) -> Recorder:
-        self.log.append([])
-        twin = Recorder(self.log)
-        twin.mine = self.log[-1]
-        return twin
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        assert input_ids.shape[0] == scores.shape[0] == 1
-        self.mine.append(input_ids[0].tolist())
+    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
+        for ids, n in zip(history.tolist(), lengths.tolist(), strict=True):
+            self.log.append(ids[len(ids) - n :])
         return scores
 
 
-class OncePerToken:
-    """A penalty with state: a token it has seen chosen may not come again."""
+@dataclass(frozen=True, kw_only=True)
+class OncePerToken(Penalty):
+    """A token that was generated may not come again."""
 
-    def __init__(self) -> None:
-        self.width: int | None = None
-        self.used: set[int] = set()
+    name: ClassVar[str] = "once_per_token"
 
-    def clone(self) -> OncePerToken:
-        return OncePerToken()
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        assert self.width is None or input_ids.shape[1] == self.width + 1
-        if self.width is not None:
-            self.used.add(int(input_ids[0, -1]))
-        self.width = input_ids.shape[1]
+    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
         scores = scores.clone()
-        scores[0, list(self.used)] = -torch.inf
+        for row, (ids, n) in enumerate(zip(history.tolist(), lengths.tolist(), strict=True)):
+            scores[row, ids[len(ids) - n :]] = -torch.inf
         return scores
 
 
@@ -193,14 +184,14 @@ def test_a_replay_knows_a_smaller_cap_and_eos(free):
 
 
 def test_a_neutral_penalty_is_the_identity_and_sees_the_rows_own_tokens(qwen, tokenizer, free):
-    log: list[list[list[int]]] = []
+    log: list[list[int]] = []
     traces = lil.decode(
-        qwen, tokenizer, PROMPTS, penalties=[Recorder(log)], max_new_tokens=40, batch_size=3
+        qwen, tokenizer, PROMPTS, penalties=[Recorder(log=log)], max_new_tokens=40, batch_size=3
     )
     assert [trace.new_ids for trace in traces] == [trace.new_ids for trace in free]
-    for prompt, trace, calls in zip(PROMPTS, traces, log, strict=True):
-        whole = [*prompt, *trace.new_ids]
-        assert calls == [whole[: len(prompt) + n] for n in range(40)]
+    texts = [(*prompt, *trace.new_ids) for prompt, trace in zip(PROMPTS, traces, strict=True)]
+    due = [text[: len(text) - n] for text in texts for n in range(1, 41)]
+    assert sorted(map(tuple, log)) == sorted(due)
 
 
 def test_a_penalty_keeps_its_state_per_row_and_over_a_reused_prefix(qwen, tokenizer):
@@ -232,11 +223,8 @@ def test_a_detectors_exception_is_not_hidden_and_the_model_is_restored(qwen, tok
 
 def test_scores_that_are_not_numbers_end_the_run(qwen, tokenizer):
     class Poison(OncePerToken):
-        def clone(self) -> Poison:
-            return Poison()
-
-        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            return super().__call__(input_ids, scores) * torch.nan
+        def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
+            return super().penalise(history, lengths, scores) * torch.nan
 
     with pytest.raises(FloatingPointError):
         lil.decode(qwen, tokenizer, PROMPTS, penalties=[Poison()], max_new_tokens=9)

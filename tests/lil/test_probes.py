@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_models import asked, build_tokenizer
+from tiny_models import Endings, asked, build_tokenizer
 
 import attention
 import lil
@@ -15,19 +15,6 @@ from lil.chopper import Classifier
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
 CUE = " Anna has word7"
 END = build_tokenizer()("\n\n")["input_ids"][0]
-
-
-class Endings:
-    """A penalty that ends a chunk at every seventh token of a row."""
-
-    def clone(self) -> Endings:
-        return self
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if input_ids.shape[1] % 7 == 0:
-            scores = torch.full_like(scores, -1.0)
-            scores[:, END] = 1.0
-        return scores
 
 
 def chopper(qwen: torch.nn.Module, **options: object) -> lil.Chopper:

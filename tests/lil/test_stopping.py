@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from tiny_models import Endings
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
@@ -279,19 +280,6 @@ def test_rows_are_padded_only_where_an_id_is_known(qwen, tokenizer):
 def test_what_generate_cannot_do_is_refused(detectors, message, tokenizer):
     with pytest.raises(InvalidValue, match=message):
         lil.StopOn(*detectors, tokenizer=tokenizer)
-
-
-class Endings:
-    """A processor and a penalty: every seventh column ends a chunk."""
-
-    def clone(self) -> Endings:
-        return self
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        if input_ids.shape[1] % 7 == 0:
-            scores = torch.full_like(scores, -1.0)
-            scores[:, END] = 1.0
-        return scores
 
 
 def tiny_chopper(seed: int = 5) -> lil.Chopper:

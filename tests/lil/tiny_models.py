@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -16,6 +18,7 @@ from transformers import (
 )
 
 import lil
+from lil.penalties import Penalty
 
 WORDS = ["<eos>", "<unk>", " Anna", " has", " 3", ".", "\n\n", *(f" word{i}" for i in range(50))]
 SIZES = {
@@ -58,3 +61,16 @@ def asked(prompts: Sequence[Any], **lists: Sequence[Any]) -> list[lil.Request]:
     """A request a prompt; of each field one value a prompt."""
     each = [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
     return [lil.Request(prompt, **own) for prompt, own in zip(prompts, each, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endings(Penalty):
+    """A penalty that ends a chunk at every seventh token of a row."""
+
+    include_prompt: bool = True
+    name: ClassVar[str] = "endings"
+
+    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
+        ends = torch.full_like(scores, -1.0)
+        ends[:, WORDS.index("\n\n")] = 1.0
+        return torch.where(lengths[:, None] % 7 == 0, ends, scores)

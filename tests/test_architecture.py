@@ -63,7 +63,6 @@ def test_a_type_is_an_import_too(tmp_path: Path) -> None:
     assert "attention.methods.tova is not allowed to import attention.methods.h2o" in said
 
 
-@pytest.mark.xfail(reason="attention.patching and attention.contract are being parted")
 def test_no_module_imports_itself_by_a_detour() -> None:
     """Between a package and its own modules too, which are no siblings."""
     graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=False, cache_dir=None)

@@ -48,12 +48,12 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for kind in kinds:
         table = Table(title=kind, title_justify="left", box=None, show_header=False, min_width=40)
         module = importlib.import_module(_MODULES[kind]) if kind in _MODULES else None
-        if module is not None and hasattr(module, "known"):
+        if module is not None:
             registered = _registered(module.known(), table)
             lines = {one["name"]: _line(one) for one in registered}
             found[kind] = registered if kind == "backends" else lines
         else:
-            lines = _lines(kind) if module is None else module.describe()
+            lines = _lines(kind)
             for name, line in lines.items():
                 table.add_row(name, line)
             found[kind] = lines

@@ -1,18 +1,25 @@
-"""How a check says what it found."""
+"""How checks are run, and how one says what it found."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
 from torch import Tensor
+
+from attention.errors import InvalidValue
+
+T = TypeVar("T")
 
 # All is computed in float64; where transformers rounds its norms to float32, far below this.
 TOLERANCE = 1e-6
 
 
 class ContractBroken(AssertionError):  # noqa: N818
-    """A method does not keep the contract: which method, which check, what was found.
+    """A class does not keep its contract: which class, which check, what was found.
 
     Args:
-        method: name of the backend.
+        method: name of the backend, or of what else is checked.
         check: a name of `CHECKS`.
         found: what was found, and where to look.
     """
@@ -43,3 +50,32 @@ def same(got: Tensor, want: Tensor, found: str) -> None:
     if len(wrong):
         at = int(wrong[0])
         raise Broken(found.format(at=at, by=f"{float(apart[at]):.2g}"))
+
+
+def run(
+    name: str, checks: Mapping[str, Callable[[T], str]], case: T, skip: Iterable[str] = ()
+) -> dict[str, str]:
+    """What each check found in a case, by the check's name.
+
+    Args:
+        name: of what is checked.
+        skip: names of checks to leave out.
+
+    Raises:
+        ContractBroken: with what was found.
+        InvalidValue: `skip` names no check.
+    """
+    left = set(skip)
+    for one in left - set(checks):
+        raise InvalidValue("skip", one, "names among " + ", ".join(checks), list(checks))
+    found = {}
+    for one, holds in checks.items():
+        if one in left:
+            continue
+        try:
+            found[one] = holds(case)
+        except Broken as broken:
+            raise ContractBroken(name, one, str(broken)) from None
+        except Exception as error:  # whatever it does wrong, the check is named
+            raise ContractBroken(name, one, f"{type(error).__name__}: {error}") from error
+    return found

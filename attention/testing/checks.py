@@ -13,7 +13,7 @@ from attention import methods
 from attention.contract.backend import Backend
 from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
-from attention.testing.broken import Broken, ContractBroken, require, same
+from attention.testing.broken import Broken, require, run, same
 from attention.testing.case import Case, Reading
 from attention.testing.driving import OneLayer, follow, left_padded, prefill, step, text, tiny_model
 from attention.testing.hooks import by_head, hooks
@@ -351,19 +351,4 @@ def check(
         ContractBroken: with what was found.
         InvalidValue: `skip` names no check.
     """
-    left = set(skip)
-    for name in left - set(CHECKS):
-        raise InvalidValue("skip", name, "names among " + ", ".join(CHECKS), CHECKS)
-    case = Case(backend, longest_prompt)
-    found = {}
-    for name, run in CHECKS.items():
-        if name in left:
-            continue
-        try:
-            found[name] = run(case)
-        except Broken as broken:
-            raise ContractBroken(backend.name, name, str(broken)) from None
-        except Exception as error:  # whatever the method does wrong, the check is named
-            said = f"{type(error).__name__}: {error}"
-            raise ContractBroken(backend.name, name, said) from error
-    return found
+    return run(backend.name, CHECKS, Case(backend, longest_prompt), skip)

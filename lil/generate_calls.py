@@ -9,21 +9,16 @@ from torch import Tensor
 class Following:
     """Tells of each call how much of it the last one held, and where prompts end.
 
-    Objects that `generate()` calls are given ids, nothing else. The first call's width is the
-    prompt's. A later call whose ids begin with that prompt belongs to the same generation, however
-    many columns longer or shorter it is: drafts of assisted decoding and prompt lookup come and go,
-    and beams change places. Other ids start anew. An empty prompt (`inputs_embeds`) says nothing:
-    after one, a call that has not one column more than the last starts anew. Where the next prompt
-    is the last output, only `forget` can tell.
-
-    Args:
-        generated: columns of a first call that are no longer prompt.
-        prompt_tokens: width of the prompts, where a first call may hold any number of drafts.
+    Objects that `generate()` calls are given ids, nothing else. `prompt_width` says how much of a
+    first call is prompt: all of it, or what a subclass knows. A later call whose ids begin with
+    that prompt belongs to the same generation, however many columns longer or shorter it is: drafts
+    of assisted decoding and prompt lookup come and go, and beams change places. Other ids start
+    anew. An empty prompt (`inputs_embeds`) says nothing: after one, a call that has not one column
+    more than the last starts anew. Where the next prompt is the last output, only `forget` tells.
     """
 
-    def __init__(self, generated: int = 0, prompt_tokens: int | None = None) -> None:
+    def __init__(self) -> None:
         self.prompt = 0
-        self._generated, self._prompt_tokens = generated, prompt_tokens
         self._width = 0
         self._ids = torch.empty(0, 0, dtype=torch.int64)
 
@@ -35,6 +30,10 @@ class Following:
     def forget(self) -> None:
         """The next call starts anew, whatever its ids."""
         self._ids, self._width = self._ids[:0], 0
+
+    def prompt_width(self, ids: Tensor) -> int:
+        """How many columns of a first call's `ids` (B, n) are prompt."""
+        return ids.shape[1]
 
     def follow(self, ids: Tensor) -> int:
         """Note a call's `ids` (B, n); how many columns of them are the whole last call's, else 0.
@@ -52,8 +51,7 @@ class Following:
             self._width = width
             return last
         if not (self._begins(ids, self.prompt) and (self.prompt or width == last + 1)):
-            known = self._prompt_tokens
-            self.prompt = max(0, width - self._generated) if known is None else min(known, width)
+            self.prompt = self.prompt_width(ids)
         self._ids, self._width = ids.clone(), width
         return 0
 

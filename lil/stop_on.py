@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
@@ -9,11 +10,12 @@ import torch
 from torch import Tensor
 from transformers import StoppingCriteria
 
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_int
+from lil import token_table
+from lil.decoding.entry import eos_ids
 from lil.detectors import Detector, Verdict, require_stop
 from lil.generate_calls import Following
 from lil.hidden_states import HiddenStates, Reading
-from lil.token_table import token_bytes
 
 
 class _Row:
@@ -37,6 +39,43 @@ class _Row:
                 return
 
 
+class _Calls(Following):
+    """The calls of a `StopOn`, whose first one holds generated tokens behind the prompt."""
+
+    def __init__(self, prompt_tokens: int | None, mask_tokens: int | None) -> None:
+        super().__init__()
+        self._given, self._mask_tokens = prompt_tokens, mask_tokens
+
+    def prompt_width(self, ids: Tensor) -> int:
+        width = ids.shape[1]
+        if self._given is None:
+            return self._known() if _drafted() else max(0, width - 1)
+        if self._given >= width:
+            allowed = f"fewer than the {width} columns of the first call"
+            raise InvalidValue("prompt_tokens", self._given, allowed)
+        return self._given
+
+    def follow(self, ids: Tensor) -> int:
+        last = super().follow(ids)
+        if last and ids.shape[1] > last + 1 and self._given is None:
+            self._known()  # drafts, though nothing said so at the first call
+        return last
+
+    def _known(self) -> int:
+        """The prompts' width, where the first call may hold any number of drafts."""
+        if self._mask_tokens is None:
+            self.forget()
+            allowed = "the prompts' width, or their attention_mask: calls hold several new tokens"
+            raise InvalidValue("prompt_tokens", None, allowed)
+        return self._mask_tokens
+
+
+def _drafted() -> bool:
+    """Whether assisted decoding is what calls: a criterion is given no other sign of it."""
+    callers = (frame.f_code.co_name for frame, _ in traceback.walk_stack(None))
+    return "_assisted_decoding" in callers
+
+
 class StopOn(StoppingCriteria):
     """Ends each row of a `generate()` at its first verdict, as `lil.decode` does.
 
@@ -46,9 +85,11 @@ class StopOn(StoppingCriteria):
 
     Rows are independent, and `generate()` pads those that have ended. A row that ended by itself is
     no longer watched, and `eos` beats a verdict at the same token. One object serves one
-    `generate()` after another; see `Following` for how it tells, and call `forget` where the next
-    prompts are the last output. With beams every candidate is judged, anew from its ids at each
-    step, and `verdicts` are those of the last step's candidates.
+    `generate()` after another: other prompts start anew, and where the next prompts are the last
+    output call `forget`. With beams every candidate is judged, anew from its ids at each step, and
+    `verdicts` are those of the last step's candidates. Assisted decoding and prompt lookup bring
+    several tokens at once, in the first call too: they need `prompt_tokens` or `attention_mask`,
+    and are refused without. Verdicts are then those of plain decoding.
 
     A detector that reads hidden states needs the model, hooked while the object is entered:
 
@@ -62,18 +103,20 @@ class StopOn(StoppingCriteria):
     Args:
         detectors: each row has its watchers; the first verdict counts.
         tokenizer: whose ids these are.
-        prompt_tokens: width of the prompts with their padding; needed only where the first call
-            brings more than one generated token, as in assisted generation.
-        eos_token_id: ids that end a sequence, the tokenizer's by default.
-        pad_token_id: what stands before short prompts and behind rows that have ended, the
-            tokenizer's by default.
+        prompt_tokens: width of the prompts with their padding, for assisted decoding.
+        eos_token_id: ids that end a sequence; by default the tokenizer's and, where `model` is
+            given, all that its generation config names, as in `lil.decode`.
+        pad_token_id: what stands before short prompts and behind rows that have ended; by default
+            the tokenizer's, and what the generation config of `model` names behind rows.
         attention_mask: (B, prompt width), 1 at tokens, 0 at padding; for prompts that begin with
-            the padding id as a token.
-        model: for detectors that read hidden states.
+            the padding id as a token, and for assisted decoding.
+        model: for detectors that read hidden states, and to know every end token.
+        token_bytes: bytes of each token id, for tokenizers that `lil.token_bytes` cannot read;
+            made of the tokenizer if None.
 
     Raises:
-        InvalidValue: no detector, one that acts instead of stopping, or one that reads hidden
-            states of no model.
+        InvalidValue: no detector, one that acts instead of stopping, one that reads hidden states
+            of no model, or a width that is no integer of at least 0.
     """
 
     def __init__(
@@ -85,6 +128,7 @@ class StopOn(StoppingCriteria):
         pad_token_id: int | None = None,
         attention_mask: Tensor | None = None,
         model: Any = None,
+        token_bytes: Sequence[bytes] | None = None,
     ) -> None:
         if not detectors:
             raise InvalidValue("detectors", (), "at least one")
@@ -96,17 +140,24 @@ class StopOn(StoppingCriteria):
         if attention_mask is not None and attention_mask.ndim != 2:
             raise InvalidValue("attention_mask", tuple(attention_mask.shape), "a shape (B, width)")
         self._detectors = detectors
-        self._pieces = token_bytes(tokenizer)
+        if prompt_tokens is not None:
+            prompt_tokens = check_int("prompt_tokens", prompt_tokens, 0)
+        known = token_table.token_bytes(tokenizer) if token_bytes is None else token_bytes
+        self._pieces = [*known]
         for detector in detectors:
             detector.require_tokens(self._pieces)
-        eos = tokenizer.eos_token_id if eos_token_id is None else eos_token_id
-        self._eos = frozenset([eos] if isinstance(eos, int) else eos or ())
+        if eos_token_id is None:
+            eos_token_id = eos_ids(model, tokenizer)
+        eos = eos_token_id if isinstance(eos_token_id, Iterable) else [eos_token_id]
         self._pad = tokenizer.pad_token_id if pad_token_id is None else pad_token_id
+        behind = getattr(getattr(model, "generation_config", None), "pad_token_id", None)
+        self._ends = {int(one) for one in (*eos, self._pad, behind) if one is not None}
         self._mask = None if attention_mask is None else attention_mask.bool().tolist()
-        if self._eos or self._pad is not None:
+        if self._ends:
             # `generate()` pads rows that have ended only where some criterion has this attribute.
-            self.eos_token_id = sorted(self._eos)
-        self._following = Following(generated=1, prompt_tokens=prompt_tokens)
+            self.eos_token_id = sorted(map(int, eos))
+        mask_tokens = None if attention_mask is None else attention_mask.shape[1]
+        self._following = _Calls(prompt_tokens, mask_tokens)
         self._rows: list[_Row] = []
         blocks = sorted(frozenset[int]().union(*(one.blocks for one in detectors)))
         self._hidden = HiddenStates(model, blocks) if blocks else None
@@ -126,7 +177,7 @@ class StopOn(StoppingCriteria):
         return [row.verdict for row in self._rows]
 
     def forget(self) -> None:
-        """The next call starts anew, whatever its ids."""
+        """The next call starts anew: needed where its prompt is the last output."""
         self._following.forget()
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
@@ -137,8 +188,8 @@ class StopOn(StoppingCriteria):
             scores: not looked at.
 
         Raises:
-            InvalidValue: a mask that does not belong to these prompts; or hidden states are read,
-                and rows changed places, as in a beam search.
+            InvalidValue: a mask or width that does not belong to these prompts, drafts where
+                neither is known; or hidden states are read under drafts or in a beam search.
             RuntimeError: hidden states are read, and the object was not entered.
         """
         del scores
@@ -163,14 +214,14 @@ class StopOn(StoppingCriteria):
         if not any(self.verdicts) or not all(row.ended for row in self._rows):
             return False
         # On some devices `generate()` asks whether to stop one step late.
-        return self._pad is None or not bool((ids[:, -1] == self._pad).all())
+        return not self._ends.issuperset(ids[:, -1].tolist())
 
     def _begin(self, ids: Tensor) -> None:
         """All rows from the start: a new generation, or beams that changed places."""
         width = self._following.prompt
-        if self._hidden is not None and ids.shape[1] > width + 1:
-            allowed = "sampling or greedy search, a token at a time: hidden states of rows that "
-            raise InvalidValue("generate()", "beams", allowed + "changed places are gone")
+        if self._hidden is not None and (ids.shape[1] > width + 1 or _drafted()):
+            allowed = "a token at a time: hidden states of other rows and drafts cannot be told"
+            raise InvalidValue("generate()", "beams or drafts", allowed)
         rows = ids.tolist()
         prompts = [self._prompt(row[:width], at, len(rows)) for at, row in enumerate(rows)]
         self._rows = [
@@ -194,7 +245,7 @@ class StopOn(StoppingCriteria):
 
     def _push(self, row: _Row, token: int) -> None:
         """Show a row its newest token, unless it has ended or ends with it."""
-        row.ended = row.ended or token in self._eos or token == self._pad
+        row.ended = row.ended or token in self._ends
         if not row.ended:
             row.push(self._piece(token))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from tiny_models import Endings
+from tiny_models import Endings, build_model, build_tokenizer
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
@@ -327,7 +328,7 @@ def test_hidden_states_need_a_model_that_is_entered_and_no_beams(qwen, tokenizer
     processors = LogitsProcessorList([Endings()])
     with pytest.raises(RuntimeError, match="before the first forward"):
         generate(qwen, stop, PROMPTS, max_new_tokens=20, logits_processor=processors)
-    with stop, pytest.raises(InvalidValue, match="'beams'"):
+    with stop, pytest.raises(InvalidValue, match="'beams or drafts'"):
         generate(qwen, stop, PROMPTS, max_new_tokens=20, num_beams=3, logits_processor=processors)
 
 
@@ -346,3 +347,114 @@ def test_nothing_is_watched_behind_eos_whatever_pads_it(tokenizer):
     for column in ([20, 3], [21, 40], [22, 40], [23, 40]):
         ids = torch.cat((ids, torch.tensor(column)[:, None]), dim=1)
         assert stop(ids, None).tolist() == [False, False]
+
+
+@pytest.fixture(scope="module")
+def drafting() -> dict[str, dict[str, Any]]:
+    """What makes `generate()` draft: an assistant that is always right, and prompt lookup."""
+    assistant = build_model("qwen3")
+    assistant.generation_config.update(
+        num_assistant_tokens=4,
+        num_assistant_tokens_schedule="constant",
+        assistant_confidence_threshold=0.0,
+    )
+    return {"assistant": {"assistant_model": assistant}, "lookup": {"prompt_lookup_num_tokens": 3}}
+
+
+@pytest.mark.parametrize("how", ["assistant", "lookup"])
+@pytest.mark.parametrize("which", DETECTORS)
+def test_drafted_tokens_give_the_verdicts_of_plain_decoding(how, which, drafting, qwen, tokenizer):
+    late = 0
+    for prompt in PROMPTS:
+        plain = lil.StopOn(*DETECTORS[which], tokenizer=tokenizer, pad_token_id=PAD)
+        (said,) = generate(qwen, plain, [prompt], max_new_tokens=60)
+        knowing = ({"prompt_tokens": len(prompt)}, {"attention_mask": padded([prompt])[1]})
+        for known in knowing:
+            stop = lil.StopOn(*DETECTORS[which], tokenizer=tokenizer, **known)
+            for _ in range(2):  # one object serves one generation after another
+                (new,) = generate(qwen, stop, [prompt], max_new_tokens=60, **drafting[how])
+                assert stop.verdicts == plain.verdicts
+                assert new[: len(said)] == said
+                late += len(new) - len(said)
+    assert late > 0  # verdicts fell among tokens that came together
+
+
+@pytest.mark.parametrize("how", ["assistant", "lookup"])
+@pytest.mark.parametrize("tokens", [1, 99])
+def test_drafts_of_an_unknown_prompt_are_refused(how, tokens, drafting, qwen, tokenizer):
+    stop = lil.StopOn(lil.Budget(tokens=tokens), tokenizer=tokenizer)
+    with pytest.raises(InvalidValue, match="prompt_tokens = None: expected the prompts' width"):
+        generate(qwen, stop, PROMPTS[:1], max_new_tokens=20, **drafting[how])
+    (new,) = generate(qwen, stop, PROMPTS[:1], max_new_tokens=20)  # still fit for use
+    assert len(new) == min(tokens, 20)
+
+
+def test_widths_that_cannot_be_are_refused(drafting, qwen, tokenizer):
+    ids = torch.tensor([[5, 6, 7, 20, 21, 22, 23]])
+    stop = lil.StopOn(lil.Cycle(), tokenizer=tokenizer)
+    stop(ids[:, :4], None)
+    with pytest.raises(InvalidValue, match="prompt_tokens = None"):
+        stop(ids, None)  # three more at once: the first call may have held several too
+    with pytest.raises(InvalidValue, match="prompt_tokens = 7: expected fewer than the 7 columns"):
+        lil.StopOn(lil.Cycle(), tokenizer=tokenizer, prompt_tokens=7)(ids, None)
+    with pytest.raises(InvalidValue, match="prompt_tokens = True"):
+        lil.StopOn(lil.Cycle(), tokenizer=tokenizer, prompt_tokens=True)
+    reads = {"model": qwen, "attention_mask": padded(PROMPTS[:1])[1]}
+    with lil.StopOn(tiny_chopper(), tokenizer=tokenizer, **reads) as stop:
+        for options in drafting.values():
+            with pytest.raises(InvalidValue, match="'beams or drafts'"):
+                generate(qwen, stop, PROMPTS[:1], max_new_tokens=1, **options)
+
+
+@pytest.mark.parametrize("pads", [None, 0, PAD])
+@pytest.mark.parametrize("knows", ["the model", "ids"])
+def test_nothing_is_watched_behind_any_end_token_of_the_model(pads, knows, qwen, eos):
+    """The tokenizer names one end token, and pads with it; the generation config names another."""
+    tokenizer = build_tokenizer()
+    tokenizer.eos_token = tokenizer.pad_token = "<eos>"
+    (free,) = lil.decode(qwen, tokenizer, PROMPTS[1:2], max_new_tokens=30)
+    ends = free.new_ids[4]
+    eos([ends, tokenizer.eos_token_id])
+    detectors = [lil.Cycle(repeats=8, min_tokens=10), lil.Budget(tokens=40)]
+    traces = lil.decode(qwen, tokenizer, PROMPTS, detectors=detectors, max_new_tokens=60)
+    assert {"eos", "budget"} <= {trace.finish for trace in traces}
+    more = {"model": qwen} if knows == "the model" else {"eos_token_id": [ends, 0]}
+    stop = lil.StopOn(*detectors, tokenizer=tokenizer, **more)
+    ids, mask = padded(PROMPTS)
+    out = qwen.generate(
+        ids.masked_fill(mask == 0, 0),
+        attention_mask=mask,
+        stopping_criteria=StoppingCriteriaList([stop]),
+        do_sample=False,
+        max_new_tokens=60,
+        pad_token_id=pads,
+    )
+    for row, verdict, trace in zip(out, stop.verdicts, traces, strict=True):
+        new = row[ids.shape[1] :].tolist()
+        assert new[: trace.tokens] == list(trace.new_ids)
+        assert set(new[trace.tokens :]) <= {ends if pads is None else pads}
+        fired = None if verdict is None else (verdict.detector, verdict.token)
+        assert fired == (None if trace.finish == "eos" else (trace.finish, trace.tokens))
+
+
+def test_the_padding_of_the_generation_config_ends_a_row(tokenizer):
+    """Something else ended row 1, a stop string say; its padding is named by the model alone."""
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=3, pad_token_id=PAD))
+    stop = lil.StopOn(lil.Cycle(repeats=2, min_tokens=2), tokenizer=tokenizer, model=model)
+    assert stop.eos_token_id == [3]
+    ids = torch.tensor([[5, 6], [7, 8]])
+    for column in ([20, 21], [22, PAD], [23, PAD], [24, PAD]):
+        ids = torch.cat((ids, torch.tensor(column)[:, None]), dim=1)
+        assert stop(ids, None).tolist() == [False, False]
+
+
+def test_bytes_of_tokens_may_be_given(tokenizer):
+    table = lil.token_bytes(tokenizer)
+    unreadable = SimpleNamespace(eos_token_id=None, pad_token_id=None)
+    log: list[list[bytes]] = []
+    lil.StopOn(Seeing(log=log), tokenizer=unreadable, token_bytes=table)(
+        torch.tensor([[5, 6, 20]]), None
+    )
+    assert log == [[table[5] + table[6], table[20]]]
+    with pytest.raises(InvalidValue, match="tokenizer"):
+        lil.StopOn(Seeing(), tokenizer=unreadable)

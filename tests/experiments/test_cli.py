@@ -234,6 +234,20 @@ def test_the_curve_of_any_file_is_the_librarys(codec: str, capfd: CapFd, tmp_pat
         assert main(["curve", str(file), "--codec", codec]) == 0
 
 
+def test_bounds_of_the_entropy_need_fixed_length_codewords(capfd: CapFd, tmp_path: Path) -> None:
+    file = tmp_path / "text"
+    file.write_bytes(b"again and " * 40)
+    (document,) = _json(capfd, "curve", str(file), "--codec", "lz77", "--bounds")
+    least, most = document["entropy_bounds"]
+    assert most == document["points"][-1]["ratio"]
+    # eps at Ls = 64 and 256 symbols, worked out by hand: (3 + 3 * 5.977 / 8 + 5 / 8) / 63.
+    assert most - least == pytest.approx(0.09312, abs=1e-4)
+    assert main(["curve", str(file), "--codec", "lz77", "--bounds"]) == 0
+    assert f"{least:.3f} to {most:.3f}" in capfd.readouterr().out
+    assert main(["curve", str(file), "--bounds"]) == 2
+    assert "codec = 'deflate': expected lz77" in capfd.readouterr().err
+
+
 def test_curves_of_a_text_and_of_a_stored_trace(
     swept: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
 from experiments.store.store import Store, require_writable
+from lil.compression.entropy import entropy_bounds
 
 EXAMPLES = """\
 examples:
@@ -38,6 +39,9 @@ def add_arguments(parser: Parser) -> None:
         help="bytes between points of a text (1000), tokens between points of a trace (50)",
     )
     parser.add_argument("--codec", default="deflate", help="compressor (deflate)")
+    parser.add_argument(
+        "--bounds", action="store_true", help="bounds of the text's entropy, with --codec lz77"
+    )
     parser.add_argument("--plot", metavar="PNG", help="draw compressed against original bytes")
 
 
@@ -45,16 +49,41 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     """Print table and drawing of every file."""
     if args.every is not None and args.every < 1:
         raise InvalidValue("every", args.every, "at least 1")
+    ahead = _lookahead(args.codec) if args.bounds else None
     if args.plot:
         require_writable(Path(args.plot).parent)
     curves = {name: _curve(name, args.every, args.codec) for name in args.files}
     for name, points in curves.items():
         console.print(_table(name, points))
         console.print(f"ratio  {_sparkline(points)}", highlight=False)
+        if bounds := _bounds(points, ahead):
+            least, most = bounds
+            console.print(f"entropy  {least:.3f} to {most:.3f} bytes a byte", highlight=False)
     if args.plot:
         _plot(curves, Path(args.plot))
         console.print(f"figure: {args.plot}", highlight=False, markup=False)
-    return Done([_document(name, points, args.codec) for name, points in curves.items()])
+    return Done(
+        [
+            _document(name, points, args.codec)
+            | ({"entropy_bounds": _bounds(points, ahead)} if args.bounds else {})
+            for name, points in curves.items()
+        ]
+    )
+
+
+def _lookahead(codec: str) -> int:
+    """The codec's look-ahead buffer, in symbols, if its ratios are bounds of anything."""
+    ahead = lil.codecs.find(codec).lookahead
+    if ahead is None:
+        allowed = "lz77, or another of fixed-length codewords, for --bounds"
+        raise InvalidValue("codec", codec, allowed)
+    return ahead
+
+
+def _bounds(points: Sequence[Point], ahead: int | None) -> tuple[float, float] | None:
+    """Bounds of the whole text's entropy, in bytes a byte; None without a text."""
+    ratio = _ratio(points[-1]) if points else None
+    return None if ahead is None or ratio is None else entropy_bounds(ratio, ahead)
 
 
 def _curve(name: str, every: int | None, codec: str) -> list[Point]:

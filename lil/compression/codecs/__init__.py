@@ -36,6 +36,8 @@ class Codec(ABC):
     """
 
     name: ClassVar[str]
+    #: Symbols of the look-ahead buffer, where codewords have one fixed length; else None.
+    lookahead: ClassVar[int | None] = None
 
     @abstractmethod
     def __init__(self, symbols: Symbols) -> None: ...

@@ -18,7 +18,6 @@ from attention.errors import InvalidValue
 from lil.chopper.classifier import Classifier
 from lil.detectors import Detector
 
-END = 6
 PAD = 59
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 12, 13, 12, 13]]
 
@@ -391,10 +390,13 @@ def test_drafts_of_an_unknown_prompt_are_refused(how, tokens, drafting, qwen, to
 
 def test_widths_that_cannot_be_are_refused(drafting, qwen, tokenizer):
     ids = torch.tensor([[5, 6, 7, 20, 21, 22, 23]])
-    stop = lil.StopOn(lil.Cycle(), tokenizer=tokenizer)
+    log: list[list[bytes]] = []
+    stop = lil.StopOn(Seeing(log=log), tokenizer=tokenizer)
     stop(ids[:, :4], None)
     with pytest.raises(InvalidValue, match="prompt_tokens = None"):
         stop(ids, None)  # three more at once: the first call may have held several too
+    stop(torch.cat((ids, ids[:, :1]), dim=1), None)  # starts anew: no token is skipped
+    assert [len(row) for row in log] == [2, 2]
     with pytest.raises(InvalidValue, match="prompt_tokens = 7: expected fewer than the 7 columns"):
         lil.StopOn(lil.Cycle(), tokenizer=tokenizer, prompt_tokens=7)(ids, None)
     with pytest.raises(InvalidValue, match="prompt_tokens = True"):

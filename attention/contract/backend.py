@@ -43,7 +43,7 @@ class Backend(ABC):
     name: ClassVar[str]
     source: ClassVar[str]
     least_budget: ClassVar[int] = 1
-    layer_class: ClassVar[type[Any]]
+    layer_class: ClassVar[type[Any]] = Layer
     budget: int | None
     # Results are stored under `params`: what most methods never set is no part of them.
     dense_layers: int = field(default=0, metadata={"left_out": 0})

@@ -8,6 +8,7 @@ at the first call, and one token a row afterwards.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -255,6 +256,17 @@ def emptied(history: Tensor, lengths: Tensor) -> Tensor:
     n = history.shape[1]
     place = torch.arange(n, device=history.device)
     return history.masked_fill(place < n - lengths[:, None], EMPTY)
+
+
+def token_ids(field: str, value: object) -> tuple[int, ...]:
+    """A list of token ids as a parameter.
+
+    Raises:
+        InvalidValue: it is none.
+    """
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise InvalidValue(field, value, "a list of whole numbers, token ids")
+    return tuple(check_int(field, token) for token in value)
 
 
 def right_aligned(ids: Tensor, live: Tensor | None) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attention.errors import check_int, check_number
 from lil.compression.matching import EMPTY, Matcher
-from lil.penalties._history import Change, StatefulPenalty, working_dtype
+from lil.penalties._history import Change, StatefulPenalty, token_ids, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,7 @@ class DRYPenalty(StatefulPenalty):
             base=check_number("base", self.base, "at least 1", least=1),
             allowed_length=least,
             longest=check_int("longest", self.longest, least, longest),
-            sequence_breakers=tuple(
-                check_int("sequence_breakers", token) for token in self.sequence_breakers
-            ),
+            sequence_breakers=token_ids("sequence_breakers", self.sequence_breakers),
         )
 
     @property

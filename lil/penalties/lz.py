@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention.errors import InvalidValue, check_choice, check_int, check_number
 from lil.compression.matching import EMPTY, Matcher
-from lil.penalties._history import Change, StatefulPenalty, working_dtype
+from lil.penalties._history import Change, StatefulPenalty, token_ids, working_dtype
 
 FORMULAS = ("derived", "printed", "rate")
 
@@ -76,7 +76,7 @@ class LZPenalty(StatefulPenalty):
             alpha=check_number("alpha", self.alpha, allowed, least=0),
             window=check_int("window", self.window, 1, "at least 1 token"),
             buffer=check_int("buffer", self.buffer, 1, "at least 1 token"),
-            exempt=tuple(check_int("exempt", token) for token in self.exempt),
+            exempt=token_ids("exempt", self.exempt),
         )
         if self.formula == "rate" and self.window <= self.buffer:
             allowed = f"more than buffer = {self.buffer} tokens: in `rate` it contains the buffer"

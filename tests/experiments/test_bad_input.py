@@ -67,7 +67,11 @@ CASES = [
     ("unknown penalty", "sweep --penalty none,lzz", ["penalty = 'lzz'", "did you mean 'lz'"]),
     ("penalty nobody has", "sweep --set penalty_params.zl.alpha=1", ["penalty = 'zl'"]),
     ("parameters of none", "sweep --set penalty_params.none.alpha=1", ["penalty = 'none'"]),
-    ("penalty parameter", "sweep --set penalty_params.lz.x=1 --penalty lz", ["lz parameter = 'x'"]),
+    (
+        "penalty parameter",
+        "sweep --set penalty_params.lz.x=1 --penalty lz",
+        ["parameter = 'x'", "a parameter of lz"],
+    ),
     ("penalty value", "sweep --penalty lz --set penalty_params.lz.alpha=-1", ["alpha = -1"]),
     ("penalty text", "run --penalty lz --set penalty_params.lz.alpha=much", ["a number"]),
     ("penalty list", "run --penalty lz --set penalty_params.lz.exempt=3", ["a list of whole"]),

@@ -162,7 +162,7 @@ def test_replay_takes_every_detector_and_any_parameter(
         ("--f 5 --set guardian.f=6", "--f or --set, not both"),
         ("--t 3 --rate 1", "--t or --rate, not both"),
         ("--t x", "t = 'x'"),
-        ("--f ten", "f = 'ten': expected a whole number"),
+        ("--f ten", "f = 'ten': expected an integer"),
         ("--codec ,", "one or more values"),
         ("--codec defalte", "did you mean 'deflate'"),
     ],
@@ -292,13 +292,13 @@ def test_list_names_everything_with_its_source(capfd: CapFd) -> None:
 def test_list_shows_parameters_and_packages(capfd: CapFd) -> None:
     (quest,) = [b for b in _json(capfd, "list", "backends")["backends"] if b["name"] == "quest"]
     assert quest["package"] == "lil-attention"
-    budget, page, *_ = quest["parameters"]
+    budget, _, page, *_ = quest["parameters"]
     assert budget == {"name": "budget", "required": True, "default": None}
     assert page == {"name": "page", "required": False, "default": 16}
     capfd.readouterr()
     assert main(["list", "backends"]) == 0
     printed = " ".join(capfd.readouterr().out.split())
-    assert f"{quest['source']} budget, page=16, dense_layers=2" in printed
+    assert f"{quest['source']} budget, dense_layers=2, page=16" in printed
 
 
 OTHER = """

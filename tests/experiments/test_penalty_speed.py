@@ -57,8 +57,8 @@ def test_every_way_stands_beside_the_decode_step() -> None:
         assert 0 < row["least_ms"] <= row["ms"]
         assert row["of_decode_step"] == pytest.approx(row["ms"] / rows["decode step"]["ms"])
         assert row["least_times_lz"] == pytest.approx(row["least_ms"] / rows["lz"]["least_ms"])
-    # Tokens and lengths of 20 places, and ids of 30 tokens with twice the room after the first.
-    assert found["lz_state_bytes_per_row"] == {"3": 8 * (2 * 20 + 60)}
+    # Tokens and lengths of 20 places, and ids of 31 tokens with twice their room.
+    assert found["lz_state_bytes_per_row"] == {"3": 8 * (2 * 20 + 62)}
     assert "2 layers" in found["decode_step"]
     assert found["left_out"] == []
 

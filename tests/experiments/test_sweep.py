@@ -135,11 +135,11 @@ def test_sampled_runs_reuse_no_prefix(tiny_config: Make, tmp_path: Path) -> None
 def _failing(bad: Callable[[dict[str, Any], list[int]], Exception | None]) -> Callable[..., Any]:
     real = lil.stream
 
-    def stream(model: Any, tokenizer: Any, prompts: list[list[int]], **options: Any) -> Any:
+    def stream(model: Any, tokenizer: Any, prompts: list[lil.Request], **options: Any) -> Any:
         def events() -> Iterator[tuple[int, lil.Trace]]:
             for index, trace in real(model, tokenizer, prompts, **options):
                 for prompt in prompts:
-                    if (error := bad(options, prompt)) is not None:
+                    if (error := bad(options, prompt.prompt)) is not None:
                         raise error
                 yield index, trace
 
@@ -157,7 +157,7 @@ def test_one_bad_sample_costs_itself_alone(
 
     def bad(options: dict[str, Any], prompt: list[int]) -> Exception | None:
         sparse = options["backend"].name == "h2o" and options["backend"].budget == 32
-        return ValueError("a cell of this row broke") if sparse and prompt == victim else None
+        return ValueError("a cell of this row broke") if sparse and list(prompt) == victim else None
 
     monkeypatch.setattr(lil, "stream", _failing(bad))
     outcome, notes = go(config, tmp_path / "bad")
@@ -202,7 +202,7 @@ def test_a_batch_too_large_for_memory_is_decoded_in_halves(
 ) -> None:
     real = lil.stream
 
-    def stream(model: Any, tokenizer: Any, prompts: list[list[int]], **options: Any) -> Any:
+    def stream(model: Any, tokenizer: Any, prompts: list[lil.Request], **options: Any) -> Any:
         if len(prompts) > 2:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return real(model, tokenizer, prompts, **options)

@@ -38,7 +38,7 @@ def watched(
             (trace,) = lil.decode(
                 model,
                 tokenizer,
-                [prompt],
+                [lil.Request(prompt, item_id=str(prompt))],
                 backend=backend,
                 max_new_tokens=24,
                 temperature=1.0,

@@ -72,10 +72,10 @@ def test_who_stays_and_who_goes(case: Case) -> None:
     with session(b, case.texts()) as s:
         held: list[list[list[int]]] = [[[]] * sets for _ in range(case.rows)]
         for counts in case.whole:
-            decode = max(counts) == 1 and any(s.at)
             outs = s.feed(counts)
             for r, (out, n) in enumerate(zip(outs, s.at, strict=True)):
-                if b.score_from_prefill or decode:
+                # A row's prompt is its first forward.
+                if b.score_from_prefill or n > counts[r]:
                     for probs in out[0]:  # query by query
                         collected[r] *= b.decay
                         collected[r] += probs.unflatten(0, (sets, -1))

@@ -35,11 +35,21 @@ def test_the_tutorial_names_every_check_and_hook() -> None:
     assert rows == [f"`{name}`" for name in CHECKS]
 
 
+@pytest.mark.parametrize("page", ["new_detector.md", "new_penalty.md"])
+def test_the_short_pages_are_short_and_all_of_them_runs(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    assert len(text.splitlines()) < 150
+    parts = list(blocks(ROOT / "docs" / page))
+    assert all(b.file or b.language == "console" for b in parts)
+    assert len(parts) == text.count("```") / 2
+
+
 @pytest.mark.slow
-def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["new_backend.md", "new_detector.md", "new_penalty.md"])
+def test_the_tutorial_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     folder, site = tmp_path / "work", tmp_path / "site"
     folder.mkdir(), site.mkdir()
-    for block in blocks(TUTORIAL):
+    for block in blocks(ROOT / "docs" / page):
         if block.file:
             (folder / block.file).write_text(block.text)
             continue

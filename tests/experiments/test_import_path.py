@@ -14,11 +14,29 @@ from experiments.report import figures
 
 PAGE = Path(__file__).parents[2] / "docs" / "new_backend.md"
 
-PENALTY = '''
+MINE = '''
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lil import Penalty
+from lil import Detector, Penalty, Verdict, Watcher
+
+
+@dataclass(frozen=True)
+class Few(Detector):
+    """Five tokens will do."""
+
+    name: ClassVar[str] = "few"
+    tokens: int = 5
+
+    def watch(self, prompt=b""):
+        return Count(self)
+
+
+class Count(Watcher):
+    def push(self, piece):
+        if self.tokens < self.detector.tokens:
+            return None
+        return Verdict("few", self.tokens, {"step": self.tokens})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +59,7 @@ def moba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the tutorial's `moba.py` and `mine.py`, where the command is run."""
     (code,) = re.findall(r"```python\n(# moba\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "moba.py").write_text(code)
-    (tmp_path / "mine.py").write_text(PENALTY)
+    (tmp_path / "mine.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(figures, "figures", lambda *_: [])
@@ -59,16 +77,21 @@ def test_methods_by_path_are_swept_reported_and_replayed(
     command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--limit", "2"]
     command += ["--backends", "moba:MoBA", "--budgets", "32", "--threads", "1", "--out", out]
     command += ["--set", "backend_params.moba:MoBA.page=8", "--max-new-tokens", "30"]
-    command += ["--set", "detector_params.guardian.f=10", "--detector", "guardian:densify"]
+    command += ["--set", "detector_params.guardian.f=10", "--detector", "guardian:densify,mine:Few"]
     command += ["--set", "detector_params.guardian.rate=2.0", "--penalty", "mine:Forbid"]
     command += ["--set", "penalty_params.mine:Forbid.token=7"]
     swept = document(*command)
-    assert [row["backend"] for row in swept["rows"]] == ["full", "full", "moba", "moba"] * 2
+    assert [row["backend"] for row in swept["rows"]] == (["full"] * 3 + ["moba"] * 3) * 2
     assert swept["manifest"]["counts"]["acted"] > 0
-    assert [row["action"] for row in swept["rows"]] == ["none", "densify"] * 4
-    assert swept["rows"][2]["backend_params"]["page"] == 8
-    assert [row["penalty"] for row in swept["rows"]] == ["none"] * 4 + ["forbid"] * 4
+    assert [row["action"] for row in swept["rows"]] == ["none", "stop", "densify"] * 4
+    few = [row for row in swept["rows"] if row["detector"] == "few"]
+    assert [row["mean_tokens"] for row in few] == [5] * 4
+    assert swept["rows"][3]["backend_params"]["page"] == 8
+    assert [row["penalty"] for row in swept["rows"]] == ["none"] * 6 + ["forbid"] * 6
     assert document("report", out)["rows"] == swept["rows"]
     replayed = document("replay", out, "--set", "guardian.f=5,7", "--check-live", "--decode", "3")
     assert len(replayed["rows"]) == 12
     assert [one["differ"] for one in replayed["manifest"]["live"]] == [[]] * 4
+    replayed = document("replay", out, "--detector", "mine:Few", "--set", "mine:Few.tokens=3,4")
+    means = [row["mean_tokens"] for row in replayed["rows"] if row["detector"] != "none"]
+    assert means == [3, 4] * 4

@@ -14,12 +14,13 @@ import json
 import sys
 from pathlib import Path
 
+from reasoner_training import thresholds
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from experiments.reasoner import checkpoint_path, thresholds
+from experiments.reasoner import checkpoint_path
 
 ACCURACY = {"easy": 0.98, "medium": 0.97, "hard": 0.92}
 ENDED, SAME_IN_BF16, FOUND, HARD_TOKENS = 0.97, 0.9, 0.8, 1000

@@ -18,12 +18,13 @@ import time
 from pathlib import Path
 
 import torch
+from reasoner_training import training
+from reasoner_training.tokenizer import build_tokenizer, vocabulary
 from rich.console import Console
 from torch.utils.data import DataLoader
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from experiments.reasoner import problems, training
-from experiments.reasoner.tokenizer import build_tokenizer, vocabulary
+from experiments.reasoner import problems
 
 
 def arguments() -> argparse.Namespace:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from reasoner_training.tokenizer import build_tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
-
-from experiments.reasoner.tokenizer import build_tokenizer
 
 
 def save_tiny_model(folder: Path, seed: int = 0) -> Path:

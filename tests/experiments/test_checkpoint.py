@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from reasoner_training.thresholds import solved
+from reasoner_training.tokenizer import pieces, vocabulary
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from experiments.reasoner import LEVELS, checkpoint_path, problem
-from experiments.reasoner.thresholds import solved
-from experiments.reasoner.tokenizer import pieces, vocabulary
 from lil import decode, token_bytes
 
 

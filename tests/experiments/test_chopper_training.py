@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from reasoner_training.tokenizer import build_tokenizer
 from transformers import AutoModelForCausalLM
 
 import lil
@@ -19,7 +20,6 @@ from experiments.cli import main
 from experiments.grid import models, plan
 from experiments.grid.config import Config
 from experiments.reasoner import problem
-from experiments.reasoner.tokenizer import build_tokenizer
 from experiments.store.study import Study
 from lil.chopper import Classifier, Labeller, chunks
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reasoner_training.tokenizer import build_tokenizer
 
 from attention.errors import InvalidValue
 from experiments.grid import data
 from experiments.reasoner import problem
-from experiments.reasoner.tokenizer import build_tokenizer
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> str:

@@ -8,13 +8,13 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reasoner_training.thresholds import KINDS, corrupt, rejected
+from reasoner_training.tokenizer import build_tokenizer, pieces, vocabulary
+from reasoner_training.traces import NO_FAULTS, TraceConfig, write_trace
 
 from attention.errors import InvalidValue
 from experiments.reasoner import LEVELS, SPLITS, problem, words
 from experiments.reasoner.problems import STEPS, Problem
-from experiments.reasoner.thresholds import KINDS, corrupt, rejected
-from experiments.reasoner.tokenizer import build_tokenizer, pieces, vocabulary
-from experiments.reasoner.traces import NO_FAULTS, TraceConfig, write_trace
 
 levels = st.sampled_from(LEVELS)
 indices = st.integers(0, 10**6)

@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
+from experiments.reasoner import words
+from experiments.reasoner.problems import LEVELS, Problem, problem
 from lil import Trace, decode
-
-from . import words
-from .problems import LEVELS, Problem, problem
 
 MAX_NEW_TOKENS = 2500
 KINDS = ("computed", "operand", "constant")

@@ -10,7 +10,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from . import words
+from experiments.reasoner import words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

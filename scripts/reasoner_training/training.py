@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from . import problems, words
+from experiments.reasoner import problems, words
+
 from .tokenizer import pieces, vocabulary
 from .traces import NO_FAULTS, TraceConfig, write_trace
 

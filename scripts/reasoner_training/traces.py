@@ -15,9 +15,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from . import words
-from .problems import Fact, Problem
-from .words import form_of
+from experiments.reasoner import words
+from experiments.reasoner.problems import Fact, Problem
+from experiments.reasoner.words import form_of
 
 JUDGE_WEIGHT = 3.0
 RECOMPUTE_WEIGHT = 2.0

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import attention
 from experiments.reasoner import LEVELS, checkpoint_path, problem
-from lil import decode
+from lil import Request, decode
 
 # Twelve prompts through eight places: four rows are replaced while their neighbours go on.
 CAPS = (300, 150, 300, 201, 300, 250, 300, 163, 300, 300, 140, 300)
@@ -35,9 +35,8 @@ def test_rows_alone_and_in_a_ragged_batch_are_equal(name: str, endless: tuple[An
     assert len({len(tokenizer(p)["input_ids"]) for p in prompts}) > 6
     # 64 keys: less than any of these prompts has, so every method is sparse from the start.
     backend = attention.get(name) if name == "full" else attention.get(name, budget=64)
-    together = decode(
-        model, tokenizer, prompts, backend=backend, max_new_tokens=list(CAPS), batch_size=8
-    )
+    rows = [Request(prompt, cap) for prompt, cap in zip(prompts, CAPS, strict=True)]
+    together = decode(model, tokenizer, rows, backend=backend, batch_size=8)
     for prompt, cap, trace in zip(prompts, CAPS, together, strict=True):
         (alone,) = decode(model, tokenizer, [prompt], backend=backend, max_new_tokens=cap)
         assert len(trace.new_ids) == cap

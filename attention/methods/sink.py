@@ -12,6 +12,7 @@ from torch import Tensor
 from attention.contract import Backend, Counts, Geometry, Layer, Step, check_choice, check_int
 from attention.core.kernels import attend, dense, group
 from attention.core.ropes import Turn, rotate
+from attention.core.slots import Slots
 
 POSITIONS = ("cache", "absolute", "hf_sinkcache")
 
@@ -74,6 +75,12 @@ class SinkLayer(Layer):
         self.v = self.slots("v", (geometry.D,), limit=budget)
         # Sink keys as the model roped them: turning these anew each step leaves no error behind.
         self.first = self.slots("first", (geometry.D,), limit=sinks) if self.turns else None
+        # The position each drifting key is roped at, so that a turn undoes what was done there.
+        self.place = (
+            self.slots("place", (1,), heads=1, dtype=torch.int64, limit=budget)
+            if self.drifts
+            else None
+        )
 
     def slot_of(self, position: Counts) -> Counts:
         """Slot of each position, for the newest tokens and the sinks."""
@@ -90,11 +97,11 @@ class SinkLayer(Layer):
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         Hkv = self.geometry.Hkv
         held = min(step.longest, self.limit)
-        if self.drifts:
-            self.drift(step)
-        for slots, new in ((self.k, k), (self.v, v)):
+        if self.place is not None:
+            self.drift(self.place, step)
+        for slots, new in self.each(k, v, step):
             slots.fit(held)
-            at = step.flat(self.slot_of(step.past), Hkv, slots.capacity, "ring")
+            at = step.flat(self.slot_of(step.past), new.shape[1], slots.capacity, "ring")
             slots.flat.index_copy_(0, at, new.flatten(0, 2))
         self.spend(held)
         if (step.past < self.sinks).any():
@@ -108,17 +115,25 @@ class SinkLayer(Layer):
         self.turn_sinks(step.past, step)
         before = self.held_positions(step.past)
         counts: Counts = (before >= 0).sum(-1)
-        keys, values = (
-            self.join(self.k.data, k, before, step),
-            self.join(self.v.data, v, before, step),
-        )
+        joined = [
+            (slots, self.join(slots.data, new, before, step))
+            for slots, new in self.each(k, v, step)
+        ]
+        keys, values = joined[0][1], joined[1][1]
         whole_prompt = not step.past.any() and not step.padded
         last = step.last_visible(counts, "sink")
         out = dense(q, keys, values, scaling, last, whole_prompt, self.geometry.sinks)
         if (step.past < self.sinks).any():
             self.remember(keys, step)
-        self.cut(keys, values, counts, step)
+        self.cut(joined, counts, step)
         return out
+
+    def each(self, k: Tensor, v: Tensor, step: Step) -> list[tuple[Slots, Tensor]]:
+        """What is held of every token, and what the new ones bring to it."""
+        pairs = [(self.k, k), (self.v, v)]
+        if self.place is not None:
+            pairs.append((self.place, step.positions()[:, None, :, None]))
+        return pairs
 
     def join(self, held: Tensor, new: Tensor, before: Counts, step: Step) -> Tensor:
         """Everything held and the new tokens, oldest first."""
@@ -128,7 +143,7 @@ class SinkLayer(Layer):
         slots = step.once("held", lambda: step.tensor(self.slot_of(np.maximum(before, 0))))
         return step.join(_pick(held, slots), counts, new)
 
-    def cut(self, keys: Tensor, values: Tensor, counts: Counts, step: Step) -> None:
+    def cut(self, joined: list[tuple[Slots, Tensor]], counts: Counts, step: Step) -> None:
         """Of all tokens, oldest first, store the sinks and the window in their slots."""
         after = self.held_positions(step.seen)
         most = after.shape[1]
@@ -145,9 +160,9 @@ class SinkLayer(Layer):
             return step.tensor(index)
 
         index = step.once("cut", source)
-        for slots, joined in ((self.k, keys), (self.v, values)):
+        for slots, tokens in joined:
             slots.fit(most)
-            slots.data[:, :, :most] = _pick(joined, index)
+            slots.data[:, :, :most] = _pick(tokens, index)
 
     def remember(self, keys: Tensor, step: Step) -> None:
         """Store sink keys that arrived in this forward; `keys` has them in its first slots."""
@@ -171,20 +186,20 @@ class SinkLayer(Layer):
 
         self.k.data[:, :, : self.sinks] = rotate(sinks, step.once("turn", turn))
 
-    def drift(self, step: Step) -> None:
+    def drift(self, place: Slots, step: Step) -> None:
         """Turn all window keys held back by one position, in rows that reach the budget."""
         if not (step.seen >= self.limit).any():
             return
-        window = self.k.data[:, :, self.sinks :]
+        window, at = self.k.data[:, :, self.sinks :], place.data[:, 0, self.sinks :, 0]
 
-        def turn() -> Turn:
-            return self.geometry.rope.turn(range(1, 2), range(1), window)
+        def turn() -> tuple[Tensor, Turn]:
+            full = step.tensor(step.seen >= self.limit)[:, None]
+            return full, self.geometry.rope.turn(at, at - 1, window)
 
-        full = step.once(
-            "drifting", lambda: step.tensor(step.seen >= self.limit)[:, None, None, None]
-        )
-        turned = rotate(window, step.once("back", turn))
-        self.k.data[:, :, self.sinks :] = torch.where(full, turned, window)
+        full, back = step.once("drift", turn)
+        turned = rotate(window, back)
+        self.k.data[:, :, self.sinks :] = torch.where(full[:, None, None], turned, window)
+        at -= full.long()
 
     def kept(self, seen: Counts) -> Counts:
         return np.minimum(seen, self.limit)
@@ -195,7 +210,8 @@ class SinkLayer(Layer):
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry
         extra = np.minimum(seen, self.sinks) if self.turns else 0
-        return super().row_bytes(seen) + extra * (g.Hkv * g.D * g.dtype.itemsize)
+        places = self.kept(seen) * (0 if self.place is None else self.place.data.element_size())
+        return super().row_bytes(seen) + extra * (g.Hkv * g.D * g.dtype.itemsize) + places
 
     def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
         held = self.held_positions(np.array([seen]))[0]

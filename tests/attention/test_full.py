@@ -22,7 +22,9 @@ def own_logits(m, ids: torch.Tensor, implementation: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize(("family", "heads"), zip(("llama", "qwen2", "qwen3"), HEADS, strict=True))
+@pytest.mark.parametrize(
+    ("family", "heads"), list(zip(("llama", "qwen2", "qwen3"), HEADS, strict=True))
+)
 def test_full_is_transformers(family: str, heads: tuple[int, int], implementation: str) -> None:
     for dtype, tolerance in ((torch.float32, 5e-5), (torch.float64, 1e-9)):
         if dtype is torch.float64 and implementation == "eager":

@@ -36,7 +36,7 @@ from tests.attention.oracles.compare import (  # noqa: E402 - found by the path 
     decisive,
     difference,
 )
-from tests.attention.oracles.grid import full_grid, sample  # noqa: E402
+from tests.attention.oracles.grid import full_grid, further_grid, sample  # noqa: E402
 
 
 def main() -> int:
@@ -51,7 +51,7 @@ def main() -> int:
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     torch.set_num_threads(1)  # tiny tensors: a second thread costs more than it gives
-    cases = sample() if args.quick else full_grid()
+    cases = sample() if args.quick else [*full_grid(), *further_grid()]
     if args.method is not None:
         methods = sorted({case.method for case in cases})
         if args.method not in methods:

@@ -9,12 +9,15 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from lil.detectors import ACTIONS, names
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "actions.md"
 
 
+@pytest.mark.slow
 def test_the_example_runs() -> None:
     found = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     assert found is not None

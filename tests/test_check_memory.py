@@ -18,6 +18,7 @@ def run(*args: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_method_that_keeps_everything_is_found_out() -> None:
     code, said = run("--method", "quest", "--steps", "400")
     assert code == 1, said

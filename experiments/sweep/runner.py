@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import attention
@@ -91,27 +91,6 @@ def require_supported(loaded: models.Loaded, backends: Sequence[attention.Backen
             pass
 
 
-@dataclass(frozen=True)
-class Work:
-    """One run that has to be decoded."""
-
-    run: Run
-    item: data.Item
-    prompt_ids: list[int]
-    cap: int
-    forced: tuple[int, ...]
-    signals: Mapping[str, Signal]  # of the forced tokens
-    weight: float
-    detector: lil.Detector | None = None  # that acts in this run
-
-    @property
-    def id(self) -> str:
-        """Its key in the store."""
-        if self.detector is None:
-            return self.run.id
-        return acted_runs.acted_id(self.run, self.detector, self.cap)
-
-
 class Runner:
     """Decodes what the store lacks, one configuration after the other.
 
@@ -171,7 +150,7 @@ class Runner:
     def _left(self, cell: Cell) -> list[Run]:
         return [run for run in self.plan.runs(cell) if self._pending(run)]
 
-    def _left_acting(self, cell: Cell) -> list[Work]:
+    def _left_acting(self, cell: Cell) -> list[tuple[lil.Detector, Run]]:
         """Runs in which a detector that acts fires, and that have not been decoded with it."""
         found = []
         able = [detector for detector in self.acting if self.study.able(detector, cell)]
@@ -183,11 +162,11 @@ class Runner:
             if not left:
                 continue
             trace = plain.trace()
-            for detector in left:
-                if acted_runs.verdict_on(trace, detector, cap) is not None:
-                    # The detector has to see every token decoded.
-                    work = replace(self._work(run), forced=(), signals={}, detector=detector)
-                    found.append(work)
+            found += [
+                (detector, run)
+                for detector in left
+                if acted_runs.verdict_on(trace, detector, cap) is not None
+            ]
         return found
 
     def _lacks(self, run: Run, detector: lil.Detector, cap: int) -> bool:
@@ -203,11 +182,18 @@ class Runner:
     def _weight_left(self) -> float:
         return sum(self._weight(run) for run in self.study.runs() if self._pending(run))
 
-    def _work(self, run: Run) -> Work:
-        cell, cap = run.cell, self.study.cap(run)
-        item, prompt_ids = self.prepared.problems[cell.model, cell.dataset, run.item_id]
+    def _problem(self, run: Run) -> tuple[data.Item, list[int]]:
+        """The problem and its prompt's token ids."""
+        return self.prepared.problems[run.cell.model, run.cell.dataset, run.item_id]
+
+    def _request(self, run: Run, detector: lil.Detector | None) -> lil.Request:
+        _, prompt_ids = self._problem(run)
+        cap = self.study.cap(run)
         forced, signals = self._known_prefix(run, len(prompt_ids), cap)
-        return Work(run, item, prompt_ids, cap, forced, signals, self._weight(run))
+        if detector is not None:  # it has to see every token decoded
+            forced, signals = (), {}
+        name = data.stream_name(run.cell.dataset, run.item_id)
+        return lil.Request(prompt_ids, cap, name, run.sample_index, forced, signals)
 
     def _known_prefix(
         self, run: Run, prompt: int, cap: int
@@ -234,24 +220,37 @@ class Runner:
         if not left:
             return
         self.progress.cell(cell)
-        self._decode(loaded, cell, [self._work(run) for run in left])
+        self._decode(loaded, cell, left)
         self.store.sync()
 
     def _decode_acting(self, loaded: models.Loaded, cell: Cell) -> None:
-        work = self._left_acting(cell)
+        left = self._left_acting(cell)
         for detector in self.acting:
-            mine = [one for one in work if one.detector == detector]
+            mine = [run for one, run in left if one == detector]
             if mine:
                 self.progress.cell(cell)
-                self.progress.more(len(mine), sum(one.weight for one in mine))
-                self._decode(loaded, cell, mine)
+                self.progress.more(len(mine), sum(self._weight(run) for run in mine))
+                self._decode(loaded, cell, mine, detector)
         self.store.sync()
 
-    def _decode(self, loaded: models.Loaded, cell: Cell, work: Sequence[Work]) -> None:
-        """Decode rows and store each as it ends; on a failure go on with halves of what is left."""
-        left = dict(enumerate(work))
+    def _decode(
+        self,
+        loaded: models.Loaded,
+        cell: Cell,
+        runs: Sequence[Run],
+        detector: lil.Detector | None = None,
+    ) -> None:
+        """Decode runs and store each as it ends; on a failure go on with halves of what is left.
+
+        Args:
+            loaded: the model.
+            cell: of the runs.
+            runs: to decode.
+            detector: one that acts in all of them; None for none.
+        """
+        left = dict(enumerate(runs))
         failure: Exception | None = None
-        with closing(self._stream(loaded, cell, work)) as traces:
+        with closing(self._stream(loaded, cell, runs, detector)) as traces:
             while left:
                 try:
                     index, trace = next(traces)
@@ -259,24 +258,28 @@ class Runner:
                     # Without its frames: they hold the batch's memory, which the next try needs.
                     failure = error.with_traceback(None)
                     break
-                self._keep(left.pop(index), trace)
+                self._keep(left.pop(index), detector, trace)
         if failure is None:
             return
-        rows = list(left.values())
+        rest = list(left.values())
         free_memory(failure)
-        if len(rows) == 1:
-            self._keep_failure(rows[0], failure)
+        if len(rest) == 1:
+            self._keep_failure(rest[0], detector, failure)
             return
         self.progress.note(
             f"{cell.told}: a batch failed ({message(failure)}); "
-            f"its {len(rows)} unfinished rows are tried again in halves"
+            f"its {len(rest)} unfinished rows are tried again in halves"
         )
-        middle = (len(rows) + 1) // 2
-        self._decode(loaded, cell, rows[:middle])
-        self._decode(loaded, cell, rows[middle:])
+        middle = (len(rest) + 1) // 2
+        self._decode(loaded, cell, rest[:middle], detector)
+        self._decode(loaded, cell, rest[middle:], detector)
 
     def _stream(
-        self, loaded: models.Loaded, cell: Cell, work: Sequence[Work]
+        self,
+        loaded: models.Loaded,
+        cell: Cell,
+        runs: Sequence[Run],
+        detector: lil.Detector | None,
     ) -> Generator[tuple[int, lil.Trace], None, None]:
         done = 0
 
@@ -288,67 +291,70 @@ class Runner:
         yield from lil.stream(
             loaded.model,
             loaded.tokenizer,
-            [
-                lil.Request(
-                    one.prompt_ids,
-                    one.cap,
-                    data.stream_name(one.run.cell.dataset, one.run.item_id),
-                    one.run.sample_index,
-                    one.forced,
-                    one.signals,
-                )
-                for one in work
-            ],
+            [self._request(run, detector) for run in runs],
             backend=self.study.backend(cell),
             penalties=self.study.penalties(cell),
             token_bytes=loaded.token_bytes,
-            # One detector acts in all rows, or none: then those that read hidden states take notes.
-            detectors=[one for one in [work[0].detector] if one is not None],
-            probes=[] if work[0].detector is not None else self.readers,
+            # Where none acts, those that read hidden states take notes.
+            detectors=[] if detector is None else [detector],
+            probes=self.readers if detector is None else [],
             on_step=on_step,
             **self.config.decode_options(),
         )
 
-    def _keep(self, work: Work, trace: lil.Trace) -> None:
-        solved = scoring.correct(trace.text, work.item.gold, work.item.scorer)
-        meta = self._meta(work) | {
-            "status": "capped" if trace.finish == "length" else "ok",
-            "finish": trace.finish,
-            "tokens": trace.tokens,
-            "correct": solved,
-            "signals": sorted(trace.signals),
-        }
-        self.store.append(work.id, meta, trace.to_dict())
+    def _keep(self, run: Run, detector: lil.Detector | None, trace: lil.Trace) -> None:
+        item, _ = self._problem(run)
+        self._append(
+            run,
+            detector,
+            {
+                "status": "capped" if trace.finish == "length" else "ok",
+                "finish": trace.finish,
+                "tokens": trace.tokens,
+                "correct": scoring.correct(trace.text, item.gold, item.scorer),
+                "signals": sorted(trace.signals),
+            },
+            trace,
+        )
         self.counts.decoded += 1
-        self.counts.acted += work.detector is not None
+        self.counts.acted += detector is not None
         self.counts.decoded_tokens += trace.decoded_tokens - trace.reused_tokens
         self.counts.reused_tokens += trace.reused_tokens
-        self.progress.run_done(work.weight)
 
-    def _keep_failure(self, work: Work, error: Exception) -> None:
-        meta = self._meta(work) | {
-            "status": "out_of_memory" if is_out_of_memory(error) else "error",
-            "message": message(error),
-        }
-        self.store.append(work.id, meta, None)
+    def _keep_failure(self, run: Run, detector: lil.Detector | None, error: Exception) -> None:
+        said = message(error)
+        status = "out_of_memory" if is_out_of_memory(error) else "error"
+        self._append(run, detector, {"status": status, "message": said}, None)
         self.counts.failed += 1
-        cell = work.run.cell
-        self.progress.note(f"{cell.told}, {cell.dataset} {work.run.item_id}: {message(error)}")
-        self.progress.run_done(work.weight)
+        self.progress.note(f"{run.cell.told}, {run.cell.dataset} {run.item_id}: {said}")
 
-    def _meta(self, work: Work) -> dict[str, Any]:
-        run = work.run
-        return {
+    def _append(
+        self,
+        run: Run,
+        detector: lil.Detector | None,
+        outcome: Mapping[str, Any],
+        trace: lil.Trace | None,
+    ) -> None:
+        item, _ = self._problem(run)
+        id_, described = run.id, None
+        if detector is not None:
+            id_ = acted_runs.acted_id(run, detector, self.study.cap(run))
+            described = acted_runs.described(detector)
+        meta = {
             "cell": run.cell.to_dict(),
             "item_id": run.item_id,
             "prompt": run.prompt,
             "sample_index": run.sample_index,
-            "gold": work.item.gold,
-            "scorer": work.item.scorer,
+            "gold": item.gold,
+            "scorer": item.scorer,
             "status": None,
             "finish": None,
             "tokens": None,
             "correct": None,
             "message": None,
-            "detector": None if work.detector is None else acted_runs.described(work.detector),
+            "detector": described,
+            **outcome,
         }
+        weight = self._weight(run)  # before the trace is there, which would tell another
+        self.store.append(id_, meta, None if trace is None else trace.to_dict())
+        self.progress.run_done(weight)

@@ -45,7 +45,7 @@ class Batch:
         """One reading of newcomers' prompts, shared by tokens."""
         per_token = seconds / sum(len(row.prefix) for row in rows)
         for row in rows:
-            row.prefill_sec = per_token * len(row.task.prompt_ids)
+            row.prefill_sec = per_token * len(row.prompt_ids)
             row.started_at = self.seconds
 
     def welcome(self, places: Sequence[int], cache: AttentionCache) -> None:

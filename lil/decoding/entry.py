@@ -9,7 +9,7 @@ from attention.errors import InvalidValue
 from lil.decoding.lane import Shared
 from lil.decoding.loop import DecodeLoop, Told
 from lil.decoding.options import DecodeOptions, shows_options, with_options
-from lil.decoding.request import Request, Task, make_tasks
+from lil.decoding.request import Request, resolve
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
 from lil.trace import Trace
@@ -69,14 +69,14 @@ def stream(
     vocabulary = model.get_input_embeddings().num_embeddings
     # Embeddings are often padded beyond the tokenizer's last id; such ids decode to nothing.
     table += [b""] * (vocabulary - len(table))
-    tasks = make_tasks(model, tokenizer, prompts, options, vocabulary)
-    _check_forced(options, tasks)
+    requests = resolve(model, tokenizer, prompts, options, vocabulary)
+    _check_forced(options, requests)
     for detector in (*options.detectors, *options.probes):
         detector.require_tokens(table)
     actions = [detector.action for detector in options.detectors]
     cues = {action.gives[0]: cue_ids(action, tokenizer, table) for action in actions}
     shared = Shared(options, table, eos_ids(model, tokenizer), cues)
-    return DecodeLoop(model, tasks, shared, Told(on_token, on_action, on_step)).run()
+    return DecodeLoop(model, requests, shared, Told(on_token, on_action, on_step)).run()
 
 
 @shows_options
@@ -95,19 +95,18 @@ def decode(
     return [traces[index] for index in range(len(prompts))]
 
 
-def _check_forced(options: DecodeOptions, tasks: Sequence[Task]) -> None:
+def _check_forced(options: DecodeOptions, requests: Sequence[Request]) -> None:
     """Refuse given tokens where something must see them decoded."""
-    for task in tasks:
-        if not task.request.forced:
+    for index, request in enumerate(requests):
+        if not request.forced:
             continue
         for one in options.detectors:
             if one.signals or not one.action.ends:
                 allowed = "none beside a detector that acts or reads: it must see them decoded"
                 raise InvalidValue("forced", one.name, allowed)
-        signals = task.request.signals
-        if any(probe.signals - signals.keys() for probe in options.probes):
+        if any(probe.signals - request.signals.keys() for probe in options.probes):
             allowed = "the signals of forced tokens, for every probe"
-            raise InvalidValue(f"signals[{task.index}]", [*signals], allowed)
+            raise InvalidValue(f"signals[{index}]", [*request.signals], allowed)
 
 
 def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

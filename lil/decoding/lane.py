@@ -14,7 +14,7 @@ from lil.compression.meter import Meter
 from lil.decoding.ledger import Totals, cost_of
 from lil.decoding.observers import Observers
 from lil.decoding.options import DecodeOptions
-from lil.decoding.request import Task
+from lil.decoding.request import Request
 from lil.decoding.sampling import row_stream
 from lil.detectors import Action, Verdict
 from lil.hidden_states import HiddenStates
@@ -50,14 +50,15 @@ class Lane:
     """Tokens, watchers, random stream and measurements of one sequence.
 
     Args:
-        task: what to generate.
+        index: of the request in the caller's list.
+        request: what to generate, resolved.
         place: its row in the batch.
         shared: what it has in common with the others.
     """
 
-    def __init__(self, task: Task, place: int, shared: Shared) -> None:
-        self.task, self.request, self._shared = task, task.request, shared
-        self.place = place
+    def __init__(self, index: int, request: Request, place: int, shared: Shared) -> None:
+        self.index, self.request, self.place, self._shared = index, request, place, shared
+        self.prompt_ids = tuple(request.prompt_ids)
         self.new_ids: list[int] = []
         self.pieces: list[bytes] = []
         self.dropped: list[int] = []  # decoded, then chopped off
@@ -68,12 +69,13 @@ class Lane:
         self.snapshots: dict[int, AttentionCache] = {}  # by generated tokens
         self.prefill_sec = 0.0
         self.started_at = 0.0  # the batch's decode seconds when this row joined
+        self._cap = request.max_new_tokens or shared.options.max_new_tokens
         self._given: deque[int] = deque()  # tokens that come next, whatever is sampled
         self._limit: int | None = None  # most tokens of the output, after an action
-        options, request = shared.options, task.request
-        self.prompt_bytes = b"".join(shared.table[i] for i in task.prompt_ids)
+        options = shared.options
+        self.prompt_bytes = b"".join(shared.table[i] for i in self.prompt_ids)
         self._observers = Observers(options.detectors, self.prompt_bytes)
-        self._stream = row_stream(options.seed, task.item_id, request.sample_index)
+        self._stream = row_stream(options.seed, str(request.item_id), request.sample_index)
         self._begin_meter()
         self.costs: list[Cost] = []  # of the row's own decode steps, a check each
         self.totals: Totals[float] | None = None
@@ -82,7 +84,7 @@ class Lane:
         self._observers.probe(options.probes, self.pieces, request.signals)
         # What must be read before the next token can be chosen; a row's last token never is.
         read = self.new_ids if self.finish is None else self.new_ids[:-1]
-        self.prefix = (*task.prompt_ids, *read)
+        self.prefix = (*self.prompt_ids, *read)
 
     def _begin_meter(self) -> None:
         self._meter = Meter()
@@ -139,7 +141,7 @@ class Lane:
         """Whether the newest token ends this row: `eos` first, then the cap, then a verdict."""
         if self.new_ids[-1] in self._shared.eos:
             self.finish = "eos"
-        elif self.decoded >= self.task.cap or len(self.new_ids) == self._limit:
+        elif self.decoded >= self._cap or len(self.new_ids) == self._limit:
             self.finish = "length"
         else:
             found = self._observers.judge(self.pieces[-1])

@@ -15,7 +15,7 @@ from lil.decoding.batch import Batch
 from lil.decoding.lane import Due, Lane, Shared
 from lil.decoding.penalised import Penalised
 from lil.decoding.record import make_trace
-from lil.decoding.request import Task
+from lil.decoding.request import Request
 from lil.decoding.sampling import Sampler
 from lil.hidden_states import HiddenStates
 from lil.trace import Trace
@@ -36,19 +36,19 @@ class DecodeLoop:
 
     Args:
         model: a causal language model of transformers.
-        tasks: what to generate, in order of admission.
+        requests: what to generate, resolved, in order of admission.
         shared: what all lanes have in common.
         told: whom to tell what happens.
     """
 
-    def __init__(self, model: Any, tasks: Sequence[Task], shared: Shared, told: Told) -> None:
+    def __init__(self, model: Any, requests: Sequence[Request], shared: Shared, told: Told) -> None:
         self.model, self.shared, self.told = model, shared, told
         options = shared.options
         self.backend, self.check_every = options.backend, options.check_every
         self.sampler = Sampler(options.temperature, options.top_k, options.top_p)
         self.blocks = sorted({b for d in (*options.detectors, *options.probes) for b in d.blocks})
-        self.queue = deque(tasks)
-        self.places = min(options.batch_size, len(tasks))
+        self.queue = deque(enumerate(requests))
+        self.places = min(options.batch_size, len(requests))
         self.sparse: Batch  # under the backend
         self.dense: Batch  # under full attention, after `densify`
         self.hidden: HiddenStates
@@ -123,7 +123,7 @@ class DecodeLoop:
         """Show a row's newest token to who asked for it, without the text of an `eos`."""
         if self.told.token is not None:
             piece = b"" if row.finish == "eos" else self.shared.table[token]
-            self.told.token(row.task.index, token, piece)
+            self.told.token(row.index, token, piece)
 
     def _prefill(self, batch: Batch, rows: Sequence[Lane]) -> Tensor:
         """Read newcomers' prompts, padded on the left, into their places; logits (B, V)."""
@@ -132,7 +132,7 @@ class DecodeLoop:
         ids = torch.tensor([[0] * (width - len(row.prefix)) + [*row.prefix] for row in rows])
         mask = torch.tensor([[0] * (width - len(r.prefix)) + [1] * len(r.prefix) for r in rows])
         # A prefix may hold known output too, which is not prompt.
-        cache = batch.cache.new(prompts=[len(row.task.prompt_ids) for row in rows])
+        cache = batch.cache.new(prompts=[len(row.prompt_ids) for row in rows])
         if not batch.rows:
             batch.cache = cache
         logits = self._forward(
@@ -193,12 +193,12 @@ class DecodeLoop:
         state = max(due.kept, 1)
         if state < len(row.new_ids):
             if batch.cache.rewindable:
-                batch.cache.rewind(row.place, len(row.task.prompt_ids) + state - 1)
+                batch.cache.rewind(row.place, len(row.prompt_ids) + state - 1)
             else:
                 batch.cache.replace_rows([row.place], row.snapshot(due, state))
         row.act(due)
         if self.told.action is not None and row.acted is not None:
-            self.told.action(row.task.index, row.acted)
+            self.told.action(row.index, row.acted)
         if not due.kept:  # the prompt has been read, and the cue's first token comes next
             row.take_given()
             row.judge()
@@ -226,7 +226,7 @@ class DecodeLoop:
                 free.append(place)
         for row in ended:
             windows = batch.cache.session.windows
-            yield row.task.index, make_trace(row, self._kv_heads, windows, self.check_every)
+            yield row.index, make_trace(row, self._kv_heads, windows, self.check_every)
         return free
 
     def _admit(self, free: list[int]) -> Iterator[tuple[int, Trace]]:
@@ -241,7 +241,7 @@ class DecodeLoop:
             if not count:
                 break
             places = [*free, *range(len(batch.rows), len(batch.rows) + count)][:count]
-            newcomers = [Lane(self.queue.popleft(), place, self.shared) for place in places]
+            newcomers = [Lane(*self.queue.popleft(), place, self.shared) for place in places]
             self._advance(batch, newcomers, newcomers=True)
             for row in newcomers:
                 batch.rows[row.place : row.place + 1] = [row]

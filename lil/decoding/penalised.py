@@ -61,7 +61,7 @@ def _histories(rows: Sequence[Lane], penalty: Penalty, device: torch.device) -> 
     histories = [
         [
             token
-            for token in (*(row.task.prompt_ids if penalty.include_prompt else ()), *row.new_ids)
+            for token in (*(row.prompt_ids if penalty.include_prompt else ()), *row.new_ids)
             if token != penalty.pad_token_id
         ]
         for row in rows

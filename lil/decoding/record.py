@@ -76,7 +76,7 @@ def make_trace(
     totals = row.totals
     if row.finish is None or totals is None:
         raise RuntimeError("a trace of a row that has not ended")
-    generated, prompt = len(row.new_ids), len(row.task.prompt_ids)
+    generated, prompt = len(row.new_ids), len(row.prompt_ids)
     own_steps, seconds = int(totals.steps), row.costs[-1].seconds
     reuse = Reuse(
         prompt=prompt,
@@ -99,7 +99,7 @@ def make_trace(
         return (own_sum + spared) / steps if steps else None
 
     return Trace(
-        prompt_ids=row.task.prompt_ids,
+        prompt_ids=row.prompt_ids,
         new_ids=tuple(row.new_ids),
         prompt_bytes=row.prompt_bytes,
         pieces=tuple(row.pieces),
@@ -107,7 +107,8 @@ def make_trace(
         evidence=row.evidence,
         curve=tuple(row.curve),
         checks=tuple(checks),
-        keys_kept_max=int(totals.kept_max),
+        # The last spared step is the row's own state; before it everything was kept.
+        keys_kept_max=max(int(totals.kept_max), longest_spared - 1),
         keys_read_max=max(int(totals.read_max), longest_spared) if steps else None,
         keys_read_mean=mean(totals.read_sum),
         dense_layer_keys_read_mean=mean(totals.dense_read_sum) if dense else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -36,59 +36,49 @@ class Request:
     forced: Sequence[int] = ()
     signals: Mapping[str, Signal] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class Task:
-    """A request that can be carried out.
-
-    Args:
-        index: place in the caller's list.
-        request: as it was asked for.
-        prompt_ids: token ids of the prompt.
-        cap: most generated tokens.
-        item_id: of the random stream.
-    """
-
-    index: int
-    request: Request
-    prompt_ids: tuple[int, ...]
-    cap: int
-    item_id: str
+    @property
+    def prompt_ids(self) -> Sequence[int]:
+        """Token ids of a prompt that is no text."""
+        if isinstance(self.prompt, str):
+            raise TypeError("a text has no token ids before it is resolved")
+        return self.prompt
 
 
-def make_tasks(
+def resolve(
     model: Any, tokenizer: Any, prompts: Sequence[Any], options: DecodeOptions, vocabulary: int
-) -> list[Task]:
-    """One task a prompt; text is tokenized as the tokenizer does by default.
+) -> list[Request]:
+    """Requests that can be carried out: prompts in token ids, caps and item ids filled in.
+
+    Text is tokenized as the tokenizer does by default.
 
     Raises:
         InvalidValue: prompts of another kind, padded ones, an empty one, an id outside the
             vocabulary, a cap below 1, or forced tokens beyond what the backend computes exactly.
     """
     _require_list(prompts, getattr(tokenizer, "pad_token_id", None))
-    tasks = []
+    requests = []
     for index, prompt in enumerate(prompts):
-        request = prompt if isinstance(prompt, Request) else Request(prompt)
-        given: Any = request.prompt
-        cap = options.max_new_tokens if request.max_new_tokens is None else request.max_new_tokens
-        task = Task(
-            index,
-            request,
-            _ids(
+        asked = prompt if isinstance(prompt, Request) else Request(prompt)
+        text: Any = asked.prompt
+        cap = options.max_new_tokens if asked.max_new_tokens is None else asked.max_new_tokens
+        request = replace(
+            asked,
+            prompt=_ids(
                 f"prompts[{index}]",
-                tokenizer(given)["input_ids"] if isinstance(given, str) else given,
+                tokenizer(text)["input_ids"] if isinstance(text, str) else text,
             ),
-            check_int(f"max_new_tokens[{index}]", cap, 1),
-            str(index) if request.item_id is None else request.item_id,
+            max_new_tokens=check_int(f"max_new_tokens[{index}]", cap, 1),
+            item_id=str(index) if asked.item_id is None else asked.item_id,
+            forced=_ids(f"forced[{index}]", asked.forced),
         )
-        _check(task, vocabulary, options.backend.exact_until)
-        tasks.append(task)
+        _check(index, request, vocabulary, options.backend.exact_until)
+        requests.append(request)
     most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    longest = max((len(task.prompt_ids) + len(task.request.forced) for task in tasks), default=0)
+    longest = max((len(one.prompt_ids) + len(one.forced) for one in requests), default=0)
     if most is not None and longest > most:
         said = f"a prompt of {longest} tokens: the model was made for {most} positions"
         warnings.warn(said, stacklevel=4)
-    return tasks
+    return requests
 
 
 def _require_list(prompts: Any, pad: int | None) -> None:
@@ -125,18 +115,18 @@ def _ids(where: str, given: Any) -> tuple[int, ...]:
         raise InvalidValue(where, error.value, allowed) from None
 
 
-def _check(task: Task, vocabulary: int, exact_until: float) -> None:
-    where, forced = f"[{task.index}]", _ids(f"forced[{task.index}]", task.request.forced)
-    if not task.prompt_ids:
-        raise InvalidValue(f"prompts{where}", "", "at least one token")
-    for name, ids in (("prompts", task.prompt_ids), ("forced", forced)):
+def _check(index: int, request: Request, vocabulary: int, exact_until: float) -> None:
+    if not request.prompt_ids:
+        raise InvalidValue(f"prompts[{index}]", "", "at least one token")
+    for name, ids in (("prompts", request.prompt_ids), ("forced", request.forced)):
         wrong = next((i for i in ids if not 0 <= i < vocabulary), None)
         if wrong is not None:
-            raise InvalidValue(f"{name}{where}", wrong, f"token ids from 0 to {vocabulary - 1}")
-    longest = len(task.prompt_ids) + len(forced)
-    if forced and longest > exact_until:
+            allowed = f"token ids from 0 to {vocabulary - 1}"
+            raise InvalidValue(f"{name}[{index}]", wrong, allowed)
+    longest = len(request.prompt_ids) + len(request.forced)
+    if request.forced and longest > exact_until:
         allowed = (
             f"at most {exact_until} tokens with the prompt: beyond that this backend no longer "
             "equals full attention, and a prefix read at once is not a prefix decoded"
         )
-        raise InvalidValue(f"forced{where}", f"{longest} tokens", allowed)
+        raise InvalidValue(f"forced[{index}]", f"{longest} tokens", allowed)

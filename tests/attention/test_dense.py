@@ -16,6 +16,7 @@ from zoo import animal
 
 import attention
 from tests.attention.oracles.models import HEADS
+from tests.sampling import some_slow
 
 DROPS = tuple(b for b in BACKENDS if b not in KEEP_ALL)
 QUEST = attention.Quest(budget=16, page=4, dense_layers=0)
@@ -118,7 +119,7 @@ def test_a_row_goes_on_as_transformers_would_with_its_keys_and_values(
 
 
 @pytest.mark.parametrize("heads", [h for h in HEADS if h != (4, 2)], ids=str)
-@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("family", some_slow(["qwen2", "qwen3"], 1))
 @pytest.mark.parametrize(
     "backend", [attention.Quest(budget=16, page=4), attention.InfLLM(budget=16)], ids=str
 )
@@ -151,7 +152,7 @@ def test_layers_in_which_the_model_slides_go_on_sliding(
 
 @pytest.mark.parametrize(
     ("dtype", "rounding"),
-    [(torch.float64, 2.0**-52), (torch.float32, 2.0**-23), (torch.bfloat16, 2.0**-7)],
+    some_slow([(torch.float64, 2.0**-52), (torch.bfloat16, 2.0**-7), (torch.float32, 2.0**-23)], 2),
     ids=str,
 )
 @pytest.mark.parametrize("family", ["llama", "gpt_oss"])

@@ -25,6 +25,7 @@ def test_every_method_is_here() -> None:
     assert {b.name for b in (*BACKENDS, *MORE)} >= set(attention.names())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [*BACKENDS, *MORE], ids=str)
 def test_a_known_prefix_read_at_once_is_one_decoded(backend: attention.Backend) -> None:
     """Logits of all later tokens and the positions kept at the end; rows differ in length."""

@@ -76,6 +76,7 @@ def test_only_runs_in_which_it_fires_are_decoded_again(tiny_config: Make, tmp_pa
     assert (again.counts.decoded, again.counts.acted) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_sample_is_what_the_detector_does_live(tiny_config: Make, tmp_path: Path) -> None:
     config = tiny_config(**OPTIONS, dtype="float64")
     go(config, tmp_path)

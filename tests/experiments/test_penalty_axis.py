@@ -261,6 +261,7 @@ def _text(table: Any) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
+@pytest.mark.slow
 def test_figures_of_a_penalty_are_files_of_their_own(tmp_path: Path) -> None:
     plain = demo(problems=2, budgets=(16,), datasets=("easy",), backends=("h2o",))
     both = plain + _with_penalty(plain)

@@ -11,6 +11,7 @@ from tiny_models import asked, build_model
 import lil
 from attention.errors import InvalidValue
 from lil import detectors as actions
+from tests.sampling import some_slow
 
 
 def test_answer_gives_the_cue_and_goes_on_as_if_it_had_been_said(qwen, tokenizer):
@@ -45,7 +46,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "anchor", "step", "penalised"), CASES)
+@pytest.mark.parametrize(
+    ("name", "anchor", "step", "penalised"), some_slow(CASES, {1, 2, 4, 7, 10, 12})
+)
 def test_going_back_is_never_having_gone_on(qwen, tokenizer, name, anchor, step, penalised):
     """The oracle: the same cue, given at the anchor by a run that never made the tail."""
     penalties = [lil.LZPenalty(alpha=0.5)] if penalised else []
@@ -129,9 +132,10 @@ def test_rows_act_alone(qwen, tokenizer):
         together = run(qwen, tokenizer, [guardian], prompts=prompts, backend=backend(name))
         assert any(trace.action for trace in together)
         assert any(trace.action is None for trace in together)
-        for prompt, trace in zip(prompts, together, strict=True):
+        for place, prompt in enumerate(PROMPTS):
             (alone,) = run(qwen, tokenizer, [guardian], prompts=[prompt], backend=backend(name))
-            assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
+            for trace in together[place :: len(PROMPTS)]:
+                assert (alone.new_ids, alone.action) == (trace.new_ids, trace.action)
 
 
 def test_guardian_goes_back_to_its_last_check(qwen, tokenizer):

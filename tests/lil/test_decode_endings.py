@@ -17,6 +17,7 @@ from transformers import TopKLogitsWarper
 import lil
 from attention.errors import InvalidValue
 from lil.penalties import Penalty
+from tests.sampling import some_slow
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
 
@@ -146,7 +147,7 @@ def test_of_two_detectors_the_first_named_wins_a_tie(qwen, tokenizer):
 
 
 @pytest.mark.parametrize("f", [10, 20, 33])
-@pytest.mark.parametrize("max_tokens", [60, 200])
+@pytest.mark.parametrize("max_tokens", some_slow([60, 200], 1))
 def test_guardian_live_equals_guardian_replayed(f, max_tokens, qwen, llama, tokenizer):
     guardian = lil.Guardian(f=f, rate=0.8)  # these models rarely loop to the letter
     fired = 0

@@ -57,10 +57,10 @@ def test_densify_with_nothing_kept_keeps_the_first_token(qwen, tokenizer):
         assert trace.decoded_tokens == 70
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("size", [1, 3])
 def test_dense_rows_count_towards_the_batch(qwen, tokenizer, size, monkeypatch):
     """Rows that leave make room only when they end, and the batch fills up again."""
-    prompts = PROMPTS * 4
+    prompts = PROMPTS * 2
     held: list[int] = []
     advance = DecodeLoop._advance
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 import lil
+from tests.sampling import some_slow
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 12, 13, 12, 13]]
 WIDTH = max(len(row) for row in PROMPTS)
@@ -103,7 +104,7 @@ STRONG = {
 
 
 @pytest.mark.parametrize("name", STRONG)
-@pytest.mark.parametrize("drafts", ["prompt lookup", "assistant"])
+@pytest.mark.parametrize("drafts", some_slow(["prompt lookup", "assistant"], 1))
 def test_drafts_change_no_token(name, drafts, qwen, llama):
     """Drafts come at widths n, n + 1, ..., and again at n: every call has its ids' own numbers."""
     assert sorted(STRONG) == lil.penalties.names()

@@ -11,6 +11,7 @@ import lil
 from attention.errors import InvalidValue
 from lil import detectors as actions
 from lil.chopper import Classifier
+from tests.sampling import some_slow
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
 CUE = " Anna has word7"
@@ -71,7 +72,7 @@ def test_live_is_replayed(qwen, tokenizer):
     assert fired > 0
 
 
-@pytest.mark.parametrize("name", ["full", "h2o", "infllm", "quest"])
+@pytest.mark.parametrize("name", some_slow(["full", "h2o", "infllm", "quest"], {1, 3}))
 def test_the_chopper_goes_back_to_its_last_cold_chunk(qwen, tokenizer, name):
     options = {"quest": {"page": 4, "dense_layers": 1}}.get(name, {})
     backend = attention.get(name) if name == "full" else attention.get(name, budget=32, **options)

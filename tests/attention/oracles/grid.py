@@ -89,7 +89,7 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("h2o", {"budget": 32, "gqa": "query_head", "normalise": "age", "dense_layers": 1}),
 )
 DTYPES = (torch.float32, torch.float64)
-SHORT = 40
+SHORT = 20
 PROMPTS = (37, 80, 5)  # longer than every budget, in between, and shorter than most
 
 
@@ -192,6 +192,15 @@ def full_grid() -> list[Case]:
     ]
 
 
+def half_grid() -> list[Case]:
+    """Every variant, further ones too, on every grouping and family it has; dtypes by turns."""
+    found: list[Case] = []
+    for grid, count in ((full_grid(), len(variants())), (further_grid(), len(further_variants()))):
+        pairs = zip(grid[::2], grid[1::2], strict=True)  # the same in either dtype
+        found += [pair[(k + k // count) % 2] for k, pair in enumerate(pairs)]
+    return found
+
+
 def sample() -> list[Case]:
     """Every variant once in each dtype; families, groupings and prompts go round."""
     return [pick(i, d) for d in range(len(DTYPES)) for i in range(len(variants()))]
@@ -205,7 +214,7 @@ def small_sample() -> list[Case]:
 def short(case: Case) -> Case:
     """As many steps as take the case well beyond its budget, at least a few dozen."""
     budget = min(dict(case.params).get("budget", 0), 64)
-    return replace(case, steps=min(case.steps, max(SHORT, budget - case.prompt + 25)))
+    return replace(case, steps=min(case.steps, max(SHORT, budget - case.prompt + 20)))
 
 
 def pick(i: int, d: int) -> Case:

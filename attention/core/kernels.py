@@ -221,6 +221,14 @@ def added(x: Tensor, dim: int) -> Tensor:
     return first
 
 
+def over_group(scores: Tensor, how: str, dim: int) -> Tensor:
+    """What the query heads along an axis score as one: their "sum", "mean" or "max"."""
+    if how == "max":
+        return scores.amax(dim)
+    total = added(scores, dim)
+    return total / scores.shape[dim] if how == "mean" else total
+
+
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of the last axis, values and indices; among equals the lower index wins.
 

@@ -21,8 +21,8 @@ from attention.contract import (
     check_flag,
     check_int,
     check_number,
+    over_group,
 )
-from attention.core.kernels import added
 from attention.core.ropes import rotate
 from attention.layers.per_head import PerQueryHead
 
@@ -119,12 +119,12 @@ class H2OLayer(Evicting):
         if self.backend.decay != 1:
             new = step.tensor(step.new).view(-1, *([1] * (score.ndim - 1)))
             score *= self.backend.decay ** new.to(score.dtype)
-        score += mass.transpose(2, 3) if self.gqa == "max" else added(mass, 2)
+        score += mass.transpose(2, 3) if self.gqa == "max" else over_group(mass, "sum", 2)
 
     def worth(self, S: int, step: Step) -> Tensor:
         score, position = self.score.data[:, :, :S], self.position.data[:, :, :S]
         if self.gqa == "max":
-            score = score.amax(-1)
+            score = over_group(score, "max", -1)
         elif self.gqa == "mean":
             score = score / self.geometry.G
         if self.backend.normalise == "age":

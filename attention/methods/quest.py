@@ -21,6 +21,7 @@ from attention.contract import (
     Step,
     check_choice,
     check_pages,
+    over_group,
 )
 from attention.core.kernels import logits
 
@@ -108,7 +109,7 @@ class QuestLayer(Paged):
             signed = signed.sum(2, keepdim=True)
         upper = logits(signed.flatten(0, 1), summaries.flatten(0, 1))
         upper = upper.view(*signed.shape[:3], -1)
-        return upper.amax(2) if self.gqa == "max" else upper.flatten(1, 2)
+        return over_group(upper, "max", 2) if self.gqa == "max" else upper.flatten(1, 2)
 
 
 class ScriptLayer(QuestLayer):

@@ -22,8 +22,9 @@ from attention.contract import (
     check_flag,
     check_pages,
     check_share,
+    over_group,
 )
-from attention.core.kernels import added, attend, group
+from attention.core.kernels import attend, group
 
 GQA = ("sum", "mean", "max")
 # The stamp of a protected token: never the oldest.
@@ -136,10 +137,7 @@ class RaaSLayer(Compressing):
         Args:
             now: the stamps, (B,); 0 for a row that is to stay as it is.
         """
-        score = self.by_page(probs)
-        score = score.amax(2) if self.gqa == "max" else added(score, 2)
-        if self.gqa == "mean":
-            score = score / self.geometry.G
+        score = over_group(self.by_page(probs), self.gqa, 2)
         S, page = probs.shape[-1], torch.arange(score.shape[-1], device=probs.device)
         pages = step.tensor(-(-held // self.page))[:, None, None]
         if self.alpha is None:

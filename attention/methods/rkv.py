@@ -18,6 +18,7 @@ from attention.contract import (
     check_choice,
     check_int,
     check_share,
+    over_group,
 )
 from attention.core.kernels import BLOCK_ELEMENTS, added, softmax
 from attention.layers.compressing import check_window, interval
@@ -88,20 +89,14 @@ class RKVLayer(Compressing):
         score = self.backend.mix * attention - (1 - self.backend.mix) * rest
         return functional.pad(score, (0, self.window), value=float("inf"))
 
-    def one(self, logits: Tensor, axis: int) -> Tensor:
-        """Logits of a group's query heads as one."""
-        if self.backend.gqa == "max":
-            return logits.amax(axis)
-        return added(logits, axis) / logits.shape[axis]
-
     def attention(self, q: Tensor, k: Tensor) -> Tensor:
         """(R, Hkv, G, window, D) and (R, Hkv, S, D) to (R, Hkv, S)."""
         scores = (q.flatten(2, 3) @ k.transpose(2, 3)).view(*q.shape[:4], -1)
         window = scores.shape[3]
-        scores = self.one(scores, 2)
-        g = self.geometry
+        g, gqa = self.geometry, self.backend.gqa
+        scores = over_group(scores, gqa, 2)
         # The model's own sinks become one logit per KV head like the logits of its keys.
-        sinks = None if g.sinks is None else self.one(g.sinks.view(g.Hkv, g.G, 1, 1), 1)
+        sinks = None if g.sinks is None else over_group(g.sinks.view(g.Hkv, g.G, 1, 1), gqa, 1)
         mean = added(softmax(scores, sinks), 2) / window
         kernel = self.backend.kernel
         return functional.max_pool1d(mean, kernel, stride=1, padding=kernel // 2)

@@ -18,6 +18,7 @@ from attention.contract import (
     Layer,
     check_choice,
     check_int,
+    over_group,
 )
 from attention.core.kernels import added, softmax
 from attention.layers.compressing import check_window, interval
@@ -82,8 +83,6 @@ class SnapKVLayer(Compressing):
         scores.masked_fill_(slot > slot[S - self.window :, None], float("-inf"))
         sinks = None if g.sinks is None else g.sinks.view(g.Hkv, g.G, 1, 1)
         mass = added(softmax(scores, sinks)[..., : S - self.window], 3)
-        score = mass.amax(2) if self.gqa == "max" else added(mass, 2)
-        if self.gqa == "mean":
-            score = score / g.G
+        score = over_group(mass, self.gqa, 2)
         pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)
         return functional.pad(pooled, (0, self.window), value=float("inf"))

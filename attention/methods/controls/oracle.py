@@ -19,8 +19,9 @@ from attention.contract import (
     Step,
     check_choice,
     check_number,
+    over_group,
 )
-from attention.core.kernels import added, hide, logits, softmax, spread, top
+from attention.core.kernels import hide, logits, softmax, spread, top
 
 GQA = ("sum", "mean", "max")
 
@@ -86,7 +87,8 @@ class OracleLayer(Selecting):
         queries = q.flatten(0, 1)
         scores = hide(logits(queries, keys), step.hidden())
         probs = softmax(scores, spread(self.geometry.sinks, queries)).view(B, Hkv, G, -1)
-        weight = probs.amax(2) if self.gqa == "max" else added(probs, 2)
+        # A mean ranks as its sum does, without the rounding of a division.
+        weight = over_group(probs, "max" if self.gqa == "max" else "sum", 2)
         # The current token comes first; slots a row has not filled come last and are not read.
         current = (step.seen_tokens - 1)[:, None, None].expand(-1, Hkv, -1)
         rank = weight.scatter(2, current, float("inf"))

@@ -25,14 +25,13 @@ class Evicting(Layer):
     """
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
-        budget = backend.budget
-        assert budget is not None
-        super().__init__(geometry, budget)
-        self.limit = budget
-        self.k = self.slots("k", (geometry.D,), limit=budget)
-        self.v = self.slots("v", (geometry.D,), limit=budget)
+        super().__init__(geometry, backend)
+        assert self.budget is not None
+        self.limit = limit = self.budget
+        self.k = self.slots("k", (geometry.D,), limit=limit)
+        self.v = self.slots("v", (geometry.D,), limit=limit)
         # The position of the token in each slot.
-        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=budget)
+        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=limit)
         self.memories: list[Slots] = []
         # Where the next token goes: behind the last one, or over the one dropped.
         self.next = self.slots("next", dtype=torch.int64, limit=1)

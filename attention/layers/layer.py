@@ -96,9 +96,11 @@ class Layer(ABC):
     cost_varies = False
     # Whether every token a row has seen is held, so that `tokens` can answer.
     keeps_all = False
+    # Whether `crop` is exact for any row, however long it is.
+    rewindable = False
 
-    def __init__(self, geometry: Geometry, budget: int | None) -> None:
-        self.geometry, self.budget = geometry, budget
+    def __init__(self, geometry: Geometry, backend: Method) -> None:
+        self.geometry, self.budget = geometry, backend.budget
         self.state: dict[str, Slots] = {}
 
     def slots(
@@ -201,11 +203,6 @@ class Layer(ABC):
         """Forget all but the first seen[i] tokens of row rows[i]; `refuse_crop` is asked before."""
         raise NotImplementedError(self.geometry.method)
 
-    @property
-    def rewindable(self) -> bool:
-        """Whether the newest tokens of any row can be forgotten exactly, however long it is."""
-        return type(self).crop is not Layer.crop
-
     def refuse_crop(self, seen: Counts) -> InvalidValue | None:  # noqa: ARG002
         """Why rows that have seen this much cannot be cropped exactly; None where they can."""
         if self.rewindable:
@@ -254,10 +251,10 @@ class Layer(ABC):
 class KeepAll(Layer):
     """Every token stays, in the order it came; slot = position."""
 
-    keeps_all = True
+    keeps_all = rewindable = True
 
-    def __init__(self, geometry: Geometry, budget: int | None, page: int = 1) -> None:
-        super().__init__(geometry, budget)
+    def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
+        super().__init__(geometry, backend)
         self.k = self.slots("k", (geometry.D,), multiple=page)
         self.v = self.slots("v", (geometry.D,), multiple=page)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,8 +11,15 @@ from torch import Tensor
 
 from attention.core.kernels import top
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry
+from attention.layers.layer import Geometry, Method
 from attention.layers.selecting import Choice, Selecting
+
+
+class PagedMethod(Method, Protocol):
+    """A backend with a parameter `page`."""
+
+    @property
+    def page(self) -> int: ...
 
 
 class Paged(Selecting):
@@ -23,21 +31,20 @@ class Paged(Selecting):
     page a crop cuts through is summarised anew.
 
     Args:
-        page: tokens per page.
-        size: numbers remembered of a page, per KV head.
+        size: numbers remembered of a page, per KV head; as many as a key has by default.
         dtype: of summaries; that of keys by default.
     """
 
     def __init__(
         self,
         geometry: Geometry,
-        budget: int,
-        page: int,
-        size: int,
+        backend: PagedMethod,
+        size: int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(geometry, budget, page)
-        self.summaries = self.slots("summaries", (size,), dtype=dtype, unit=page)
+        super().__init__(geometry, backend, backend.page)
+        tail = (geometry.D if size is None else size,)
+        self.summaries = self.slots("summaries", tail, dtype=dtype, unit=self.page)
 
     @abstractmethod
     def summary(self, k: Tensor, held: Tensor) -> Tensor:

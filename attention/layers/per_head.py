@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, Layer
+from attention.layers.layer import Geometry, Layer, Method
 
 
 class PerQueryHead(Layer):
@@ -18,15 +17,15 @@ class PerQueryHead(Layer):
     For comparison with code that knows no grouped heads: what is kept takes G times the memory.
 
     Args:
-        make: builds the layer that keeps one set per KV head; it gets as many of them as there are
-            query heads.
+        kind: the layer that keeps one set per KV head; it gets as many of them as there are query
+            heads.
     """
 
     cost_varies = True
 
-    def __init__(self, geometry: Geometry, make: Callable[[Geometry], Layer]) -> None:
-        self.inner = make(replace(geometry, Hkv=geometry.Hq))
-        super().__init__(geometry, self.inner.budget)
+    def __init__(self, geometry: Geometry, backend: Method, kind: type[Layer]) -> None:
+        super().__init__(geometry, backend)
+        self.inner = kind(replace(geometry, Hkv=geometry.Hq), backend)
         # Rows are selected and replaced in one place.
         self.state = self.inner.state
 

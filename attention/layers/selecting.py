@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention.core.kernels import attend, group, take_pages
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, KeepAll, row_lists
+from attention.layers.layer import Geometry, KeepAll, Method, row_lists
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Selecting(KeepAll):
 
     cost_varies = True
 
-    def __init__(self, geometry: Geometry, budget: int | None, page: int) -> None:
-        super().__init__(geometry, budget, page)
-        self.page, self.quota = page, 0 if budget is None else budget // page
+    def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
+        super().__init__(geometry, backend, page)
+        self.page, self.quota = page, (self.budget or 0) // page
         self.chosen: Choice | None = None
 
     @abstractmethod

@@ -9,7 +9,7 @@ from torch import Tensor
 from attention.core.kernels import attend, dense, group
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
-from attention.layers.layer import Geometry, Layer
+from attention.layers.layer import Geometry, Layer, Method
 
 
 class SlidingLayer(Layer):
@@ -18,8 +18,8 @@ class SlidingLayer(Layer):
     Unlike in `window` a prompt's queries see no more than the window either.
     """
 
-    def __init__(self, geometry: Geometry) -> None:
-        super().__init__(geometry, budget=None)
+    def __init__(self, geometry: Geometry, backend: Method) -> None:
+        super().__init__(geometry, backend)
         assert geometry.window is not None
         self.window = geometry.window
         self.k = self.slots("k", (geometry.D,), limit=self.window)
@@ -78,11 +78,6 @@ class SlidingLayer(Layer):
         for slots, joined in ((self.k, keys), (self.v, values)):
             slots.fit(most)
             slots.data[:, :, :most] = joined.take_along_dim(index, dim=2)
-
-    @property
-    def rewindable(self) -> bool:
-        """False: a row longer than the window has lost what it would need."""
-        return False
 
     def refuse_crop(self, seen: Counts) -> InvalidValue | None:
         longest = int(seen.max(initial=0))

@@ -30,71 +30,6 @@ GQA = ("sum", "mean", "max", "query_head")
 POSITIONS = ("absolute", "rolled")
 
 
-@dataclass(frozen=True, kw_only=True)
-class H2O(Backend):
-    """Keeps the `heavy` tokens with the largest summed probability and the newest ones.
-
-    H2O, arXiv 2306.14048; FMInference/H2O, `utils_real_drop`. A slot's score is the sum over all
-    queries so far, the prompt's included, of the probability they gave it, never normalised or
-    decayed (by default). The authors attend first and evict afterwards, so their queries read
-    budget + 1 tokens; this equals their code with heavy = budget // 2 and
-    recent = budget - budget // 2 - 1. They score per query head of a model without grouped heads;
-    here one set is kept per KV head, unless `gqa` says otherwise.
-
-    Args:
-        budget: tokens a decode query may read, current token included; at least 2.
-        heavy: tokens kept for their score, below `budget`; budget // 2 by default. The other
-            budget - heavy are the newest, the current one included.
-        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max"; or
-            "query_head" for a set per query head, which takes G times the memory.
-        positions: "absolute", keys keep the position they were seen at; "rolled", distances are
-            those inside the cache.
-        score_from_prefill: whether the queries of a prompt score too. If not, a prompt is cut
-            among equals, which keeps its oldest tokens.
-        normalise: None, or "age" to rank by score per query that could see the token.
-        decay: factor of all scores at each query, above 0 and at most 1.
-        dense_layers: first layers left dense; exempt from the budget.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
-    """
-
-    name: ClassVar[str] = "h2o"
-    source: ClassVar[str] = "H2O: heavy hitters and the newest tokens (arXiv 2306.14048)"
-    least_budget: ClassVar[int] = 2
-    budget: int
-    heavy: int = AUTO
-    gqa: str = "sum"
-    positions: str = "absolute"
-    score_from_prefill: bool = True
-    normalise: str | None = None
-    decay: float = 1.0
-    dense_layers: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.heavy is AUTO:
-            self._resolve("heavy", self.budget // 2)
-        allowed = f"an integer from 0 to budget - 1 = {self.budget - 1}"
-        if check_int("heavy", self.heavy, 0, allowed) >= self.budget:
-            raise InvalidValue("heavy", self.heavy, allowed)
-        check_choice("gqa", self.gqa, GQA)
-        check_choice("positions", self.positions, POSITIONS)
-        check_flag("score_from_prefill", self.score_from_prefill)
-        if self.normalise is not None:
-            check_choice("normalise", self.normalise, ("age",))
-        check_number("decay", self.decay, "a number above 0 and at most 1", above=0, most=1)
-
-    @property
-    def turns_keys(self) -> bool:
-        return self.positions == "rolled"
-
-    def layer(self, geometry: Geometry) -> Layer:
-        if self.gqa == "query_head":
-            return PerQueryHead(geometry, lambda each: H2OLayer(each, self))
-        return H2OLayer(geometry, self)
-
-
 class H2OLayer(Evicting):
     """Scores are sums per KV head, or per query head where the largest of the group counts."""
 
@@ -146,3 +81,69 @@ class H2OLayer(Evicting):
         each = keys.flatten(0, 1)[:, None]
         turn = self.geometry.rope.turn(start.flatten(0, 1), end.flatten(0, 1), each)
         return rotate(each, turn).view(keys.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class H2O(Backend):
+    """Keeps the `heavy` tokens with the largest summed probability and the newest ones.
+
+    H2O, arXiv 2306.14048; FMInference/H2O, `utils_real_drop`. A slot's score is the sum over all
+    queries so far, the prompt's included, of the probability they gave it, never normalised or
+    decayed (by default). The authors attend first and evict afterwards, so their queries read
+    budget + 1 tokens; this equals their code with heavy = budget // 2 and
+    recent = budget - budget // 2 - 1. They score per query head of a model without grouped heads;
+    here one set is kept per KV head, unless `gqa` says otherwise.
+
+    Args:
+        budget: tokens a decode query may read, current token included; at least 2.
+        heavy: tokens kept for their score, below `budget`; budget // 2 by default. The other
+            budget - heavy are the newest, the current one included.
+        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max"; or
+            "query_head" for a set per query head, which takes G times the memory.
+        positions: "absolute", keys keep the position they were seen at; "rolled", distances are
+            those inside the cache.
+        score_from_prefill: whether the queries of a prompt score too. If not, a prompt is cut
+            among equals, which keeps its oldest tokens.
+        normalise: None, or "age" to rank by score per query that could see the token.
+        decay: factor of all scores at each query, above 0 and at most 1.
+        dense_layers: first layers left dense; exempt from the budget.
+
+    Raises:
+        InvalidValue: a parameter is out of range.
+    """
+
+    name: ClassVar[str] = "h2o"
+    source: ClassVar[str] = "H2O: heavy hitters and the newest tokens (arXiv 2306.14048)"
+    layer_class = H2OLayer
+    least_budget: ClassVar[int] = 2
+    budget: int
+    heavy: int = AUTO
+    gqa: str = "sum"
+    positions: str = "absolute"
+    score_from_prefill: bool = True
+    normalise: str | None = None
+    decay: float = 1.0
+    dense_layers: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.heavy is AUTO:
+            self._resolve("heavy", self.budget // 2)
+        allowed = f"an integer from 0 to budget - 1 = {self.budget - 1}"
+        if check_int("heavy", self.heavy, 0, allowed) >= self.budget:
+            raise InvalidValue("heavy", self.heavy, allowed)
+        check_choice("gqa", self.gqa, GQA)
+        check_choice("positions", self.positions, POSITIONS)
+        check_flag("score_from_prefill", self.score_from_prefill)
+        if self.normalise is not None:
+            check_choice("normalise", self.normalise, ("age",))
+        check_number("decay", self.decay, "a number above 0 and at most 1", above=0, most=1)
+
+    @property
+    def turns_keys(self) -> bool:
+        return self.positions == "rolled"
+
+    def layer(self, geometry: Geometry) -> Layer:
+        if self.gqa == "query_head":
+            return PerQueryHead(geometry, self, H2OLayer)
+        return super().layer(geometry)

@@ -16,7 +16,6 @@ from attention.contract import (
     Counts,
     Geometry,
     InvalidValue,
-    Layer,
     Step,
     check_choice,
     check_flag,
@@ -31,50 +30,6 @@ GQA = ("sum", "mean", "max")
 PROMPT = torch.iinfo(torch.int32).max
 
 
-@dataclass(frozen=True, kw_only=True)
-class RaaS(Backend):
-    """Drops the page whose stamp is oldest; pages that receive attention are stamped anew.
-
-    RaaS, arXiv 2502.11147; DerekHJH/RaaS. At each step the better half of the pages, or all above
-    `alpha`, are stamped with the number of tokens seen, and the page of the current token always.
-    Among equal stamps the oldest page goes. A page's score is the largest true probability one of
-    its tokens receives, where the authors take Quest's upper bound of q.k; all held tokens are read
-    anyway. Pages that hold a token of the prompt stay for ever and count. One set of pages is kept
-    per KV head.
-
-    Args:
-        budget: tokens a decode query may read, current token included; a multiple of `page`, at
-            least two pages.
-        page: tokens per page.
-        alpha: score above which a page is stamped, from 0 to 1; None for the better half.
-        protect_prompt: keep the pages of the prompt; a prompt of more than budget - page tokens is
-            then refused. Otherwise it is read whole and its newest pages stay.
-        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max".
-
-    Raises:
-        InvalidValue: a parameter is out of range; when used, a prompt that does not fit.
-    """
-
-    name: ClassVar[str] = "raas"
-    source: ClassVar[str] = "RaaS: pages by when they were last needed (arXiv 2502.11147)"
-    budget: int
-    page: int = 16
-    alpha: float | None = None
-    protect_prompt: bool = True
-    gqa: str = "max"
-
-    def __post_init__(self) -> None:
-        check_pages(self.budget, self.page)
-        super().__post_init__()
-        if self.alpha is not None:
-            check_share("alpha", self.alpha)
-        check_flag("protect_prompt", self.protect_prompt)
-        check_choice("gqa", self.gqa, GQA)
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return RaaSLayer(geometry, self)
-
-
 class RaaSLayer(Compressing):
     """Whole pages are dropped, so slots in order of age are pages too; all but the last are full.
 
@@ -82,7 +37,7 @@ class RaaSLayer(Compressing):
     """
 
     def __init__(self, geometry: Geometry, backend: RaaS) -> None:
-        super().__init__(geometry, backend.budget, backend.page, window=0)
+        super().__init__(geometry, backend)
         self.page, self.alpha, self.gqa = backend.page, backend.alpha, backend.gqa
         self.protect = backend.protect_prompt
         self.stamp = self.remember("stamp", dtype=torch.int32)
@@ -165,3 +120,45 @@ class RaaSLayer(Compressing):
         if S % self.page:
             worth[..., -1] = float("inf")
         return worth.repeat_interleave(self.page, dim=-1)[..., :S]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaaS(Backend):
+    """Drops the page whose stamp is oldest; pages that receive attention are stamped anew.
+
+    RaaS, arXiv 2502.11147; DerekHJH/RaaS. At each step the better half of the pages, or all above
+    `alpha`, are stamped with the number of tokens seen, and the page of the current token always.
+    Among equal stamps the oldest page goes. A page's score is the largest true probability one of
+    its tokens receives, where the authors take Quest's upper bound of q.k; all held tokens are read
+    anyway. Pages that hold a token of the prompt stay for ever and count. One set of pages is kept
+    per KV head.
+
+    Args:
+        budget: tokens a decode query may read, current token included; a multiple of `page`, at
+            least two pages.
+        page: tokens per page.
+        alpha: score above which a page is stamped, from 0 to 1; None for the better half.
+        protect_prompt: keep the pages of the prompt; a prompt of more than budget - page tokens is
+            then refused. Otherwise it is read whole and its newest pages stay.
+        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max".
+
+    Raises:
+        InvalidValue: a parameter is out of range; when used, a prompt that does not fit.
+    """
+
+    name: ClassVar[str] = "raas"
+    source: ClassVar[str] = "RaaS: pages by when they were last needed (arXiv 2502.11147)"
+    layer_class = RaaSLayer
+    budget: int
+    page: int = 16
+    alpha: float | None = None
+    protect_prompt: bool = True
+    gqa: str = "max"
+
+    def __post_init__(self) -> None:
+        check_pages(self.budget, self.page)
+        super().__post_init__()
+        if self.alpha is not None:
+            check_share("alpha", self.alpha)
+        check_flag("protect_prompt", self.protect_prompt)
+        check_choice("gqa", self.gqa, GQA)

@@ -17,60 +17,14 @@ from attention.core.slots import Slots
 POSITIONS = ("cache", "absolute", "hf_sinkcache")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sink(Backend):
-    """Keeps the first `sinks` tokens and the last budget - sinks, the same in all layers and heads.
-
-    StreamingLLM, arXiv 2309.17453; mit-han-lab/streaming-llm. The paper and its code store unroped
-    keys and rope the whole cache at every step; here window keys stay as they are and the sink
-    keys alone are turned forward by the number of evicted tokens, which gives the same distances.
-    The authors evict after attending, so their queries read one token more than the budget.
-
-    Args:
-        budget: tokens a decode query may read, current token included; more than `sinks`.
-        sinks: first tokens kept for ever; 0 makes a sliding window.
-        positions: "cache", distances are those inside the cache (the paper); "absolute", keys keep
-            the position they were seen at; "hf_sinkcache", a control: what the SinkCache that
-            transformers removed did under `generate`. It turned the window keys back by one at
-            each step while the query went on by one, so that their distances drift to twice the
-            true ones.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
-    """
-
-    name: ClassVar[str] = "sink"
-    source: ClassVar[str] = "StreamingLLM: first tokens and a window (arXiv 2309.17453)"
-    budget: int
-    sinks: int = 4
-    positions: str = "cache"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_int("sinks", self.sinks, 0)
-        check_int("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
-        check_choice("positions", self.positions, POSITIONS)
-
-    @property
-    def exact_until(self) -> float:
-        # SinkCache turned keys one step before it dropped one.
-        return self.budget - (self.positions == "hf_sinkcache")
-
-    @property
-    def turns_keys(self) -> bool:
-        return self.positions == "hf_sinkcache" or (self.positions == "cache" and self.sinks > 0)
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return SinkLayer(geometry, self.budget, self.sinks, self.positions)
-
-
 class SinkLayer(Layer):
     """Sinks in the first slots, the window in a ring behind them: slot follows from position."""
 
-    def __init__(self, geometry: Geometry, budget: int, sinks: int, positions: str) -> None:
-        super().__init__(geometry, budget)
-        self.limit, self.sinks = budget, sinks
-        self.turns, self.drifts = positions == "cache" and sinks > 0, positions == "hf_sinkcache"
+    def __init__(self, geometry: Geometry, backend: Sink) -> None:
+        super().__init__(geometry, backend)
+        self.limit, self.sinks = budget, sinks = backend.budget, backend.sinks
+        self.turns = backend.positions == "cache" and sinks > 0
+        self.drifts = backend.positions == "hf_sinkcache"
         self.k = self.slots("k", (geometry.D,), limit=budget)
         self.v = self.slots("v", (geometry.D,), limit=budget)
         # Sink keys as the model roped them: turning these anew each step leaves no error behind.
@@ -224,3 +178,48 @@ class SinkLayer(Layer):
 def _pick(x: Tensor, index: Tensor) -> Tensor:
     """Slots `index` (B, N) of each row of (B, H, C, D), the same in all heads."""
     return x.take_along_dim(index[:, None, :, None], dim=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink(Backend):
+    """Keeps the first `sinks` tokens and the last budget - sinks, the same in all layers and heads.
+
+    StreamingLLM, arXiv 2309.17453; mit-han-lab/streaming-llm. The paper and its code store unroped
+    keys and rope the whole cache at every step; here window keys stay as they are and the sink
+    keys alone are turned forward by the number of evicted tokens, which gives the same distances.
+    The authors evict after attending, so their queries read one token more than the budget.
+
+    Args:
+        budget: tokens a decode query may read, current token included; more than `sinks`.
+        sinks: first tokens kept for ever; 0 makes a sliding window.
+        positions: "cache", distances are those inside the cache (the paper); "absolute", keys keep
+            the position they were seen at; "hf_sinkcache", a control: what the SinkCache that
+            transformers removed did under `generate`. It turned the window keys back by one at
+            each step while the query went on by one, so that their distances drift to twice the
+            true ones.
+
+    Raises:
+        InvalidValue: a parameter is out of range.
+    """
+
+    name: ClassVar[str] = "sink"
+    source: ClassVar[str] = "StreamingLLM: first tokens and a window (arXiv 2309.17453)"
+    layer_class = SinkLayer
+    budget: int
+    sinks: int = 4
+    positions: str = "cache"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_int("sinks", self.sinks, 0)
+        check_int("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
+        check_choice("positions", self.positions, POSITIONS)
+
+    @property
+    def exact_until(self) -> float:
+        # SinkCache turned keys one step before it dropped one.
+        return self.budget - (self.positions == "hf_sinkcache")
+
+    @property
+    def turns_keys(self) -> bool:
+        return self.positions == "hf_sinkcache" or (self.positions == "cache" and self.sinks > 0)

@@ -36,4 +36,4 @@ class TOVA(Backend):
     name: ClassVar[str] = "tova"
     source: ClassVar[str] = "TOVA: what the last query attends to (arXiv 2401.06104)"
     least_budget: ClassVar[int] = 2
-    layer_class: ClassVar[type[Evicting]] = TOVALayer
+    layer_class = TOVALayer

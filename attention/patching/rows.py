@@ -137,7 +137,8 @@ class Rows(Cache):
             if layer.geometry.window is not None:
                 twin.layers.append(layer.copied(ours))
                 continue
-            made = KeepAll(replace(layer.geometry, method=twin.backend.name, B=len(index)), None)
+            geometry = replace(layer.geometry, method=twin.backend.name, B=len(index))
+            made = KeepAll(geometry, twin.backend)
             made.fill(*layer.tokens(ours, twin._seen))
             twin.layers.append(made)
         return twin

@@ -14,7 +14,6 @@ from attention.contract import (
     Counts,
     Geometry,
     InvalidValue,
-    Layer,
     Selecting,
     Step,
     check_choice,
@@ -26,57 +25,13 @@ from attention.core.kernels import hide, logits, softmax, spread, top
 GQA = ("sum", "mean", "max")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Oracle(Backend):
-    """Reads the current token and, per KV head, the others with the largest true probability.
-
-    A control: the upper bound of the methods that select. Finding the tokens takes a look at every
-    key, which is not counted as read. With `top_p` a head reads the fewest tokens that hold this
-    share of the probability (as in Twilight, arXiv 2502.02770); no budget then binds.
-
-    Args:
-        budget: tokens a decode query may read, current token included; None with `top_p`.
-        top_p: share of the reduced probability that is read, above 0 and below 1; None with
-            `budget`.
-        gqa: how the probabilities of the G query heads of a KV head become one: "sum", "mean" or
-            "max".
-
-    Raises:
-        InvalidValue: a parameter is out of range, or not exactly one of `budget` and `top_p` is
-            given.
-    """
-
-    name: ClassVar[str] = "oracle"
-    source: ClassVar[str] = "control: the tokens with most probability, known beforehand"
-    budget: int | None = None
-    top_p: float | None = None
-    gqa: str = "sum"
-
-    def __post_init__(self) -> None:
-        if (self.budget is None) == (self.top_p is None):
-            raise InvalidValue("budget", self.budget, "either a budget or top_p")
-        super().__post_init__()
-        if self.top_p is not None:
-            check_number("top_p", self.top_p, "a number above 0 and below 1", above=0, below=1)
-        check_choice("gqa", self.gqa, GQA)
-
-    @property
-    def exact_until(self) -> float:
-        return self.budget or 0
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return OracleLayer(geometry, self.budget, self.top_p, self.gqa)
-
-
 class OracleLayer(Selecting):
     """Pages of one token; with `top_p` every head has its own number of them."""
 
-    def __init__(
-        self, geometry: Geometry, budget: int | None, top_p: float | None, gqa: str
-    ) -> None:
-        super().__init__(geometry, budget, page=1)
-        self.top_p, self.gqa = top_p, gqa
-        self.cost_varies = top_p is not None
+    def __init__(self, geometry: Geometry, backend: Oracle) -> None:
+        super().__init__(geometry, backend)
+        self.top_p, self.gqa = backend.top_p, backend.gqa
+        self.cost_varies = self.top_p is not None
 
     def notice(self, k: Tensor, step: Step) -> None:
         pass
@@ -107,3 +62,43 @@ class OracleLayer(Selecting):
 
     def reads(self, seen: Counts) -> Counts:
         return super().reads(seen) if self.cost_varies else np.minimum(seen, self.quota)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oracle(Backend):
+    """Reads the current token and, per KV head, the others with the largest true probability.
+
+    A control: the upper bound of the methods that select. Finding the tokens takes a look at every
+    key, which is not counted as read. With `top_p` a head reads the fewest tokens that hold this
+    share of the probability (as in Twilight, arXiv 2502.02770); no budget then binds.
+
+    Args:
+        budget: tokens a decode query may read, current token included; None with `top_p`.
+        top_p: share of the reduced probability that is read, above 0 and below 1; None with
+            `budget`.
+        gqa: how the probabilities of the G query heads of a KV head become one: "sum", "mean" or
+            "max".
+
+    Raises:
+        InvalidValue: a parameter is out of range, or not exactly one of `budget` and `top_p` is
+            given.
+    """
+
+    name: ClassVar[str] = "oracle"
+    source: ClassVar[str] = "control: the tokens with most probability, known beforehand"
+    layer_class = OracleLayer
+    budget: int | None = None
+    top_p: float | None = None
+    gqa: str = "sum"
+
+    def __post_init__(self) -> None:
+        if (self.budget is None) == (self.top_p is None):
+            raise InvalidValue("budget", self.budget, "either a budget or top_p")
+        super().__post_init__()
+        if self.top_p is not None:
+            check_number("top_p", self.top_p, "a number above 0 and below 1", above=0, below=1)
+        check_choice("gqa", self.gqa, GQA)
+
+    @property
+    def exact_until(self) -> float:
+        return self.budget or 0

@@ -12,7 +12,7 @@ from torch import Tensor
 from attention.core.kernels import take_pages, top
 from attention.core.ropes import Turn, rotate
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, Layer
+from attention.layers.layer import Geometry, Layer, Method
 
 
 class Parts(NamedTuple):
@@ -37,10 +37,9 @@ class Blocks(Layer):
 
     keeps_all = True
 
-    def __init__(self, geometry: Geometry, budget: int, parts: Parts, sets: int = 1) -> None:
-        super().__init__(geometry, budget)
-        self.sets = sets
-        self.parts = parts
+    def __init__(self, geometry: Geometry, backend: Method, parts: Parts, sets: int) -> None:
+        super().__init__(geometry, backend)
+        self.parts, self.sets = parts, sets
         self.n_init, self.n_local, self.block = parts.n_init, parts.n_local, parts.block
         self.init_pages = -(-parts.n_init // parts.block)
         D, wide = geometry.D, geometry.wide

@@ -94,7 +94,7 @@ class Backend(ABC):
 
     def build(self, geometry: Geometry) -> Layer:
         """Empty state of any layer."""
-        if geometry.window is not None:
+        if geometry.model_window is not None:
             return SlidingLayer(geometry, Full())
         if geometry.index < self.dense_layers:
             return KeepAll(geometry, Full())

@@ -19,11 +19,11 @@ class Compressing(Layer):
     """Rows grow until they hold `budget` tokens, and are then cut to `target`.
 
     Slots are in order of age. A row is cut at the end of a forward, alone or with rows that hold as
-    many tokens, so that a method sees no empty slots: it answers `worth` for whole rows. The slots
+    many tokens, so that a method sees no empty slots: it answers `rank` for whole rows. The slots
     worth least are lost, among equals the newest.
 
     Args:
-        observers: newest tokens whose queries are remembered for `worth`.
+        observers: newest tokens whose queries are remembered for `rank`.
     """
 
     def __init__(self, geometry: Geometry, backend: Method, observers: int = 0) -> None:
@@ -45,12 +45,12 @@ class Compressing(Layer):
 
     def remember(self, name: str, *, dtype: torch.dtype) -> Slots:
         """Something kept per slot, (B, Hkv, S)."""
-        made = self.slots(name, dtype=dtype, limit=self.limit)
-        self.per_slot.append(made)
-        return made
+        memory = self.slots(name, dtype=dtype, limit=self.limit)
+        self.per_slot.append(memory)
+        return memory
 
     @abstractmethod
-    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
+    def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
         """What each slot of rows without empty slots is worth, (R, Hkv, S); inf where it must stay.
 
         Args:
@@ -81,7 +81,7 @@ class Compressing(Layer):
         self.spend(S)
         keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.k, self.v))
         hidden = step.behind(held, "compressing")
-        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)
+        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)
         self.learn(probs.view(step.rows, Hkv, -1, S), step)
         self.held = self.last_read = held
         full = np.flatnonzero(held >= self.limit)
@@ -93,9 +93,9 @@ class Compressing(Layer):
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.append(q * scaling, k, v, step)
         keys, values = (x.data[:, :, : int((self.held + step.new).max())] for x in (self.k, self.v))
-        alone = not self.held.any() and not step.padded
+        square = not self.held.any() and not step.padded
         last = step.last_visible(self.held, "compressing")
-        out = dense(q, keys, values, scaling, last, alone, self.geometry.sinks)
+        out = dense(q, keys, values, scaling, last, square, self.geometry.sink_logits)
         if step.generates:
             self.reread(q * scaling, step)
         self.held, self.before = self.held + step.new, None
@@ -148,7 +148,7 @@ class Compressing(Layer):
         ring = step.tensor(newest % max(self.observers, 1))
         queries = self.queries.data[rows[:, None], :, ring].transpose(1, 2)
         grouped = queries.reshape(len(full), g.Hkv, g.G, self.observers, g.D)
-        worth = self.worth(self.k.data[rows, :, :S], grouped, rows)
+        worth = self.rank(self.k.data[rows, :, :S], grouped, rows)
         order = worth.argsort(dim=-1, descending=True, stable=True)
         index = order[:, :, :most].sort(dim=-1).values
         for slots in self.per_slot:

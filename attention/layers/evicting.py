@@ -45,9 +45,9 @@ class Evicting(Layer):
         fill: float = 0.0,
     ) -> Slots:
         """Something kept per slot, (B, Hkv, S, *tail); a new token starts with `fill`."""
-        made = self.slots(name, tail, dtype=dtype, fill=fill, limit=self.limit)
-        self.memories.append(made)
-        return made
+        memory = self.slots(name, tail, dtype=dtype, fill=fill, limit=self.limit)
+        self.memories.append(memory)
+        return memory
 
     @property
     def per_slot(self) -> list[Slots]:
@@ -99,7 +99,7 @@ class Evicting(Layer):
         keys = self.placed(S, self.reads(step.seen), step).flatten(0, 1)
         values = self.v.data.flatten(0, 1)[:, :S]
         hidden = step.hidden(self.limit)
-        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)
+        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)
         self.learn(probs.view(step.rows, Hkv, -1, S), step)
         if step.longest < self.limit:
             self.next.data.copy_(step.seen_tokens[:, None, None])
@@ -124,13 +124,13 @@ class Evicting(Layer):
         total: Counts = held + step.new
         keys, values = self.placed(int(total.max()), total, step), self.v.data
         last = step.last_visible(held, "evicting")
-        sinks = self.geometry.sinks
+        sink_logits = self.geometry.sink_logits
         if type(self).learn is Evicting.learn:
-            alone = not held.any() and not step.padded
-            out = dense(q, keys, values, scaling, last, alone, sinks=sinks)
+            square = not held.any() and not step.padded
+            out = dense(q, keys, values, scaling, last, square, sink_logits=sink_logits)
         else:
             out, mass = dense_with_mass(
-                q, keys, values, scaling, last, self.counts(step), sinks=sinks
+                q, keys, values, scaling, last, self.counts(step), sink_logits=sink_logits
             )
             self.learn(mass, step)
         self.cut(total, step)

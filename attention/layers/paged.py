@@ -83,12 +83,12 @@ class Paged(Selecting):
             return
         # Only the page of the new token changes.
         at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "summary")
-        made = None
+        renewed = None
         if (step.past % self.page).all():  # no row begins a page
-            made = self.grown(self.summaries.flat.index_select(0, at), k.flatten(0, 2))
-        if made is None:
-            made = self.renewed(step)
-        self.summaries.flat.index_copy_(0, at, made.to(self.summaries.data.dtype))
+            renewed = self.grown(self.summaries.flat.index_select(0, at), k.flatten(0, 2))
+        if renewed is None:
+            renewed = self.renewed(step)
+        self.summaries.flat.index_copy_(0, at, renewed.to(self.summaries.data.dtype))
 
     def renewed(self, step: Step) -> Tensor:
         """Summaries (B * Hkv, size) of the newest pages, from their keys."""
@@ -110,11 +110,11 @@ class Paged(Selecting):
         keys = self.k.data[:, :, first * self.page : last * self.page]
         position = torch.arange(first * self.page, last * self.page, device=keys.device)
         held = position < torch.as_tensor(seen, device=keys.device)[:, None]
-        made = self.summary(
+        summaries = self.summary(
             keys.view(*keys.shape[:2], -1, self.page, keys.shape[-1]),
             held.view(len(held), 1, -1, self.page, 1),
         )
-        self.summaries.data[:, :, first:last] = made
+        self.summaries.data[:, :, first:last] = summaries
 
     def scores(self, q: Tensor, compete: Counts, step: Step) -> Tensor:
         """What each page is worth, (B, H, P); -inf from page compete[r] of a row on."""
@@ -147,8 +147,8 @@ class Paged(Selecting):
         )
         keys = self.k.data.view(len(self.k.data), -1, self.k.capacity // self.page, self.page, D)
         held = torch.arange(self.page, device=device) < rest[:, None]
-        made = self.summary(keys[row, :, page][:, :, None], held[:, None, None, :, None])
-        self.summaries.data[row, :, page] = made[:, :, 0].to(self.summaries.data.dtype)
+        summaries = self.summary(keys[row, :, page][:, :, None], held[:, None, None, :, None])
+        self.summaries.data[row, :, page] = summaries[:, :, 0].to(self.summaries.data.dtype)
 
     def reads(self, seen: Counts) -> Counts:
         pages = self.pages(seen)
@@ -162,6 +162,6 @@ class Paged(Selecting):
         return super().cost(seen) + np.where(pages <= self.allowed(seen), 0, summaries)
 
     def row_bytes(self, seen: Counts) -> Counts:
-        made = self.summaries.data
-        held = self.pages(seen) * (made.shape[1] * made.shape[3] * made.dtype.itemsize)
+        known = self.summaries.data
+        held = self.pages(seen) * (known.shape[1] * known.shape[3] * known.dtype.itemsize)
         return super().row_bytes(seen) + held

@@ -15,17 +15,14 @@ class PerQueryHead(Layer):
     """Gives each query head a copy of its KV head's keys and values, and a set of its own.
 
     For comparison with code that knows no grouped heads: what is kept takes G times the memory.
-
-    Args:
-        kind: the layer that keeps one set per KV head; it gets as many of them as there are query
-            heads.
+    The layer that keeps one set per KV head is the method's `layer_class`.
     """
 
     cost_varies = True
 
-    def __init__(self, geometry: Geometry, backend: Method, kind: type[Layer]) -> None:
+    def __init__(self, geometry: Geometry, backend: Method) -> None:
         super().__init__(geometry, backend)
-        self.inner = kind(replace(geometry, Hkv=geometry.Hq), backend)
+        self.inner = backend.layer_class(replace(geometry, Hkv=geometry.Hq), backend)
         # Rows are selected and replaced in one place.
         self.state = self.inner.state
 

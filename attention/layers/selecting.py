@@ -83,7 +83,7 @@ class Selecting(KeepAll):
         keys, values = take_pages((self.k.data, self.v.data), choice.pages, self.page)
         hidden = ~self.live_slots(choice, step.seen_tokens)[:, :, None]
         # One query per set: G query heads share a KV head's set, or each has its own.
-        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden, g.sinks)[0]
+        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden, g.sink_logits)[0]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = super().prefill(q, k, v, scaling, step)

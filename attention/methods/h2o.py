@@ -144,6 +144,4 @@ class H2O(Backend):
         return self.positions == "rolled"
 
     def layer(self, geometry: Geometry) -> Layer:
-        if self.gqa == "query_head":
-            return PerQueryHead(geometry, self, H2OLayer)
-        return super().layer(geometry)
+        return (PerQueryHead if self.gqa == "query_head" else H2OLayer)(geometry, self)

@@ -79,9 +79,9 @@ class RaaSLayer(Compressing):
             keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.k, self.v))
             hidden = step.behind(held, ("raas", column))
             query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
-            probs = attend(query, keys, values, hidden, g.sinks)[1].view(step.rows, g.Hkv, -1, S)
+            _, probs = attend(query, keys, values, hidden, g.sink_logits)
             now = (step.seen_tokens - late) * step.generated()[:, column]
-            self.refresh(probs, held, now, step)
+            self.refresh(probs.view(step.rows, g.Hkv, -1, S), held, now, step)
 
     def learn(self, probs: Tensor, step: Step) -> None:
         self.refresh(probs, self.held + 1, step.seen_tokens, step)
@@ -110,7 +110,7 @@ class RaaSLayer(Compressing):
     def target(self, seen: int) -> int:
         return self.limit - self.page + seen % self.page
 
-    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+    def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         S = k.shape[2]
         stamp = self.by_page(self.stamp.data[rows, :, :S])
         pages = stamp.shape[-1]

@@ -32,7 +32,7 @@ class RKVLayer(Compressing):
         super().__init__(geometry, backend, observers=backend.window)
         self.backend = backend
 
-    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+    def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         candidates, wide = k.shape[2] - self.observers, self.geometry.wide
         keys = k.to(wide)
         attention = self.attention(q.to(wide), keys[:, :, :candidates])
@@ -46,8 +46,9 @@ class RKVLayer(Compressing):
         g, gqa = self.geometry, self.backend.gqa
         scores = over_group(scores, gqa, 2)
         # The model's own sinks become one logit per KV head like the logits of its keys.
-        sinks = None if g.sinks is None else over_group(g.sinks.view(g.Hkv, g.G, 1, 1), gqa, 1)
-        mean = added(softmax(scores, sinks), 2) / self.observers
+        sinks = g.grouped_sinks
+        sink_logits = None if sinks is None else over_group(sinks, gqa, 1)
+        mean = added(softmax(scores, sink_logits), 2) / self.observers
         kernel = self.backend.kernel
         return functional.max_pool1d(mean, kernel, stride=1, padding=kernel // 2)
 

@@ -22,16 +22,17 @@ class SinkLayer(Layer):
 
     def __init__(self, geometry: Geometry, backend: Sink) -> None:
         super().__init__(geometry, backend)
-        self.limit, self.sinks = budget, sinks = backend.budget, backend.sinks
-        self.turns = backend.positions == "cache" and sinks > 0
+        self.limit: int = backend.budget
+        self.sinks: int = backend.sinks
+        self.turns = backend.positions == "cache" and self.sinks > 0
         self.drifts = backend.positions == "hf_sinkcache"
-        self.k = self.slots("k", (geometry.D,), limit=budget)
-        self.v = self.slots("v", (geometry.D,), limit=budget)
+        self.k = self.slots("k", (geometry.D,), limit=self.limit)
+        self.v = self.slots("v", (geometry.D,), limit=self.limit)
         # Sink keys as the model roped them: turning these anew each step leaves no error behind.
-        self.first = self.slots("first", (geometry.D,), limit=sinks) if self.turns else None
+        self.first = self.slots("first", (geometry.D,), limit=self.sinks) if self.turns else None
         # The position each drifting key is roped at, so that a turn undoes what was done there.
         self.place = (
-            self.slots("place", (1,), heads=1, dtype=torch.int64, limit=budget)
+            self.slots("place", (1,), heads=1, dtype=torch.int64, limit=self.limit)
             if self.drifts
             else None
         )
@@ -63,7 +64,7 @@ class SinkLayer(Layer):
         self.turn_sinks(step.seen, step)
         keys, values = (x.data.flatten(0, 1)[:, :held] for x in (self.k, self.v))
         hidden = step.hidden(self.limit)
-        return attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)[0]
+        return attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)[0]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.turn_sinks(step.past, step)
@@ -74,9 +75,9 @@ class SinkLayer(Layer):
             for slots, new in self.each(k, v, step)
         ]
         keys, values = joined[0][1], joined[1][1]
-        whole_prompt = not step.past.any() and not step.padded
+        square = not step.past.any() and not step.padded
         last = step.last_visible(counts, "sink")
-        out = dense(q, keys, values, scaling, last, whole_prompt, self.geometry.sinks)
+        out = dense(q, keys, values, scaling, last, square, self.geometry.sink_logits)
         if (step.past < self.sinks).any():
             self.remember(keys, step)
         self.cut(joined, counts, step)

@@ -32,14 +32,13 @@ class SnapKVLayer(Compressing):
         super().__init__(geometry, backend, observers=backend.window)
         self.kernel, self.gqa = backend.kernel, backend.gqa
 
-    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+    def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         g, S, wide = self.geometry, k.shape[2], self.geometry.wide
         scores = q.flatten(2, 3).to(wide) @ k.to(wide).transpose(2, 3)
         scores = scores.view(*q.shape[:4], S)
         slot = torch.arange(S, device=k.device)
         scores.masked_fill_(slot > slot[S - self.observers :, None], float("-inf"))
-        sinks = None if g.sinks is None else g.sinks.view(g.Hkv, g.G, 1, 1)
-        mass = added(softmax(scores, sinks)[..., : S - self.observers], 3)
+        mass = added(softmax(scores, g.grouped_sinks)[..., : S - self.observers], 3)
         score = over_group(mass, self.gqa, 2)
         pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)
         return functional.pad(pooled, (0, self.observers), value=float("inf"))

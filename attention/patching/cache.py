@@ -77,9 +77,9 @@ class AttentionCache(Rows):
         mask: Tensor | None,
         scaling: float,
         position_ids: Tensor | None,
-        sinks: Tensor | None = None,
+        sink_logits: Tensor | None = None,
     ) -> Tensor:
-        """One layer of one forward; see `Layer.forward` for shapes, `Geometry` for sinks.
+        """One layer of one forward; see `Layer.forward` for shapes, `Geometry` for `sink_logits`.
 
         Raises:
             InvalidValue: mask, positions, rows, dtype or device do not fit what the cache holds.
@@ -95,7 +95,7 @@ class AttentionCache(Rows):
                 "half way or layers were skipped; start again from cache.new()"
             )
         if index == len(self.layers):
-            self.layers.append(self._build(index, q, k, sinks))
+            self.layers.append(self._build(index, q, k, sink_logits))
         out = self.layers[index].forward(q, k, v, scaling, step)
         self._done += 1
         if self._done == self.session.layers:
@@ -120,7 +120,7 @@ class AttentionCache(Rows):
             "converted needs a cache.new(); autocast mixes dtypes and is not supported",
         )
 
-    def _build(self, index: int, q: Tensor, k: Tensor, sinks: Tensor | None) -> Layer:
+    def _build(self, index: int, q: Tensor, k: Tensor, sink_logits: Tensor | None) -> Layer:
         B, Hkv, _, D = k.shape
         return self.backend.build(
             Geometry(
@@ -133,8 +133,8 @@ class AttentionCache(Rows):
                 dtype=k.dtype,
                 device=k.device,
                 rope=self.session.rope,
-                window=self.session.windows[index],
-                sinks=None if sinks is None else sinks.detach(),
+                model_window=self.session.windows[index],
+                sink_logits=None if sink_logits is None else sink_logits.detach(),
             )
         )
 

@@ -134,7 +134,7 @@ class Rows(Cache):
         twin._prompts = self._prompts[index.numpy()]
         for layer in self.layers:
             ours = index.to(layer.geometry.device)
-            if layer.geometry.window is not None:
+            if layer.geometry.model_window is not None:
                 twin.layers.append(layer.copied(ours))
                 continue
             geometry = replace(layer.geometry, method=twin.backend.name, B=len(index))

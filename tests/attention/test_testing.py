@@ -109,7 +109,7 @@ class NoSinks(SoundLayer):
     """Forgets the model's own sinks."""
 
     def __init__(self, geometry: Any, backend: Any) -> None:
-        super().__init__(dataclasses.replace(geometry, sinks=None), backend)
+        super().__init__(dataclasses.replace(geometry, sink_logits=None), backend)
 
 
 class SharesState(SoundLayer):
@@ -289,7 +289,7 @@ DEFECTS = {
     "nan": ("hooks", lambda: of(Nan), "nan"),
     "a worth per query head": ("hooks", lambda: of(PerQueryHead), r"expected \(2, 2, 8\)"),
     "scaling forgotten": ("hooks", lambda: of(NoScaling), "naive|softmax"),
-    "sinks forgotten": ("hooks", lambda: of(NoSinks), "geometry.sinks, query head 0"),
+    "sinks forgotten": ("hooks", lambda: of(NoSinks), "geometry.sink_logits, query head 0"),
     "garbage in pages": ("hooks", lambda: of(TakesGarbage), "not held"),
     "infinite scores": ("hooks", lambda: of(Infinite), "inf or nan"),
     "a page twice": ("hooks", lambda: of(Twice), "twice"),

@@ -41,7 +41,7 @@ class OracleLayer(Selecting):
         keys = self.k.data.flatten(0, 1)[:, : step.longest]
         queries = q.flatten(0, 1)
         scores = hide(logits(queries, keys), step.hidden())
-        probs = softmax(scores, spread(self.geometry.sinks, queries)).view(B, Hkv, G, -1)
+        probs = softmax(scores, spread(self.geometry.sink_logits, queries)).view(B, Hkv, G, -1)
         # A mean ranks as its sum does, without the rounding of a division.
         weight = over_group(probs, "max" if self.gqa == "max" else "sum", 2)
         # The current token comes first; slots a row has not filled come last and are not read.

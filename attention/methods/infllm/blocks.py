@@ -168,12 +168,12 @@ class Blocks(Layer):
         return torch.where(tensor(gone)[:, None, :, None], roped, x)
 
     def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
-        found = []
+        both = []
         for one, other, turn in ((self.far_k, self.near_k, True), (self.far_v, self.near_v, False)):
             far, near = one.data.index_select(0, rows), other.data.index_select(0, rows)
             x = self.held(far, near, seen, turn)
-            found.append(near[:, :, :0] if x is None else x)
-        return found[0], found[1]
+            both.append(near[:, :, :0] if x is None else x)
+        return both[0], both[1]
 
     def move(self, r: int, past: int, seen: int, keys: Tensor, values: Tensor, step: Step) -> None:
         """Sort one row's tokens `past` to `seen` into the window, and those it loses to the pages.

@@ -68,11 +68,11 @@ class InfLLMLayer(Blocks):
         grouped = group(q, Hkv, scaling)
         keys, values = (x.data.flatten(0, 1)[:, :near] for x in (self.near_k, self.near_v))
         scores = hide(logits(grouped, keys), step.hidden(self.n_local))
-        sinks = spread(self.geometry.sinks, grouped)
+        sink_logits = spread(self.geometry.sink_logits, grouped)
         self.chosen = None
         if step.longest <= self.n_local:
             self.spend(near)
-            probs = softmax(scores, sinks)
+            probs = softmax(scores, sink_logits)
             out = torch.bmm(probs.to(values.dtype), values)
         else:
             far = self.far_query(grouped, step)
@@ -80,7 +80,7 @@ class InfLLMLayer(Blocks):
             self.spend(near + read)
             far_scores = hide(logits(grouped if self.absolute else far, far_keys), hidden)
             both = torch.cat((scores, far_scores), dim=-1)
-            probs = softmax(both, sinks)
+            probs = softmax(both, sink_logits)
             weights = probs.to(values.dtype)
             out = torch.bmm(weights[..., :near], values)
             out += torch.bmm(weights[..., near:], far_values)
@@ -173,7 +173,7 @@ class InfLLMLayer(Blocks):
         values = step.join(self.held(self.far_v.data, self.near_v.data, past, False), past, v)
         last = step.last_visible(past, "all")
         out, grouped = dense_with_mass(
-            q, keys, values, scaling, last, step.real(), self.n_local, self.geometry.sinks
+            q, keys, values, scaling, last, step.real(), self.n_local, self.geometry.sink_logits
         )
         mass = grouped.sum(2)
         self.make_room(step)
@@ -267,8 +267,7 @@ class SparsePrefill(InfLLMLayer):
             for x, y in ((q, keys), (far_q, far_keys))
         )
         near.masked_fill_((age < 0) | (age >= self.n_local), float("-inf"))
-        sinks = None if g.sinks is None else g.sinks.view(g.Hkv, g.G, 1, 1)
-        probs = softmax(torch.cat((near, far), dim=-1), sinks)
+        probs = softmax(torch.cat((near, far), dim=-1), g.grouped_sinks)
         self.collect(r, past, seen, probs[..., : seen - was].sum((1, 2)), step)
         both = torch.cat((values, far_values), dim=1)
         weights = probs.to(v.dtype).reshape(g.Hkv, g.G * n, -1)
@@ -398,10 +397,10 @@ class InfLLM(Backend):
         return True
 
     def params(self) -> dict[str, Any]:
-        found = super().params() | self.parts._asdict()
+        values = super().params() | self.parts._asdict()
         if self.prefill == "reference" and self.exc_block is None:
-            found["exc_block"] = min(4 * self.parts.block, self.parts.n_local)
-        return found
+            values["exc_block"] = min(4 * self.parts.block, self.parts.n_local)
+        return values
 
     def layer(self, geometry: Geometry) -> Layer:
         return (InfLLMLayer if self.prefill == "dense" else SparsePrefill)(geometry, self)

@@ -26,7 +26,6 @@ from attention.contract import (
 from attention.core.kernels import logits
 
 GQA = ("sum", "mean", "max", "query_head")
-RULES = ("kernel", "paper_script")
 
 
 class QuestLayer(Paged):
@@ -52,8 +51,7 @@ class QuestLayer(Paged):
         signed = torch.cat((q.relu(), (-q).relu()), dim=-1)
         if self.gqa in ("sum", "mean"):
             signed = signed.sum(2, keepdim=True)
-        upper = logits(signed.flatten(0, 1), summaries.flatten(0, 1))
-        upper = upper.view(*signed.shape[:3], -1)
+        upper = logits(signed.flatten(0, 1), summaries.flatten(0, 1)).view(*signed.shape[:3], -1)
         return over_group(upper, "max", 2) if self.gqa == "max" else upper.flatten(1, 2)
 
 
@@ -116,7 +114,7 @@ class Quest(Backend):
     def __post_init__(self) -> None:
         check_pages(self.budget, self.page)
         super().__post_init__()
-        check_choice("rule", self.rule, RULES)
+        check_choice("rule", self.rule, ("kernel", "paper_script"))
         kernel = self.rule == "kernel"
         if self.gqa is AUTO:
             self._resolve("gqa", "sum" if kernel else "query_head")

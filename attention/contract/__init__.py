@@ -1,6 +1,7 @@
 """What a method is, and the one door through which its author imports all it takes."""
 
 from attention.contract.backend import AUTO, Backend, Full, check_pages
+from attention.core.kernels import over_group
 from attention.core.step import Counts, Step
 from attention.errors import (
     InvalidValue,
@@ -37,4 +38,5 @@ __all__ = [
     "check_number",
     "check_pages",
     "check_share",
+    "over_group",
 ]

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
-from attention.core.ropes import Rope
 from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, KeepAll, Layer
 from attention.layers.sliding import SlidingLayer
@@ -31,8 +29,9 @@ class Backend(ABC):
         name: key in the registry.
         source: one line saying where the method comes from.
         least_budget: the smallest budget.
-        layer_class: state of a sparsified layer, made as layer_class(geometry, backend); a method
-            that needs more answers `layer`.
+        layer_class: state of a sparsified layer, made as layer_class(geometry, backend). A method
+            whose parameters choose among classes answers `layer`, and names here one that can do
+            what they all can.
         budget: the most tokens one decode query may read, current token included; None for all.
         dense_layers: first layers left dense, the model's own sliding layers among them counted.
 
@@ -43,7 +42,7 @@ class Backend(ABC):
     name: ClassVar[str]
     source: ClassVar[str]
     least_budget: ClassVar[int] = 1
-    layer_class: ClassVar[type[Any]] = Layer
+    layer_class: ClassVar[type[Layer]]
     budget: int | None
     # Results are stored under `params`: what most methods never set is no part of them.
     dense_layers: int = field(default=0, metadata={"left_out": 0})
@@ -74,12 +73,12 @@ class Backend(ABC):
     @property
     def keeps_all(self) -> bool:
         """Whether every key and value is kept, so that full attention can take over."""
-        return self._sample().keeps_all
+        return self.layer_class.keeps_all
 
     @property
     def rewindable(self) -> bool:
         """Whether the newest tokens of a row can be forgotten exactly, in layers of the method."""
-        return self._sample().rewindable
+        return self.layer_class.rewindable
 
     def params(self) -> dict[str, Any]:
         """Every parameter with the value in force, ready for JSON."""
@@ -91,31 +90,14 @@ class Backend(ABC):
 
     def layer(self, geometry: Geometry) -> Layer:
         """Empty state of a sparsified layer."""
-        layer: Layer = self.layer_class(geometry, self)
-        return layer
-
-    def _sample(self) -> Layer:
-        """An empty layer of no model, which knows what its kind can do."""
-        return self.layer(
-            Geometry(
-                method=self.name,
-                index=self.dense_layers,
-                B=1,
-                Hq=1,
-                Hkv=1,
-                D=2,
-                dtype=torch.float32,
-                device=torch.device("cpu"),
-                rope=Rope(None),
-            )
-        )
+        return self.layer_class(geometry, self)
 
     def build(self, geometry: Geometry) -> Layer:
         """Empty state of any layer."""
-        if geometry.window is not None:
-            return SlidingLayer(geometry)
+        if geometry.model_window is not None:
+            return SlidingLayer(geometry, Full())
         if geometry.index < self.dense_layers:
-            return KeepAll(geometry, budget=None)
+            return KeepAll(geometry, Full())
         return self.layer(geometry)
 
     def on(self, model: Any) -> AbstractContextManager[AttentionCache]:
@@ -140,11 +122,9 @@ class Full(Backend):
 
     name: ClassVar[str] = "full"
     source: ClassVar[str] = "softmax attention over all tokens (arXiv 1706.03762)"
+    layer_class = KeepAll
     budget: None = field(default=None, init=False, repr=False)
     dense_layers: int = field(default=0, init=False, repr=False)
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return KeepAll(geometry, budget=None)
 
 
 def check_pages(budget: int, page: int) -> None:

@@ -44,31 +44,31 @@ def hide(scores: Tensor, hidden: Tensor | None) -> Tensor:
     return scores
 
 
-def softmax(scores: Tensor, sinks: Tensor | None = None) -> Tensor:
+def softmax(scores: Tensor, sink_logits: Tensor | None = None) -> Tensor:
     """Probabilities of the slots, at least float32.
 
     Args:
         scores: (..., S).
-        sinks: logits that take their share of the probability and give no value, like `scores` but
-            for a last axis of 1; None for none.
+        sink_logits: logits that take their share of the probability and give no value, like
+            `scores` but for a last axis of 1; None for none.
     """
     wide = accumulator(scores.dtype)
-    if sinks is None:
+    if sink_logits is None:
         return torch.softmax(scores, dim=-1, dtype=wide)
-    beside = sinks.to(scores.dtype).expand(*scores.shape[:-1], 1)
+    beside = sink_logits.to(scores.dtype).expand(*scores.shape[:-1], 1)
     return torch.softmax(torch.cat((scores, beside), dim=-1), dim=-1, dtype=wide)[..., :-1]
 
 
-def spread(sinks: Tensor | None, q: Tensor) -> Tensor | None:
+def spread(sink_logits: Tensor | None, q: Tensor) -> Tensor | None:
     """Sinks (Hq,) beside the queries (N, G, ...) of B rows: (N, G, 1)."""
-    if sinks is None:
+    if sink_logits is None:
         return None
     N, G = q.shape[:2]
-    return sinks.repeat(N * G // len(sinks)).view(N, G, 1)
+    return sink_logits.repeat(N * G // len(sink_logits)).view(N, G, 1)
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, sinks: Tensor | None = None
+    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, sink_logits: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """One query per head over S slots.
 
@@ -76,12 +76,12 @@ def attend(
         q: (B * H, G, D), scaled.
         k, v: (B * H, S, D); strided views are read in place.
         hidden: (B, 1 or H, 1, S), True where a slot must not be read, or None.
-        sinks: the model's own logits beside the slots, (Hq,), or None.
+        sink_logits: the model's own logits beside the slots, (Hq,), or None.
 
     Returns:
         Output (B * H, G, D) and probabilities (B * H, G, S), at least float32.
     """
-    probs = softmax(hide(logits(q, k), hidden), spread(sinks, q))
+    probs = softmax(hide(logits(q, k), hidden), spread(sink_logits, q))
     return torch.bmm(probs.to(v.dtype), v), probs
 
 
@@ -91,8 +91,8 @@ def dense(
     v: Tensor,
     scaling: float,
     last: Tensor,
-    whole: bool,
-    sinks: Tensor | None = None,
+    square: bool,
+    sink_logits: Tensor | None = None,
     window: int | None = None,
 ) -> Tensor:
     """Causal attention of T queries over everything held.
@@ -101,15 +101,15 @@ def dense(
         q: (B, Hq, T, D).
         k, v: (B, Hkv, S, D), oldest token first.
         last: newest slot each query may see, (B or 1, T).
-        whole: S = T, nothing held before and no padding.
-        sinks: the model's own logits beside the slots, (Hq,), or None.
+        square: queries and keys are of the same tokens: nothing was held and nothing is padding.
+        sink_logits: the model's own logits beside the slots, (Hq,), or None.
         window: newest slots a query may see; None for all.
 
     Returns:
         (B, T, Hq, D).
     """
-    if sinks is not None:  # the fused kernel has no place for them
-        return dense_with_mass(q, k, v, scaling, last, None, sinks=sinks, window=window)[0]
+    if sink_logits is not None:  # the fused kernel has no place for them
+        return dense_with_mass(q, k, v, scaling, last, None, None, sink_logits, window)[0]
     B, Hq, T, D = q.shape
     Hkv, S = k.shape[1:3]
     # Rows and KV heads become one batch axis and the group the head axis: the keys of a group are
@@ -118,7 +118,7 @@ def dense(
     keys, values = (
         x.reshape(B * Hkv, 1, S, x.shape[-1]).expand(-1, Hq // Hkv, -1, -1) for x in (k, v)
     )
-    if whole and (window is None or window >= S):
+    if square and (window is None or window >= S):
         out = functional.scaled_dot_product_attention(
             folded, keys, values, is_causal=True, scale=scaling
         )
@@ -166,7 +166,7 @@ def dense_with_mass(
     last: Tensor,
     counts: Tensor | None,
     band: int | None = None,
-    sinks: Tensor | None = None,
+    sink_logits: Tensor | None = None,
     window: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`dense`, and the probability each slot received, summed over queries.
@@ -176,7 +176,7 @@ def dense_with_mass(
     Args:
         counts: (B or 1, T), factor of the mass a query gives, 0 or False for padding; None for 1.
         band: only queries less than this many tokens after a slot give it mass; None for all.
-        sinks, window: as in `dense`.
+        sink_logits, window: as in `dense`.
 
     Returns:
         Output (B, T, Hq, D) and mass (B, Hkv, G, S), at least float32.
@@ -188,7 +188,7 @@ def dense_with_mass(
     mass = torch.zeros(B, Hkv, G, S, dtype=wide, device=q.device)
     slots = torch.arange(S, device=q.device)
     grouped = q.reshape(B, Hkv, G, T, D) * scaling
-    beside = None if sinks is None else sinks.view(Hkv, G, 1, 1)
+    beside = None if sink_logits is None else sink_logits.view(Hkv, G, 1, 1)
     columns = max(1, BLOCK_ELEMENTS // (B * Hq * S))
     for t in range(0, T, columns):
         n = min(columns, T - t)
@@ -219,6 +219,14 @@ def added(x: Tensor, dim: int) -> Tensor:
     for other in others:
         first = first + other
     return first
+
+
+def over_group(scores: Tensor, how: str, dim: int) -> Tensor:
+    """What the query heads along an axis score as one: their "sum", "mean" or "max"."""
+    if how == "max":
+        return scores.amax(dim)
+    total = added(scores, dim)
+    return total / scores.shape[dim] if how == "mean" else total
 
 
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

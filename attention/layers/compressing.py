@@ -12,31 +12,32 @@ from attention.core.kernels import attend, dense, group
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue, check_int
-from attention.layers.layer import Geometry, Layer
+from attention.layers.layer import Geometry, Layer, Method
 
 
 class Compressing(Layer):
-    """Rows grow until they hold `budget` tokens, and are then cut to budget - interval.
+    """Rows grow until they hold `budget` tokens, and are then cut to `target`.
 
     Slots are in order of age. A row is cut at the end of a forward, alone or with rows that hold as
-    many tokens, so that a method sees no empty slots: it answers `worth` for whole rows. The slots
+    many tokens, so that a method sees no empty slots: it answers `rank` for whole rows. The slots
     worth least are lost, among equals the newest.
 
     Args:
-        interval: tokens dropped at once, at least 1.
-        window: newest tokens whose queries are remembered for `worth`.
+        observers: newest tokens whose queries are remembered for `rank`.
     """
 
-    def __init__(self, geometry: Geometry, budget: int, interval: int, window: int) -> None:
-        super().__init__(geometry, budget)
-        self.limit, self.interval, self.window = budget, interval, window
-        self.k = self.slots("k", (geometry.D,), limit=budget)
-        self.v = self.slots("v", (geometry.D,), limit=budget)
+    def __init__(self, geometry: Geometry, backend: Method, observers: int = 0) -> None:
+        super().__init__(geometry, backend)
+        assert self.budget is not None
+        self.limit, self.observers = self.budget, observers
+        limit = self.limit
+        self.k = self.slots("k", (geometry.D,), limit=limit)
+        self.v = self.slots("v", (geometry.D,), limit=limit)
         # The position of the token in each slot.
-        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=budget)
+        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=limit)
         self.per_slot: list[Slots] = [self.k, self.v, self.position]
-        # Scaled queries of the newest tokens; the slot is the position modulo `window`.
-        self.queries = self.slots("queries", (geometry.D,), heads=geometry.Hq, limit=window)
+        # Scaled queries of the newest tokens; the slot is the position modulo `observers`.
+        self.queries = self.slots("queries", (geometry.D,), heads=geometry.Hq, limit=observers)
         self.held: Counts = np.zeros(geometry.B, dtype=np.int64)
         self.last_read = self.held
         # Positions before the cut, where the last decode step made one.
@@ -44,17 +45,17 @@ class Compressing(Layer):
 
     def remember(self, name: str, *, dtype: torch.dtype) -> Slots:
         """Something kept per slot, (B, Hkv, S)."""
-        made = self.slots(name, dtype=dtype, limit=self.limit)
-        self.per_slot.append(made)
-        return made
+        memory = self.slots(name, dtype=dtype, limit=self.limit)
+        self.per_slot.append(memory)
+        return memory
 
     @abstractmethod
-    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
+    def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
         """What each slot of rows without empty slots is worth, (R, Hkv, S); inf where it must stay.
 
         Args:
             k: (R, Hkv, S, D), oldest token first.
-            q: scaled queries of the last `window` tokens, oldest first, (R, Hkv, G, window, D).
+            q: scaled queries of the `observers`, oldest first, (R, Hkv, G, observers, D).
             rows: which rows these are, (R,).
         """
 
@@ -69,8 +70,8 @@ class Compressing(Layer):
         """
 
     def target(self, seen: int) -> int:  # noqa: ARG002
-        """Tokens a row keeps when it is cut."""
-        return self.limit - self.interval
+        """Tokens a row keeps when it is cut; budget - interval unless a method says otherwise."""
+        return self.limit - interval(self.limit)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         Hkv = self.geometry.Hkv
@@ -80,7 +81,7 @@ class Compressing(Layer):
         self.spend(S)
         keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.k, self.v))
         hidden = step.behind(held, "compressing")
-        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)
+        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)
         self.learn(probs.view(step.rows, Hkv, -1, S), step)
         self.held = self.last_read = held
         full = np.flatnonzero(held >= self.limit)
@@ -92,9 +93,9 @@ class Compressing(Layer):
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.append(q * scaling, k, v, step)
         keys, values = (x.data[:, :, : int((self.held + step.new).max())] for x in (self.k, self.v))
-        alone = not self.held.any() and not step.padded
+        square = not self.held.any() and not step.padded
         last = step.last_visible(self.held, "compressing")
-        out = dense(q, keys, values, scaling, last, alone, self.geometry.sinks)
+        out = dense(q, keys, values, scaling, last, square, self.geometry.sink_logits)
         if step.generates:
             self.reread(q * scaling, step)
         self.held, self.before = self.held + step.new, None
@@ -113,21 +114,21 @@ class Compressing(Layer):
         """
         for slots in self.per_slot:
             slots.fit(int((self.held + step.new).max()))
-        self.queries.fit(self.window)
+        self.queries.fit(self.observers)
         position = step.once("arriving", lambda: step.positions()[:, None].to(torch.int32))
         position = position.expand(-1, k.shape[1], -1)
         self.write(self.k, k, step)
         self.write(self.v, v, step)
         self.write(self.position, position, step)
-        if not self.window:
+        if not self.observers:
             return
         if step.decode:
-            at = step.flat(step.past % self.window, q.shape[1], self.window, "queries")
+            at = step.flat(step.past % self.observers, q.shape[1], self.observers, "queries")
             self.queries.flat.index_copy_(0, at, q.flatten(0, 2))
             return
         for r, (past, new) in enumerate(zip(step.past, step.new, strict=True)):
-            n = min(int(new), self.window)
-            ring = step.tensor(np.arange(past + new - n, past + new) % self.window)
+            n = min(int(new), self.observers)
+            ring = step.tensor(np.arange(past + new - n, past + new) % self.observers)
             self.queries.data[r, :, ring] = q[r, :, step.T - n :]
 
     def write(self, slots: Slots, new: Tensor, step: Step) -> None:
@@ -143,11 +144,11 @@ class Compressing(Layer):
         g, S = self.geometry, int(self.held[full[0]])
         rows = step.tensor(full)
         most = self.target(int(step.seen[full[0]]))
-        newest = step.seen[full, None] - self.window + np.arange(self.window)
-        ring = step.tensor(newest % max(self.window, 1))
+        newest = step.seen[full, None] - self.observers + np.arange(self.observers)
+        ring = step.tensor(newest % max(self.observers, 1))
         queries = self.queries.data[rows[:, None], :, ring].transpose(1, 2)
-        grouped = queries.reshape(len(full), g.Hkv, g.G, self.window, g.D)
-        worth = self.worth(self.k.data[rows, :, :S], grouped, rows)
+        grouped = queries.reshape(len(full), g.Hkv, g.G, self.observers, g.D)
+        worth = self.rank(self.k.data[rows, :, :S], grouped, rows)
         order = worth.argsort(dim=-1, descending=True, stable=True)
         index = order[:, :, :most].sort(dim=-1).values
         for slots in self.per_slot:
@@ -193,7 +194,7 @@ class Compressing(Layer):
             slots.data.dtype.itemsize * int(np.prod(slots.data.shape[3:]))
             for slots in self.per_slot
         )
-        queries = np.minimum(seen, self.window) * (g.Hq * g.D * g.dtype.itemsize)
+        queries = np.minimum(seen, self.observers) * (g.Hq * g.D * g.dtype.itemsize)
         total: Counts = self.held * (g.Hkv * per_slot) + queries
         return total
 

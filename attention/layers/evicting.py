@@ -25,14 +25,13 @@ class Evicting(Layer):
     """
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
-        budget = backend.budget
-        assert budget is not None
-        super().__init__(geometry, budget)
-        self.limit = budget
-        self.k = self.slots("k", (geometry.D,), limit=budget)
-        self.v = self.slots("v", (geometry.D,), limit=budget)
+        super().__init__(geometry, backend)
+        assert self.budget is not None
+        self.limit = limit = self.budget
+        self.k = self.slots("k", (geometry.D,), limit=limit)
+        self.v = self.slots("v", (geometry.D,), limit=limit)
         # The position of the token in each slot.
-        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=budget)
+        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=limit)
         self.memories: list[Slots] = []
         # Where the next token goes: behind the last one, or over the one dropped.
         self.next = self.slots("next", dtype=torch.int64, limit=1)
@@ -46,9 +45,9 @@ class Evicting(Layer):
         fill: float = 0.0,
     ) -> Slots:
         """Something kept per slot, (B, Hkv, S, *tail); a new token starts with `fill`."""
-        made = self.slots(name, tail, dtype=dtype, fill=fill, limit=self.limit)
-        self.memories.append(made)
-        return made
+        memory = self.slots(name, tail, dtype=dtype, fill=fill, limit=self.limit)
+        self.memories.append(memory)
+        return memory
 
     @property
     def per_slot(self) -> list[Slots]:
@@ -100,7 +99,7 @@ class Evicting(Layer):
         keys = self.placed(S, self.reads(step.seen), step).flatten(0, 1)
         values = self.v.data.flatten(0, 1)[:, :S]
         hidden = step.hidden(self.limit)
-        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)
+        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)
         self.learn(probs.view(step.rows, Hkv, -1, S), step)
         if step.longest < self.limit:
             self.next.data.copy_(step.seen_tokens[:, None, None])
@@ -125,13 +124,13 @@ class Evicting(Layer):
         total: Counts = held + step.new
         keys, values = self.placed(int(total.max()), total, step), self.v.data
         last = step.last_visible(held, "evicting")
-        sinks = self.geometry.sinks
+        sink_logits = self.geometry.sink_logits
         if type(self).learn is Evicting.learn:
-            alone = not held.any() and not step.padded
-            out = dense(q, keys, values, scaling, last, alone, sinks=sinks)
+            square = not held.any() and not step.padded
+            out = dense(q, keys, values, scaling, last, square, sink_logits=sink_logits)
         else:
             out, mass = dense_with_mass(
-                q, keys, values, scaling, last, self.counts(step), sinks=sinks
+                q, keys, values, scaling, last, self.counts(step), sink_logits=sink_logits
             )
             self.learn(mass, step)
         self.cut(total, step)

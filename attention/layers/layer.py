@@ -31,9 +31,10 @@ class Geometry:
         Hq, Hkv, D: query heads, KV heads, head size.
         dtype, device: of keys and values.
         rope: the model's rotary embedding.
-        window: tokens a query of this layer sees, where the model itself slides; None elsewhere.
-        sinks: the model's own logits beside the keys in each softmax, (Hq,); None in most models.
-            They take their share of the probability, in what a method learns too.
+        model_window: tokens a query of this layer sees, where the model itself slides; None
+            elsewhere.
+        sink_logits: the model's own logits beside the keys in each softmax, (Hq,); None in most
+            models. They take their share of the probability, in what a method learns too.
     """
 
     method: str
@@ -45,8 +46,8 @@ class Geometry:
     dtype: torch.dtype
     device: torch.device
     rope: Rope
-    window: int | None = None
-    sinks: Tensor | None = field(default=None, compare=False, repr=False)
+    model_window: int | None = None
+    sink_logits: Tensor | None = field(default=None, compare=False, repr=False)
 
     def __deepcopy__(self, memo: object) -> Geometry:
         return self  # frozen, and the model's tensors and modules are not ours to copy
@@ -55,6 +56,11 @@ class Geometry:
     def G(self) -> int:  # noqa: N802
         """Query heads per KV head."""
         return self.Hq // self.Hkv
+
+    @property
+    def grouped_sinks(self) -> Tensor | None:
+        """`sink_logits` beside scores of queries by KV head, (Hkv, G, 1, 1)."""
+        return None if self.sink_logits is None else self.sink_logits.view(self.Hkv, self.G, 1, 1)
 
     @property
     def wide(self) -> torch.dtype:
@@ -67,6 +73,8 @@ class Method(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def layer_class(self) -> type[Layer]: ...
     @property
     def budget(self) -> int | None: ...
     @property
@@ -96,9 +104,11 @@ class Layer(ABC):
     cost_varies = False
     # Whether every token a row has seen is held, so that `tokens` can answer.
     keeps_all = False
+    # Whether `crop` is exact for any row, however long it is.
+    rewindable = False
 
-    def __init__(self, geometry: Geometry, budget: int | None) -> None:
-        self.geometry, self.budget = geometry, budget
+    def __init__(self, geometry: Geometry, backend: Method) -> None:
+        self.geometry, self.budget = geometry, backend.budget
         self.state: dict[str, Slots] = {}
 
     def slots(
@@ -115,7 +125,7 @@ class Layer(ABC):
     ) -> Slots:
         """A named tensor of this layer's state; rows are selected and replaced in all of them."""
         g = self.geometry
-        made = Slots(
+        slots = Slots(
             g.B,
             g.Hkv if heads is None else heads,
             tail,
@@ -126,8 +136,8 @@ class Layer(ABC):
             multiple=multiple,
             limit=limit,
         )
-        self.state[name] = made
-        return made
+        self.state[name] = slots
+        return slots
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         """Append, select or evict, attend, accumulate.
@@ -201,11 +211,6 @@ class Layer(ABC):
         """Forget all but the first seen[i] tokens of row rows[i]; `refuse_crop` is asked before."""
         raise NotImplementedError(self.geometry.method)
 
-    @property
-    def rewindable(self) -> bool:
-        """Whether the newest tokens of any row can be forgotten exactly, however long it is."""
-        return type(self).crop is not Layer.crop
-
     def refuse_crop(self, seen: Counts) -> InvalidValue | None:  # noqa: ARG002
         """Why rows that have seen this much cannot be cropped exactly; None where they can."""
         if self.rewindable:
@@ -254,10 +259,10 @@ class Layer(ABC):
 class KeepAll(Layer):
     """Every token stays, in the order it came; slot = position."""
 
-    keeps_all = True
+    keeps_all = rewindable = True
 
-    def __init__(self, geometry: Geometry, budget: int | None, page: int = 1) -> None:
-        super().__init__(geometry, budget)
+    def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
+        super().__init__(geometry, backend)
         self.k = self.slots("k", (geometry.D,), multiple=page)
         self.v = self.slots("v", (geometry.D,), multiple=page)
 
@@ -281,15 +286,15 @@ class KeepAll(Layer):
         """The decode query over every token."""
         keys, values = (x.data.flatten(0, 1)[:, : step.longest] for x in (self.k, self.v))
         g = self.geometry
-        return attend(group(q, g.Hkv, scaling), keys, values, step.hidden(), g.sinks)[0]
+        return attend(group(q, g.Hkv, scaling), keys, values, step.hidden(), g.sink_logits)[0]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.append(k, v, step)
         last = step.last_visible(step.past, "all")
-        if not step.past.any() and not step.padded:
-            return dense(q, k, v, scaling, last, whole=True, sinks=self.geometry.sinks)
-        keys, values = (x.data[:, :, : step.longest] for x in (self.k, self.v))
-        return dense(q, keys, values, scaling, last, whole=False, sinks=self.geometry.sinks)
+        square = not step.past.any() and not step.padded
+        if not square:
+            k, v = (x.data[:, :, : step.longest] for x in (self.k, self.v))
+        return dense(q, k, v, scaling, last, square, self.geometry.sink_logits)
 
     def fill(self, k: Tensor, v: Tensor) -> None:
         """Hold these tokens, (B, Hkv, n, D), keys roped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,8 +11,15 @@ from torch import Tensor
 
 from attention.core.kernels import top
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry
+from attention.layers.layer import Geometry, Method
 from attention.layers.selecting import Choice, Selecting
+
+
+class PagedMethod(Method, Protocol):
+    """A backend with a parameter `page`."""
+
+    @property
+    def page(self) -> int: ...
 
 
 class Paged(Selecting):
@@ -23,21 +31,20 @@ class Paged(Selecting):
     page a crop cuts through is summarised anew.
 
     Args:
-        page: tokens per page.
-        size: numbers remembered of a page, per KV head.
+        size: numbers remembered of a page, per KV head; as many as a key has by default.
         dtype: of summaries; that of keys by default.
     """
 
     def __init__(
         self,
         geometry: Geometry,
-        budget: int,
-        page: int,
-        size: int,
+        backend: PagedMethod,
+        size: int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(geometry, budget, page)
-        self.summaries = self.slots("summaries", (size,), dtype=dtype, unit=page)
+        super().__init__(geometry, backend, backend.page)
+        tail = (geometry.D if size is None else size,)
+        self.summaries = self.slots("summaries", tail, dtype=dtype, unit=self.page)
 
     @abstractmethod
     def summary(self, k: Tensor, held: Tensor) -> Tensor:
@@ -76,12 +83,12 @@ class Paged(Selecting):
             return
         # Only the page of the new token changes.
         at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "summary")
-        made = None
+        renewed = None
         if (step.past % self.page).all():  # no row begins a page
-            made = self.grown(self.summaries.flat.index_select(0, at), k.flatten(0, 2))
-        if made is None:
-            made = self.renewed(step)
-        self.summaries.flat.index_copy_(0, at, made.to(self.summaries.data.dtype))
+            renewed = self.grown(self.summaries.flat.index_select(0, at), k.flatten(0, 2))
+        if renewed is None:
+            renewed = self.renewed(step)
+        self.summaries.flat.index_copy_(0, at, renewed.to(self.summaries.data.dtype))
 
     def renewed(self, step: Step) -> Tensor:
         """Summaries (B * Hkv, size) of the newest pages, from their keys."""
@@ -103,11 +110,11 @@ class Paged(Selecting):
         keys = self.k.data[:, :, first * self.page : last * self.page]
         position = torch.arange(first * self.page, last * self.page, device=keys.device)
         held = position < torch.as_tensor(seen, device=keys.device)[:, None]
-        made = self.summary(
+        summaries = self.summary(
             keys.view(*keys.shape[:2], -1, self.page, keys.shape[-1]),
             held.view(len(held), 1, -1, self.page, 1),
         )
-        self.summaries.data[:, :, first:last] = made
+        self.summaries.data[:, :, first:last] = summaries
 
     def scores(self, q: Tensor, compete: Counts, step: Step) -> Tensor:
         """What each page is worth, (B, H, P); -inf from page compete[r] of a row on."""
@@ -140,8 +147,8 @@ class Paged(Selecting):
         )
         keys = self.k.data.view(len(self.k.data), -1, self.k.capacity // self.page, self.page, D)
         held = torch.arange(self.page, device=device) < rest[:, None]
-        made = self.summary(keys[row, :, page][:, :, None], held[:, None, None, :, None])
-        self.summaries.data[row, :, page] = made[:, :, 0].to(self.summaries.data.dtype)
+        summaries = self.summary(keys[row, :, page][:, :, None], held[:, None, None, :, None])
+        self.summaries.data[row, :, page] = summaries[:, :, 0].to(self.summaries.data.dtype)
 
     def reads(self, seen: Counts) -> Counts:
         pages = self.pages(seen)
@@ -155,6 +162,6 @@ class Paged(Selecting):
         return super().cost(seen) + np.where(pages <= self.allowed(seen), 0, summaries)
 
     def row_bytes(self, seen: Counts) -> Counts:
-        made = self.summaries.data
-        held = self.pages(seen) * (made.shape[1] * made.shape[3] * made.dtype.itemsize)
+        known = self.summaries.data
+        held = self.pages(seen) * (known.shape[1] * known.shape[3] * known.dtype.itemsize)
         return super().row_bytes(seen) + held

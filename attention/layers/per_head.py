@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, Layer
+from attention.layers.layer import Geometry, Layer, Method
 
 
 class PerQueryHead(Layer):
     """Gives each query head a copy of its KV head's keys and values, and a set of its own.
 
     For comparison with code that knows no grouped heads: what is kept takes G times the memory.
-
-    Args:
-        make: builds the layer that keeps one set per KV head; it gets as many of them as there are
-            query heads.
+    The layer that keeps one set per KV head is the method's `layer_class`.
     """
 
     cost_varies = True
 
-    def __init__(self, geometry: Geometry, make: Callable[[Geometry], Layer]) -> None:
-        self.inner = make(replace(geometry, Hkv=geometry.Hq))
-        super().__init__(geometry, self.inner.budget)
+    def __init__(self, geometry: Geometry, backend: Method) -> None:
+        super().__init__(geometry, backend)
+        self.inner = backend.layer_class(replace(geometry, Hkv=geometry.Hq), backend)
         # Rows are selected and replaced in one place.
         self.state = self.inner.state
 

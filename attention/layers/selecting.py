@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention.core.kernels import attend, group, take_pages
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, KeepAll, row_lists
+from attention.layers.layer import Geometry, KeepAll, Method, row_lists
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Selecting(KeepAll):
 
     cost_varies = True
 
-    def __init__(self, geometry: Geometry, budget: int | None, page: int) -> None:
-        super().__init__(geometry, budget, page)
-        self.page, self.quota = page, 0 if budget is None else budget // page
+    def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
+        super().__init__(geometry, backend, page)
+        self.page, self.quota = page, (self.budget or 0) // page
         self.chosen: Choice | None = None
 
     @abstractmethod
@@ -83,7 +83,7 @@ class Selecting(KeepAll):
         keys, values = take_pages((self.k.data, self.v.data), choice.pages, self.page)
         hidden = ~self.live_slots(choice, step.seen_tokens)[:, :, None]
         # One query per set: G query heads share a KV head's set, or each has its own.
-        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden, g.sinks)[0]
+        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden, g.sink_logits)[0]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = super().prefill(q, k, v, scaling, step)

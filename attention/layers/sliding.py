@@ -9,7 +9,7 @@ from torch import Tensor
 from attention.core.kernels import attend, dense, group
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
-from attention.layers.layer import Geometry, Layer
+from attention.layers.layer import Geometry, Layer, Method
 
 
 class SlidingLayer(Layer):
@@ -18,10 +18,10 @@ class SlidingLayer(Layer):
     Unlike in `window` a prompt's queries see no more than the window either.
     """
 
-    def __init__(self, geometry: Geometry) -> None:
-        super().__init__(geometry, budget=None)
-        assert geometry.window is not None
-        self.window = geometry.window
+    def __init__(self, geometry: Geometry, backend: Method) -> None:
+        super().__init__(geometry, backend)
+        assert geometry.model_window is not None
+        self.window = geometry.model_window
         self.k = self.slots("k", (geometry.D,), limit=self.window)
         self.v = self.slots("v", (geometry.D,), limit=self.window)
 
@@ -33,7 +33,7 @@ class SlidingLayer(Layer):
             slots.flat.index_copy_(0, at, new.flatten(0, 2))
         keys, values = (x.data.flatten(0, 1)[:, :held] for x in (self.k, self.v))
         hidden = step.hidden(self.window)
-        return attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)[0]
+        return attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)[0]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         held = self.kept(step.past)
@@ -42,9 +42,9 @@ class SlidingLayer(Layer):
             for slots, new in ((self.k, k), (self.v, v))
         )
         last = step.last_visible(held, ("own", self.window))
-        whole = not step.past.any() and not step.padded
-        sinks, window = self.geometry.sinks, self.window
-        out = dense(q, keys, values, scaling, last, whole, sinks=sinks, window=window)
+        square = not step.past.any() and not step.padded
+        sink_logits, window = self.geometry.sink_logits, self.window
+        out = dense(q, keys, values, scaling, last, square, sink_logits=sink_logits, window=window)
         self.keep(keys, values, held, step)
         return out
 
@@ -78,11 +78,6 @@ class SlidingLayer(Layer):
         for slots, joined in ((self.k, keys), (self.v, values)):
             slots.fit(most)
             slots.data[:, :, :most] = joined.take_along_dim(index, dim=2)
-
-    @property
-    def rewindable(self) -> bool:
-        """False: a row longer than the window has lost what it would need."""
-        return False
 
     def refuse_crop(self, seen: Counts) -> InvalidValue | None:
         longest = int(seen.max(initial=0))

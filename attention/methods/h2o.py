@@ -21,13 +21,66 @@ from attention.contract import (
     check_flag,
     check_int,
     check_number,
+    over_group,
 )
-from attention.core.kernels import added
 from attention.core.ropes import rotate
 from attention.layers.per_head import PerQueryHead
 
 GQA = ("sum", "mean", "max", "query_head")
 POSITIONS = ("absolute", "rolled")
+
+
+class H2OLayer(Evicting):
+    """Scores are sums per KV head, or per query head where the largest of the group counts."""
+
+    def __init__(self, geometry: Geometry, backend: H2O) -> None:
+        super().__init__(geometry, backend)
+        self.backend, self.gqa = backend, backend.gqa
+        self.recent = backend.budget - backend.heavy
+        tail = (geometry.G,) if self.gqa == "max" else ()
+        self.score = self.remember("score", tail, dtype=geometry.wide)
+
+    def counts(self, step: Step) -> Tensor | None:
+        scored = super().counts(step) if self.backend.score_from_prefill else step.generated()
+        if self.backend.decay == 1:
+            return scored
+        later = torch.arange(step.T - 1, -1, -1, device=step.device, dtype=self.geometry.wide)
+        return (step.newest(step.T) if scored is None else scored) * self.backend.decay**later
+
+    def learn(self, mass: Tensor, step: Step) -> None:
+        if step.decode and not self.backend.score_from_prefill and (step.past < step.prompt).any():
+            mass = mass * step.generated()[:, None, None]
+        score = self.score.data[:, :, : mass.shape[-1]]
+        if self.backend.decay != 1:
+            new = step.tensor(step.new).view(-1, *([1] * (score.ndim - 1)))
+            score *= self.backend.decay ** new.to(score.dtype)
+        score += mass.transpose(2, 3) if self.gqa == "max" else over_group(mass, "sum", 2)
+
+    def worth(self, S: int, step: Step) -> Tensor:
+        score, position = self.score.data[:, :, :S], self.position.data[:, :, :S]
+        if self.gqa == "max":
+            score = over_group(score, "max", -1)
+        elif self.gqa == "mean":
+            score = score / self.geometry.G
+        if self.backend.normalise == "age":
+            score = score / (step.seen_tokens[:, None, None] - position)
+        oldest_recent = step.once(
+            "recent", lambda: (step.seen_tokens - self.recent + 1)[:, None, None]
+        )
+        return score.masked_fill(position >= oldest_recent, float("inf"))
+
+    def placed(self, S: int, held: Counts, step: Step) -> Tensor:
+        keys = super().placed(S, held, step)
+        if self.backend.positions == "absolute" or (held == step.seen).all():
+            return keys
+        position = self.position.data[:, :, :S].long()
+        # Empty slots come last; nobody reads them.
+        aged = position.masked_fill(position < 0, torch.iinfo(position.dtype).max)
+        end = aged.argsort(-1).argsort(-1) + step.tensor(step.seen - held)[:, None, None]
+        start = position.clamp(min=0)
+        each = keys.flatten(0, 1)[:, None]
+        turn = self.geometry.rope.turn(start.flatten(0, 1), end.flatten(0, 1), each)
+        return rotate(each, turn).view(keys.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +114,7 @@ class H2O(Backend):
 
     name: ClassVar[str] = "h2o"
     source: ClassVar[str] = "H2O: heavy hitters and the newest tokens (arXiv 2306.14048)"
+    layer_class = H2OLayer
     least_budget: ClassVar[int] = 2
     budget: int
     heavy: int = AUTO
@@ -90,59 +144,4 @@ class H2O(Backend):
         return self.positions == "rolled"
 
     def layer(self, geometry: Geometry) -> Layer:
-        if self.gqa == "query_head":
-            return PerQueryHead(geometry, lambda each: H2OLayer(each, self))
-        return H2OLayer(geometry, self)
-
-
-class H2OLayer(Evicting):
-    """Scores are sums per KV head, or per query head where the largest of the group counts."""
-
-    def __init__(self, geometry: Geometry, backend: H2O) -> None:
-        super().__init__(geometry, backend)
-        self.backend, self.gqa = backend, backend.gqa
-        self.recent = backend.budget - backend.heavy
-        tail = (geometry.G,) if self.gqa == "max" else ()
-        self.score = self.remember("score", tail, dtype=geometry.wide)
-
-    def counts(self, step: Step) -> Tensor | None:
-        scored = super().counts(step) if self.backend.score_from_prefill else step.generated()
-        if self.backend.decay == 1:
-            return scored
-        later = torch.arange(step.T - 1, -1, -1, device=step.device, dtype=self.geometry.wide)
-        return (step.newest(step.T) if scored is None else scored) * self.backend.decay**later
-
-    def learn(self, mass: Tensor, step: Step) -> None:
-        if step.decode and not self.backend.score_from_prefill and (step.past < step.prompt).any():
-            mass = mass * step.generated()[:, None, None]
-        score = self.score.data[:, :, : mass.shape[-1]]
-        if self.backend.decay != 1:
-            new = step.tensor(step.new).view(-1, *([1] * (score.ndim - 1)))
-            score *= self.backend.decay ** new.to(score.dtype)
-        score += mass.transpose(2, 3) if self.gqa == "max" else added(mass, 2)
-
-    def worth(self, S: int, step: Step) -> Tensor:
-        score, position = self.score.data[:, :, :S], self.position.data[:, :, :S]
-        if self.gqa == "max":
-            score = score.amax(-1)
-        elif self.gqa == "mean":
-            score = score / self.geometry.G
-        if self.backend.normalise == "age":
-            score = score / (step.seen_tokens[:, None, None] - position)
-        oldest_recent = step.once(
-            "recent", lambda: (step.seen_tokens - self.recent + 1)[:, None, None]
-        )
-        return score.masked_fill(position >= oldest_recent, float("inf"))
-
-    def placed(self, S: int, held: Counts, step: Step) -> Tensor:
-        keys = super().placed(S, held, step)
-        if self.backend.positions == "absolute" or (held == step.seen).all():
-            return keys
-        position = self.position.data[:, :, :S].long()
-        # Empty slots come last; nobody reads them.
-        aged = position.masked_fill(position < 0, torch.iinfo(position.dtype).max)
-        end = aged.argsort(-1).argsort(-1) + step.tensor(step.seen - held)[:, None, None]
-        start = position.clamp(min=0)
-        each = keys.flatten(0, 1)[:, None]
-        turn = self.geometry.rope.turn(start.flatten(0, 1), end.flatten(0, 1), each)
-        return rotate(each, turn).view(keys.shape)
+        return (PerQueryHead if self.gqa == "query_head" else H2OLayer)(geometry, self)

@@ -21,11 +21,60 @@ from attention.contract import (
     Step,
     check_choice,
     check_pages,
+    over_group,
 )
 from attention.core.kernels import logits
 
 GQA = ("sum", "mean", "max", "query_head")
-RULES = ("kernel", "paper_script")
+
+
+class QuestLayer(Paged):
+    """A page is known by the maxima of k and of -k, side by side.
+
+    The bound is then one product: sum of max(q M, q m) = relu(q).M + relu(-q).max(-k), and for the
+    sum or mean over a group the queries can be added before it.
+    """
+
+    def __init__(self, geometry: Geometry, backend: Quest) -> None:
+        super().__init__(geometry, backend, size=2 * geometry.D)
+        self.gqa = backend.gqa
+
+    def summary(self, k: Tensor, held: Tensor) -> Tensor:
+        # A page that is begun holds its first token.
+        known = torch.where(held, k, k[:, :, :, :1])
+        return torch.cat((known.amax(3), -known.amin(3)), dim=-1)
+
+    def grown(self, summary: Tensor, k: Tensor) -> Tensor:
+        return torch.maximum(summary, torch.cat((k, -k), dim=-1))
+
+    def score(self, q: Tensor, summaries: Tensor) -> Tensor:
+        signed = torch.cat((q.relu(), (-q).relu()), dim=-1)
+        if self.gqa in ("sum", "mean"):
+            signed = signed.sum(2, keepdim=True)
+        upper = logits(signed.flatten(0, 1), summaries.flatten(0, 1)).view(*signed.shape[:3], -1)
+        return over_group(upper, "max", 2) if self.gqa == "max" else upper.flatten(1, 2)
+
+
+class ScriptLayer(QuestLayer):
+    """The rule of the accuracy script: heads of one row may read different numbers of tokens."""
+
+    def __init__(self, geometry: Geometry, backend: Quest) -> None:
+        super().__init__(geometry, backend)
+        self.budget = max(backend.budget, 3 * self.page)
+
+    def allowed(self, seen: Counts) -> Counts:
+        return np.maximum(np.minimum(seen // self.page, self.quota), 3)
+
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        scores = self.scores(q, self.pages(step.seen), step)
+        values, index = scores.sort(dim=-1, descending=True, stable=True)
+        allowed = self.allowed(step.seen)
+        most = int(allowed.max())
+        best = torch.arange(most, device=q.device) < step.tensor(allowed)[:, None, None]
+        return Choice(index[..., :most], best & (values[..., :most] > float("-inf")))
+
+    def reads(self, seen: Counts) -> Counts:
+        return Selecting.reads(self, seen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +104,7 @@ class Quest(Backend):
 
     name: ClassVar[str] = "quest"
     source: ClassVar[str] = "Quest: pages by an upper bound of q.k (arXiv 2406.10774)"
+    layer_class = QuestLayer
     budget: int
     page: int = 16
     dense_layers: int = 2
@@ -64,7 +114,7 @@ class Quest(Backend):
     def __post_init__(self) -> None:
         check_pages(self.budget, self.page)
         super().__post_init__()
-        check_choice("rule", self.rule, RULES)
+        check_choice("rule", self.rule, ("kernel", "paper_script"))
         kernel = self.rule == "kernel"
         if self.gqa is AUTO:
             self._resolve("gqa", "sum" if kernel else "query_head")
@@ -78,56 +128,4 @@ class Quest(Backend):
         return max(self.budget, 3) if self.page == 1 else 3 * self.page
 
     def layer(self, geometry: Geometry) -> Layer:
-        if self.rule == "paper_script":
-            return ScriptLayer(geometry, self.budget, self.page)
-        return QuestLayer(geometry, self.budget, self.page, self.gqa)
-
-
-class QuestLayer(Paged):
-    """A page is known by the maxima of k and of -k, side by side.
-
-    The bound is then one product: sum of max(q M, q m) = relu(q).M + relu(-q).max(-k), and for the
-    sum or mean over a group the queries can be added before it.
-    """
-
-    def __init__(self, geometry: Geometry, budget: int, page: int, gqa: str) -> None:
-        super().__init__(geometry, budget, page, size=2 * geometry.D)
-        self.gqa = gqa
-
-    def summary(self, k: Tensor, held: Tensor) -> Tensor:
-        # A page that is begun holds its first token.
-        known = torch.where(held, k, k[:, :, :, :1])
-        return torch.cat((known.amax(3), -known.amin(3)), dim=-1)
-
-    def grown(self, summary: Tensor, k: Tensor) -> Tensor:
-        return torch.maximum(summary, torch.cat((k, -k), dim=-1))
-
-    def score(self, q: Tensor, summaries: Tensor) -> Tensor:
-        signed = torch.cat((q.relu(), (-q).relu()), dim=-1)
-        if self.gqa in ("sum", "mean"):
-            signed = signed.sum(2, keepdim=True)
-        upper = logits(signed.flatten(0, 1), summaries.flatten(0, 1))
-        upper = upper.view(*signed.shape[:3], -1)
-        return upper.amax(2) if self.gqa == "max" else upper.flatten(1, 2)
-
-
-class ScriptLayer(QuestLayer):
-    """The rule of the accuracy script: heads of one row may read different numbers of tokens."""
-
-    def __init__(self, geometry: Geometry, budget: int, page: int) -> None:
-        super().__init__(geometry, budget, page, "query_head")
-        self.budget = max(budget, 3 * page)
-
-    def allowed(self, seen: Counts) -> Counts:
-        return np.maximum(np.minimum(seen // self.page, self.quota), 3)
-
-    def choose(self, q: Tensor, step: Step) -> Choice:
-        scores = self.scores(q, self.pages(step.seen), step)
-        values, index = scores.sort(dim=-1, descending=True, stable=True)
-        allowed = self.allowed(step.seen)
-        most = int(allowed.max())
-        best = torch.arange(most, device=q.device) < step.tensor(allowed)[:, None, None]
-        return Choice(index[..., :most], best & (values[..., :most] > float("-inf")))
-
-    def reads(self, seen: Counts) -> Counts:
-        return Selecting.reads(self, seen)
+        return (QuestLayer if self.rule == "kernel" else ScriptLayer)(geometry, self)

@@ -16,62 +16,18 @@ from attention.contract import (
     Counts,
     Geometry,
     InvalidValue,
-    Layer,
     Step,
     check_choice,
     check_flag,
     check_pages,
     check_share,
+    over_group,
 )
-from attention.core.kernels import added, attend, group
+from attention.core.kernels import attend, group
 
 GQA = ("sum", "mean", "max")
 # The stamp of a protected token: never the oldest.
 PROMPT = torch.iinfo(torch.int32).max
-
-
-@dataclass(frozen=True, kw_only=True)
-class RaaS(Backend):
-    """Drops the page whose stamp is oldest; pages that receive attention are stamped anew.
-
-    RaaS, arXiv 2502.11147; DerekHJH/RaaS. At each step the better half of the pages, or all above
-    `alpha`, are stamped with the number of tokens seen, and the page of the current token always.
-    Among equal stamps the oldest page goes. A page's score is the largest true probability one of
-    its tokens receives, where the authors take Quest's upper bound of q.k; all held tokens are read
-    anyway. Pages that hold a token of the prompt stay for ever and count. One set of pages is kept
-    per KV head.
-
-    Args:
-        budget: tokens a decode query may read, current token included; a multiple of `page`, at
-            least two pages.
-        page: tokens per page.
-        alpha: score above which a page is stamped, from 0 to 1; None for the better half.
-        protect_prompt: keep the pages of the prompt; a prompt of more than budget - page tokens is
-            then refused. Otherwise it is read whole and its newest pages stay.
-        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max".
-
-    Raises:
-        InvalidValue: a parameter is out of range; when used, a prompt that does not fit.
-    """
-
-    name: ClassVar[str] = "raas"
-    source: ClassVar[str] = "RaaS: pages by when they were last needed (arXiv 2502.11147)"
-    budget: int
-    page: int = 16
-    alpha: float | None = None
-    protect_prompt: bool = True
-    gqa: str = "max"
-
-    def __post_init__(self) -> None:
-        check_pages(self.budget, self.page)
-        super().__post_init__()
-        if self.alpha is not None:
-            check_share("alpha", self.alpha)
-        check_flag("protect_prompt", self.protect_prompt)
-        check_choice("gqa", self.gqa, GQA)
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return RaaSLayer(geometry, self)
 
 
 class RaaSLayer(Compressing):
@@ -81,7 +37,7 @@ class RaaSLayer(Compressing):
     """
 
     def __init__(self, geometry: Geometry, backend: RaaS) -> None:
-        super().__init__(geometry, backend.budget, backend.page, window=0)
+        super().__init__(geometry, backend)
         self.page, self.alpha, self.gqa = backend.page, backend.alpha, backend.gqa
         self.protect = backend.protect_prompt
         self.stamp = self.remember("stamp", dtype=torch.int32)
@@ -123,9 +79,9 @@ class RaaSLayer(Compressing):
             keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.k, self.v))
             hidden = step.behind(held, ("raas", column))
             query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
-            probs = attend(query, keys, values, hidden, g.sinks)[1].view(step.rows, g.Hkv, -1, S)
+            _, probs = attend(query, keys, values, hidden, g.sink_logits)
             now = (step.seen_tokens - late) * step.generated()[:, column]
-            self.refresh(probs, held, now, step)
+            self.refresh(probs.view(step.rows, g.Hkv, -1, S), held, now, step)
 
     def learn(self, probs: Tensor, step: Step) -> None:
         self.refresh(probs, self.held + 1, step.seen_tokens, step)
@@ -136,10 +92,7 @@ class RaaSLayer(Compressing):
         Args:
             now: the stamps, (B,); 0 for a row that is to stay as it is.
         """
-        score = self.by_page(probs)
-        score = score.amax(2) if self.gqa == "max" else added(score, 2)
-        if self.gqa == "mean":
-            score = score / self.geometry.G
+        score = over_group(self.by_page(probs), self.gqa, 2)
         S, page = probs.shape[-1], torch.arange(score.shape[-1], device=probs.device)
         pages = step.tensor(-(-held // self.page))[:, None, None]
         if self.alpha is None:
@@ -157,7 +110,7 @@ class RaaSLayer(Compressing):
     def target(self, seen: int) -> int:
         return self.limit - self.page + seen % self.page
 
-    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+    def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         S = k.shape[2]
         stamp = self.by_page(self.stamp.data[rows, :, :S])
         pages = stamp.shape[-1]
@@ -167,3 +120,45 @@ class RaaSLayer(Compressing):
         if S % self.page:
             worth[..., -1] = float("inf")
         return worth.repeat_interleave(self.page, dim=-1)[..., :S]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaaS(Backend):
+    """Drops the page whose stamp is oldest; pages that receive attention are stamped anew.
+
+    RaaS, arXiv 2502.11147; DerekHJH/RaaS. At each step the better half of the pages, or all above
+    `alpha`, are stamped with the number of tokens seen, and the page of the current token always.
+    Among equal stamps the oldest page goes. A page's score is the largest true probability one of
+    its tokens receives, where the authors take Quest's upper bound of q.k; all held tokens are read
+    anyway. Pages that hold a token of the prompt stay for ever and count. One set of pages is kept
+    per KV head.
+
+    Args:
+        budget: tokens a decode query may read, current token included; a multiple of `page`, at
+            least two pages.
+        page: tokens per page.
+        alpha: score above which a page is stamped, from 0 to 1; None for the better half.
+        protect_prompt: keep the pages of the prompt; a prompt of more than budget - page tokens is
+            then refused. Otherwise it is read whole and its newest pages stay.
+        gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max".
+
+    Raises:
+        InvalidValue: a parameter is out of range; when used, a prompt that does not fit.
+    """
+
+    name: ClassVar[str] = "raas"
+    source: ClassVar[str] = "RaaS: pages by when they were last needed (arXiv 2502.11147)"
+    layer_class = RaaSLayer
+    budget: int
+    page: int = 16
+    alpha: float | None = None
+    protect_prompt: bool = True
+    gqa: str = "max"
+
+    def __post_init__(self) -> None:
+        check_pages(self.budget, self.page)
+        super().__post_init__()
+        if self.alpha is not None:
+            check_share("alpha", self.alpha)
+        check_flag("protect_prompt", self.protect_prompt)
+        check_choice("gqa", self.gqa, GQA)

@@ -14,15 +14,60 @@ from attention.contract import (
     Compressing,
     Geometry,
     InvalidValue,
-    Layer,
     check_choice,
     check_int,
     check_share,
+    over_group,
 )
 from attention.core.kernels import BLOCK_ELEMENTS, added, softmax
-from attention.layers.compressing import check_window, interval
+from attention.layers.compressing import check_window
 
 GQA = ("max", "mean")
+
+
+class RKVLayer(Compressing):
+    """Scores are computed anew at each compression."""
+
+    def __init__(self, geometry: Geometry, backend: RKV) -> None:
+        super().__init__(geometry, backend, observers=backend.window)
+        self.backend = backend
+
+    def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+        candidates, wide = k.shape[2] - self.observers, self.geometry.wide
+        keys = k.to(wide)
+        attention = self.attention(q.to(wide), keys[:, :, :candidates])
+        rest = redundancy(keys, self.backend.threshold)[:, :, :candidates]
+        score = self.backend.mix * attention - (1 - self.backend.mix) * rest
+        return functional.pad(score, (0, self.observers), value=float("inf"))
+
+    def attention(self, q: Tensor, k: Tensor) -> Tensor:
+        """(R, Hkv, G, observers, D) and (R, Hkv, S, D) to (R, Hkv, S)."""
+        scores = (q.flatten(2, 3) @ k.transpose(2, 3)).view(*q.shape[:4], -1)
+        g, gqa = self.geometry, self.backend.gqa
+        scores = over_group(scores, gqa, 2)
+        # The model's own sinks become one logit per KV head like the logits of its keys.
+        sinks = g.grouped_sinks
+        sink_logits = None if sinks is None else over_group(sinks, gqa, 1)
+        mean = added(softmax(scores, sink_logits), 2) / self.observers
+        kernel = self.backend.kernel
+        return functional.max_pool1d(mean, kernel, stride=1, padding=kernel // 2)
+
+
+def redundancy(k: Tensor, threshold: float) -> Tensor:
+    """How much each key repeats the others, (R, Hkv, S, D) to (R, Hkv, S), adding up to 1."""
+    R, Hkv, S, _ = k.shape
+    unit = k / (k.norm(dim=-1, keepdim=True) + 1e-8)
+    slot = torch.arange(S, device=k.device)
+    total = k.new_zeros(R, Hkv, S)
+    # In blocks of keys, so that memory stays bounded after a long prompt.
+    size = max(1, BLOCK_ELEMENTS // (R * Hkv * S))
+    for start in range(0, S, size):
+        block = slot[start : start + size]
+        cosine = unit[:, :, block] @ unit.transpose(2, 3)
+        cosine.masked_fill_(block[:, None] == slot, 0)
+        newest = torch.where(cosine > threshold, slot, -1).amax(-1, keepdim=True)
+        total += cosine.masked_fill_(newest == slot, 0).sum(2)
+    return (total / S).softmax(-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +98,7 @@ class RKV(Backend):
 
     name: ClassVar[str] = "rkv"
     source: ClassVar[str] = "R-KV: attention minus redundancy of keys (arXiv 2505.24133)"
+    layer_class = RKVLayer
     budget: int
     window: int = 8
     mix: float = 0.1
@@ -68,57 +114,3 @@ class RKV(Backend):
         if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")
         check_choice("gqa", self.gqa, GQA)
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return RKVLayer(geometry, self)
-
-
-class RKVLayer(Compressing):
-    """Scores are computed anew at each compression."""
-
-    def __init__(self, geometry: Geometry, backend: RKV) -> None:
-        super().__init__(geometry, backend.budget, interval(backend.budget), backend.window)
-        self.backend = backend
-
-    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
-        candidates, wide = k.shape[2] - self.window, self.geometry.wide
-        keys = k.to(wide)
-        attention = self.attention(q.to(wide), keys[:, :, :candidates])
-        rest = redundancy(keys, self.backend.threshold)[:, :, :candidates]
-        score = self.backend.mix * attention - (1 - self.backend.mix) * rest
-        return functional.pad(score, (0, self.window), value=float("inf"))
-
-    def one(self, logits: Tensor, axis: int) -> Tensor:
-        """Logits of a group's query heads as one."""
-        if self.backend.gqa == "max":
-            return logits.amax(axis)
-        return added(logits, axis) / logits.shape[axis]
-
-    def attention(self, q: Tensor, k: Tensor) -> Tensor:
-        """(R, Hkv, G, window, D) and (R, Hkv, S, D) to (R, Hkv, S)."""
-        scores = (q.flatten(2, 3) @ k.transpose(2, 3)).view(*q.shape[:4], -1)
-        window = scores.shape[3]
-        scores = self.one(scores, 2)
-        g = self.geometry
-        # The model's own sinks become one logit per KV head like the logits of its keys.
-        sinks = None if g.sinks is None else self.one(g.sinks.view(g.Hkv, g.G, 1, 1), 1)
-        mean = added(softmax(scores, sinks), 2) / window
-        kernel = self.backend.kernel
-        return functional.max_pool1d(mean, kernel, stride=1, padding=kernel // 2)
-
-
-def redundancy(k: Tensor, threshold: float) -> Tensor:
-    """How much each key repeats the others, (R, Hkv, S, D) to (R, Hkv, S), adding up to 1."""
-    R, Hkv, S, _ = k.shape
-    unit = k / (k.norm(dim=-1, keepdim=True) + 1e-8)
-    slot = torch.arange(S, device=k.device)
-    total = k.new_zeros(R, Hkv, S)
-    # In blocks of keys, so that memory stays bounded after a long prompt.
-    size = max(1, BLOCK_ELEMENTS // (R * Hkv * S))
-    for start in range(0, S, size):
-        block = slot[start : start + size]
-        cosine = unit[:, :, block] @ unit.transpose(2, 3)
-        cosine.masked_fill_(block[:, None] == slot, 0)
-        newest = torch.where(cosine > threshold, slot, -1).amax(-1, keepdim=True)
-        total += cosine.masked_fill_(newest == slot, 0).sum(2)
-    return (total / S).softmax(-1)

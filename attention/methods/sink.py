@@ -17,67 +17,22 @@ from attention.core.slots import Slots
 POSITIONS = ("cache", "absolute", "hf_sinkcache")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sink(Backend):
-    """Keeps the first `sinks` tokens and the last budget - sinks, the same in all layers and heads.
-
-    StreamingLLM, arXiv 2309.17453; mit-han-lab/streaming-llm. The paper and its code store unroped
-    keys and rope the whole cache at every step; here window keys stay as they are and the sink
-    keys alone are turned forward by the number of evicted tokens, which gives the same distances.
-    The authors evict after attending, so their queries read one token more than the budget.
-
-    Args:
-        budget: tokens a decode query may read, current token included; more than `sinks`.
-        sinks: first tokens kept for ever; 0 makes a sliding window.
-        positions: "cache", distances are those inside the cache (the paper); "absolute", keys keep
-            the position they were seen at; "hf_sinkcache", a control: what the SinkCache that
-            transformers removed did under `generate`. It turned the window keys back by one at
-            each step while the query went on by one, so that their distances drift to twice the
-            true ones.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
-    """
-
-    name: ClassVar[str] = "sink"
-    source: ClassVar[str] = "StreamingLLM: first tokens and a window (arXiv 2309.17453)"
-    budget: int
-    sinks: int = 4
-    positions: str = "cache"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_int("sinks", self.sinks, 0)
-        check_int("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
-        check_choice("positions", self.positions, POSITIONS)
-
-    @property
-    def exact_until(self) -> float:
-        # SinkCache turned keys one step before it dropped one.
-        return self.budget - (self.positions == "hf_sinkcache")
-
-    @property
-    def turns_keys(self) -> bool:
-        return self.positions == "hf_sinkcache" or (self.positions == "cache" and self.sinks > 0)
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return SinkLayer(geometry, self.budget, self.sinks, self.positions)
-
-
 class SinkLayer(Layer):
     """Sinks in the first slots, the window in a ring behind them: slot follows from position."""
 
-    def __init__(self, geometry: Geometry, budget: int, sinks: int, positions: str) -> None:
-        super().__init__(geometry, budget)
-        self.limit, self.sinks = budget, sinks
-        self.turns, self.drifts = positions == "cache" and sinks > 0, positions == "hf_sinkcache"
-        self.k = self.slots("k", (geometry.D,), limit=budget)
-        self.v = self.slots("v", (geometry.D,), limit=budget)
+    def __init__(self, geometry: Geometry, backend: Sink) -> None:
+        super().__init__(geometry, backend)
+        self.limit: int = backend.budget
+        self.sinks: int = backend.sinks
+        self.turns = backend.positions == "cache" and self.sinks > 0
+        self.drifts = backend.positions == "hf_sinkcache"
+        self.k = self.slots("k", (geometry.D,), limit=self.limit)
+        self.v = self.slots("v", (geometry.D,), limit=self.limit)
         # Sink keys as the model roped them: turning these anew each step leaves no error behind.
-        self.first = self.slots("first", (geometry.D,), limit=sinks) if self.turns else None
+        self.first = self.slots("first", (geometry.D,), limit=self.sinks) if self.turns else None
         # The position each drifting key is roped at, so that a turn undoes what was done there.
         self.place = (
-            self.slots("place", (1,), heads=1, dtype=torch.int64, limit=budget)
+            self.slots("place", (1,), heads=1, dtype=torch.int64, limit=self.limit)
             if self.drifts
             else None
         )
@@ -109,7 +64,7 @@ class SinkLayer(Layer):
         self.turn_sinks(step.seen, step)
         keys, values = (x.data.flatten(0, 1)[:, :held] for x in (self.k, self.v))
         hidden = step.hidden(self.limit)
-        return attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sinks)[0]
+        return attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)[0]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.turn_sinks(step.past, step)
@@ -120,9 +75,9 @@ class SinkLayer(Layer):
             for slots, new in self.each(k, v, step)
         ]
         keys, values = joined[0][1], joined[1][1]
-        whole_prompt = not step.past.any() and not step.padded
+        square = not step.past.any() and not step.padded
         last = step.last_visible(counts, "sink")
-        out = dense(q, keys, values, scaling, last, whole_prompt, self.geometry.sinks)
+        out = dense(q, keys, values, scaling, last, square, self.geometry.sink_logits)
         if (step.past < self.sinks).any():
             self.remember(keys, step)
         self.cut(joined, counts, step)
@@ -224,3 +179,48 @@ class SinkLayer(Layer):
 def _pick(x: Tensor, index: Tensor) -> Tensor:
     """Slots `index` (B, N) of each row of (B, H, C, D), the same in all heads."""
     return x.take_along_dim(index[:, None, :, None], dim=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink(Backend):
+    """Keeps the first `sinks` tokens and the last budget - sinks, the same in all layers and heads.
+
+    StreamingLLM, arXiv 2309.17453; mit-han-lab/streaming-llm. The paper and its code store unroped
+    keys and rope the whole cache at every step; here window keys stay as they are and the sink
+    keys alone are turned forward by the number of evicted tokens, which gives the same distances.
+    The authors evict after attending, so their queries read one token more than the budget.
+
+    Args:
+        budget: tokens a decode query may read, current token included; more than `sinks`.
+        sinks: first tokens kept for ever; 0 makes a sliding window.
+        positions: "cache", distances are those inside the cache (the paper); "absolute", keys keep
+            the position they were seen at; "hf_sinkcache", a control: what the SinkCache that
+            transformers removed did under `generate`. It turned the window keys back by one at
+            each step while the query went on by one, so that their distances drift to twice the
+            true ones.
+
+    Raises:
+        InvalidValue: a parameter is out of range.
+    """
+
+    name: ClassVar[str] = "sink"
+    source: ClassVar[str] = "StreamingLLM: first tokens and a window (arXiv 2309.17453)"
+    layer_class = SinkLayer
+    budget: int
+    sinks: int = 4
+    positions: str = "cache"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_int("sinks", self.sinks, 0)
+        check_int("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
+        check_choice("positions", self.positions, POSITIONS)
+
+    @property
+    def exact_until(self) -> float:
+        # SinkCache turned keys one step before it dropped one.
+        return self.budget - (self.positions == "hf_sinkcache")
+
+    @property
+    def turns_keys(self) -> bool:
+        return self.positions == "hf_sinkcache" or (self.positions == "cache" and self.sinks > 0)

@@ -15,14 +15,33 @@ from attention.contract import (
     Compressing,
     Geometry,
     InvalidValue,
-    Layer,
     check_choice,
     check_int,
+    over_group,
 )
 from attention.core.kernels import added, softmax
-from attention.layers.compressing import check_window, interval
+from attention.layers.compressing import check_window
 
 GQA = ("sum", "mean", "max")
+
+
+class SnapKVLayer(Compressing):
+    """Scores are computed anew at each compression."""
+
+    def __init__(self, geometry: Geometry, backend: SnapKV) -> None:
+        super().__init__(geometry, backend, observers=backend.window)
+        self.kernel, self.gqa = backend.kernel, backend.gqa
+
+    def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+        g, S, wide = self.geometry, k.shape[2], self.geometry.wide
+        scores = q.flatten(2, 3).to(wide) @ k.to(wide).transpose(2, 3)
+        scores = scores.view(*q.shape[:4], S)
+        slot = torch.arange(S, device=k.device)
+        scores.masked_fill_(slot > slot[S - self.observers :, None], float("-inf"))
+        mass = added(softmax(scores, g.grouped_sinks)[..., : S - self.observers], 3)
+        score = over_group(mass, self.gqa, 2)
+        pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)
+        return functional.pad(pooled, (0, self.observers), value=float("inf"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +67,7 @@ class SnapKV(Backend):
 
     name: ClassVar[str] = "snapkv"
     source: ClassVar[str] = "SnapKV in decode: what the newest queries attend to (arXiv 2404.14469)"
+    layer_class = SnapKVLayer
     least_budget: ClassVar[int] = 4
     budget: int
     window: int = AUTO
@@ -62,28 +82,3 @@ class SnapKV(Backend):
         if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")
         check_choice("gqa", self.gqa, GQA)
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return SnapKVLayer(geometry, self.budget, self.window, self.kernel, self.gqa)
-
-
-class SnapKVLayer(Compressing):
-    """Scores are computed anew at each compression."""
-
-    def __init__(self, geometry: Geometry, budget: int, window: int, kernel: int, gqa: str) -> None:
-        super().__init__(geometry, budget, interval(budget), window)
-        self.kernel, self.gqa = kernel, gqa
-
-    def worth(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
-        g, S, wide = self.geometry, k.shape[2], self.geometry.wide
-        scores = q.flatten(2, 3).to(wide) @ k.to(wide).transpose(2, 3)
-        scores = scores.view(*q.shape[:4], S)
-        slot = torch.arange(S, device=k.device)
-        scores.masked_fill_(slot > slot[S - self.window :, None], float("-inf"))
-        sinks = None if g.sinks is None else g.sinks.view(g.Hkv, g.G, 1, 1)
-        mass = added(softmax(scores, sinks)[..., : S - self.window], 3)
-        score = mass.amax(2) if self.gqa == "max" else added(mass, 2)
-        if self.gqa == "mean":
-            score = score / g.G
-        pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)
-        return functional.pad(pooled, (0, self.window), value=float("inf"))

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from attention.contract import Backend, Evicting, Step
-from attention.core.kernels import added
+from attention.contract import Backend, Evicting, Step, over_group
 
 
 class TOVALayer(Evicting):
@@ -18,7 +17,7 @@ class TOVALayer(Evicting):
         return step.newest(1)
 
     def learn(self, mass: Tensor, step: Step) -> None:  # noqa: ARG002
-        mean = added(mass.flatten(1, 2), 1) / self.geometry.Hq
+        mean = over_group(mass.flatten(1, 2), "mean", 1)
         self.last = mean[:, None].expand(-1, self.geometry.Hkv, -1)
 
     def worth(self, S: int, step: Step) -> Tensor:  # noqa: ARG002
@@ -37,4 +36,4 @@ class TOVA(Backend):
     name: ClassVar[str] = "tova"
     source: ClassVar[str] = "TOVA: what the last query attends to (arXiv 2401.06104)"
     least_budget: ClassVar[int] = 2
-    layer_class: ClassVar[type[Evicting]] = TOVALayer
+    layer_class = TOVALayer

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attention.contract import Backend, Geometry, Layer
-from attention.methods.sink import SinkLayer
+from attention.methods.sink import Sink, SinkLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,8 @@ class Window(Backend):
 
     name: ClassVar[str] = "window"
     source: ClassVar[str] = "a sliding window (arXiv 2004.05150)"
+    layer_class = SinkLayer
     budget: int
 
     def layer(self, geometry: Geometry) -> Layer:
-        return SinkLayer(geometry, self.budget, sinks=0, positions="absolute")
+        return SinkLayer(geometry, Sink(budget=self.budget, sinks=0, positions="absolute"))

@@ -2,47 +2,96 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import Cache
 
-from attention.core.step import Step
-from attention.errors import InvalidValue
-from attention.layers.layer import Geometry, Layer
-from attention.patching.inputs import check_positions, new_tokens
-from attention.patching.rows import Rows
+from attention.core.step import Counts, Step
+from attention.errors import InvalidValue, check_int
+from attention.layers.layer import Geometry, Layer, Method
+from attention.patching.inputs import check_kind, open_step
+from attention.patching.rows import RowCounts, row_index, taken_over
+from attention.patching.session import Session
 from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stats
 
 # Marks the keys a cache returns, so that the attention function finds the cache without globals.
 TAG = "_lil_attention_cache"
 
 
-class AttentionCache(Rows):
+class AttentionCache(Cache):
     """State of B sequences under one backend; `past_key_values` of a patched model.
 
     Rows are ragged: each stores its real tokens from slot 0 on and has its own length, so padding
     enters nothing. After a left-padded prefill the mask is not needed again.
 
-    Rows are copied, replaced and taken back by the methods of `Rows`.
+    Attributes:
+        session: the `with` block this cache belongs to.
+        layers: state by layer; empty before the first forward.
+        columns: input columns fed so far, padding included; what `get_seq_length()` answers.
     """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(layers=[])
+        self.session = session
+        self.layers: list[Layer] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.layers.clear()
+        self.columns = 0
+        self._rows = RowCounts()
+        self._step: Step | None = None
+        self._done = 0  # layers of the current forward that have run
+
+    def new(self, prompts: Sequence[int] | None = None) -> Self:
+        """Another empty cache, valid in the same `with` block.
+
+        Args:
+            prompts: how many of each row's first tokens are its prompt, for methods that treat a
+                prompt apart; where not told, those of the row's first forward. The number may be
+                smaller than the first forward, which then reads known output too, or larger.
+
+        Raises:
+            InvalidValue: a prompt of no token.
+        """
+        twin = type(self)(self.session)
+        if prompts is not None:
+            told = np.array([check_int("prompts", n, 1) for n in prompts], dtype=np.int64)
+            twin._rows = RowCounts(prompts=told)
+        return twin
+
+    @property
+    def backend(self) -> Method:
+        """The backend of this block."""
+        return self.session.backend
 
     @property
     def seen(self) -> Tensor:
         """Real tokens seen per row, (B,); also each row's next position."""
         device = self.layers[0].geometry.device if self.layers else None
-        return torch.tensor(self._seen, device=device)
+        return torch.tensor(self._rows.seen, device=device)
 
     @property
     def decoded(self) -> bool:
         """Whether the last forward was a decode step of some row still here."""
-        return bool(self._decoded.any())
+        return bool(self._rows.decoded.any())
 
     @property
     def kv_heads(self) -> int:
         """KV heads summed over layers: keys read per token by dense attention."""
         return sum(layer.geometry.Hkv for layer in self.layers)
+
+    def _idle(self) -> None:
+        if self._step is not None:
+            raise RuntimeError("an earlier forward failed half way; start again from cache.new()")
+
+    def _index(self, rows: Sequence[int] | Tensor, field: str) -> Tensor:
+        return row_index(rows, len(self._rows.seen), field)
 
     # One forward
 
@@ -77,17 +126,21 @@ class AttentionCache(Rows):
         mask: Tensor | None,
         scaling: float,
         position_ids: Tensor | None,
-        sinks: Tensor | None = None,
+        sink_logits: Tensor | None = None,
     ) -> Tensor:
-        """One layer of one forward; see `Layer.forward` for shapes, `Geometry` for sinks.
+        """One layer of one forward; see `Layer.forward` for shapes, `Geometry` for `sink_logits`.
 
         Raises:
             InvalidValue: mask, positions, rows, dtype or device do not fit what the cache holds.
         """
         delattr(k, TAG)
-        self._check_kind(index, q, k, v)
+        check_kind(index, self.layers[index].geometry if index < len(self.layers) else k, q, k, v)
         if index == 0:
-            self._begin(q, mask, position_ids)
+            self._idle()
+            past = self._rows.seen if self.layers else np.zeros(len(q), dtype=np.int64)
+            told = self._rows.prompts if len(self._rows.prompts) else np.zeros_like(past)
+            self._step = open_step(q, mask, position_ids, past, told, self.columns)
+            self._done = 0
         step = self._step
         if step is None or index != self._done:
             raise RuntimeError(
@@ -95,65 +148,261 @@ class AttentionCache(Rows):
                 "half way or layers were skipped; start again from cache.new()"
             )
         if index == len(self.layers):
-            self.layers.append(self._build(index, q, k, sinks))
+            self.layers.append(self._build(index, q, k, sink_logits))
         out = self.layers[index].forward(q, k, v, scaling, step)
         self._done += 1
         if self._done == self.session.layers:
-            self._seen = step.seen
-            self._seen[step.idle] = 0
-            self._prompts = step.prompt
+            self._rows = RowCounts(step.seen, step.prompt, np.full(step.rows, step.decode))
+            self._rows.seen[step.idle], self._rows.decoded[step.idle] = 0, False
             self.columns += step.T
-            self._decoded = np.full(step.rows, step.decode)
-            self._decoded[step.idle] = False
             self._step = None
         return out
 
-    def _check_kind(self, index: int, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """Refuse tensors of another dtype or device than those held."""
-        held: Tensor | Geometry = self.layers[index].geometry if index < len(self.layers) else k
-        if q.dtype is k.dtype is v.dtype is held.dtype and k.device == held.device:
-            return
-        raise InvalidValue(
-            "model",
-            f"queries {q.dtype}, keys {k.dtype}, values {v.dtype} on {k.device}",
-            f"{held.dtype} on {held.device} as before in layer {index}: a model that was moved or "
-            "converted needs a cache.new(); autocast mixes dtypes and is not supported",
-        )
-
-    def _build(self, index: int, q: Tensor, k: Tensor, sinks: Tensor | None) -> Layer:
-        B, Hkv, _, D = k.shape
+    def _build(self, index: int, q: Tensor, k: Tensor, sink_logits: Tensor | None) -> Layer:
         return self.backend.build(
             Geometry(
                 method=self.backend.name,
                 index=index,
-                B=B,
+                B=len(q),
                 Hq=q.shape[1],
-                Hkv=Hkv,
-                D=D,
+                Hkv=k.shape[1],
+                D=k.shape[3],
                 dtype=k.dtype,
                 device=k.device,
                 rope=self.session.rope,
-                window=self.session.windows[index],
-                sinks=None if sinks is None else sinks.detach(),
+                model_window=self.session.windows[index],
+                sink_logits=None if sink_logits is None else sink_logits.detach(),
             )
         )
 
-    def _begin(self, q: Tensor, mask: Tensor | None, position_ids: Tensor | None) -> None:
-        """Read mask and positions, refuse what does not fit, and open a step."""
-        if self._step is not None:
-            raise RuntimeError("an earlier forward failed half way; start again from cache.new()")
-        B, _, T, _ = q.shape
-        past = self._seen if self.layers else np.zeros(B, dtype=np.int64)
-        if len(past) != B:
-            raise InvalidValue("input_ids", f"{B} rows", f"{len(past)} rows, as this cache holds")
-        told = self._prompts if self.layers or len(self._prompts) else np.zeros_like(past)
-        if len(told) != B:
-            raise InvalidValue("prompts", told.tolist(), f"a number for each of the {B} rows")
-        new = new_tokens(mask, past, self.columns, T)
-        prompts = np.where(told == 0, new, told)
-        step = Step(past, new, T, q.device, prompts)
-        check_positions(position_ids, step)
-        self._step, self._done = step, 0
+    # Copies
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def clone(self, rows: Sequence[int] | Tensor | None = None) -> Self:
+        """An independent copy of these rows and their state, valid in the same `with` block.
+
+        Continuing from the copy is continuing from here; this cache stays as it is. Memory of other
+        rows is not copied. Without `rows` the same as `copy.deepcopy`.
+
+        Args:
+            rows: which rows, in this order, repeats allowed; all of them by default.
+
+        Raises:
+            InvalidValue: no such row.
+        """
+        self._idle()
+        index = self._index(range(len(self._rows.seen)) if rows is None else rows, "rows")
+        twin = self.new()
+        twin.layers = [layer.copied(index.to(layer.geometry.device)) for layer in self.layers]
+        twin.columns = self.columns
+        twin._rows = self._rows.select(index.numpy())
+        return twin
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def go_dense(self, rows: Sequence[int] | Tensor) -> Self:
+        """A new cache in which these rows go on under full attention; this one stays as it is.
+
+        Every key and value is taken over at its position, so no token is read again. They are
+        those held, bit for bit, but for InfLLM's keys outside its window: these were turned to
+        position 0 and are turned back, which leaves them within two epsilons of the model's dtype,
+        times the key's norm. The model's own sliding layers go on sliding.
+
+        The cache is valid in the same `with` block, and belongs with all others made so in it:
+        their rows can be appended to and replaced by one another.
+
+        Args:
+            rows: which rows, in this order.
+
+        Raises:
+            InvalidValue: no such row, or a method that drops tokens.
+        """
+        self._idle()
+        if not self.backend.keeps_all:
+            raise InvalidValue(
+                "backend",
+                self.backend.name,
+                "a method that keeps every token, as full, quest, infllm and oracle do: full "
+                "attention cannot take over where tokens were dropped",
+            )
+        index = self._index(rows, "rows")
+        twin = type(self)(self.session.full_session)
+        twin.columns, twin._rows = self.columns, self._rows.select(index.numpy()).undecoded()
+        seen, full = twin._rows.seen, twin.backend
+        twin.layers = [taken_over(layer, index, seen, full) for layer in self.layers]
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.clone()
+
+    __copy__ = clone  # half a copy would share state that changes in place
+
+    def to(self, *_: Any, **__: Any) -> Self:
+        """Refused: a state is of its model's device and dtype.
+
+        Raises:
+            InvalidValue: always.
+        """
+        raise InvalidValue(
+            "cache.to",
+            f"a cache of {self.backend.name}",
+            "move or convert the model, then feed a cache.new(): scores and choices made in one "
+            "precision are not those of another",
+        )
+
+    # Other rows, or the same in another order
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def select_rows(self, rows: Sequence[int] | Tensor) -> None:
+        """Keep these rows in this order; repeats are allowed (beams).
+
+        Raises:
+            InvalidValue: no such row.
+        """
+        self._idle()
+        index = self._index(rows, "rows")
+        for layer in self.layers:
+            layer.select(index.to(layer.geometry.device))
+        self._rows = self._rows.select(index.numpy())
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def replace_rows(
+        self,
+        rows: Sequence[int],
+        source: AttentionCache,
+        source_rows: Sequence[int] | None = None,
+    ) -> None:
+        """Rows of this cache become copies of rows of `source`; the others stay untouched.
+
+        Args:
+            rows: rows to overwrite.
+            source: a cache of the same block, for instance a prefilled `cache.new()` or an earlier
+                `clone`.
+            source_rows: rows to copy, as many; all of source's by default.
+
+        Raises:
+            InvalidValue: rows do not exist, are named twice or do not match in number, or
+                `source` comes from another block.
+        """
+        self._idle()
+        self._check_source(source)
+        ours = self._index(rows, "rows")
+        every = range(len(source._rows.seen))
+        theirs = source._index(every if source_rows is None else source_rows, "source_rows")
+        if len(ours) != len(theirs):
+            raise InvalidValue("source_rows", theirs.tolist(), f"{len(ours)} rows, as in `rows`")
+        if len(set(ours.tolist())) != len(ours):
+            raise InvalidValue("rows", ours.tolist(), "each row once")
+        for layer, other in zip(self.layers, source.layers, strict=True):
+            device = layer.geometry.device
+            layer.replace(ours.to(device), other, theirs.to(device))
+        self._rows = self._rows.replaced(ours.numpy(), source._rows, theirs.numpy())
+        self.columns = max(self.columns, int(self._rows.seen.max()))
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def append_rows(self, source: AttentionCache) -> None:
+        """Copies of all rows of `source` become rows behind those held, which stay untouched.
+
+        Raises:
+            InvalidValue: `source` comes from another block or goes on under another method.
+        """
+        self._idle()
+        self._check_source(source)
+        B, more = len(self._rows.seen), len(source._rows.seen)
+        if B and more:
+            # Any row makes room for the new ones.
+            self.select_rows([*range(B), *[0] * more])
+            self.replace_rows(range(B, B + more), source, range(more))
+        elif more:
+            taken = source.clone()
+            self.layers, self.columns = taken.layers, taken.columns
+            self._rows = taken._rows.undecoded()
+
+    def _check_source(self, source: AttentionCache) -> None:
+        source._idle()
+        if source.session is not self.session:
+            raise InvalidValue(
+                "source",
+                f"a cache of {source.backend.name}",
+                f"a cache of {self.backend.name} from the same `with` block",
+            )
+
+    # Forgetting the newest tokens
+
+    @property
+    def is_croppable(self) -> bool:
+        """Whether `crop` is exact for this method, at the lengths the rows have now."""
+        return bool(self.layers) and all(
+            layer.refuse_crop(self._rows.seen) is None for layer in self.layers
+        )
+
+    @property
+    def rewindable(self) -> bool:
+        """Whether `rewind` is exact for any row at any length.
+
+        A property of method and model alone, the same before the first forward as after any: false
+        where the method drops tokens or learns from attention, or where the model slides a window
+        in some layer. There `rewind` still works on a row the window has not left yet.
+        """
+        slides = any(window is not None for window in self.session.windows)
+        return self.backend.rewindable and not slides
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the newest tokens of every row.
+
+        Args:
+            tokens_to_remove: as in transformers, minus the number of tokens; 0 does nothing.
+
+        Raises:
+            InvalidValue: positive, more than a row has, or a method that cannot do so exactly.
+        """
+        self._idle()
+        if tokens_to_remove == 0 or not self.layers:
+            return
+        left = self._rows.seen + tokens_to_remove
+        if tokens_to_remove > 0 or left.min() < 0:
+            raise InvalidValue(
+                "tokens_to_remove", tokens_to_remove, f"from -{int(self._rows.seen.min())} to 0"
+            )
+        self._forget(np.arange(len(left)), left, "crop")
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def rewind(self, row: int, seen: int) -> None:
+        """Forget all but the first `seen` tokens of one row; the others stay untouched.
+
+        Args:
+            row: which row.
+            seen: tokens it is to have seen; as many as it has does nothing.
+
+        Raises:
+            InvalidValue: no such row, more tokens than it has, or a method that cannot do so
+                exactly: restore a `clone` of the row by `replace_rows` there.
+        """
+        self._idle()
+        (index,) = self._index([row], "row").tolist()
+        had = int(self._rows.seen[index])
+        if not 0 <= seen <= had:
+            raise InvalidValue("seen", seen, f"from 0 to the {had} tokens of row {index}")
+        if seen < had:
+            self._forget(np.array([index]), np.array([seen]), "rewind")
+
+    def _forget(self, rows: Counts, seen: Counts, field: str) -> None:
+        """Leave rows[i] its first seen[i] tokens, or raise before anything changed."""
+        for layer in self.layers:
+            if reason := layer.refuse_crop(self._rows.seen[rows]):
+                raise InvalidValue(field, reason.value, reason.allowed)
+        for layer in self.layers:
+            layer.crop(rows, seen)
+        longest = int(self._rows.seen.max())
+        self._rows = self._rows.cut(rows, seen)
+        self.columns -= longest - int(self._rows.seen.max())
 
     # What transformers asks of a cache
 
@@ -167,7 +416,7 @@ class AttentionCache(Rows):
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Each row `repeats` times, copies side by side."""
-        self.select_rows(torch.arange(len(self._seen)).repeat_interleave(repeats))
+        self.select_rows(torch.arange(len(self._rows.seen)).repeat_interleave(repeats))
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
         """Columns fed so far, left padding included: n for a row without padding."""
@@ -184,7 +433,7 @@ class AttentionCache(Rows):
     @property
     def batch_size(self) -> int:
         """B, or -1 while empty."""
-        return len(self._seen) if self.layers else -1
+        return len(self._rows.seen) if self.layers else -1
 
     @property
     def is_initialized(self) -> bool:
@@ -215,7 +464,8 @@ class AttentionCache(Rows):
         self._idle()
         if not self.layers:
             raise RuntimeError("row_stats() before the first forward")
-        return row_stats(self.layers, self.backend.dense_layers, self._seen, self._decoded)
+        dense, rows = self.backend.dense_layers, self._rows
+        return row_stats(self.layers, dense, rows.seen, rows.decoded)
 
     def stats(self, per_layer: bool = False) -> CacheStats:
         """A summary of the whole cache, counted in the state itself.
@@ -228,7 +478,7 @@ class AttentionCache(Rows):
         return cache_stats(
             self.backend,
             self.layers,
-            self._seen,
+            self._rows.seen,
             [self.kept_positions(i) for i in indices],
             [self.read_positions(i) if self.decoded else [] for i in indices],
             per_layer,
@@ -238,7 +488,7 @@ class AttentionCache(Rows):
         """Absolute positions of the tokens a layer keeps: per row (Hkv, kept), ascending."""
         self._idle()
         state = self.layers[layer]
-        return [state.kept_positions(r, n) for r, n in enumerate(self._seen.tolist())]
+        return [state.kept_positions(r, n) for r, n in enumerate(self._rows.seen.tolist())]
 
     def read_positions(self, layer: int) -> list[Tensor]:
         """Positions the last decode query read: per row (Hkv, read), ascending.
@@ -254,7 +504,7 @@ class AttentionCache(Rows):
             raise RuntimeError("read_positions() needs a decode step (T = 1) as the last forward")
         state = self.layers[layer]
         none = torch.zeros(state.geometry.Hkv, 0, dtype=torch.long)
+        rows = zip(self._rows.seen.tolist(), self._rows.decoded, strict=True)
         return [
-            state.read_positions(r, n) if decoded else none
-            for r, (n, decoded) in enumerate(zip(self._seen.tolist(), self._decoded, strict=True))
+            state.read_positions(r, n) if decoded else none for r, (n, decoded) in enumerate(rows)
         ]

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
+from attention.layers.layer import Geometry
 
 
 def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Counts:
@@ -62,3 +63,50 @@ def check_positions(position_ids: Tensor | None, step: Step) -> None:
             f"{due[row, column]} in row {row}, column {column}: the number of real tokens "
             "before it (attention_mask.cumsum(-1) - 1; cache.seen[:, None] when decoding)",
         )
+
+
+def check_kind(index: int, held: Geometry | Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Tensors must be of the dtype and device of those held, in layer `index`.
+
+    Raises:
+        InvalidValue: they are of another, or of several.
+    """
+    if q.dtype is k.dtype is v.dtype is held.dtype and k.device == held.device:
+        return
+    raise InvalidValue(
+        "model",
+        f"queries {q.dtype}, keys {k.dtype}, values {v.dtype} on {k.device}",
+        f"{held.dtype} on {held.device} as before in layer {index}: a model that was moved or "
+        "converted needs a cache.new(); autocast mixes dtypes and is not supported",
+    )
+
+
+def open_step(
+    q: Tensor,
+    mask: Tensor | None,
+    position_ids: Tensor | None,
+    past: Counts,
+    told: Counts,
+    columns: int,
+) -> Step:
+    """The step of a forward whose queries are q, (B, Hq, T, D).
+
+    Args:
+        mask: padding mask (B or 1, columns + T); None where all is real.
+        position_ids: what the model was given, or None.
+        past: real tokens each row has seen before, (B,).
+        told: how many of each row's first tokens are its prompt, 0 where not told, (B,).
+        columns: columns fed before.
+
+    Raises:
+        InvalidValue: mask, positions or rows do not fit what a cache holds.
+    """
+    B, _, T, _ = q.shape
+    if len(past) != B:
+        raise InvalidValue("input_ids", f"{B} rows", f"{len(past)} rows, as this cache holds")
+    if len(told) != B:
+        raise InvalidValue("prompts", told.tolist(), f"a number for each of the {B} rows")
+    new = new_tokens(mask, past, columns, T)
+    step = Step(past, new, T, q.device, np.where(told == 0, new, told))
+    check_positions(position_ids, step)
+    return step

@@ -94,9 +94,9 @@ def row_stats(
         seen: real tokens per row, (B,).
         decoded: rows whose last token came as a decode step, (B,).
     """
-    sliding = [x for x in layers if x.geometry.window is not None]
-    first = [x for x in layers[:dense] if x.geometry.window is None]
-    sparse = [x for x in layers[dense:] if x.geometry.window is None]
+    sliding = [x for x in layers if x.geometry.model_window is not None]
+    first = [x for x in layers[:dense] if x.geometry.model_window is None]
+    sparse = [x for x in layers[dense:] if x.geometry.model_window is None]
     # Layers of one kind cost the same unless the cost depends on what they chose.
     asked = sparse if sparse and sparse[-1].cost_varies else sparse[-1:]
     cost = held = kept = read = np.zeros_like(seen)
@@ -169,7 +169,7 @@ def _layer_stats(
 ) -> LayerStats:
     # -1 where a head read fewer than another.
     reads = [(p >= 0).sum(-1).double() for p in read if p.numel()]
-    window = layer.geometry.window
+    window = layer.geometry.model_window
     return LayerStats(
         dense=first and window is None,
         kept=max(p.shape[-1] for p in kept),

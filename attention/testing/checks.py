@@ -42,6 +42,11 @@ def declared(case: Case) -> str:
         raise Broken(f"params() does not survive JSON: {error}") from error
     kept = again.params() == params and again.exact_until == until
     require(kept, f"built again from params() = {params} it has params() = {again.params()}")
+    layer = OneLayer(backend).layer
+    require(
+        (layer.keeps_all, layer.rewindable) == (backend.keeps_all, backend.rewindable),
+        f"`layer` makes a {type(layer).__name__}, which cannot do what `layer_class` says, or more",
+    )
     if backend.budget is not None:
         for wrong in (0, "64", 2.5):
             try:

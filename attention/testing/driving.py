@@ -118,7 +118,7 @@ class OneLayer:
         heads: Hq and Hkv.
         rows: B.
         scaling: factor of the logits.
-        sinks: logits beside the keys in each softmax, as some models have them, (Hq,).
+        sink_logits: logits beside the keys in each softmax, as some models have them, (Hq,).
         index: number of the layer; the first sparsified one by default.
     """
 
@@ -128,11 +128,11 @@ class OneLayer:
         heads: tuple[int, int] = (4, 2),
         rows: int = 1,
         scaling: float = 0.5,
-        sinks: Tensor | None = None,
+        sink_logits: Tensor | None = None,
         index: int | None = None,
     ) -> None:
         self.rows, (self.Hq, self.Hkv), self.D, self.scaling = rows, heads, 6, scaling
-        self.sinks = sinks
+        self.sink_logits = sink_logits
         self.layer = backend.layer(
             Geometry(
                 method=backend.name,
@@ -144,7 +144,7 @@ class OneLayer:
                 dtype=torch.float64,
                 device=torch.device("cpu"),
                 rope=Rope(_Still()),
-                sinks=sinks,
+                sink_logits=sink_logits,
             )
         )
         self._random = torch.Generator().manual_seed(0)

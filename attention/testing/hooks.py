@@ -22,10 +22,10 @@ def hooks(case: Case) -> str:
     """Hooks answer in the right shape, and attention is over the keys said to be read."""
     b, backend = case.budget, case.backend
     checked = 0
-    sinks = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)
+    sink_logits = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)
     for T in dict.fromkeys((1, min(b, case.longest), case.longest)):
         # A layer of its own may forget the sinks some models have, so one run has them.
-        one = OneLayer(backend, rows=2, sinks=None if T == 1 else sinks)
+        one = OneLayer(backend, rows=2, sink_logits=None if T == 1 else sink_logits)
         watch(one)
         one.feed(T)
         for _ in range(b // 2 + 2):
@@ -34,8 +34,8 @@ def hooks(case: Case) -> str:
                 same(
                     out[r, 0],
                     naive(one, r),
-                    f"with {one.n} tokens seen{'' if T == 1 else ' and geometry.sinks'}, query "
-                    "head {at} is {by} away from softmax attention over the positions "
+                    f"with {one.n} tokens seen{'' if T == 1 else ' and geometry.sink_logits'}, "
+                    "query head {at} is {by} away from softmax attention over the positions "
                     "`read_positions` reports",
                 )
                 checked += 1
@@ -45,7 +45,7 @@ def hooks(case: Case) -> str:
 def naive(one: OneLayer, row: int) -> Tensor:
     """Attention of the newest query over the positions read, by loops, (Hq, D)."""
     sets, out = one.layer.read_positions(row, one.n), []
-    sink = [0.0] * one.Hq if one.sinks is None else one.sinks.exp().tolist()
+    sink = [0.0] * one.Hq if one.sink_logits is None else one.sink_logits.exp().tolist()
     for h, held in enumerate(by_head(sets, one.Hq)):
         group = h // (one.Hq // one.Hkv)
         scores = one.k[row, group, held] @ one.q[row, h, -1] * one.scaling
@@ -56,26 +56,26 @@ def naive(one: OneLayer, row: int) -> Tensor:
 
 def watch(one: OneLayer) -> None:
     """Look at every answer of the hooks of a layer of one of the rungs."""
-    if isinstance(one.layer, Evicting | Compressing):
-        _watch_worth(one)
+    if isinstance(one.layer, Evicting):
+        _watch_worth(one, "worth", lambda S, _: (one.rows, S))
+    if isinstance(one.layer, Compressing):
+        _watch_worth(one, "rank", lambda k, _, rows: (len(rows), k.shape[2]))
     if isinstance(one.layer, Paged):
         _watch_pages(one)
     if isinstance(one.layer, Selecting):
         _watch_choice(one)
 
 
-def _watch_worth(one: OneLayer) -> None:
-    inner: Callable[..., Tensor] = one.layer.worth  # type: ignore[attr-defined]
+def _watch_worth(one: OneLayer, name: str, asked: Callable[..., tuple[int, int]]) -> None:
+    hook: Callable[..., Tensor] = getattr(one.layer, name)
 
-    def worth(*args: Any) -> Tensor:
-        found = inner(*args)
-        at_once = isinstance(one.layer, Evicting)  # all rows; the other rung asks for some
-        B, S = (one.rows, args[0]) if at_once else (len(args[0]), args[0].shape[2])
-        _shape("worth", found, (B, one.Hkv, S))
-        require(not bool(found.isnan().any()), "worth returned nan")
-        return found
+    def watched(*args: Any) -> Tensor:
+        worth, (B, S) = hook(*args), asked(*args)
+        _shape(name, worth, (B, one.Hkv, S))
+        require(not bool(worth.isnan().any()), f"{name} returned nan")
+        return worth
 
-    _replace(one, "worth", worth)
+    _replace(one, name, watched)
 
 
 def _watch_pages(one: OneLayer) -> None:

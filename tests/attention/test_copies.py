@@ -76,7 +76,7 @@ def test_a_copy_holds_sliding_layers_too_and_shares_the_models_tensors(family: s
             assert ours.geometry is theirs.geometry  # rotary table and sinks are the model's
             for name, slots in ours.state.items():
                 assert slots.data.data_ptr() != theirs.state[name].data.data_ptr()
-        assert (family == "gpt_oss") == (cache.layers[0].geometry.sinks is not None)
+        assert (family == "gpt_oss") == (cache.layers[0].geometry.sink_logits is not None)
 
 
 @torch.no_grad()

@@ -99,7 +99,7 @@ def check_dense(
         assert going.seen.tolist() == [n + BEFORE for n in (LENGTHS[2] + 2, LENGTHS[0] + 2, 15)]
         rest = torch.stack((then[2, 2:], then[0, 2:], then[1, :-2]))
         second = decode(m, going, rest)
-        sparse = [layer for layer in going.layers if layer.geometry.window is None]
+        sparse = [layer for layer in going.layers if layer.geometry.model_window is None]
         assert going.row_stats().read_max.tolist() == (going.seen.tolist() if sparse else [0] * 3)
     got = {
         2: torch.cat((first[0], second[0])),
@@ -173,7 +173,7 @@ def test_keys_and_values_are_taken_over_exactly(
         follow(m, cache, prompts(), tokens(3, BEFORE, seed=9))
         going = cache.go_dense([1, 2, 0])
         for i, layer in enumerate(going.layers):
-            if layer.geometry.window is not None:
+            if layer.geometry.model_window is not None:
                 continue
             for ours, r in enumerate((1, 2, 0)):
                 n = LENGTHS[r] + BEFORE

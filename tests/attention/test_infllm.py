@@ -82,9 +82,8 @@ def test_every_token_is_in_exactly_one_part(
     seen: int, n_init: int, n_local: int, block: int, topk: int
 ) -> None:
     parts = Parts(n_init, n_local, block, topk, 1)
-    layer = InfLLMLayer(
-        Geometry("infllm", 0, 1, 2, 1, 4, torch.float64, CPU, Rope(None)), 10_000, parts
-    )
+    geometry = Geometry("infllm", 0, 1, 2, 1, 4, torch.float64, CPU, Rope(None))
+    layer = InfLLMLayer(geometry, attention.InfLLM(budget=10_000, **parts._asdict()))
     init, window, remainder, *blocks = parts_of(seen, parts)
     n = np.array([seen])
     assert sorted([*init, *window, *remainder, *chain(*blocks)]) == list(range(seen))
@@ -250,7 +249,8 @@ def probe(n: int, seed: int = 0) -> tuple[InfLLMLayer, Step]:
     """A layer that has seen n random tokens, and the step of the next one."""
     torch.manual_seed(seed)
     geometry = Geometry("infllm", 0, 1, 2, 1, 4, torch.float64, CPU, Rope(Radians()))
-    layer = InfLLMLayer(geometry, 64, Parts(3, 6, 4, 2, 2))
+    parts = Parts(3, 6, 4, 2, 2)
+    layer = InfLLMLayer(geometry, attention.InfLLM(budget=64, **parts._asdict()))
     x = torch.randn(3, 1, 2, n, 4, dtype=torch.float64)
     new, none = np.array([n]), np.zeros(1, dtype=np.int64)
     layer.forward(x[0], x[1][:, :1], x[2][:, :1], 1.0, Step(none, new, n, CPU))

@@ -73,9 +73,9 @@ def test_prefill_is_attention(
     q, k, v = problem(T, S)
     last = (torch.arange(S - T, S)[None] - torch.arange(rows)[:, None]).clamp(min=0)
     want, probs = naive(q, k, v, 0.3, last)
-    assert (kernels.dense(q, k, v, 0.3, last, whole=False) - want).abs().max() < 1e-12
+    assert (kernels.dense(q, k, v, 0.3, last, square=False) - want).abs().max() < 1e-12
     if T == S and rows == 1:
-        assert (kernels.dense(q, k, v, 0.3, last, whole=True) - want).abs().max() < 1e-12
+        assert (kernels.dense(q, k, v, 0.3, last, square=True) - want).abs().max() < 1e-12
     real = torch.rand(2, T) > 0.4
     band = 3
     out, mass = kernels.dense_with_mass(q, k, v, 0.3, last, real, band)

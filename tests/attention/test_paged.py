@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import attention
 from attention.core.ropes import Rope
 from attention.core.step import Step
 from attention.layers.layer import Geometry
@@ -24,7 +25,8 @@ class Extremes(Paged):
     def __init__(self, page: int, sets: int, budget: int = 8, rows: int = 2) -> None:
         shape = {"method": "extremes", "index": 0, "Hq": Hq, "Hkv": Hkv, "D": D}
         where = {"dtype": torch.float64, "device": CPU, "rope": Rope(None)}
-        super().__init__(Geometry(B=rows, **shape, **where), budget, page, size=D)
+        pages = attention.Quest(budget=budget, page=page)
+        super().__init__(Geometry(B=rows, **shape, **where), pages)
         self.sets = sets
 
     def summary(self, k: Tensor, held: Tensor) -> Tensor:

@@ -21,9 +21,8 @@ CPU = torch.device("cpu")
 
 
 def layer(budget: int, page: int, gqa: str, rows: int = 2, G: int = 2, D: int = 6) -> QuestLayer:
-    return QuestLayer(
-        Geometry("quest", 0, rows, 2 * G, 2, D, torch.float64, CPU, Rope(None)), budget, page, gqa
-    )
+    geometry = Geometry("quest", 0, rows, 2 * G, 2, D, torch.float64, CPU, Rope(None))
+    return QuestLayer(geometry, attention.Quest(budget=budget, page=page, gqa=gqa))
 
 
 def test_counting_right_after_the_longest_row_was_replaced() -> None:

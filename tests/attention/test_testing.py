@@ -58,12 +58,21 @@ def test_a_method_that_refuses_long_prompts() -> None:
 # ---------------------------------------------------------------- methods with one defect each
 
 
+class SoundLayer(Evicting):
+    """The oldest goes."""
+
+    def worth(self, S: int, step: Any) -> Tensor:
+        return self.position.data[:, :, :S].double()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sound(attention.Backend):
     """Keeps the newest tokens; the methods below are this one with one thing wrong."""
 
     name: ClassVar[str] = "sound"
     source: ClassVar[str] = "a window, written for a test"
+    layer_class = SoundLayer
+    page: ClassVar[int] = 2
     budget: int = 8
     dense_layers: int = 0
 
@@ -74,20 +83,10 @@ class Sound(attention.Backend):
     def exact_until(self) -> float:
         return self.budget
 
-    def layer(self, geometry: Any) -> Layer:
-        return SoundLayer(geometry, self)
 
-
-class SoundLayer(Evicting):
-    """The oldest goes."""
-
-    def worth(self, S: int, step: Any) -> Tensor:
-        return self.position.data[:, :, :S].double()
-
-
-def of(made: Callable[[Any, Any], Layer], **more: Any) -> attention.Backend:
+def of(made: type[Layer], **more: Any) -> attention.Backend:
     """`Sound` with another layer."""
-    kind = type("Sound", (Sound,), {"layer": lambda s, g: made(g, s), **more})
+    kind = type("Sound", (Sound,), {"layer_class": made, **more})
     kind.__qualname__ = "of.<locals>.Sound"
     return kind()
 
@@ -111,7 +110,7 @@ class NoSinks(SoundLayer):
     """Forgets the model's own sinks."""
 
     def __init__(self, geometry: Any, backend: Any) -> None:
-        super().__init__(dataclasses.replace(geometry, sinks=None), backend)
+        super().__init__(dataclasses.replace(geometry, sink_logits=None), backend)
 
 
 class SharesState(SoundLayer):
@@ -134,7 +133,7 @@ class Overspends(KeepAll):
     """Keeps all and reads all."""
 
     def __init__(self, geometry: Any, backend: Any) -> None:
-        super().__init__(geometry, None)
+        super().__init__(geometry, attention.Full())
 
 
 class Understates(SoundLayer):
@@ -203,9 +202,6 @@ class WideOnly(SoundLayer):
 
 class Alike(Paged):
     """Pages by mean key, per query head; sound too."""
-
-    def __init__(self, geometry: Any, backend: Any) -> None:
-        super().__init__(geometry, backend.budget, 2, size=geometry.D)
 
     def summary(self, k: Tensor, held: Tensor) -> Tensor:
         return (k * held).sum(3) / held.sum(3).clamp(min=1)
@@ -286,10 +282,15 @@ DEFECTS = {
         "JSON",
     ),
     "no validation": ("declared", lambda: of(SoundLayer, __post_init__=lambda _: None), "budget"),
+    "a layer unlike its class": (
+        "declared",
+        lambda: of(SoundLayer, layer=lambda self, geometry: Alike(geometry, self)),
+        "layer_class",
+    ),
     "nan": ("hooks", lambda: of(Nan), "nan"),
     "a worth per query head": ("hooks", lambda: of(PerQueryHead), r"expected \(2, 2, 8\)"),
     "scaling forgotten": ("hooks", lambda: of(NoScaling), "naive|softmax"),
-    "sinks forgotten": ("hooks", lambda: of(NoSinks), "geometry.sinks, query head 0"),
+    "sinks forgotten": ("hooks", lambda: of(NoSinks), "geometry.sink_logits, query head 0"),
     "garbage in pages": ("hooks", lambda: of(TakesGarbage), "not held"),
     "infinite scores": ("hooks", lambda: of(Infinite), "inf or nan"),
     "a page twice": ("hooks", lambda: of(Twice), "twice"),

@@ -7,7 +7,22 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from attention.contract import Backend, Geometry, KeepAll, Layer, Step
+from attention.contract import Backend, Full, Geometry, KeepAll, Step
+
+
+class UniformLayer(KeepAll):
+    """A query of zeros weighs all keys alike."""
+
+    def __init__(self, geometry: Geometry, backend: H2OUniform) -> None:
+        super().__init__(geometry, Full())
+        self.until = backend.budget
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        self.append(k, v, step)
+        within = step.once(
+            "within", lambda: step.tensor(step.seen <= self.until)[:, None, None, None]
+        )
+        return self.attend_all(q * within, scaling, step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,23 +43,6 @@ class H2OUniform(Backend):
 
     name: ClassVar[str] = "h2o_uniform"
     source: ClassVar[str] = "control: uniform attention above the budget, a defect of a harness"
+    layer_class = UniformLayer
     budget: int
     dense_layers: int = 2
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return UniformLayer(geometry, self.budget)
-
-
-class UniformLayer(KeepAll):
-    """A query of zeros weighs all keys alike."""
-
-    def __init__(self, geometry: Geometry, until: int) -> None:
-        super().__init__(geometry, budget=None)
-        self.until = until
-
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        self.append(k, v, step)
-        within = step.once(
-            "within", lambda: step.tensor(step.seen <= self.until)[:, None, None, None]
-        )
-        return self.attend_all(q * within, scaling, step)

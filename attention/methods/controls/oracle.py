@@ -14,15 +14,54 @@ from attention.contract import (
     Counts,
     Geometry,
     InvalidValue,
-    Layer,
     Selecting,
     Step,
     check_choice,
     check_number,
+    over_group,
 )
-from attention.core.kernels import added, hide, logits, softmax, spread, top
+from attention.core.kernels import hide, logits, softmax, spread, top
 
 GQA = ("sum", "mean", "max")
+
+
+class OracleLayer(Selecting):
+    """Pages of one token; with `top_p` every head has its own number of them."""
+
+    def __init__(self, geometry: Geometry, backend: Oracle) -> None:
+        super().__init__(geometry, backend)
+        self.top_p, self.gqa = backend.top_p, backend.gqa
+        self.cost_varies = self.top_p is not None
+
+    def notice(self, k: Tensor, step: Step) -> None:
+        pass
+
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        B, Hkv, G, _ = q.shape
+        keys = self.k.data.flatten(0, 1)[:, : step.longest]
+        queries = q.flatten(0, 1)
+        scores = hide(logits(queries, keys), step.hidden())
+        probs = softmax(scores, spread(self.geometry.sink_logits, queries)).view(B, Hkv, G, -1)
+        # A mean ranks as its sum does, without the rounding of a division.
+        weight = over_group(probs, "max" if self.gqa == "max" else "sum", 2)
+        # The current token comes first; slots a row has not filled come last and are not read.
+        current = (step.seen_tokens - 1)[:, None, None].expand(-1, Hkv, -1)
+        rank = weight.scatter(2, current, float("inf"))
+        hidden = step.hidden()
+        rank = rank if hidden is None else rank.masked_fill(hidden[:, 0], float("-inf"))
+        if self.top_p is None:
+            best, index = top(rank, self.quota)
+            return Choice(index, best > float("-inf"))
+        index = rank.argsort(dim=-1, descending=True, stable=True)
+        share = (weight / weight.sum(-1, keepdim=True)).gather(2, index)
+        # The tokens before the one that reaches top_p, and it; a hidden slot has no share.
+        live = (share.cumsum(-1) - share < self.top_p) & (share > 0)
+        live[..., 0] = True
+        most = int(live.sum(-1).max())
+        return Choice(index[..., :most], live[..., :most])
+
+    def reads(self, seen: Counts) -> Counts:
+        return super().reads(seen) if self.cost_varies else np.minimum(seen, self.quota)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +86,7 @@ class Oracle(Backend):
 
     name: ClassVar[str] = "oracle"
     source: ClassVar[str] = "control: the tokens with most probability, known beforehand"
+    layer_class = OracleLayer
     budget: int | None = None
     top_p: float | None = None
     gqa: str = "sum"
@@ -62,46 +102,3 @@ class Oracle(Backend):
     @property
     def exact_until(self) -> float:
         return self.budget or 0
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return OracleLayer(geometry, self.budget, self.top_p, self.gqa)
-
-
-class OracleLayer(Selecting):
-    """Pages of one token; with `top_p` every head has its own number of them."""
-
-    def __init__(
-        self, geometry: Geometry, budget: int | None, top_p: float | None, gqa: str
-    ) -> None:
-        super().__init__(geometry, budget, page=1)
-        self.top_p, self.gqa = top_p, gqa
-        self.cost_varies = top_p is not None
-
-    def notice(self, k: Tensor, step: Step) -> None:
-        pass
-
-    def choose(self, q: Tensor, step: Step) -> Choice:
-        B, Hkv, G, _ = q.shape
-        keys = self.k.data.flatten(0, 1)[:, : step.longest]
-        queries = q.flatten(0, 1)
-        scores = hide(logits(queries, keys), step.hidden())
-        probs = softmax(scores, spread(self.geometry.sinks, queries)).view(B, Hkv, G, -1)
-        weight = probs.amax(2) if self.gqa == "max" else added(probs, 2)
-        # The current token comes first; slots a row has not filled come last and are not read.
-        current = (step.seen_tokens - 1)[:, None, None].expand(-1, Hkv, -1)
-        rank = weight.scatter(2, current, float("inf"))
-        hidden = step.hidden()
-        rank = rank if hidden is None else rank.masked_fill(hidden[:, 0], float("-inf"))
-        if self.top_p is None:
-            best, index = top(rank, self.quota)
-            return Choice(index, best > float("-inf"))
-        index = rank.argsort(dim=-1, descending=True, stable=True)
-        share = (weight / weight.sum(-1, keepdim=True)).gather(2, index)
-        # The tokens before the one that reaches top_p, and it; a hidden slot has no share.
-        live = (share.cumsum(-1) - share < self.top_p) & (share > 0)
-        live[..., 0] = True
-        most = int(live.sum(-1).max())
-        return Choice(index[..., :most], live[..., :most])
-
-    def reads(self, seen: Counts) -> Counts:
-        return super().reads(seen) if self.cost_varies else np.minimum(seen, self.quota)

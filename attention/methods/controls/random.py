@@ -8,49 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attention.contract import AUTO, Backend, Evicting, Geometry, Layer, Step, check_int
+from attention.contract import AUTO, Backend, Evicting, Geometry, Step, check_int
 
 WORD = 0xFFFFFFFF
-
-
-@dataclass(frozen=True, kw_only=True)
-class Random(Backend):
-    """Keeps the first `sinks` tokens, the newest, and a uniform sample of the tokens between.
-
-    A control: what a budget is worth without any choice. Every token has a number drawn from the
-    seed, the layer, the KV head and its position, and the smallest go. The sample is uniform at
-    any time, and the same whatever the text, the batch and the chunks of the prompt are.
-
-    Args:
-        budget: tokens a decode query may read, current token included; at least sinks + recent.
-        sinks: first tokens kept for ever.
-        recent: newest tokens kept, current one included; (budget - sinks) // 2, but at least 1,
-            by default.
-        seed: of the numbers.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
-    """
-
-    name: ClassVar[str] = "random"
-    source: ClassVar[str] = "control: a random sample of the tokens between first and newest"
-    budget: int
-    sinks: int = 4
-    recent: int = AUTO
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_int("sinks", self.sinks, 0)
-        check_int("seed", self.seed, 0)
-        if self.recent is AUTO:
-            self._resolve("recent", max((self.budget - self.sinks) // 2, 1))
-        check_int("recent", self.recent, 1)
-        least = max(self.sinks + self.recent, 2)
-        check_int("budget", self.budget, least, f"an integer of at least sinks + recent = {least}")
-
-    def layer(self, geometry: Geometry) -> Layer:
-        return RandomLayer(geometry, self)
 
 
 class RandomLayer(Evicting):
@@ -75,3 +35,41 @@ def mix(x: Tensor) -> Tensor:
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         x = (x ^ (x >> shift)) * factor & WORD
     return x ^ (x >> 16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random(Backend):
+    """Keeps the first `sinks` tokens, the newest, and a uniform sample of the tokens between.
+
+    A control: what a budget is worth without any choice. Every token has a number drawn from the
+    seed, the layer, the KV head and its position, and the smallest go. The sample is uniform at
+    any time, and the same whatever the text, the batch and the chunks of the prompt are.
+
+    Args:
+        budget: tokens a decode query may read, current token included; at least sinks + recent.
+        sinks: first tokens kept for ever.
+        recent: newest tokens kept, current one included; (budget - sinks) // 2, but at least 1,
+            by default.
+        seed: of the numbers.
+
+    Raises:
+        InvalidValue: a parameter is out of range.
+    """
+
+    name: ClassVar[str] = "random"
+    source: ClassVar[str] = "control: a random sample of the tokens between first and newest"
+    layer_class = RandomLayer
+    budget: int
+    sinks: int = 4
+    recent: int = AUTO
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_int("sinks", self.sinks, 0)
+        check_int("seed", self.seed, 0)
+        if self.recent is AUTO:
+            self._resolve("recent", max((self.budget - self.sinks) // 2, 1))
+        check_int("recent", self.recent, 1)
+        least = max(self.sinks + self.recent, 2)
+        check_int("budget", self.budget, least, f"an integer of at least sinks + recent = {least}")

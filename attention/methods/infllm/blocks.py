@@ -12,7 +12,7 @@ from torch import Tensor
 from attention.core.kernels import take_pages, top
 from attention.core.ropes import Turn, rotate
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, Layer
+from attention.layers.layer import Geometry, Layer, Method
 
 
 class Parts(NamedTuple):
@@ -37,10 +37,9 @@ class Blocks(Layer):
 
     keeps_all = True
 
-    def __init__(self, geometry: Geometry, budget: int, parts: Parts, sets: int = 1) -> None:
-        super().__init__(geometry, budget)
-        self.sets = sets
-        self.parts = parts
+    def __init__(self, geometry: Geometry, backend: Method, parts: Parts, sets: int) -> None:
+        super().__init__(geometry, backend)
+        self.parts, self.sets = parts, sets
         self.n_init, self.n_local, self.block = parts.n_init, parts.n_local, parts.block
         self.init_pages = -(-parts.n_init // parts.block)
         D, wide = geometry.D, geometry.wide
@@ -169,12 +168,12 @@ class Blocks(Layer):
         return torch.where(tensor(gone)[:, None, :, None], roped, x)
 
     def tokens(self, rows: Tensor, seen: Counts) -> tuple[Tensor, Tensor]:
-        found = []
+        both = []
         for one, other, turn in ((self.far_k, self.near_k, True), (self.far_v, self.near_v, False)):
             far, near = one.data.index_select(0, rows), other.data.index_select(0, rows)
             x = self.held(far, near, seen, turn)
-            found.append(near[:, :, :0] if x is None else x)
-        return found[0], found[1]
+            both.append(near[:, :, :0] if x is None else x)
+        return both[0], both[1]
 
     def move(self, r: int, past: int, seen: int, keys: Tensor, values: Tensor, step: Step) -> None:
         """Sort one row's tokens `past` to `seen` into the window, and those it loses to the pages.

@@ -37,139 +37,14 @@ from attention.methods.infllm.blocks import Blocks, Parts, comparable
 FAR_POSITIONS = ("window", "absolute")
 
 
-@dataclass(frozen=True, kw_only=True)
-class InfLLM(Backend):
-    """Reads the last n_local tokens, the first n_init, the newest far block and topk others.
-
-    InfLLM, arXiv 2402.04617; thunlp/InfLLM. A token that leaves the window joins the first tokens,
-    then blocks; the newest block, of 1 to `block` tokens, is always read. A full block is
-    represented, per KV head, by the mean of its `repr_topk` keys that received most probability
-    while in the window, summed over the group; the authors have one per query head. Far keys are
-    all seen at distance n_local - 1. One set of blocks serves the layer, by the sum over heads of
-    query times representative. Unlike the authors' sparse prefill ours is dense by default; it
-    still collects that probability from it.
-
-    Args:
-        budget: tokens a decode query may read, current token included; at least 16.
-        block: tokens per block; by default the power of two nearest sqrt(budget).
-        topk: blocks chosen; budget // (2 block) - 1 by default.
-        n_init: first tokens always read; budget // 16 within 4..32 by default.
-        n_local: window, current token included; by default what the others leave of the budget.
-        repr_topk: keys that make a representative, at most `block`; 4 by default.
-        selection: "layer", one set of blocks for all heads; "kv_head", a set per KV head, by the
-            sum over its group.
-        far_position: "window", far keys are all at distance n_local - 1; "absolute", a mode for
-            debugging, they keep the position they were seen at, so that attention is full while
-            all blocks are read.
-        prefill: "dense"; "reference", the sparse prefill of the authors' code, which sees some
-            tokens twice: the queries of a prompt are processed `exc_block` at a time, with one
-            choice of blocks, by their mean, and one set of far tokens, all outside the window of
-            the last. The earlier ones see those they have in their own window there as well. What
-            a prompt then gives depends on where its chunks end.
-        exc_block: queries processed at once, at most n_local; 4 block (or n_local) by default, as
-            in the authors' settings. With prefill="reference" only.
-
-    Raises:
-        InvalidValue: a parameter is out of range, the parts exceed the budget, or `far_position` or
-            `exc_block` contradicts `prefill`.
-    """
-
-    name: ClassVar[str] = "infllm"
-    source: ClassVar[str] = "InfLLM: a window and blocks by representatives (arXiv 2402.04617)"
-    least_budget: ClassVar[int] = 16
-    budget: int
-    block: int | None = None
-    topk: int | None = None
-    n_init: int | None = None
-    n_local: int | None = None
-    repr_topk: int = 4
-    selection: str = "layer"
-    far_position: str = "window"
-    prefill: str = "dense"
-    exc_block: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field, least in (("block", 1), ("topk", 0), ("n_init", 0), ("n_local", 1)):
-            value = getattr(self, field)
-            if value is not None:
-                check_int(field, value, least)
-        check_int("repr_topk", self.repr_topk, 1)
-        parts = self.parts
-        far = parts.n_init + (parts.topk + 1) * parts.block
-        if parts.n_local < 1 or far + parts.n_local > self.budget:
-            raise InvalidValue(
-                "budget",
-                self.budget,
-                f"at least n_init + n_local + (topk + 1) block = {far + max(parts.n_local, 1)}",
-            )
-        check_choice("selection", self.selection, ("layer", "kv_head"))
-        check_choice("prefill", self.prefill, ("dense", "reference"))
-        sparse = self.prefill == "reference"
-        # A sparse prefill that sees tokens twice is never full attention.
-        check_choice("far_position", self.far_position, ("window",) if sparse else FAR_POSITIONS)
-        if self.exc_block is not None:
-            most = parts.n_local if sparse else 0
-            allowed = (
-                f"an integer from 1 to n_local = {most}" if sparse else "None: prefill is dense"
-            )
-            if check_int("exc_block", self.exc_block, 1, allowed) > most:
-                raise InvalidValue("exc_block", self.exc_block, allowed)
-
-    @property
-    def parts(self) -> Parts:
-        """The split in force."""
-        b = self.budget
-        powers = [2**i for i in range(b.bit_length())]
-        block = self.block or min(powers, key=lambda p: abs(p - math.sqrt(b)))
-        topk = b // (2 * block) - 1 if self.topk is None else self.topk
-        n_init = min(max(b // 16, 4), 32) if self.n_init is None else self.n_init
-        rest = b - n_init - (topk + 1) * block
-        n_local = rest if self.n_local is None else self.n_local
-        return Parts(n_init, n_local, block, max(topk, 0), min(self.repr_topk, block))
-
-    @property
-    def exact_until(self) -> float:
-        parts = self.parts
-        if self.far_position == "absolute":
-            return parts.n_init + parts.n_local + (parts.topk + 1) * parts.block
-        return parts.n_local
-
-    @property
-    def turns_keys(self) -> bool:
-        return True
-
-    def params(self) -> dict[str, Any]:
-        found = super().params() | self.parts._asdict()
-        if self.prefill == "reference" and self.exc_block is None:
-            found["exc_block"] = min(4 * self.parts.block, self.parts.n_local)
-        return found
-
-    def layer(self, geometry: Geometry) -> Layer:
-        sets = geometry.Hkv if self.selection == "kv_head" else 1
-        absolute, exc_block = self.far_position == "absolute", self.params()["exc_block"]
-        if exc_block is None:
-            return InfLLMLayer(geometry, self.budget, self.parts, sets, absolute)
-        return SparsePrefill(geometry, self.budget, self.parts, sets, exc_block)
-
-
 class InfLLMLayer(Blocks):
-    """Attends to the window at true distances and to the far tokens chosen at one distance.
+    """Attends to the window at true distances and to the far tokens chosen at one distance."""
 
-    Args:
-        absolute: far tokens are at true distances too; choosing is as ever.
-    """
-
-    def __init__(
-        self,
-        geometry: Geometry,
-        budget: int,
-        parts: Parts,
-        sets: int = 1,
-        absolute: bool = False,
-    ) -> None:
-        super().__init__(geometry, budget, parts, sets)
-        self.absolute = absolute
+    def __init__(self, geometry: Geometry, backend: InfLLM) -> None:
+        sets = geometry.Hkv if backend.selection == "kv_head" else 1
+        super().__init__(geometry, backend, backend.parts, sets)
+        # Far tokens are at true distances too; choosing is as ever.
+        self.absolute = backend.far_position == "absolute"
         # Where a query stands for keys at position 0.
         self.far_end = range(self.n_local - 1, self.n_local)
         # Pages read by the last decode query, (B, sets, U), -1 where an entry fills up; None for
@@ -193,11 +68,11 @@ class InfLLMLayer(Blocks):
         grouped = group(q, Hkv, scaling)
         keys, values = (x.data.flatten(0, 1)[:, :near] for x in (self.near_k, self.near_v))
         scores = hide(logits(grouped, keys), step.hidden(self.n_local))
-        sinks = spread(self.geometry.sinks, grouped)
+        sink_logits = spread(self.geometry.sink_logits, grouped)
         self.chosen = None
         if step.longest <= self.n_local:
             self.spend(near)
-            probs = softmax(scores, sinks)
+            probs = softmax(scores, sink_logits)
             out = torch.bmm(probs.to(values.dtype), values)
         else:
             far = self.far_query(grouped, step)
@@ -205,7 +80,7 @@ class InfLLMLayer(Blocks):
             self.spend(near + read)
             far_scores = hide(logits(grouped if self.absolute else far, far_keys), hidden)
             both = torch.cat((scores, far_scores), dim=-1)
-            probs = softmax(both, sinks)
+            probs = softmax(both, sink_logits)
             weights = probs.to(values.dtype)
             out = torch.bmm(weights[..., :near], values)
             out += torch.bmm(weights[..., near:], far_values)
@@ -298,7 +173,7 @@ class InfLLMLayer(Blocks):
         values = step.join(self.held(self.far_v.data, self.near_v.data, past, False), past, v)
         last = step.last_visible(past, "all")
         out, grouped = dense_with_mass(
-            q, keys, values, scaling, last, step.real(), self.n_local, self.geometry.sinks
+            q, keys, values, scaling, last, step.real(), self.n_local, self.geometry.sink_logits
         )
         mass = grouped.sum(2)
         self.make_room(step)
@@ -347,11 +222,9 @@ class SparsePrefill(InfLLMLayer):
     Rows are processed one after the other: where a block of queries ends depends on the row.
     """
 
-    def __init__(
-        self, geometry: Geometry, budget: int, parts: Parts, sets: int, exc_block: int
-    ) -> None:
-        super().__init__(geometry, budget, parts, sets)
-        self.exc_block = exc_block
+    def __init__(self, geometry: Geometry, backend: InfLLM) -> None:
+        super().__init__(geometry, backend)
+        self.exc_block: int = backend.params()["exc_block"]
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.make_room(step)
@@ -394,8 +267,7 @@ class SparsePrefill(InfLLMLayer):
             for x, y in ((q, keys), (far_q, far_keys))
         )
         near.masked_fill_((age < 0) | (age >= self.n_local), float("-inf"))
-        sinks = None if g.sinks is None else g.sinks.view(g.Hkv, g.G, 1, 1)
-        probs = softmax(torch.cat((near, far), dim=-1), sinks)
+        probs = softmax(torch.cat((near, far), dim=-1), g.grouped_sinks)
         self.collect(r, past, seen, probs[..., : seen - was].sum((1, 2)), step)
         both = torch.cat((values, far_values), dim=1)
         weights = probs.to(v.dtype).reshape(g.Hkv, g.G * n, -1)
@@ -419,3 +291,116 @@ class SparsePrefill(InfLLMLayer):
         slot = step.tensor(self.far_slot(always)).expand(self.sets, -1)
         chosen_slots = self.page_slots(chosen + self.init_pages)
         return torch.cat((slot, chosen_slots), dim=-1).expand(g.Hkv, -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfLLM(Backend):
+    """Reads the last n_local tokens, the first n_init, the newest far block and topk others.
+
+    InfLLM, arXiv 2402.04617; thunlp/InfLLM. A token that leaves the window joins the first tokens,
+    then blocks; the newest block, of 1 to `block` tokens, is always read. A full block is
+    represented, per KV head, by the mean of its `repr_topk` keys that received most probability
+    while in the window, summed over the group; the authors have one per query head. Far keys are
+    all seen at distance n_local - 1. One set of blocks serves the layer, by the sum over heads of
+    query times representative. Unlike the authors' sparse prefill ours is dense by default; it
+    still collects that probability from it.
+
+    Args:
+        budget: tokens a decode query may read, current token included; at least 16.
+        block: tokens per block; by default the power of two nearest sqrt(budget).
+        topk: blocks chosen; budget // (2 block) - 1 by default.
+        n_init: first tokens always read; budget // 16 within 4..32 by default.
+        n_local: window, current token included; by default what the others leave of the budget.
+        repr_topk: keys that make a representative, at most `block`; 4 by default.
+        selection: "layer", one set of blocks for all heads; "kv_head", a set per KV head, by the
+            sum over its group.
+        far_position: "window", far keys are all at distance n_local - 1; "absolute", a mode for
+            debugging, they keep the position they were seen at, so that attention is full while
+            all blocks are read.
+        prefill: "dense"; "reference", the sparse prefill of the authors' code, which sees some
+            tokens twice: the queries of a prompt are processed `exc_block` at a time, with one
+            choice of blocks, by their mean, and one set of far tokens, all outside the window of
+            the last. The earlier ones see those they have in their own window there as well. What
+            a prompt then gives depends on where its chunks end.
+        exc_block: queries processed at once, at most n_local; 4 block (or n_local) by default, as
+            in the authors' settings. With prefill="reference" only.
+
+    Raises:
+        InvalidValue: a parameter is out of range, the parts exceed the budget, or `far_position` or
+            `exc_block` contradicts `prefill`.
+    """
+
+    name: ClassVar[str] = "infllm"
+    source: ClassVar[str] = "InfLLM: a window and blocks by representatives (arXiv 2402.04617)"
+    layer_class = InfLLMLayer
+    least_budget: ClassVar[int] = 16
+    budget: int
+    block: int | None = None
+    topk: int | None = None
+    n_init: int | None = None
+    n_local: int | None = None
+    repr_topk: int = 4
+    selection: str = "layer"
+    far_position: str = "window"
+    prefill: str = "dense"
+    exc_block: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field, least in (("block", 1), ("topk", 0), ("n_init", 0), ("n_local", 1)):
+            value = getattr(self, field)
+            if value is not None:
+                check_int(field, value, least)
+        check_int("repr_topk", self.repr_topk, 1)
+        parts = self.parts
+        far = parts.n_init + (parts.topk + 1) * parts.block
+        if parts.n_local < 1 or far + parts.n_local > self.budget:
+            raise InvalidValue(
+                "budget",
+                self.budget,
+                f"at least n_init + n_local + (topk + 1) block = {far + max(parts.n_local, 1)}",
+            )
+        check_choice("selection", self.selection, ("layer", "kv_head"))
+        check_choice("prefill", self.prefill, ("dense", "reference"))
+        sparse = self.prefill == "reference"
+        # A sparse prefill that sees tokens twice is never full attention.
+        check_choice("far_position", self.far_position, ("window",) if sparse else FAR_POSITIONS)
+        if self.exc_block is not None:
+            most = parts.n_local if sparse else 0
+            allowed = (
+                f"an integer from 1 to n_local = {most}" if sparse else "None: prefill is dense"
+            )
+            if check_int("exc_block", self.exc_block, 1, allowed) > most:
+                raise InvalidValue("exc_block", self.exc_block, allowed)
+
+    @property
+    def parts(self) -> Parts:
+        """The split in force."""
+        b = self.budget
+        powers = [2**i for i in range(b.bit_length())]
+        block = self.block or min(powers, key=lambda p: abs(p - math.sqrt(b)))
+        topk = b // (2 * block) - 1 if self.topk is None else self.topk
+        n_init = min(max(b // 16, 4), 32) if self.n_init is None else self.n_init
+        rest = b - n_init - (topk + 1) * block
+        n_local = rest if self.n_local is None else self.n_local
+        return Parts(n_init, n_local, block, max(topk, 0), min(self.repr_topk, block))
+
+    @property
+    def exact_until(self) -> float:
+        parts = self.parts
+        if self.far_position == "absolute":
+            return parts.n_init + parts.n_local + (parts.topk + 1) * parts.block
+        return parts.n_local
+
+    @property
+    def turns_keys(self) -> bool:
+        return True
+
+    def params(self) -> dict[str, Any]:
+        values = super().params() | self.parts._asdict()
+        if self.prefill == "reference" and self.exc_block is None:
+            values["exc_block"] = min(4 * self.parts.block, self.parts.n_local)
+        return values
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return (InfLLMLayer if self.prefill == "dense" else SparsePrefill)(geometry, self)

@@ -34,6 +34,6 @@ class L2Norm(Backend):
     name: ClassVar[str] = "l2norm"
     source: ClassVar[str] = "L2Norm: keys of small norm (arXiv 2406.11430)"
     least_budget: ClassVar[int] = 2
-    layer_class: ClassVar[type[Evicting]] = L2NormLayer
+    layer_class = L2NormLayer
     budget: int
     dense_layers: int = 2

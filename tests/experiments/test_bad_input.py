@@ -139,6 +139,7 @@ def _lil(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 def test_a_real_process_says_it_the_same_way(place: Path) -> None:
     before = _listing(place)
     done = _lil("sweep", "--model", "headless", "--preset", "demo-small", cwd=place)

@@ -167,6 +167,7 @@ def classes(document: dict[str, Any]) -> int:
     return int(min(row["salad"], row["chunks"] - row["salad"]))
 
 
+@pytest.mark.slow
 def test_stored_traces_serve_as_well(
     trained: tuple[Path, list[str]], capfd: CapFd, tmp_path: Path
 ) -> None:

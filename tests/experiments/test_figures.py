@@ -135,6 +135,7 @@ def test_figure_3_draws_one_line_a_sample_green_or_red_at_the_middle_budget(
     assert all(s.curve[-1][1] <= right for s in sweep if s.dataset == "medium" and s.budget == 32)
 
 
+@pytest.mark.slow
 def test_same_samples_same_svg_and_global_state_untouched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,7 @@ def test_ragged_rows_with_replacement_equal_transformers_alone(family, tokenizer
         assert [trace.prompt_ids for trace in traces] == [tuple(p) for p in prompts()]
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", some_slow(BACKENDS, 3))
 def test_every_backend_gives_a_row_the_tokens_it_has_alone(name, qwen, tokenizer):
     caps = [70, 20, 40, 50, 5, 60, 44, 33]
     rows, options = asked(prompts(), max_new_tokens=caps), {"backend": backend(name)}

@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
+from experiments.report.statistics import Bootstrap, Interval
 from experiments.store.sample import Sample
 
 Key = tuple[str, str, str, int]
@@ -27,13 +28,9 @@ def pair_up(usable: list[Sample], partners: Mapping[Key, Sample]) -> Pairs:
     return [(mine, theirs) for mine, theirs in found if theirs is not None and is_usable(theirs)]
 
 
-def changes(pairs: Pairs) -> tuple[int | None, int | None, float | None]:
-    """Problems lost and gained by the first of each pair, and the change of accuracy."""
-    scored = [(m.correct, t.correct) for m, t in pairs if None not in (m.correct, t.correct)]
-    if not scored:
-        return None, None, None
-    lost, gained = scored.count((False, True)), scored.count((True, False))
-    return lost, gained, (gained - lost) / len(scored)
+def uncensored(pairs: Pairs) -> Pairs:
+    """Those whose partner ended by itself: of one cut at its cap no length or cost is known."""
+    return [pair for pair in pairs if pair[1].status != "capped"]
 
 
 def tokens_of(sample: Sample) -> int:
@@ -58,24 +55,26 @@ def sec_of(sample: Sample) -> float | None:
     return sample.prefill_sec + sample.decode_sec
 
 
-def per_solved(samples: Iterable[Sample], cost: Cost) -> float | None:
-    """What all scored samples cost over how many are solved; None when none is."""
-    known = [(cost(sample), sample.correct) for sample in samples if sample.correct is not None]
-    costs = [(spent, correct) for spent, correct in known if spent is not None]
-    solved = sum(correct for _, correct in costs)
-    return math.fsum(spent for spent, _ in costs) / solved if solved else None
+def per_solved(samples: Iterable[Sample], cost: Cost, bootstrap: Bootstrap) -> Interval:
+    """What all scored samples cost over how many are solved; nothing when none is."""
+    known = ((sample, cost(sample)) for sample in samples if sample.correct is not None)
+    sums = by_problem(
+        (sample.item_id, spent, float(bool(sample.correct)))
+        for sample, spent in known
+        if spent is not None
+    )
+    return bootstrap.ratio(sums)
 
 
-def per_solved_ratio(pairs: Pairs, cost: Cost) -> float | None:
+def per_solved_ratio(pairs: Pairs, cost: Cost, bootstrap: Bootstrap) -> Interval:
     """Cost per solved problem of the first over that of the second of each pair."""
-    both = [
-        (mine, theirs)
-        for mine, theirs in pairs
-        if None not in (cost(mine), cost(theirs), mine.correct, theirs.correct)
-    ]
-    ours = per_solved([mine for mine, _ in both], cost)
-    reference = per_solved([theirs for _, theirs in both], cost)
-    return ours / reference if ours is not None and reference else None
+    sums = by_problem(
+        (m.item_id, cost(m) or 0.0, float(bool(m.correct)), cost(t) or 0.0, float(bool(t.correct)))
+        for m, t in pairs
+        if None not in (cost(m), cost(t), m.correct, t.correct)
+    )
+    # Nothing solved is an infinite cost; where neither solves any there is no ratio.
+    return bootstrap.of_sums(sums, lambda s: s[0] / s[1] * (s[3] / s[2]))
 
 
 def ratio_of_sums(pairs: Pairs, cost: Cost) -> float | None:
@@ -107,13 +106,12 @@ def mean_curve(
     )
 
 
-def by_problem(items: Iterable[tuple[str, float, float]]) -> list[tuple[float, float]]:
-    """Two sums per problem: several samples of one problem are not independent of each other."""
-    sums: dict[str, tuple[float, float]] = {}
-    for item, first, second in items:
-        before = sums.get(item, (0, 0))
-        sums[item] = (before[0] + first, before[1] + second)
-    return list(sums.values())
+def by_problem(items: Iterable[tuple[str, *tuple[float, ...]]]) -> list[tuple[float, ...]]:
+    """Sums per problem: several samples of one problem are not independent of each other."""
+    apart: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for item, *values in items:
+        apart[item].append(tuple(values))
+    return [tuple(map(math.fsum, zip(*rows, strict=True))) for rows in apart.values()]
 
 
 def mean(values: Iterable[float | None]) -> float | None:

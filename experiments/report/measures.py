@@ -20,7 +20,6 @@ from experiments.report.aggregate import (
     Key,
     Pairs,
     by_problem,
-    changes,
     is_usable,
     keys_read_of,
     maximum,
@@ -33,11 +32,20 @@ from experiments.report.aggregate import (
     ratio_of_sums,
     sec_of,
     tokens_of,
+    uncensored,
 )
-from experiments.report.break_even import with_break_even
+from experiments.report.cheaper import with_cheaper
 from experiments.report.finding import finding
 from experiments.report.row import ReportRow, order
-from experiments.report.statistics import Bootstrap, Interval, mcnemar, wilson
+from experiments.report.statistics import (
+    Bootstrap,
+    Interval,
+    effective,
+    mcnemar,
+    sign_flips,
+    tango,
+    wilson,
+)
 from experiments.store.sample import Sample
 
 __all__ = ["ReportRow", "finding", "rows"]
@@ -80,7 +88,7 @@ def rows(samples: Sequence[Sample], seed: int) -> list[ReportRow]:
         free = (*run[:-1], "none")
         without = {} if run == free else groups.get((free, detector, action), {})
         found.append(_row([group[key] for key in sorted(group)], full, alone, without, bootstrap))
-    return with_break_even(sorted(found, key=order))
+    return with_cheaper(sorted(found, key=order))
 
 
 def _run(sample: Sample) -> tuple[object, ...]:
@@ -114,6 +122,7 @@ def _row(
     one = samples[0]
     usable = [sample for sample in samples if is_usable(sample)]
     pairs = pair_up(usable, full)
+    ended = uncensored(pairs)
     return ReportRow(
         model=one.model,
         dataset=one.dataset,
@@ -123,17 +132,17 @@ def _row(
         penalty=one.penalty,
         detector=one.detector,
         action=one.action,
-        break_even_budget=None,  # both need the rows of the other budgets
-        break_even=None,
         pairs=len(pairs),
         pairs_missing=len(samples) - len(pairs),
+        pairs_censored=len(pairs) - len(ended),
         **_counts(samples),
-        **_accuracy(usable, pairs),
+        **_accuracy(usable),
+        **_change("", pairs, bootstrap.seed),
         **_at_k(samples),
-        **_lengths(usable, pairs, bootstrap),
+        **_lengths(usable, ended, bootstrap),
         **_detector(one, samples, pair_up(usable, alone), bootstrap),
         **_penalty(one, samples, pair_up(usable, without), bootstrap),
-        **_costs(usable, pairs),
+        **_costs(usable, ended, bootstrap),
         **_keys(usable),
         **_compression(usable),
     )
@@ -154,24 +163,40 @@ def _counts(samples: list[Sample]) -> dict[str, Any]:
     }
 
 
-def _accuracy(usable: list[Sample], pairs: Pairs) -> dict[str, Any]:
-    scored = [sample.correct for sample in usable if sample.correct is not None]
-    share = wilson(sum(scored), len(scored))
-    lost, gained, change = changes(pairs)
+def _accuracy(usable: list[Sample]) -> dict[str, Any]:
+    scored = [sample for sample in usable if sample.correct is not None]
+    solved = [float(bool(sample.correct)) for sample in scored]
+    n = effective(solved, [sample.item_id for sample in scored])
+    share = wilson(sum(solved) / len(solved) * n if solved else 0, n)
     return {
         "n": len(scored),
         "accuracy": share.estimate,
         "accuracy_low": share.low,
         "accuracy_high": share.high,
-        "accuracy_change": change,
-        "accuracy_change_p": _p(lost, gained),
-        "solved_lost": lost,
-        "solved_gained": gained,
     }
 
 
-def _p(lost: int | None, gained: int | None) -> float | None:
-    return None if lost is None or gained is None else mcnemar(lost, gained)
+def _change(prefix: str, pairs: Pairs, seed: int) -> dict[str, Any]:
+    """What the first of each pair changes of the second's accuracy, samples of a problem as one."""
+    scored = [(m, t) for m, t in pairs if None not in (m.correct, t.correct)]
+    moved = [float(bool(m.correct)) - float(bool(t.correct)) for m, t in scored]
+    problems = [m.item_id for m, _ in scored]
+    lost, gained = moved.count(-1), moved.count(1)
+    n = effective(moved, problems)
+    share = n / len(moved) if moved else 0
+    change = tango(lost * share, gained * share, n)
+    if len(set(problems)) == len(problems):
+        p = mcnemar(lost, gained)
+    else:
+        p = sign_flips([int(one) for (one,) in by_problem(zip(problems, moved, strict=True))], seed)
+    return {
+        f"{prefix}accuracy_change": change.estimate,
+        f"{prefix}accuracy_change_low": change.low,
+        f"{prefix}accuracy_change_high": change.high,
+        f"{prefix}accuracy_change_p": p if moved else None,
+        f"{prefix}solved_lost": lost if moved else None,
+        f"{prefix}solved_gained": gained if moved else None,
+    }
 
 
 def _at_k(samples: list[Sample]) -> dict[str, Any]:
@@ -202,6 +227,8 @@ def _length_ratio(both: Pairs, bootstrap: Bootstrap) -> Interval:
 def _lengths(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
     both = _long(pairs)
     ratio = _length_ratio(both, bootstrap)
+    solved = [(mine, theirs) for mine, theirs in both if mine.correct and theirs.correct]
+    ratio_solved = _length_ratio(solved, bootstrap)
     totals = by_problem((s.item_id, tokens_of(s), 1) for s in usable if s.tokens is not None)
     tokens = bootstrap.ratio(totals)
 
@@ -222,6 +249,10 @@ def _lengths(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[s
         "length_ratio_finished": ended("ok"),
         "length_ratio_capped": ended("capped"),
         "length_ratio_stopped": ended("stopped"),
+        "length_ratio_solved": ratio_solved.estimate,
+        "length_ratio_solved_low": ratio_solved.low,
+        "length_ratio_solved_high": ratio_solved.high,
+        "solved_by_both": len(solved),
     }
 
 
@@ -232,7 +263,6 @@ def _detector(
     # What was dropped was decoded and counts.
     pairs = [(m, t) for m, t in pairs if m.tokens is not None and t.tokens is not None]
     there = one.detector != "none"
-    lost, gained, change = changes(pairs)
     kept = bootstrap.ratio(by_problem((m.item_id, paid_of(m), paid_of(t)) for m, t in pairs))
     return {
         "token_savings": _savings(pairs),
@@ -244,10 +274,7 @@ def _detector(
         "detector_pairs_missing": len(samples) - len(pairs) if there else None,
         "detector_tokens": sum(paid_of(mine) for mine, _ in pairs) if there else None,
         "detector_tokens_without": sum(paid_of(theirs) for _, theirs in pairs) if there else None,
-        "detector_accuracy_change": change,
-        "detector_accuracy_change_p": _p(lost, gained),
-        "detector_solved_lost": lost,
-        "detector_solved_gained": gained,
+        **_change("detector_", pairs, bootstrap.seed),
     }
 
 
@@ -256,8 +283,8 @@ def _penalty(
 ) -> dict[str, Any]:
     """What the penalty changes: pairs of a sample with it and the same decoded without it."""
     there = one.penalty != "none"
-    lost, gained, change = changes(pairs)
-    ratio = _length_ratio(_long(pairs), bootstrap)
+    ended = uncensored(pairs)
+    ratio = _length_ratio(_long(ended), bootstrap)
     known = [(m.repeated, t.repeated) for m, t in pairs if None not in (m.repeated, t.repeated)]
     return {
         "penalty_pairs": len(pairs) if there else None,
@@ -265,10 +292,8 @@ def _penalty(
         "penalty_length_ratio": ratio.estimate,
         "penalty_length_ratio_low": ratio.low,
         "penalty_length_ratio_high": ratio.high,
-        "penalty_accuracy_change": change,
-        "penalty_accuracy_change_p": _p(lost, gained),
-        "penalty_solved_lost": lost,
-        "penalty_solved_gained": gained,
+        "penalty_pairs_censored": len(pairs) - len(ended) if there else None,
+        **_change("penalty_", pairs, bootstrap.seed),
         "penalty_repetition_change": mean(float(bool(m) - bool(t)) for m, t in known),
     }
 
@@ -278,7 +303,9 @@ def _savings(pairs: Pairs) -> float | None:
     return None if kept is None else 1 - kept
 
 
-def _costs(usable: list[Sample], pairs: Pairs) -> dict[str, Any]:
+def _costs(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
+    keys = per_solved(usable, keys_read_of, bootstrap)
+    keys_ratio = per_solved_ratio(pairs, keys_read_of, bootstrap)
     return {
         "prefill_sec": mean(sample.prefill_sec for sample in usable),
         "decode_sec": mean(sample.decode_sec for sample in usable),
@@ -287,10 +314,14 @@ def _costs(usable: list[Sample], pairs: Pairs) -> dict[str, Any]:
         "cache_bytes_peak": maximum(sample.cache_bytes_peak for sample in usable),
         "cache_byte_sec": mean(sample.cache_byte_sec for sample in usable),
         "cache_byte_sec_ratio": ratio_of_sums(pairs, lambda sample: sample.cache_byte_sec),
-        "keys_read_per_solved": per_solved(usable, keys_read_of),
-        "keys_read_per_solved_ratio": per_solved_ratio(pairs, keys_read_of),
-        "sec_per_solved": per_solved(usable, sec_of),
-        "sec_per_solved_ratio": per_solved_ratio(pairs, sec_of),
+        "keys_read_per_solved": keys.estimate,
+        "keys_read_per_solved_low": keys.low,
+        "keys_read_per_solved_high": keys.high,
+        "keys_read_per_solved_ratio": keys_ratio.estimate,
+        "keys_read_per_solved_ratio_low": keys_ratio.low,
+        "keys_read_per_solved_ratio_high": keys_ratio.high,
+        "sec_per_solved": per_solved(usable, sec_of, bootstrap).estimate,
+        "sec_per_solved_ratio": per_solved_ratio(pairs, sec_of, bootstrap).estimate,
     }
 
 

@@ -17,6 +17,34 @@ Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
+class Cheaper:
+    """At which budgets a method takes fewer keys per solved problem than full attention.
+
+    Between measured budgets a crossing is interpolated in the logarithms of budget and cost. Other
+    budgets between `first` and `last` may cost more: `budgets` of the `of` measured ones cost less.
+
+    Attributes:
+        budgets, of: how many measured budgets cost less, of how many whose cost is known.
+        first, last: between these it costs less; None where no budget does.
+        first_kind: "crossing", or "at most": nothing dearer was measured below it with any solved.
+        last_kind: "crossing", or "at least".
+        best: the measured budget that costs least.
+        best_ratio, best_high: its cost over full attention's and the upper end of that interval:
+            below 1, it saves more surely than the interval's 97.5% for this budget alone.
+    """
+
+    budgets: int
+    of: int
+    first: float | None
+    first_kind: str | None
+    last: float | None
+    last_kind: str | None
+    best: int | None
+    best_ratio: float | None
+    best_high: float | None
+
+
+@dataclass(frozen=True)
 class ReportRow:
     """The measures of one configuration. Missing is None, never 0.
 
@@ -26,10 +54,14 @@ class ReportRow:
     are over samples unless said otherwise.
 
     - `accuracy*`: share solved of n, Wilson; `accuracy_change*` against the same problems under
-      full attention, exact McNemar p, with the problems lost and gained. `pairs` have both runs.
+      full attention: Tango's interval, exact McNemar p, problems lost and gained. `pairs` have
+      both runs. With several samples a problem, intervals and p take them as one problem's.
+    - Of `pairs_censored` full attention was cut at its own cap; they are in no ratio of lengths or
+      costs, for which it is not known how long full attention would have been.
     - `length_ratio*`: mean over problems of tokens over tokens under full attention, bootstrap.
       `..._of_sums` is the ratio of the totals; `..._finished`, `..._capped` and `..._stopped` are
-      over the samples that ended that way.
+      over the samples that ended that way; `..._solved` over the `solved_by_both` samples that
+      full attention and this configuration both solve: longer though right, the paper's claim.
     - `mean_tokens` is what came out; `mean_paid_tokens` has tokens that were dropped again, too.
     - `token_savings*`: 1 - tokens paid with / without the detector, over all samples and over those
       correct and incorrect without it; `detector_*`: the accuracy it changes. (The paper's text
@@ -40,10 +72,9 @@ class ReportRow:
     - `end_to_end_sec` is prefill + decode; `end_to_end_ratio` and `cache_byte_sec_ratio` are totals
       over the totals under full attention.
     - `*_per_solved`: summed over all scored samples / problems solved; None when none is solved.
-      `*_per_solved_ratio`: over what a solved problem costs under full attention, paired.
-    - `break_even_budget`: from here on up no measured budget reads more keys per solved problem
-      than full attention; interpolated in log budget. `break_even` says how to read it:
-      "crossing", "at most" (the budget below was not measured or solves nothing) or "never".
+      `*_per_solved_ratio`: over what a solved problem costs under full attention, paired; bounds
+      by bootstrap, None where it is unbounded (in too many resamples nothing is solved).
+    - `cheaper`: at which budgets of this row's line a solved problem takes fewer keys.
     - `compression_ratio`: compressed / original bytes of whole outputs. `compression_curve` holds
       (tokens, mean ratio, samples) wherever all samples that came so far were measured.
     - `keys_read` is the mean over samples of all keys a run read, as `*_per_solved` sum them.
@@ -89,6 +120,9 @@ class ReportRow:
     fired: int
     pairs: int
     pairs_missing: int
+    pairs_censored: int
+    accuracy_change_low: float | None
+    accuracy_change_high: float | None
     accuracy_change_p: float | None
     solved_lost: int | None
     solved_gained: int | None
@@ -99,6 +133,10 @@ class ReportRow:
     length_ratio_finished: float | None
     length_ratio_capped: float | None
     length_ratio_stopped: float | None
+    length_ratio_solved: float | None
+    length_ratio_solved_low: float | None
+    length_ratio_solved_high: float | None
+    solved_by_both: int
     token_savings_low: float | None
     token_savings_high: float | None
     token_savings_correct: float | None
@@ -108,15 +146,20 @@ class ReportRow:
     detector_tokens: int | None
     detector_tokens_without: int | None
     detector_accuracy_change: float | None
+    detector_accuracy_change_low: float | None
+    detector_accuracy_change_high: float | None
     detector_accuracy_change_p: float | None
     detector_solved_lost: int | None
     detector_solved_gained: int | None
     penalty_pairs: int | None
     penalty_pairs_missing: int | None
+    penalty_pairs_censored: int | None
     penalty_length_ratio: float | None
     penalty_length_ratio_low: float | None
     penalty_length_ratio_high: float | None
     penalty_accuracy_change: float | None
+    penalty_accuracy_change_low: float | None
+    penalty_accuracy_change_high: float | None
     penalty_accuracy_change_p: float | None
     penalty_solved_lost: int | None
     penalty_solved_gained: int | None
@@ -128,16 +171,19 @@ class ReportRow:
     cache_bytes_peak: int | None
     cache_byte_sec: float | None
     cache_byte_sec_ratio: float | None
+    keys_read_per_solved_low: float | None
+    keys_read_per_solved_high: float | None
     keys_read_per_solved_ratio: float | None
+    keys_read_per_solved_ratio_low: float | None
+    keys_read_per_solved_ratio_high: float | None
     sec_per_solved: float | None
     sec_per_solved_ratio: float | None
-    break_even_budget: float | None
-    break_even: str | None
     compression_curve: tuple[tuple[int, float, int], ...]
     samples_per_problem: int
     avg_at_k: float | None
     pass_at_k: float | None
     reused_tokens: int
+    cheaper: Cheaper | None = None
 
     @property
     def key(self) -> Key:

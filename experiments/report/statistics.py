@@ -6,7 +6,7 @@ Estimates stay exact where there is little data; what cannot be known is None, n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -163,26 +163,48 @@ class Bootstrap:
         """Mean of independent values; no bounds for a single one, whose spread is unknown."""
         return self.ratio([(value, 1.0) for value in values])
 
-    def ratio(self, pairs: Sequence[tuple[float, float]]) -> Interval:
+    def ratio(self, pairs: Sequence[tuple[float, ...]]) -> Interval:
         """Sum of the first numbers over the sum of the second, resampled by pair.
 
-        Nothing where the second numbers sum to 0; no bounds where that happens in a resample, or
-        for a single pair.
+        Nothing where the second numbers sum to 0; no bound where that happens in too many
+        resamples, and none for a single pair.
         """
-        ordered = sorted(pairs)
-        below = math.fsum(pair[1] for pair in ordered)
-        if below == 0:
-            return NOTHING
-        estimate = math.fsum(pair[0] for pair in ordered) / below
-        if len(ordered) == 1:
-            return Interval(estimate, None, None)
-        sums = self._resampled(len(ordered)) @ np.asarray(ordered, dtype=np.float64)
-        if not sums[:, 1].all():
+        return self.of_sums(pairs, lambda sums: sums[0] / sums[1])
+
+    def of_sums(
+        self, values: Sequence[tuple[float, ...]], combine: Callable[[Floats], Floats]
+    ) -> Interval:
+        """A number made of the columns' sums, rows resampled together.
+
+        Args:
+            values: rows of independent units.
+            combine: from the sums, (columns, resamples) or (columns, 1), to the number; a sum may
+                be 0, and what is then infinite bounds nothing on that side.
+        """
+        ordered = sorted(values)
+        exact = [[math.fsum(column)] for column in zip(*ordered, strict=True)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            estimate = float(combine(np.asarray(exact))[0]) if exact else math.nan
+            if not math.isfinite(estimate):
+                return NOTHING
+            if len(ordered) == 1:
+                return Interval(estimate, None, None)
+            sums = self._resampled(len(ordered)) @ np.asarray(ordered, dtype=np.float64)
+            drawn = combine(sums.T)
+        if np.isnan(drawn).any():
             return Interval(estimate, None, None)
         tail = 50 * (1 - LEVEL)
-        low, high = np.percentile(sums[:, 0] / sums[:, 1], [tail, 100 - tail])
+        # Beside an infinite value there is nothing to interpolate towards.
+        low = float(np.percentile(drawn, tail, method="lower"))
+        high = float(np.percentile(drawn, 100 - tail, method="higher"))
+        if np.isfinite(drawn).all():
+            low, high = map(float, np.percentile(drawn, [tail, 100 - tail]))
         # Rounding alone can put a bound on the wrong side of the estimate (equal values).
-        return Interval(estimate, min(float(low), estimate), max(float(high), estimate))
+        return Interval(
+            estimate,
+            min(low, estimate) if math.isfinite(low) else None,
+            max(high, estimate) if math.isfinite(high) else None,
+        )
 
     def _resampled(self, n: int) -> Floats:
         """How often each of n values is drawn in each resample: (resamples, n)."""

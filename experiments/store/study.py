@@ -71,7 +71,16 @@ class Study:
         """The most tokens a run may have; a sparse one's follows from full attention's trace."""
         if run.cell.is_full:
             return self.config.max_new_tokens
-        return self.config.sparse_cap(self.full_tokens(run))
+        cap = self.config.sparse_cap(self.full_tokens(run))
+        full = self.full(run)
+        if full is not None and not full.failed and self._cut(full):
+            # How long full attention would have gone on is not known: no room beyond its own.
+            return min(cap, self.config.max_new_tokens)
+        return cap
+
+    def _cut(self, full: Record) -> bool:
+        """Whether a full-attention run goes on beyond its own cap, or would have."""
+        return full.meta["finish"] == "length" or full.meta["tokens"] > self.config.max_new_tokens
 
     def full(self, run: Run) -> Record | None:
         """The full-attention run of the same problem, if the store has it."""

@@ -56,7 +56,13 @@ def show(study: Study, console: Console, notes: Console, draw: bool = True) -> S
     """Tables, accuracy and length drawn, figures' paths and the finding, on `console`."""
     results = replayed(study, build_detectors(study.config), notes)
     rows = measures.rows(results.samples, study.config.seed)
-    shown = (tables.main_tables, tables.table1, tables.table3, tables.penalty_tables)
+    shown = (
+        tables.main_tables,
+        tables.cost_tables,
+        tables.table1,
+        tables.table3,
+        tables.penalty_tables,
+    )
     for table in itertools.chain.from_iterable(make(rows) for make in shown):
         console.print(table)
     if any(row.backend != "full" for row in rows):

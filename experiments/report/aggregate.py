@@ -10,16 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from experiments.report.statistics import Bootstrap, Interval
-from experiments.store.sample import Sample
+from experiments.store.sample import Sample, is_usable
 
 Key = tuple[str, str, str, int]
 Pairs = list[tuple[Sample, Sample]]
 Cost = Callable[[Sample], float | None]
-
-
-def is_usable(sample: Sample) -> bool:
-    """Whether the sample was decoded at all."""
-    return sample.status not in ("error", "out_of_memory")
 
 
 def pair_up(usable: list[Sample], partners: Mapping[Key, Sample]) -> Pairs:

@@ -80,10 +80,10 @@ def _length(plain: list[ReportRow]) -> str:
         )
     text = "Sparse attention made outputs "
     if longer:
-        text += f"longer in {len(longer)} of {_count(known)}, at most {_where(head, known)}"
+        text += f"longer in {len(longer)} of {_count(known)}, up to {_where(head, known)}"
         text += f", and shorter in {len(shorter)}" if shorter else ""
     else:
-        text += f"shorter in {len(shorter)} of {_count(known)}, at most {_where(head, known)}"
+        text += f"shorter in {len(shorter)} of {_count(known)}, down to {_where(head, known)}"
     solved = [row for row in known if (row.length_ratio_solved_low or 0) > 1]
     of = [row for row in known if row.length_ratio_solved_low is not None]
     if of:

@@ -5,7 +5,8 @@ without penalty and without detector. A detector's row is compared with the same
 as well, and a penalty's with the same backend, budget and detector without it. A pair with an
 error, without a partner or without the number in question is left out of that comparison;
 `pairs_missing`, `detector_pairs_missing` and `penalty_pairs_missing` count the pairs nothing is
-known of.
+known of. A configuration of which a sample failed or is not there yet has no measures but its
+counts, and one whose partners are not complete is compared with nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from experiments.report.aggregate import (
     Key,
     Pairs,
     by_problem,
-    is_usable,
     keys_read_of,
     maximum,
     mean,
@@ -46,7 +46,7 @@ from experiments.report.statistics import (
     tango,
     wilson,
 )
-from experiments.store.sample import Sample
+from experiments.store.sample import Sample, is_usable
 
 __all__ = ["ReportRow", "finding", "rows"]
 
@@ -120,8 +120,9 @@ def _row(
     bootstrap: Bootstrap,
 ) -> ReportRow:
     one = samples[0]
-    usable = [sample for sample in samples if is_usable(sample)]
-    pairs = pair_up(usable, full)
+    # The longest outputs end last, or run out of memory: what is left says little of the whole.
+    usable = samples if all(map(is_usable, samples)) else []
+    pairs, missing = _pairs(usable, samples, full)
     ended = uncensored(pairs)
     return ReportRow(
         model=one.model,
@@ -133,19 +134,28 @@ def _row(
         detector=one.detector,
         action=one.action,
         pairs=len(pairs),
-        pairs_missing=len(samples) - len(pairs),
+        pairs_missing=missing,
         pairs_censored=len(pairs) - len(ended),
         **_counts(samples),
         **_accuracy(usable),
         **_change("", pairs, bootstrap.seed),
-        **_at_k(samples),
+        **_at_k(usable or samples),
         **_lengths(usable, ended, bootstrap),
-        **_detector(one, samples, pair_up(usable, alone), bootstrap),
-        **_penalty(one, samples, pair_up(usable, without), bootstrap),
+        **_detector(one, *_pairs(usable, samples, alone), bootstrap),
+        **_penalty(one, *_pairs(usable, samples, without), bootstrap),
         **_costs(usable, ended, bootstrap),
         **_keys(usable),
         **_compression(usable),
     )
+
+
+def _pairs(
+    usable: list[Sample], samples: list[Sample], partners: Mapping[Key, Sample]
+) -> tuple[Pairs, int]:
+    """Every sample beside its partner and 0, or no pair at all and how many there are not."""
+    pairs = pair_up(usable, partners)
+    missing = len(samples) - len(pairs)
+    return ([] if missing else pairs), missing
 
 
 def _counts(samples: list[Sample]) -> dict[str, Any]:
@@ -159,6 +169,7 @@ def _counts(samples: list[Sample]) -> dict[str, Any]:
         "fired": sum(sample.stopped_at is not None for sample in samples),
         "errors": ended.count("error") + ended.count("out_of_memory"),
         "out_of_memory": ended.count("out_of_memory"),
+        "missing": ended.count("missing"),
         "reused_tokens": sum(sample.reused_tokens for sample in samples if is_usable(sample)),
     }
 
@@ -256,9 +267,7 @@ def _lengths(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[s
     }
 
 
-def _detector(
-    one: Sample, samples: list[Sample], pairs: Pairs, bootstrap: Bootstrap
-) -> dict[str, Any]:
+def _detector(one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap) -> dict[str, Any]:
     """What the detector changes: pairs of a sample with it and the same trace left alone."""
     # What was dropped was decoded and counts.
     pairs = [(m, t) for m, t in pairs if m.tokens is not None and t.tokens is not None]
@@ -271,16 +280,14 @@ def _detector(
         "token_savings_correct": _savings([pair for pair in pairs if pair[1].correct is True]),
         "token_savings_incorrect": _savings([pair for pair in pairs if pair[1].correct is False]),
         "detector_pairs": len(pairs) if there else None,
-        "detector_pairs_missing": len(samples) - len(pairs) if there else None,
+        "detector_pairs_missing": missing if there else None,
         "detector_tokens": sum(paid_of(mine) for mine, _ in pairs) if there else None,
         "detector_tokens_without": sum(paid_of(theirs) for _, theirs in pairs) if there else None,
         **_change("detector_", pairs, bootstrap.seed),
     }
 
 
-def _penalty(
-    one: Sample, samples: list[Sample], pairs: Pairs, bootstrap: Bootstrap
-) -> dict[str, Any]:
+def _penalty(one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap) -> dict[str, Any]:
     """What the penalty changes: pairs of a sample with it and the same decoded without it."""
     there = one.penalty != "none"
     ended = uncensored(pairs)
@@ -288,7 +295,7 @@ def _penalty(
     known = [(m.repeated, t.repeated) for m, t in pairs if None not in (m.repeated, t.repeated)]
     return {
         "penalty_pairs": len(pairs) if there else None,
-        "penalty_pairs_missing": len(samples) - len(pairs) if there else None,
+        "penalty_pairs_missing": missing if there else None,
         "penalty_length_ratio": ratio.estimate,
         "penalty_length_ratio_low": ratio.low,
         "penalty_length_ratio_high": ratio.high,

@@ -50,8 +50,9 @@ class ReportRow:
 
     Shares, changes, ratios and savings are fractions (0.1 is 10 percentage points). Counts: `n`
     scored samples, of `samples` in all; `finished`, `capped`, `stopped` and `errors` (out of memory
-    included) add up to `samples`; in `fired` the detector gave a verdict, whatever followed. Means
-    are over samples unless said otherwise.
+    included) and `missing` add up to `samples`; in `fired` the detector gave a verdict, whatever
+    followed. Means are over samples unless said otherwise. Where samples failed or are missing
+    there are counts alone.
 
     - `accuracy*`: share solved of n, Wilson; `accuracy_change*` against the same problems under
       full attention: Tango's interval, exact McNemar p, problems lost and gained. `pairs` have
@@ -117,6 +118,7 @@ class ReportRow:
     samples: int
     problems: int
     out_of_memory: int
+    missing: int
     fired: int
     pairs: int
     pairs_missing: int
@@ -195,6 +197,11 @@ class ReportRow:
     def watched(self) -> tuple[str, str]:
         """Detector and action."""
         return self.detector, self.action
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every sample that was planned is there."""
+        return not self.errors and not self.missing
 
     @property
     def is_baseline(self) -> bool:

@@ -8,58 +8,75 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.report.row import ReportRow, by_penalty, dataset_order, pairs, series
+from experiments.report.row import Cheaper, ReportRow, by_penalty, dataset_order, pairs, series
 
 MISSING = "—"
 
 _CAPTION = (
-    "accuracy: % solved; change: points against full attention, * exact McNemar p < 0.05; length: "
-    "times full attention's; brackets: 95% intervals, bold where they leave out 1; keys: read per "
-    "solved problem, times full attention's; a detector saves tokens and changes accuracy (points)"
+    "solved: %; change: points against full attention; length: times full attention's, a ratio of "
+    "outputs cut at the cap is a lower bound; cut: % of outputs cut at the cap; brackets: 95% "
+    "intervals, bold where they leave out no change; *: exact McNemar p < 0.05"
 )
+_COST_CAPTION = (
+    "both: length over the problems that it and full attention solve, and how many those are; "
+    "keys: read per solved problem; both times full attention's, bold where the 95% interval "
+    "leaves out 1; compressed: bytes over original bytes; loops: % of outputs with a block "
+    "repeated 20 times"
+)
+
+Cells = Callable[[ReportRow], list[str]]
 
 
 def main_tables(rows: Sequence[ReportRow]) -> list[Table]:
     """One table per model, penalty and data set: every backend and budget beside full attention.
 
-    Full attention is the one without penalty, also beside rows with one.
-
-    Fits 80 columns with one detector. A detector's row becomes two columns of the row it belongs
-    to; length and accuracy are those without it.
+    Full attention is the one without penalty, also beside rows with one. Fits 80 columns.
     """
-    parts = _parts(rows)
-    return [
-        _main_table(part, caption=_CAPTION if at == len(parts) - 1 else None)
-        for at, part in enumerate(parts)
-    ]
+    names = ("solved", "change", "length", "cut")
+    return _by_backend(rows, names, _main_cells, _title, _CAPTION)
 
 
-def _main_table(part: list[ReportRow], caption: str | None) -> Table:
-    by_detector = pairs(part)
-    detectors = list(by_detector)
-    table = Table(
-        title=escape(_title(part)),
-        caption=caption,
-        box=box.SIMPLE_HEAD,
-        padding=0,
-        title_justify="left",
-        caption_justify="left",
-    )
-    table.add_column("backend")
-    for name in ("budget", "accuracy", "change\u00a0", "length", "keys/\nsolved"):
-        table.add_column(name, justify="right")
-    for name, action in detectors:
-        table.add_column(f"{_detector_name(name, action, detectors)}\nsaves", justify="right")
-        table.add_column("\nacc.", justify="right")
-    plain = series([row for row in part if row.detector == "none"])
-    for label, line in plain.items():
-        for at, row in enumerate(line):
-            cells = [escape(label) if at == 0 else "", _budget(row), *_main_cells(row)]
-            for of_detector in by_detector.values():
-                with_it = of_detector.get(row.key)
-                cells += _detector_cells(with_it) if with_it else [MISSING, MISSING]
-            table.add_row(*cells, end_section=at == len(line) - 1)
-    return table
+def cost_tables(rows: Sequence[ReportRow]) -> list[Table]:
+    """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
+    names = ("both solve", "keys / solved", "compressed", "loops")
+    return _by_backend(rows, names, _cost_cells, _cost_title, _COST_CAPTION)
+
+
+def _by_backend(
+    rows: Sequence[ReportRow],
+    names: Sequence[str],
+    cells: Cells,
+    title: Callable[[list[ReportRow]], str],
+    caption: str,
+) -> list[Table]:
+    parts = _parts([row for row in rows if row.detector == "none"])
+    tables = []
+    for part in parts:
+        table = Table(
+            title=escape(title(part)),
+            caption=caption if part is parts[-1] else None,
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+            title_justify="left",
+            caption_justify="left",
+        )
+        table.add_column("backend")
+        for name in ("budget", *names):
+            table.add_column(name, justify="right")
+        for label, line in series(part).items():
+            for at, row in enumerate(line):
+                start = [escape(label) if at == 0 else "", _budget(row)]
+                shown = cells(row) if row.is_complete else _incomplete(row, len(names))
+                table.add_row(*start, *shown, end_section=at == len(line) - 1)
+        tables.append(table)
+    return tables
+
+
+def _incomplete(row: ReportRow, columns: int) -> list[str]:
+    """A configuration whose missing outputs are its longest has no numbers to compare."""
+    there = row.samples - row.missing - row.errors
+    return [f"{there} of {row.samples}, not comparable", *[MISSING] * (columns - 1)]
 
 
 def _main_cells(row: ReportRow) -> list[str]:
@@ -67,38 +84,66 @@ def _main_cells(row: ReportRow) -> list[str]:
     if row.accuracy is not None and row.accuracy_low is not None and row.accuracy_high is not None:
         accuracy = f"{_percent(row.accuracy)} \\[{_percent(row.accuracy_low)}, "
         accuracy += f"{_percent(row.accuracy_high)}]"
+    cut = f"{_percent(row.capped / row.samples)}%" if row.samples else MISSING
     if row.is_baseline:
-        return [accuracy, MISSING, MISSING, MISSING]
-    keys = MISSING
-    if row.keys_read_per_solved_ratio is not None:
-        keys = f"{row.keys_read_per_solved_ratio:.2f}"
-    elif row.accuracy == 0:
-        keys = "none"  # solved, so that no cost can be said
-    change = _tested(row.accuracy_change, row.accuracy_change_p)
+        return [accuracy, MISSING, MISSING, cut]
     length = _ratio(row.length_ratio, row.length_ratio_low, row.length_ratio_high)
-    return [accuracy, change, length, keys]
+    return [accuracy, _moved(row), length, cut]
+
+
+def _moved(row: ReportRow) -> str:
+    change, low, high = row.accuracy_change, row.accuracy_change_low, row.accuracy_change_high
+    if change is None or low is None or high is None:
+        return MISSING
+    text = f"{_points(change)} \\[{_bound(low)}, {_bound(high)}]"
+    return _starred(f"[bold]{text}[/]" if low > 0 or high < 0 else text, row.accuracy_change_p)
+
+
+def _bound(change: float) -> str:
+    """Whole points, but never a 0 where the bound is not."""
+    text = f"{100 * change:.0f}"
+    return text if int(text) or not change else f"{100 * change:.1g}"
+
+
+def _cost_cells(row: ReportRow) -> list[str]:
+    both, keys = MISSING, MISSING
+    if not row.is_baseline and row.length_ratio_solved is not None:
+        low, high = row.length_ratio_solved_low, row.length_ratio_solved_high
+        both = f"{_ratio(row.length_ratio_solved, low, high)} {row.solved_by_both:3d}"
+    if not row.is_baseline and row.keys_read_per_solved_ratio is not None:
+        keys = _ratio(
+            row.keys_read_per_solved_ratio,
+            row.keys_read_per_solved_ratio_low,
+            row.keys_read_per_solved_ratio_high,
+        )
+    elif row.accuracy == 0:
+        keys = "none solved"  # so that no cost can be said
+    ratio, loops = row.compression_ratio, row.repetition_rate
+    return [
+        both,
+        keys,
+        MISSING if ratio is None else f"{ratio:.2f}",
+        MISSING if loops is None else f"{_percent(loops)}%",
+    ]
 
 
 def _ratio(ratio: float | None, low: float | None, high: float | None) -> str:
     if ratio is None:
         return MISSING
-    if low is None or high is None:
+    if low is None and high is None:
         return f"{ratio:.2f}"
-    text = f"{ratio:.2f} \\[{low:.2f}, {high:.2f}]"
-    return f"[bold]{text}[/]" if low > 1 or high < 1 else text
+    least = "0" if low is None else f"{low:.2f}"
+    most = "∞" if high is None else f"{high:.2f}"
+    text = f"{ratio:.2f} \\[{least}, {most}]"
+    return f"[bold]{text}[/]" if (low or 0) > 1 or (high or 2) < 1 else text
 
 
 def _tested(change: float | None, p: float | None) -> str:
-    if change is None or p is None:
-        return MISSING
-    return _points(change) + ("*" if p < 0.05 else "\u00a0")
+    return MISSING if change is None else _starred(_points(change), p)
 
 
-def _detector_cells(row: ReportRow) -> list[str]:
-    return [
-        MISSING if row.token_savings is None else f"{100 * row.token_savings:.1f}%",
-        _change(row.detector_accuracy_change),
-    ]
+def _starred(text: str, p: float | None) -> str:
+    return text + ("*" if p is not None and p < 0.05 else "\u00a0")
 
 
 def table1(rows: Sequence[ReportRow]) -> list[Table]:
@@ -238,8 +283,32 @@ def _title(part: list[ReportRow]) -> str:
     first = part[0]
     title = f"{first.dataset}: {max(row.problems for row in part)} problems ({first.model}"
     title += f"{_under(first.penalty)})"
-    failed = sum(row.errors for row in part if row.detector == "none")
-    return title + (f"; {failed} samples failed and are left out" if failed else "")
+    failed = sum(row.errors for row in part)
+    censored = max(row.pairs_censored for row in part)
+    if censored:
+        title += f"; {censored} of full attention's cut at its cap: in no ratio"
+    return title + (f"; {failed} samples failed (lil sweep --retry-failed)" if failed else "")
+
+
+def _cost_title(part: list[ReportRow]) -> str:
+    first = part[0]
+    title = f"{first.dataset}: cost ({first.model}{_under(first.penalty)})"
+    told = [
+        f"{label}: {_cheaper(line[0].cheaper)}"
+        for label, line in series(part).items()
+        if line[0].cheaper is not None
+    ]
+    return title + (
+        f"; fewer keys per solved problem at budgets: {', '.join(told)}" if told else ""
+    )
+
+
+def _cheaper(at: Cheaper) -> str:
+    if at.first is None or at.last is None:
+        return f"none of {at.of}"
+    first = ("≤" if at.first_kind == "at most" else "") + f"{at.first:.0f}"
+    last = ("≥" if at.last_kind == "at least" else "") + f"{at.last:.0f}"
+    return f"{first} to {last} ({at.budgets} of {at.of})"
 
 
 def _detector_name(name: str, action: str, among: list[tuple[str, str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["ok", "capped", "stopped", "out_of_memory", "error"]
+Status = Literal["ok", "capped", "stopped", "out_of_memory", "error", "missing"]
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,9 @@ class Sample:
     A detector's sample is the same trace cut where the detector fired: tokens, keys, seconds and
     the curve end there; `detector="none"` is the trace as decoded. One that acts when it fires has
     a trace of its own; its seconds are None, for its rows were decoded in other, smaller batches.
+
+    A run of the plan that the store cannot serve is "missing": a row that lacks any compares
+    nothing, since the longest outputs come last.
 
     Units: tokens, seconds, bytes. `keys_read` is summed over steps, layers and KV heads (page
     bounds and representatives in key equivalents); `keys_read_mean` and `keys_read_max` are keys
@@ -32,7 +35,7 @@ class Sample:
     penalty: str  # "none" or a name with parameters
     detector: str = "none"  # or a name
     action: str = "none"  # or what the detector does when it fires: "stop", "answer", ...
-    status: Status = "error"
+    status: Status = "missing"
     finish: str | None = None  # "eos", "length", the detector's name; None for an error
     message: str | None = None  # the error's text
     text: str | None = None
@@ -62,3 +65,8 @@ class Sample:
     def pair(self) -> tuple[str, str, str, int]:
         """What this sample shares with the full-attention run of the same problem."""
         return (self.model, self.dataset, self.item_id, self.sample_index)
+
+
+def is_usable(sample: Sample) -> bool:
+    """Whether the sample was decoded at all."""
+    return sample.status not in ("error", "out_of_memory", "missing")

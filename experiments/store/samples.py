@@ -21,24 +21,25 @@ from lil import Detector, Meter, Trace, Verdict
 
 def samples_of(
     run: Run,
-    record: Record,
+    record: Record | None,
     cap: int,
     penalty: str,
     detectors: Sequence[tuple[str, Detector]],
     store: Store,
-) -> Iterator[Sample | None]:
-    """The run's samples, without a detector and with each; None for one that was not decoded.
+) -> Iterator[Sample]:
+    """The run's samples, without a detector and with each.
 
     Args:
-        run, record: what was asked for, and what is stored of it.
+        run, record: what was asked for, and what is stored of it; None where that is nothing.
         cap: most tokens it may have.
         penalty: what the cell's penalty is called, or "none".
         detectors: with what they are called; those whose action the backend can carry out.
         store: where the runs of detectors that act are.
     """
     plain = blank(run, penalty)
-    if record.failed:
-        plain = _failed(plain, record)
+    if record is None or record.failed or not record.serves(cap):
+        if record is not None and record.failed:
+            plain = _failed(plain, record)
         yield plain
         for label, detector in detectors:
             yield replace(plain, detector=label, action=detector.action.name)
@@ -57,11 +58,11 @@ def samples_of(
             yield _untimed(replace(plain, detector=one.detector, action=one.action))
         else:
             acted = store.get(acted_id(run, detector, cap))
-            yield None if acted is None else _acted(one, acted, verdict)
+            yield one if acted is None else _acted(one, acted, verdict)
 
 
 def blank(run: Run, penalty: str) -> Sample:
-    """A run of which nothing is known yet, under no detector."""
+    """A run of which nothing is known yet, missing so far, under no detector."""
     cell = run.cell
     params = {k: v for k, v in cell.backend.items() if k not in ("name", "budget")}
     return Sample(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Results:
-    """Samples of all runs of a plan that the store can serve, and how many it cannot."""
+    """Samples of all runs of a plan, and how many of them the store cannot serve."""
 
     samples: list[Sample]
     missing: int
@@ -80,7 +80,8 @@ class Study:
 
     def _cut(self, full: Record) -> bool:
         """Whether a full-attention run goes on beyond its own cap, or would have."""
-        return full.meta["finish"] == "length" or full.meta["tokens"] > self.config.max_new_tokens
+        longer = int(full.meta["tokens"]) > self.config.max_new_tokens
+        return longer or full.meta["finish"] == "length"
 
     def full(self, run: Run) -> Record | None:
         """The full-attention run of the same problem, if the store has it."""
@@ -128,17 +129,16 @@ class Study:
             detectors: replayed over each trace.
             on_run: called after each run, for a progress bar.
         """
-        found: list[Sample | None] = []
+        found: list[Sample] = []
+        lacking = 0
         named = list(zip(labels(detectors), detectors, strict=True))
         for cell, penalty in zip(self.plan.cells, penalty_labels(self.plan), strict=True):
             able = [(label, one) for label, one in named if self.able(one, cell)]
             for run in self.plan.runs(cell):
-                cap, record = self.cap(run), self.store.get(run.id)
-                if record is None or not record.serves(cap):
-                    found.append(None)
-                else:
-                    found += samples_of(run, record, cap, penalty, able, self.store)
+                record = self.store.get(run.id)
+                samples = [*samples_of(run, record, self.cap(run), penalty, able, self.store)]
+                lacking += any(sample.status == "missing" for sample in samples)
+                found += samples
                 if on_run is not None:
                     on_run()
-        known = [sample for sample in found if sample is not None]
-        return Results(known, len(found) - len(known))
+        return Results(found, lacking)

@@ -139,7 +139,7 @@ def _row(
         **_counts(samples),
         **_accuracy(usable),
         **_change("", pairs, bootstrap.seed),
-        **_at_k(usable or samples),
+        **_at_k(samples, bool(usable)),
         **_lengths(usable, ended, bootstrap),
         **_detector(one, *_pairs(usable, samples, alone), bootstrap),
         **_penalty(one, *_pairs(usable, samples, without), bootstrap),
@@ -210,17 +210,18 @@ def _change(prefix: str, pairs: Pairs, seed: int) -> dict[str, Any]:
     }
 
 
-def _at_k(samples: list[Sample]) -> dict[str, Any]:
-    """avg@k and pass@k; a problem with a sample missing or failed would bias both, so it is out."""
+def _at_k(samples: list[Sample], complete: bool) -> dict[str, Any]:
+    """avg@k and pass@k, where every problem has all its k samples."""
     attempts: dict[str, list[bool | None]] = defaultdict(list)
     for sample in samples:
-        attempts[sample.item_id].append(sample.correct if is_usable(sample) else None)
+        attempts[sample.item_id].append(sample.correct)
     k = max(map(len, attempts.values()))
-    whole = [got for got in attempts.values() if len(got) == k and None not in got]
+    whole = complete and all(len(got) == k and None not in got for got in attempts.values())
+    tried = list(attempts.values()) if whole and k > 1 else []
     return {
         "samples_per_problem": k,
-        "avg_at_k": mean(sum(map(bool, got)) / k for got in whole) if k > 1 else None,
-        "pass_at_k": mean(any(got) for got in whole) if k > 1 else None,
+        "avg_at_k": mean(sum(map(bool, got)) / k for got in tried),
+        "pass_at_k": mean(any(got) for got in tried),
     }
 
 

@@ -81,7 +81,7 @@ class ReportRow:
     - `keys_read` is the mean over samples of all keys a run read, as `*_per_solved` sum them.
     - `keys_read_mean` and `dense_layer_keys_read_mean` are means of each sample's mean per step;
       `*_max` and `cache_bytes_peak` are maxima.
-    - `avg_at_k`, `pass_at_k`: k = `samples_per_problem` > 1, over problems with all k scored.
+    - `avg_at_k`, `pass_at_k`: k = `samples_per_problem` > 1, where every problem has k scored.
     """
 
     model: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from synthetic_samples import failed, guarded, sample, sparse
 
+from experiments.report.finding import keeps_accuracy
 from experiments.report.measures import finding, rows
 from experiments.store.sample import Sample
 
@@ -29,29 +31,26 @@ def say(samples: list[Sample]) -> str:
 
 def test_longer_outputs_are_said_to_be_longer() -> None:
     assert say(sweep({32: 1.5, 64: 1.2, 128: 1.0})) == (
-        "Sparse attention made outputs longer in 2 of 3 configurations, most with h2o at budget 32 "
-        "on easy: 1.50 times the length under full attention (95% interval 1.50 to 1.50), accuracy "
-        "+0.0 points, 1.50 times the keys per solved problem; of the 3 that keep accuracy (McNemar "
-        "p >= 0.05) 2 are longer and 0 shorter; a solved problem takes fewer keys than under full "
-        "attention in 0 of 3 configurations."
+        "Sparse attention made outputs longer in 2 of 3 configurations, up to 1.50 times "
+        "[1.50, 1.50] (h2o 32, easy); over problems that both solve, longer in 2 of 3. A solved "
+        "problem takes clearly fewer keys in 0 of 3; whether any keeps accuracy, too few problems "
+        "say."
     )
 
 
 def test_shorter_outputs_are_said_to_be_shorter() -> None:
     said = say(sweep({32: 0.6, 64: 0.9, 128: 1.0}))
     assert said.startswith(
-        "Sparse attention made outputs shorter in 2 of 3 configurations, most with h2o at budget "
-        "32 on easy: 0.60 times the length under full attention (95% interval 0.60 to 0.60)"
+        "Sparse attention made outputs shorter in 2 of 3 configurations, down to 0.60 times "
+        "[0.60, 0.60] (h2o 32, easy); over problems that both solve, longer in 0 of 3."
     )
-    assert "longer in" not in said
-    assert "a solved problem takes fewer keys than under full attention in 2 of 3" in said
+    assert "A solved problem takes clearly fewer keys in 2 of 3" in said
 
 
-def test_the_majority_names_the_direction_and_the_rest_is_counted() -> None:
+def test_both_directions_are_counted() -> None:
     said = say(sweep({16: 0.25, 32: 1.5, 64: 1.2}))
-    assert "longer in 2 of 3 configurations and shorter in 1, most with h2o at budget 32" in said
-    said = say(sweep({16: 4.0, 32: 0.8, 64: 0.9}))
-    assert "shorter in 2 of 3 configurations and longer in 1, most with h2o at budget 32" in said
+    assert "longer in 2 of 3 configurations, up to 1.50 times" in said
+    assert ", and shorter in 1;" in said
 
 
 def test_a_difference_within_its_interval_is_called_unclear() -> None:
@@ -60,21 +59,69 @@ def test_a_difference_within_its_interval_is_called_unclear() -> None:
     said = say(full + mixed)
     assert said.startswith(
         "Sparse attention changed output length clearly in none of 1 configuration; the largest "
-        "difference is with h2o at budget 32 on easy: 1.02 times"
+        "difference is 1.02 times"
     )
 
 
-def test_nothing_solved_is_said_and_is_no_saving() -> None:
+def test_a_saving_within_its_interval_is_not_said() -> None:
+    full = [sample(i, keys_read=1000.0) for i in range(8)]
+    mixed = [sparse(i, keys_read=1800.0 if i < 2 else 700.0) for i in range(8)]
+    (row,) = [row for row in rows(full + mixed, seed=0) if row.backend == "h2o"]
+    assert row.keys_read_per_solved_ratio is not None
+    assert row.keys_read_per_solved_ratio < 1
+    assert "takes clearly fewer keys in 0 of 1" in say(full + mixed)
+
+
+def test_nothing_solved_is_no_saving() -> None:
     said = say(sweep({32: 0.5}, correct=(False,) * 8))
-    assert "accuracy -100.0 points, nothing solved" in said
-    assert "takes fewer keys than under full attention in 0 of 1 configuration" in said
+    assert "takes clearly fewer keys in 0 of 1" in said
+
+
+def test_losing_three_of_four_answers_keeps_nothing() -> None:
+    """Not rejecting a change is not keeping: four problems can say nothing."""
+    full = [sample(i) for i in range(4)]
+    said = say(full + [sparse(i, correct=i == 0, keys_read=1.0) for i in range(4)])
+    assert "too few problems" in said
     assert "keep accuracy" not in said
+
+
+@pytest.mark.parametrize(
+    ("problems", "lost", "kept"),
+    [(72, 0, None), (73, 0, True), (200, 1, True), (200, 5, False), (1000, 30, True)],
+)
+def test_accuracy_is_kept_where_a_loss_of_five_points_is_ruled_out(
+    problems: int, lost: int, kept: bool | None
+) -> None:
+    full = [sample(i) for i in range(problems)]
+    small = [sparse(i, correct=i >= lost, keys_read=500.0) for i in range(problems)]
+    (row,) = [row for row in rows(full + small, seed=0) if row.backend == "h2o"]
+    assert keeps_accuracy(row) is kept
+    said = say(full + small)
+    assert ("1 of which keep accuracy (a loss of 5 points ruled out)" in said) == bool(kept)
+    assert ("0 of which keep accuracy" in said) == (kept is False)
+    assert ("too few problems" in said) == (kept is None)
 
 
 def test_the_cap_is_named_where_it_cut() -> None:
     samples = [sample(i) for i in range(4)]
     samples += [sparse(i, tokens=200, status="capped", correct=False) for i in range(4)]
-    assert "4 of 4 outputs cut at the cap" in say(samples)
+    assert "4 of 4 cut at the cap" in say(samples)
+
+
+def test_censored_pairs_are_said() -> None:
+    cut = {"status": "capped", "finish": "length", "correct": False}
+    samples = [*sweep({32: 1.5}), sample(9, **cut), sparse(9, tokens=150, **cut)]
+    assert "(1 pairs left out: full attention was cut at its cap)" in say(samples)
+    samples = [sample(9, **cut), sparse(9, **cut)]
+    said = say(samples)
+    assert said.startswith("Nothing can be said about output length")
+    assert "(1 pairs left out" in said
+
+
+def test_a_configuration_that_is_not_complete_is_in_no_sentence() -> None:
+    samples = sweep({32: 1.5, 64: 1.2})
+    samples[-1] = failed(7, status="missing", budget=64)
+    assert "longer in 1 of 1 configuration, up to 1.50 times" in say(samples)
 
 
 def test_guardian_saves_and_costs() -> None:
@@ -86,24 +133,22 @@ def test_guardian_saves_and_costs() -> None:
             cut = guarded(one, (one.tokens or 0) // 2 if long else None)
             lost = long and one.item_id in "01"
             watched.append(Sample(**{**vars(cut), "correct": not lost}))
-    said = say(samples + watched)
     # 2720 and 1360 tokens without, 1360 and 1360 with
-    assert said.endswith(
-        "Guardian saves 33.3% of all their tokens (50.0% there), losing 2 and gaining 0 of 16 "
-        "answers, and makes that 0 of 2."
+    assert say(samples + watched).endswith(
+        " Guardian saves 33.3% of their tokens, losing 2 and gaining 0 of 16 answers."
     )
 
 
 def test_guardian_that_never_fires_saves_nothing() -> None:
     samples = sweep({32: 1.5})
     said = say(samples + [guarded(one, None) for one in samples])
-    assert "Guardian saves 0.0% of all their tokens (0.0% there), losing 0 and gaining 0" in said
+    assert "Guardian saves 0.0% of their tokens, losing 0 and gaining 0" in said
 
 
 def test_one_problem_is_not_called_clear() -> None:
     said = say([sample(0), sparse(0, tokens=300)])
     assert "clearly in none of 1 configuration" in said
-    assert "3.00 times the length under full attention (one problem, no interval)" in said
+    assert "3.00 times (one problem, no interval)" in said
 
 
 def test_without_anything_to_compare_it_says_so() -> None:
@@ -114,4 +159,4 @@ def test_without_anything_to_compare_it_says_so() -> None:
 def test_models_are_named_where_there_are_several() -> None:
     samples = sweep({32: 1.5})
     other = [Sample(**{**vars(one), "model": "other"}) for one in sweep({32: 1.8})]
-    assert "on easy (other): 1.80 times" in say(samples + other)
+    assert "1.80 times [1.80, 1.80] (h2o 32, easy, other)" in say(samples + other)

@@ -66,7 +66,7 @@ def test_full_attention_compared_with_itself_changes_nothing() -> None:
     row = row_of([sample(i, tokens=100 + i) for i in range(5)], backend="full")
     assert (row.length_ratio, row.length_ratio_low, row.length_ratio_high) == (1, 1, 1)
     assert (row.accuracy_change, row.accuracy_change_p) == (0, 1)
-    assert (row.token_savings, row.detector_pairs, row.break_even_budget) == (None, None, None)
+    assert (row.token_savings, row.detector_pairs, row.cheaper) == (None, None, None)
 
 
 def test_detector_saves_tokens_over_all_correct_and_incorrect() -> None:
@@ -156,13 +156,14 @@ def test_avg_and_pass_at_k_need_all_samples_of_a_problem() -> None:
 
     small = [tried(0, 0, True), tried(0, 1, False), tried(0, 2, False)]
     small += [tried(1, 0, False), tried(1, 1, False), tried(1, 2, False)]
-    small += [tried(2, 0, True), tried(2, 1, True), failed(2, sample_index=2)]
     row = row_of(small)
-    assert (row.samples_per_problem, row.problems, row.samples, row.n) == (3, 3, 9, 8)
+    assert (row.samples_per_problem, row.problems, row.samples, row.n) == (3, 2, 6, 6)
     assert row.avg_at_k == pytest.approx(1 / 6)
     assert row.pass_at_k == pytest.approx(1 / 2)
-    one_short = row_of([*small, tried(3, 0, True)])  # a sample that was never decoded
-    assert (one_short.problems, one_short.avg_at_k) == (4, pytest.approx(1 / 6))
+    started = [tried(2, 0, True), tried(2, 1, True)]
+    for more in ([*started, failed(2, sample_index=2)], started):  # failed, or not asked for
+        short = row_of([*small, *more])
+        assert (short.problems, short.avg_at_k, short.pass_at_k) == (3, None, None)
     one_each = row_of([sparse(0), sparse(1)])
     assert (one_each.avg_at_k, one_each.pass_at_k) == (None, None)
 
@@ -192,29 +193,91 @@ def line(costs: dict[int, float], solved: int = 4) -> list[Sample]:
 
 
 @pytest.mark.parametrize(
-    ("costs", "budget", "kind"),
+    ("costs", "first", "last", "best", "budgets"),
     [
-        ({16: 4.0, 64: 0.25}, 32.0, "crossing"),
-        ({16: 2.0, 32: 0.5, 64: 2.0, 128: 0.5}, 64 * 2**0.5, "crossing"),
-        ({16: 0.9, 32: 0.8}, 16.0, "at most"),
-        ({16: 2.0, 32: 1.0}, 32.0, "crossing"),
-        ({16: 0.5, 32: 1.5}, None, "never"),
+        ({16: 4.0, 64: 0.25}, (32.0, "crossing"), (64.0, "at least"), (64, 0.25), 1),
+        ({16: 0.9, 32: 0.8}, (16.0, "at most"), (32.0, "at least"), (32, 0.8), 2),
+        ({16: 0.5, 32: 2.0}, (16.0, "at most"), (16 * 2**0.5, "crossing"), (16, 0.5), 1),
+        ({16: 2.0, 32: 0.5, 64: 2.0, 128: 0.5}, (16 * 2**0.5, "crossing"), (128, "at least"),
+         (32, 0.5), 2),
+        # As Quest does: larger budgets cost a little more than full attention, for their bounds.
+        ({64: 3.0, 128: 0.75, 256: 0.86, 512: 1.04}, (64 * 2**0.79248, "crossing"),
+         (256 * 2**0.79363, "crossing"), (128, 0.75), 2),
+        ({16: 2.0, 32: 1.0}, (None, None), (None, None), (None, None), 0),
     ],
-)
-def test_break_even_is_where_every_larger_budget_costs_less(
-    costs: dict[int, float], budget: float | None, kind: str
+)  # fmt: skip
+def test_between_which_budgets_a_solved_problem_costs_less(
+    costs: dict[int, float],
+    first: tuple[float | None, str | None],
+    last: tuple[float | None, str | None],
+    best: tuple[int | None, float | None],
+    budgets: int,
 ) -> None:
     found = [row for row in rows(line(costs), seed=0) if row.backend == "h2o"]
-    assert {row.break_even for row in found} == {kind}
-    for row in found:
-        assert row.break_even_budget == (None if budget is None else pytest.approx(budget))
+    (at,) = {row.cheaper for row in found}
+    assert at is not None
+    assert (at.budgets, at.of) == (budgets, len(costs))
+    for (budget, kind), (got, got_kind) in (
+        (first, (at.first, at.first_kind)),
+        (last, (at.last, at.last_kind)),
+    ):
+        assert got_kind == kind
+        assert got == (None if budget is None else pytest.approx(budget, rel=1e-4))
+    assert (at.best, at.best_ratio) == (best[0], best[1] and pytest.approx(best[1]))
 
 
-def test_break_even_after_a_budget_that_solves_nothing_is_only_bounded() -> None:
+def test_where_nothing_is_solved_a_crossing_is_only_bounded() -> None:
     samples = line({32: 0.5}) + [sparse(i, budget=16, correct=False) for i in range(4)]
     row = row_of(samples, backend="h2o", budget=16)
     assert (row.keys_read_per_solved, row.keys_read_per_solved_ratio) == (None, None)
-    assert (row.break_even_budget, row.break_even) == (32.0, "at most")
+    assert row.cheaper is not None
+    assert (row.cheaper.first, row.cheaper.first_kind) == (32.0, "at most")
+
+
+def test_what_full_attention_was_cut_at_is_in_no_ratio() -> None:
+    """The sparse run had the same room, and neither length is known."""
+    full = [sample(i) for i in range(3)] + [
+        sample(i, status="capped", finish="length", correct=False, tokens=60) for i in (3, 4)
+    ]
+    small = [sparse(i, tokens=150) for i in range(4)]
+    small.append(sparse(4, tokens=60, status="capped", finish="length", correct=False))
+    row = row_of(full + small, backend="h2o")
+    assert (row.pairs, row.pairs_censored, row.pairs_missing) == (5, 2, 0)
+    assert (row.length_ratio, row.length_ratio_of_sums) == (1.5, 1.5)
+    assert row.length_ratio_capped is None
+    assert (row.solved_by_both, row.solved_gained, row.accuracy_change) == (3, 1, 0.2)
+    assert row.keys_read_per_solved_ratio == 1
+    alone = row_of(full + small, backend="full")
+    assert (alone.pairs_censored, alone.length_ratio) == (2, 1)
+
+
+def test_where_every_pair_is_censored_there_is_no_ratio() -> None:
+    cut = {"status": "capped", "finish": "length", "correct": False}
+    row = row_of([sample(i, **cut) for i in range(3)] + [sparse(i, **cut) for i in range(3)],
+                 backend="h2o")  # fmt: skip
+    assert (row.pairs, row.pairs_censored, row.accuracy_change) == (3, 3, 0)
+    assert (row.length_ratio, row.keys_read_per_solved_ratio, row.end_to_end_ratio) == (None,) * 3
+    assert row.cheaper is None
+
+
+def test_longer_though_right() -> None:
+    full = [sample(i, correct=i < 4) for i in range(6)]
+    small = [sparse(i, tokens=100 * (i + 1), correct=i != 1) for i in range(6)]
+    row = row_of(full + small, backend="h2o")
+    assert (row.solved_by_both, row.length_ratio_solved) == (3, pytest.approx((1 + 3 + 4) / 3))
+
+
+def test_samples_of_a_problem_do_not_count_as_problems() -> None:
+    """Four samples of each of eight problems, all solved: not surer than eight are."""
+    many = [sample(i, sample_index=k) for i in range(8) for k in range(4)]
+    row, eight = row_of(many, backend="full"), row_of([sample(i) for i in range(8)], backend="full")
+    assert (row.n, row.accuracy_low) == (32, pytest.approx(eight.accuracy_low))
+    small = [sparse(i, sample_index=k, correct=i > 0) for i in range(8) for k in range(4)]
+    lost = row_of(many + small, backend="h2o")
+    one = [sparse(i, correct=i > 0) for i in range(8)]
+    alone = row_of([sample(i) for i in range(8)] + one, backend="h2o")
+    assert (lost.solved_lost, lost.accuracy_change_p) == (4, 1)
+    assert lost.accuracy_change_low == pytest.approx(alone.accuracy_change_low)
 
 
 def test_order_of_rows_is_a_readers() -> None:
@@ -280,19 +343,30 @@ def test_errors_only_are_counted_and_measure_nothing() -> None:
     assert (row.n, row.samples, row.errors, row.out_of_memory) == (0, 3, 3, 1)
     assert (row.pairs, row.pairs_missing) == (0, 3)
     known = "n samples problems finished capped stopped errors out_of_memory fired pairs "
-    known += "pairs_missing samples_per_problem reused_tokens compression_curve model dataset "
-    known += "backend budget penalty detector action backend_params"
+    known += "missing pairs_missing pairs_censored solved_by_both samples_per_problem "
+    known += "reused_tokens compression_curve model dataset backend budget penalty detector "
+    known += "action backend_params"
     values = row.to_dict()
     assert {name for name, value in values.items() if value is not None} == set(known.split())
 
 
-def test_one_failed_sample_leaves_the_pairs_of_the_others() -> None:
-    full = [sample(0, tokens=100), failed(1, backend="full", budget=None), sample(2, tokens=100)]
-    small = [sparse(0, tokens=200), sparse(1, tokens=900), failed(2), sparse(3, tokens=900)]
-    row = row_of(full + small, backend="h2o")
-    assert (row.pairs, row.pairs_missing, row.n, row.errors) == (1, 3, 3, 1)
-    assert row.length_ratio == pytest.approx(2)
-    assert row.mean_tokens == pytest.approx(2000 / 3)
+def test_what_is_not_complete_compares_nothing() -> None:
+    """What is missing are the longest outputs: the rest would look short."""
+    full = [sample(i, tokens=100) for i in range(3)]
+    for status in ("error", "missing"):
+        small = [sparse(0, tokens=200), sparse(1, tokens=900), failed(2, status=status)]
+        row = row_of(full + small, backend="h2o")
+        assert (row.samples, row.errors + row.missing, row.is_complete) == (3, 1, False)
+        assert (row.n, row.accuracy, row.mean_tokens, row.length_ratio) == (0, None, None, None)
+        assert (row.pairs, row.pairs_missing) == (0, 3)
+
+
+def test_beside_full_attention_that_is_not_complete_there_is_no_comparison() -> None:
+    full = [sample(0), failed(1, backend="full", budget=None), sample(2)]
+    row = row_of(full + [sparse(i, tokens=200) for i in range(3)], backend="h2o")
+    assert (row.accuracy, row.mean_tokens, row.is_complete) == (1, 200, True)
+    assert (row.pairs, row.pairs_missing) == (0, 1)
+    assert (row.length_ratio, row.accuracy_change, row.keys_read_per_solved_ratio) == (None,) * 3
 
 
 def test_none_solved_has_no_cost_per_solved_problem() -> None:
@@ -301,12 +375,13 @@ def test_none_solved_has_no_cost_per_solved_problem() -> None:
     assert (row.accuracy, row.accuracy_low) == (0, 0)
     assert (row.keys_read_per_solved, row.sec_per_solved) == (None, None)
     assert row.keys_read_per_solved_ratio is None
-    assert row.break_even == "never"
+    assert row.cheaper is not None
+    assert (row.cheaper.budgets, row.cheaper.of, row.cheaper.first) == (0, 1, None)
 
 
-def test_nobody_solved_leaves_break_even_unknown() -> None:
+def test_nobody_solved_leaves_costs_unknown() -> None:
     samples = [sample(0, correct=False), sparse(0, correct=False)]
-    assert row_of(samples, backend="h2o").break_even is None
+    assert row_of(samples, backend="h2o").cheaper is None
 
 
 def test_all_capped() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -9,9 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
 from scipy.stats import bootstrap as scipy_bootstrap
 
-from experiments.report.statistics import NOTHING, Bootstrap, mcnemar, wilson
+from experiments.report.statistics import (
+    NOTHING,
+    Bootstrap,
+    effective,
+    mcnemar,
+    sign_flips,
+    tango,
+    wilson,
+)
 
 Z = 1.959963984540054  # the normal 97.5% point, from a table
 
@@ -146,3 +156,74 @@ def test_the_seed_decides() -> None:
     values = [draw.gammavariate(2, 1) for _ in range(20)]
     assert Bootstrap(1).mean(values) == Bootstrap(1).mean(values)
     assert Bootstrap(1).mean(values) != Bootstrap(2).mean(values)
+
+
+def score_statistic(lost: int, gained: int, n: int, delta: float) -> float:
+    """The score test of a paired change, its nuisance share found by maximising the likelihood."""
+
+    def unlikely(share: float) -> float:  # of pairs lost; gained has share + delta
+        cells = ((lost, share), (gained, share + delta), (n - lost - gained, 1 - 2 * share - delta))
+        return -sum(count * math.log(max(p, 1e-300)) for count, p in cells if count)
+
+    least, most = max(0.0, -delta), (1 - delta) / 2
+    found = minimize_scalar(unlikely, bounds=(least, most), method="bounded",
+                            options={"xatol": 1e-13})  # fmt: skip
+    share = min((found.x, least, most), key=unlikely)
+    return (gained - lost - n * delta) / math.sqrt(n * (2 * share + delta - delta**2))
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 60))
+def test_tango_is_what_the_score_test_does_not_reject(lost: int, gained: int, same: int) -> None:
+    n = lost + gained + same
+    found = tango(lost, gained, n)
+    if n == 0:
+        assert found == NOTHING
+        return
+    assert found.estimate == (gained - lost) / n
+    assert found.low is not None
+    assert found.high is not None
+    assert -1 <= found.low <= found.estimate <= found.high <= 1
+    for bound, side in ((found.low, 1), (found.high, -1)):
+        if abs(bound) < 1:
+            assert score_statistic(lost, gained, n, bound) == pytest.approx(
+                1.959964 * side, abs=1e-3
+            )
+    mirrored = tango(gained, lost, n)
+    assert mirrored.low == pytest.approx(-found.high, abs=1e-9)
+
+
+def test_tango_as_published() -> None:
+    """Tango (1998): 21 patients before and after, 12 and 1 the same, 1 and 7 changed."""
+    found = tango(7, 1, 21)
+    assert (found.low, found.high) == (
+        pytest.approx(-0.517, abs=1e-3),
+        pytest.approx(-0.026, abs=1e-3),
+    )
+
+
+def test_sign_flips_are_mcnemar_where_each_problem_has_one_sample() -> None:
+    for lost, gained in ((0, 0), (1, 0), (5, 1), (9, 2), (4, 4)):
+        changed = [-1] * lost + [1] * gained + [0] * 3
+        assert sign_flips(changed, seed=0) == pytest.approx(mcnemar(lost, gained))
+
+
+def test_sign_flips_enumerate_every_outcome() -> None:
+    changed = [2, -1, 3, 1, 0]
+    signs = itertools.product((-1, 1), repeat=4)
+    sums = [sum(s * one for s, one in zip(sign, changed[:4], strict=True)) for sign in signs]
+    expected = 2 * min(
+        sum(total >= sum(changed) for total in sums) / 16,
+        sum(total <= sum(changed) for total in sums) / 16,
+    )
+    assert sign_flips(changed, seed=0) == pytest.approx(min(1.0, expected))
+
+
+def test_samples_of_a_problem_count_by_how_alike_they_are() -> None:
+    problems = [str(i // 4) for i in range(32)]
+    assert effective([1.0] * 32, problems) == 8
+    assert effective([float(i // 4 % 2) for i in range(32)], problems) == 8
+    assert effective([float(i % 2) for i in range(32)], problems) == 32
+    assert effective([1.0, 0.0, 1.0], ["a", "b", "c"]) == 3
+    assert effective([], []) == 0
+    mixed = [float((i * 7 + i // 4) % 3 == 0) for i in range(32)]
+    assert 8 <= effective(mixed, problems) <= 32

@@ -10,7 +10,7 @@ from rich.table import Table
 from synthetic_samples import demo, failed, guarded, sample, sparse
 
 from experiments.report.measures import rows
-from experiments.report.tables import main_tables, table1, table3
+from experiments.report.tables import cost_tables, main_tables, table1, table3
 from experiments.store.sample import Sample
 
 
@@ -38,28 +38,52 @@ def small_sweep() -> list[Sample]:
 def test_main_table_cell_by_cell() -> None:
     (table,) = main_tables(rows(small_sweep(), seed=0))
     full, short, large = cells(table)
-    assert full == ["full", "—", r"90 \[60, 98]", "—", "—", "—", "—", "—"]
-    assert short[:4] == ["h2o", "32", r"20 \[6, 51]", "-70.0*"]
+    assert full == ["full", "—", r"90 \[60, 98]", "—", "—", "0%"]
+    assert short[:3] == ["h2o", "32", r"20 \[6, 51]"]
+    assert short[3] == "[bold]-70.0 \\[-89, -23][/]*"
     assert short[4].startswith(r"[bold]1.75 \[1.6")
-    assert short[5:] == ["2.25", "42.9%", "0.0"]  # 5000 / 2 over 10000 / 9; 1 - 1000 / 1750
-    assert large[:4] == ["", "64", r"90 \[60, 98]", "0.0\u00a0"]
-    assert large[4:] == [r"1.00 \[1.00, 1.00]", "1.00", "0.0%", "0.0"]
+    assert large[:3] == ["", "64", r"90 \[60, 98]"]
+    assert large[3:] == ["0.0 \\[-28, 28]\u00a0", r"1.00 \[1.00, 1.00]", "0%"]
 
 
-def test_nothing_solved_failed_and_missing_are_words_not_numbers() -> None:
+def test_cost_table_cell_by_cell() -> None:
+    (table,) = cost_tables(rows(small_sweep(), seed=0))
+    full, short, large = cells(table)
+    assert full == ["full", "—", "—", "—", "0.40", "0%"]
+    # both solve two problems, at 1.5 times; 5000 / 2 over 10000 / 9
+    assert short[2] == r"[bold]1.50 \[1.50, 1.50][/]   2"
+    assert short[3].startswith(r"2.25 \[")
+    assert large[2:4] == [r"1.00 \[1.00, 1.00]   9", r"1.00 \[1.00, 1.00]"]
+    assert "fewer keys per solved problem at budgets: h2o: none of 2" in str(table.title)
+
+
+def test_what_cannot_be_compared_is_said_and_has_no_number() -> None:
     samples = [sample(i) for i in range(3)]
     samples += [sparse(0, correct=False), sparse(1, correct=False), failed(2)]
     samples += [sparse(i, budget=64, item_id=f"x{i}") for i in range(3)]
+    samples += [sparse(i, budget=128, correct=False) for i in range(3)]
+    found = rows(samples, seed=0)
+    (table,) = main_tables(found)
+    assert "1 samples failed (lil sweep --retry-failed)" in str(table.title)
+    _, short, unpaired, unsolved = cells(table)
+    assert short == ["h2o", "32", "2 of 3, not comparable", "—", "—", "—"]
+    assert unpaired[3:] == ["—", "—", "0%"]
+    (cost,) = cost_tables(found)
+    assert [line[3] for line in cells(cost)] == ["—", "—", "—", "none solved"]
+    assert unsolved[3].startswith("-100.0")
+
+
+def test_censored_pairs_stand_in_the_title() -> None:
+    cut = {"status": "capped", "finish": "length", "correct": False}
+    samples = [sample(0), sample(1, **cut), sparse(0), sparse(1, **cut)]
     (table,) = main_tables(rows(samples, seed=0))
-    assert "1 samples failed and are left out" in str(table.title)
-    _, none_solved, unpaired = cells(table)
-    assert none_solved[5] == "none"
-    assert unpaired[3:] == ["—", "—", "—"]
+    assert "1 of full attention's cut at its cap: in no ratio" in str(table.title)
+    assert [line[-1] for line in cells(table)] == ["50%", "50%"]
 
 
 def test_tables_fit_eighty_columns_without_cutting_a_number() -> None:
     found = rows(demo(problems=8), seed=0)
-    for table in [*main_tables(found), *table1(found), *table3(found)]:
+    for table in [*main_tables(found), *cost_tables(found), *table1(found), *table3(found)]:
         shown = lines(table)
         assert max(len(line.rstrip()) for line in shown) <= 80
         assert "…" not in "".join(shown)
@@ -102,8 +126,7 @@ def test_two_actions_of_a_detector_are_told_apart() -> None:
     tables = table1(rows([*alone, stop, finish], seed=0))
     titles = [str(table.title) for table in tables]
     assert ["(finish)" in titles[0], "(stop)" in titles[1]] == [True, True]
-    (main,) = main_tables(rows([*alone, stop, finish], seed=0))
-    assert cells(main)[1][6::2] == ["30.0%", "50.0%"]
+    assert [cells(table)[0][-1] for table in tables] == ["30.0 / 0.0", "50.0 / 0.0"]
 
 
 def test_parameters_that_differ_are_named() -> None:
@@ -115,7 +138,7 @@ def test_parameters_that_differ_are_named() -> None:
     assert [row[0] for row in cells(table)] == ["full", "quest page=16", "quest page=8"]
 
 
-@pytest.mark.parametrize("make", [main_tables, table1, table3])
+@pytest.mark.parametrize("make", [main_tables, cost_tables, table1, table3])
 def test_no_rows_no_tables(make: object) -> None:
     assert make([]) == []  # type: ignore[operator]
 

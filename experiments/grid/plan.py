@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from attention.errors import InvalidValue
 from experiments.grid.config import Config
@@ -24,19 +24,35 @@ if TYPE_CHECKING:
 SHIPPED_CHOPPERS = {REASONER: "experiments.reasoner:chopper.safetensors"}
 
 
+class Problem(NamedTuple):
+    """What a plan keeps of a problem; gold and scorer change no token, so no run is known by them.
+
+    In plans of before, gold and scorer are None: what they were stands beside each stored trace.
+    """
+
+    item_id: str
+    prompt: str  # digest of its token ids
+    gold: str | None = None
+    scorer: str | None = None
+
+
 @dataclass(frozen=True)
 class Run:
     """One decode run: a problem under one configuration."""
 
     cell: Cell
-    item_id: str
-    prompt: str  # digest of its token ids
+    problem: Problem
     sample_index: int
+
+    @property
+    def item_id(self) -> str:
+        """The problem's."""
+        return self.problem.item_id
 
     @cached_property
     def id(self) -> str:
         """The run's identity, its key in the store."""
-        return run_id(self.cell, self.item_id, self.prompt, self.sample_index)
+        return run_id(self.cell, self.item_id, self.problem.prompt, self.sample_index)
 
 
 @dataclass(frozen=True)
@@ -44,11 +60,11 @@ class Plan:
     """Cells of the grid and the problems of each model and data set.
 
     It is kept in the manifest: from it and the store, results are rebuilt without model or data.
-    `items` maps (model, data set) to pairs (item id, digest of its prompt).
+    `items` maps (model, data set) to its problems.
     """
 
     cells: tuple[Cell, ...]
-    items: Mapping[tuple[str, str], tuple[tuple[str, str], ...]]
+    items: Mapping[tuple[str, str], tuple[Problem, ...]]
     samples_per_problem: int
 
     def runs(self, cell: Cell) -> tuple[Run, ...]:
@@ -69,8 +85,8 @@ class Plan:
         # Made once: each run works out its identity when it is first asked for.
         return tuple(
             tuple(
-                Run(cell, item_id, prompt, index)
-                for item_id, prompt in self.items[cell.model, cell.dataset]
+                Run(cell, problem, index)
+                for problem in self.items[cell.model, cell.dataset]
                 for index in range(self.samples_per_problem)
             )
             for cell in self.cells
@@ -102,7 +118,7 @@ class Plan:
     def from_dict(cls, values: Mapping[str, Any]) -> Plan:
         """The plan as `to_dict` gave it."""
         items = {
-            (entry["model"], entry["dataset"]): tuple((i, p) for i, p in entry["problems"])
+            (entry["model"], entry["dataset"]): tuple(Problem(*one) for one in entry["problems"])
             for entry in values["items"]
         }
         cells = tuple(Cell.from_dict(cell) for cell in values["cells"])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from experiments.grid.plan import Run
+from experiments.grid.plan import Problem, Run
 from experiments.grid.scoring import correct
 from experiments.store.acted_runs import acted_id, acts, verdict_on
 from experiments.store.repetition import repeats
@@ -46,19 +46,19 @@ def samples_of(
         return
     trace = record.trace()
     whole = min(cap, trace.tokens)
-    plain = measured(plain, record, trace, whole)
+    plain = measured(plain, run.problem, record, trace, whole)
     yield plain
     for label, detector in detectors:
         one = replace(blank(run, penalty), detector=label, action=detector.action.name)
         verdict = verdict_on(trace, detector, cap)
         if not acts(detector):
             kept = whole if verdict is None else verdict.token
-            yield measured(one, record, trace, kept, verdict)
+            yield measured(one, run.problem, record, trace, kept, verdict)
         elif verdict is None:
             yield _untimed(replace(plain, detector=one.detector, action=one.action))
         else:
             acted = store.get(acted_id(run, detector, cap))
-            yield one if acted is None else _acted(one, acted, verdict)
+            yield one if acted is None else _acted(one, run.problem, acted, verdict)
 
 
 def blank(run: Run, penalty: str) -> Sample:
@@ -86,18 +86,23 @@ def _untimed(sample: Sample) -> Sample:
     return replace(sample, prefill_sec=None, decode_sec=None, cache_byte_sec=None)
 
 
-def _acted(one: Sample, record: Record, verdict: Verdict) -> Sample:
+def _acted(one: Sample, problem: Problem, record: Record, verdict: Verdict) -> Sample:
     """A run that went on after its verdict, as it was decoded."""
     if record.failed:
         return _failed(one, record)
     trace = record.trace()
-    whole = _untimed(measured(one, record, trace, trace.tokens))
+    whole = _untimed(measured(one, problem, record, trace, trace.tokens))
     stopped = trace.finish == verdict.detector
     return replace(whole, status="stopped" if stopped else whole.status, stopped_at=verdict.step)
 
 
 def measured(
-    one: Sample, record: Record, trace: Trace, kept: int, verdict: Verdict | None = None
+    one: Sample,
+    problem: Problem,
+    record: Record,
+    trace: Trace,
+    kept: int,
+    verdict: Verdict | None = None,
 ) -> Sample:
     """A blank sample filled in from a trace's first `kept` tokens, a verdict's if there was one."""
     paid = kept if verdict is None else verdict.step  # of the trace's tokens
@@ -110,12 +115,12 @@ def measured(
         one = replace(one, status="ok", finish=trace.finish)
     pieces = trace.pieces[:kept] if cut else trace.text_pieces
     text = b"".join(pieces).decode(errors="replace")
-    meta, cost = record.meta, trace.cost_at(paid)
+    cost = trace.cost_at(paid)
     return replace(
         _with_reads(one, trace, paid),
         text=text,
         tokens=kept,
-        correct=correct(text, meta["gold"], meta["scorer"]) if cut else meta["correct"],
+        correct=_solved(text, problem, record),
         prefill_sec=trace.prefill_sec,
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,
@@ -125,6 +130,13 @@ def measured(
         reused_tokens=min(paid, trace.reused_tokens),
         dropped_tokens=len(trace.dropped) + paid - kept,
     )
+
+
+def _solved(text: str, problem: Problem, record: Record) -> bool:
+    """Judged whenever it is read: a corrected answer or a better scorer decodes nothing again."""
+    if problem.gold is None or problem.scorer is None:  # a plan that leaves them to the traces
+        return correct(text, record.meta["gold"], record.meta["scorer"])
+    return correct(text, problem.gold, problem.scorer)
 
 
 def _with_reads(one: Sample, trace: Trace, kept: int) -> Sample:

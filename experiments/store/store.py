@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 
 from attention.errors import InvalidValue
+from experiments.grid.scoring import correct
 from lil.trace import Trace
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Record:
     """One stored run: what is needed to choose it, and where its trace lies.
 
     `meta` has the cell, item, status ("ok", "capped", "out_of_memory" or "error"), message, tokens,
-    finish, gold answer, scorer, whether the whole trace is correct, and the names of its signals.
+    finish, and the names of its signals. No verdict on an answer is stored: that is said whenever
+    a trace is read.
     """
 
     id: str
@@ -158,12 +160,16 @@ class Store:
         """Readable records in all files, repeated ones counted."""
         return sum(1 for file in (self.path / "traces").glob("*.zst") for _ in _read(file, []))
 
-    def frame(self) -> pd.DataFrame:
-        """One row a run: identity, status, text, tokens, correct and costs; missing is null."""
+    def frame(self, gold: Mapping[tuple[str, str], tuple[str, str]] | None = None) -> pd.DataFrame:
+        """One row a run: identity, status, text, tokens, correct and costs; missing is null.
+
+        Args:
+            gold: by data set and item id the gold answer and its scorer; by default those of the
+                last sweep's manifest, and what stands beside traces of before.
+        """
         import pandas as pd
 
-        from lil import Trace
-
+        known = self._answers() if gold is None else gold
         rows = []
         for record in self:
             meta = dict(record.meta)
@@ -172,6 +178,8 @@ class Store:
             text = None if record.failed else Trace.from_dict(trace).text
             for key in ("prompt_ids", "new_ids", "pieces", "prompt_bytes", "curve", "checks"):
                 trace.pop(key, None)
+            old = (meta.pop("gold", None), meta.pop("scorer", None))
+            answer = known.get((cell["dataset"], meta["item_id"]), old)
             rows.append(
                 {
                     "id": record.id,
@@ -180,11 +188,26 @@ class Store:
                     "budget": cell["backend"].get("budget"),
                     "penalty": "+".join(p["name"] for p in cell["penalties"]) or "none",
                     **meta,
+                    "correct": None if text is None or None in answer else correct(text, *answer),
                     "text": text,
                     **trace,
                 }
             )
         return pd.DataFrame(rows)
+
+    def _answers(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """Gold answers and scorers of the last sweep, by data set and item id."""
+        try:
+            document = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+            sets = document["plan"]["items"]
+            return {
+                (one["dataset"], item): (gold[0], gold[1])
+                for one in sets
+                for item, _, *gold in one["problems"]
+                if len(gold) == 2
+            }
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}  # there are traces without a manifest, and then no answers
 
     # ------------------------------------------------------------ writing
 

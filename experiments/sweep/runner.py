@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attention
 import lil
-from experiments.grid import data, models, scoring
+from experiments.grid import data, models
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run, build_backends
@@ -303,19 +303,13 @@ class Runner:
         )
 
     def _keep(self, run: Run, detector: lil.Detector | None, trace: lil.Trace) -> None:
-        item, _ = self._problem(run)
-        self._append(
-            run,
-            detector,
-            {
-                "status": "capped" if trace.finish == "length" else "ok",
-                "finish": trace.finish,
-                "tokens": trace.tokens,
-                "correct": scoring.correct(trace.text, item.gold, item.scorer),
-                "signals": sorted(trace.signals),
-            },
-            trace,
-        )
+        outcome = {
+            "status": "capped" if trace.finish == "length" else "ok",
+            "finish": trace.finish,
+            "tokens": trace.tokens,
+            "signals": sorted(trace.signals),
+        }
+        self._append(run, detector, outcome, trace)
         self.counts.decoded += 1
         self.counts.acted += detector is not None
         self.counts.decoded_tokens += trace.decoded_tokens - trace.reused_tokens
@@ -335,7 +329,6 @@ class Runner:
         outcome: Mapping[str, Any],
         trace: lil.Trace | None,
     ) -> None:
-        item, _ = self._problem(run)
         id_, described = run.id, None
         if detector is not None:
             id_ = acted_runs.acted_id(run, detector, self.study.cap(run))
@@ -343,14 +336,11 @@ class Runner:
         meta = {
             "cell": run.cell.to_dict(),
             "item_id": run.item_id,
-            "prompt": run.prompt,
+            "prompt": run.problem.prompt,
             "sample_index": run.sample_index,
-            "gold": item.gold,
-            "scorer": item.scorer,
             "status": None,
             "finish": None,
             "tokens": None,
-            "correct": None,
             "message": None,
             "detector": described,
             **outcome,

@@ -18,6 +18,7 @@ from experiments.grid.config import Config
 from experiments.grid.identity import Cell, prompt_digest
 from experiments.grid.plan import (
     Plan,
+    Problem,
     build_backends,
     build_cells,
     build_detectors,
@@ -60,7 +61,7 @@ def prepare(config: Config, out: Path) -> Prepared:
 
     cells: list[Cell] = []
     problems: dict[tuple[str, str, str], tuple[data.Item, list[int]]] = {}
-    planned: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
+    planned: dict[tuple[str, str], tuple[Problem, ...]] = {}
     for source in sources:
         tokenizer = _tokenizer(source)
         table = token_bytes(tokenizer)
@@ -72,7 +73,8 @@ def prepare(config: Config, out: Path) -> Prepared:
             for item in of_set:
                 problems[source.name, dataset, item.id] = (item, prompts[item.id])
             planned[source.name, dataset] = tuple(
-                (id_, prompt_digest(ids)) for id_, ids in prompts.items()
+                Problem(item.id, prompt_digest(prompts[item.id]), item.gold, item.scorer)
+                for item in of_set
             )
     shelf = models.Shelf(config.dtype, device)
     require_supported(shelf.take(sources[0]), backends)

@@ -142,7 +142,8 @@ def test_a_verdict_beyond_the_cap_does_not_count(swept: Any) -> None:
 def test_what_the_store_lacks_is_counted(swept: Any, tmp_path: Path) -> None:
     _, plan, config, _ = swept
     results = Study(Store(tmp_path), plan, config).samples([])
-    assert (results.samples, results.missing) == ([], len(plan))
+    assert {sample.status for sample in results.samples} == {"missing"}
+    assert (len(results.samples), results.missing) == (len(plan), len(plan))
 
 
 def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
@@ -151,7 +152,7 @@ def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
     record = store.get(run.id)
     trace = record.trace()
     text = b"".join(trace.pieces[:5]).decode()
-    meta = {**record.meta, "scorer": "exact", "gold": "5", "correct": False}
+    problem = run.problem._replace(scorer="exact", gold="5")
     with_answer = (*trace.pieces[:4], b"\\boxed{5}", *trace.pieces[5:])
     changed = lil.Trace.from_dict(
         trace.to_dict()
@@ -163,11 +164,10 @@ def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
             }
         }
     )
-    fake = type(record)(record.id, meta, record.path, record.offset, record.length)
-    sample = measured(blank(run, "none"), fake, changed, 5)
+    sample = measured(blank(run, "none"), problem, record, changed, 5)
     assert sample.correct is True
     assert sample.status == "capped"
-    before = measured(blank(run, "none"), fake, changed, 4)
+    before = measured(blank(run, "none"), problem, record, changed, 4)
     assert before.correct is False
     assert text != sample.text
 

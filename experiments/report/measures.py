@@ -291,8 +291,8 @@ def _detector(one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap) -> 
 def _penalty(one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap) -> dict[str, Any]:
     """What the penalty changes: pairs of a sample with it and the same decoded without it."""
     there = one.penalty != "none"
-    ended = uncensored(pairs)
-    ratio = _length_ratio(_long(ended), bootstrap)
+    # Both had the same room: a pair that was cut is a comparison under that cap.
+    ratio = _length_ratio(_long(pairs), bootstrap)
     known = [(m.repeated, t.repeated) for m, t in pairs if None not in (m.repeated, t.repeated)]
     return {
         "penalty_pairs": len(pairs) if there else None,
@@ -300,7 +300,6 @@ def _penalty(one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap) -> d
         "penalty_length_ratio": ratio.estimate,
         "penalty_length_ratio_low": ratio.low,
         "penalty_length_ratio_high": ratio.high,
-        "penalty_pairs_censored": len(pairs) - len(ended) if there else None,
         **_change("penalty_", pairs, bootstrap.seed),
         "penalty_repetition_change": mean(float(bool(m) - bool(t)) for m, t in known),
     }

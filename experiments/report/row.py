@@ -155,7 +155,6 @@ class ReportRow:
     detector_solved_gained: int | None
     penalty_pairs: int | None
     penalty_pairs_missing: int | None
-    penalty_pairs_censored: int | None
     penalty_length_ratio: float | None
     penalty_length_ratio_low: float | None
     penalty_length_ratio_high: float | None

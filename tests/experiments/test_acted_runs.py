@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {
     "detectors": NAMES,
     "backends": "full,h2o,quest",
     "budgets": "64",
-    "max_new_tokens": 40,
+    "max_new_tokens": 70,
     "backend_params": {"quest": {"page": 8, "dense_layers": 0}},
     "detector_params": {"guardian": {"f": 10, "rate": 0.6}, "budget": {"tokens": 12}},
     "action_params": {

@@ -36,7 +36,7 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     out = tmp_path_factory.mktemp("cli") / "store"
     command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"]
     command += ["--limit", "3", "--backends", "h2o,quest", "--budgets", "32,96", "--threads", "1"]
-    command += ["--max-new-tokens", "30", "--out", str(out)]
+    command += ["--max-new-tokens", "60", "--out", str(out)]
     command += ["--set", "detector_params.guardian.f=10"]
     command += ["--set", "detector_params.guardian.rate=0.8"]
     with pytest.MonkeyPatch.context() as patch:
@@ -179,7 +179,7 @@ def test_replay_refuses_in_one_message(
 
 def test_run_streams_live_and_stops_live(tiny_model: Path, capfd: CapFd) -> None:
     base = ["run", "--preset", "demo-small", "--model", str(tiny_model), "--threads", "1"]
-    base += ["--backend", "h2o", "--budget", "32", "--max-new-tokens", "30", "--limit", "3"]
+    base += ["--backend", "h2o", "--budget", "32", "--max-new-tokens", "60", "--limit", "3"]
     plain = _json(capfd, *base)
     assert [s["finish"] in ("eos", "length") for s in plain["samples"]] == [True] * 3
     assert all(s["evidence"] is None for s in plain["samples"])
@@ -201,7 +201,7 @@ def test_run_streams_live_and_stops_live(tiny_model: Path, capfd: CapFd) -> None
 
 def test_run_says_what_was_done_and_how_it_went_on(tiny_model: Path, capfd: CapFd) -> None:
     base = ["run", "--preset", "demo-small", "--model", str(tiny_model), "--threads", "1"]
-    base += ["--max-new-tokens", "30", "--limit", "1", "--detector", "budget:answer"]
+    base += ["--max-new-tokens", "60", "--limit", "1", "--detector", "budget:answer"]
     base += ["--set", "detector_params.budget.tokens=2", "--set", "action_params.answer.tokens=6"]
     (sample,) = _json(capfd, *base)["samples"]
     assert sample["action"]["name"] == "answer"

@@ -68,7 +68,7 @@ def _rows(out: Path, config: Config) -> list[dict[str, object]]:
 
 
 def test_killed_at_random_steps_it_ends_the_same(tiny_config: Make, tmp_path: Path) -> None:
-    config = tiny_config(limit=3, dtype="float64")
+    config = tiny_config(limit=3, dtype="float64", max_new_tokens=48)
     _sweep(config, tmp_path / "whole", sweep.Progress())
     rng = random.Random(0)
     kills = 0

@@ -6,8 +6,11 @@ import contextlib
 import importlib
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 from experiments.cli.parser import Parser, nearest
 
@@ -46,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "" not in sys.path:
         sys.path.append("")
     try:
-        return _dispatch(arguments)
+        with _ended_like_ctrl_c():
+            return _dispatch(arguments)
     except KeyboardInterrupt:
         print("lil: interrupted", file=sys.stderr)
         return 130
@@ -61,6 +65,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"lil: error: {error}", file=sys.stderr)
         return 2
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """A scheduler's SIGTERM and a closed terminal's SIGHUP end a command as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    # One that is ignored stays so: nohup means it.
+    numbers = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _dispatch(arguments: list[str]) -> int:

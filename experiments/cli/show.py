@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
+from attention.errors import InvalidValue
+from experiments.cli.parser import Parser
 from experiments.cli.progress import bar
 from experiments.grid.plan import build_detectors
 from experiments.report import figures, measures, tables, terminal
@@ -50,10 +53,34 @@ class Shown:
     samples: Sequence[Sample]
     rows: Sequence[measures.ReportRow]
     document: dict[str, Any]
+    code: int = 0  # 2 where everything was shown but the figures could not be written
 
 
-def show(study: Study, console: Console, notes: Console, draw: bool = True) -> Shown:
-    """Tables, accuracy and length drawn, figures' paths and the finding, on `console`."""
+def add_figure_flags(parser: Parser) -> None:
+    """Where figures go, or that there are none."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--figures", metavar="DIR", help="folder of the figures (default: figures in the store)"
+    )
+    where.add_argument("--no-figures", action="store_true", help="draw none")
+
+
+def figure_folder(args: argparse.Namespace, store: Path) -> Path | None:
+    """What those flags say."""
+    if args.no_figures:
+        return None
+    return Path(args.figures) if args.figures else store / "figures"
+
+
+def show(study: Study, console: Console, notes: Console, folder: Path | None) -> Shown:
+    """Tables, accuracy and length drawn, figures' paths and the finding, on `console`.
+
+    Args:
+        study: what to show.
+        console: where the results go.
+        notes: where it is said what could not be read or written.
+        folder: of the figures; None draws none.
+    """
     results = replayed(study, build_detectors(study.config), notes)
     rows = measures.rows(results.samples, study.config.seed)
     shown = (
@@ -67,7 +94,16 @@ def show(study: Study, console: Console, notes: Console, draw: bool = True) -> S
         console.print(table)
     if any(row.backend != "full" for row in rows):
         console.print(terminal.draw(rows, width=console.width))
-    paths = figures.figures(results.samples, rows, study.folder / "figures") if draw else []
+    paths, code = [], 0
+    if folder is not None:
+        try:
+            paths = figures.figures(results.samples, rows, folder)
+        except OSError as error:  # all that is asked for is known: only the pictures are not there
+            reason = InvalidValue(
+                "figures", str(folder), f"a folder to write in ({error.strerror})"
+            )
+            notes.print(f"lil: error: {reason}", markup=False, highlight=False, soft_wrap=True)
+            code = 2
     for path in paths:
         console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
     _say_spared(rows, console)
@@ -81,7 +117,7 @@ def show(study: Study, console: Console, notes: Console, draw: bool = True) -> S
         "notices": study.store.notices,
     }
     document = {"manifest": about, "rows": [row.to_dict() for row in rows]}
-    return Shown(results.samples, rows, document)
+    return Shown(results.samples, rows, document, code)
 
 
 def _say_spared(rows: Sequence[measures.ReportRow], console: Console) -> None:

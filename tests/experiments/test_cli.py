@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -456,3 +458,42 @@ def test_help_and_the_package_load_nothing_heavy() -> None:
 
 def test_the_row_keys_come_first_in_the_rows_themselves() -> None:
     assert list(ReportRow.__dataclass_fields__)[: len(ROW_KEYS)] == ROW_KEYS
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_scheduler_ends_a_sweep_as_ctrl_c_does(
+    name: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: CapFd
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), getattr(signal, name))
+
+    monkeypatch.setattr(runner.Runner, "_decode_cell", killed)
+    out = tmp_path / "store"
+    command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--limit", "1"]
+    assert main([*command, "--max-new-tokens", "8", "--out", str(out)]) == 130
+    assert "interrupted" in capfd.readouterr().err
+    assert json.loads((out / "manifest.json").read_text())["status"] == "interrupted"
+    assert signal.getsignal(getattr(signal, name)) is signal.SIG_DFL
+
+
+def test_figures_that_cannot_be_written_lose_nothing(
+    swept: tuple[Path, list[str]], tmp_path: Path, capfd: CapFd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, _ = swept
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(figures, "figures", full)
+    capfd.readouterr()
+    assert main(["report", str(out), "--json"]) == 2
+    printed, said = capfd.readouterr()
+    assert json.loads(printed)["rows"]
+    assert said.count("lil: error: figures = ") == 1
+    assert "No space left" in said
+    assert main(["report", str(out), "--json", "--no-figures"]) == 0
+    monkeypatch.undo()
+    elsewhere = tmp_path / "pictures"
+    shown = _json(capfd, "report", str(out), "--figures", str(elsewhere))["manifest"]["figures"]
+    assert {Path(one).parent for one in shown} == {elsewhere}
+    assert len(list(elsewhere.iterdir())) == len(shown) == 6

@@ -29,6 +29,8 @@ COLUMNS = (
     "cache_byte_sec,curve,repeated,reused_tokens,dropped_tokens"
 )
 
+GONE = {"break_even", "break_even_budget"}  # `cheaper` says more
+
 
 def test_every_run_has_the_identity_it_was_stored_under() -> None:
     study = Study.open(SMALL)
@@ -61,8 +63,10 @@ def test_the_numbers_are_those_of_then(
     assert len(rows) == len(then) >= 40
     assert sum(row["fired"] for row in rows) > 10
     for row, values in zip(rows, then, strict=True):
-        assert list(row) == keys
+        assert set(keys) - set(row) == GONE
         for key, value in zip(keys, values, strict=True):
+            if key in GONE:
+                continue
             same = row[key] == value or row[key] == pytest.approx(value, rel=1e-9)
             assert same, (key, row[key], value)
     if names:

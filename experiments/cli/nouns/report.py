@@ -10,7 +10,7 @@ from rich.console import Console
 
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
-from experiments.cli.show import open_store, show
+from experiments.cli.show import add_figure_flags, figure_folder, open_store, show
 from experiments.store.sample import Sample
 from experiments.store.store import require_writable
 
@@ -32,6 +32,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
     )
+    add_figure_flags(parser)
     parser.add_argument("--csv", metavar="FILE", help="write every sample as CSV")
     parser.add_argument("--parquet", metavar="FILE", help="write every sample as Parquet")
 
@@ -41,10 +42,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for file in filter(None, (args.csv, args.parquet)):
         require_writable(Path(file).parent)
     notes = Console(stderr=True)
-    shown = show(open_store(Path(args.store), notes), console, notes)
+    store = Path(args.store)
+    shown = show(open_store(store, notes), console, notes, figure_folder(args, store))
     if args.csv or args.parquet:
         _export(shown.samples, args.csv, args.parquet)
-    return Done(shown.document)
+    return Done(shown.document, shown.code)
 
 
 def _export(samples: object, csv: str | None, parquet: str | None) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.cli.show import show
+from experiments.cli.show import add_figure_flags, figure_folder, show
 from experiments.grid.data import expand
 from experiments.store.study import Study
 from experiments.sweep import sweep
@@ -42,6 +42,7 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument(
         "--out", metavar="DIR", help="folder of the store (default: lil-out/<preset>)"
     )
+    add_figure_flags(parser)
     group.add_argument(
         "--retry-failed", action="store_true", help="decode again what failed before"
     )
@@ -70,7 +71,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         f"{counts.reused_tokens:,} reused), {counts.stored_before} were stored, "
         f"{counts.failed} failed; seed {config.seed}"
     )
-    shown = show(Study.open(out), console, bars.console)
+    shown = show(Study.open(out), console, bars.console, figure_folder(args, out))
     console.print(f"store: {out}", highlight=False, markup=False, soft_wrap=True)
-    usable = any(sample.status not in ("error", "out_of_memory") for sample in shown.samples)
-    return Done(shown.document, code=0 if usable else 1)
+    usable = any(
+        sample.status not in ("error", "out_of_memory", "missing") for sample in shown.samples
+    )
+    return Done(shown.document, code=shown.code if usable else 1)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 
 import pytest
 
 from attention.errors import InvalidValue
 from experiments.grid import scoring
 from experiments.reasoner import problem
+
+NEEDS_MATH = pytest.mark.skipif(
+    importlib.util.find_spec("math_verify") is None, reason="needs the extra `eval` (math-verify)"
+)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +60,7 @@ def test_mathematics_without_the_package_is_refused_before_decoding(
     scoring.require("exact", "easy")
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("math_verify") is None, reason="needs the extra `eval` (math-verify)"
-)
+@NEEDS_MATH
 @pytest.mark.parametrize(
     ("answer", "gold", "same"),
     [
@@ -75,3 +78,32 @@ def test_mathematics_without_the_package_is_refused_before_decoding(
 )
 def test_equal_mathematics(answer: str, gold: str, same: bool) -> None:
     assert scoring.correct(f"so \\boxed{{{answer}}}", gold, "math") is same
+
+
+@NEEDS_MATH
+@pytest.mark.parametrize(
+    "box",
+    [
+        "10^{10^{10}}",
+        "9^{9^9}",
+        "100000000000!",
+        "20!!!",
+        "\\binom{100000000}{50000000}",
+        "\\sum_{k=1}^{10^{9}} k^{-3}",
+    ],
+)
+def test_what_cannot_be_computed_is_wrong_within_the_limit(
+    box: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "LIMIT", 1)
+    started = time.monotonic()
+    assert not scoring.correct(f"\\boxed{{{box}}}", "5", "math")
+    assert time.monotonic() - started < 30  # it did not end at all without a limit
+
+
+@NEEDS_MATH
+def test_numbers_in_other_bases_are_others() -> None:
+    assert not scoring.correct("\\boxed{4210_6}", "4210_5", "math")
+    assert not scoring.correct("\\boxed{4210_{6}}", "4210_{5}", "math")
+    assert scoring.correct("\\boxed{4210_5}", "4210_{5}", "math")
+    assert not scoring.correct("\\boxed{4211_5}", "4210_{5}", "math")

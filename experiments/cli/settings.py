@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from attention.errors import InvalidValue
 from experiments.cli.parser import Parser
 from experiments.grid.config import Config, load, parse_assignment, preset_names
 from experiments.grid.models import REASONER
@@ -59,6 +60,9 @@ def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
         for key, value in parse_assignment(assignment).items():
             if isinstance(value, dict):
                 table = overrides.setdefault(key, {})
+                if not isinstance(table, dict):
+                    allowed = f"{key} as one value or as parameters, not both"
+                    raise InvalidValue("--set", assignment, allowed)
                 for method, params in value.items():
                     table[method] = {**table.get(method, {}), **params}
             else:

@@ -7,31 +7,49 @@ line is generated from these declarations, so the two cannot disagree.
 from __future__ import annotations
 
 import dataclasses
-import math
+import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from attention.errors import InvalidValue
+from experiments.grid import schema
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
-_CAP = re.compile(r"(?:(?P<times>[1-9]\d*)x-full|(?P<tokens>[1-9]\d*))")
+_CAP = re.compile(r"(?:(?P<times>[1-9]\d{0,8})x-full|(?P<tokens>[1-9]\d{0,8}))")
 
 
 # ---------------------------------------------------------------- checks of one value each
 
 
+def _as(kind: Any, allowed: str) -> Callable[[str, object], Any]:
+    """The check that a value is of this type, named in the words of its message."""
+    return lambda key, value: schema.typed(key, value, kind, allowed)
+
+
+_names_list = _as(tuple[schema.Name, ...], "one or more names, separated by commas")
+_count = _as(schema.Count, "a whole number, at least 1, at most 10^9")
+_threads = _as(Annotated[int, Meta(ge=1, le=1024)], "a whole number from 1 to 1024")
+_seed = _as(Annotated[int, Meta(ge=0, le=2**63 - 1)], "a whole number, at least 0, below 2^63")
+_temperature = _as(Annotated[float, Meta(ge=0, le=100)], "a number from 0 (greedy) to 100")
+_share = _as(Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1")
+_text = _as(schema.Name, "a name")
+
+
+def _parts(value: object) -> object:
+    """The parts of `a,b`; other values as they are."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
 def _names(key: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(",")]
-    if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) and v for v in value):
-        raise InvalidValue(key, value, "one or more names, separated by commas")
-    return tuple(dict.fromkeys(value))
+    return tuple(dict.fromkeys(_names_list(key, _parts(value))))
 
 
 def _some_names(key: str, value: object) -> tuple[str, ...]:
@@ -48,64 +66,23 @@ def _names_or_just_none(key: str, value: object) -> tuple[str, ...]:
     return _names(key, value or "none")
 
 
-def _whole(key: str, value: object, least: int) -> int:
-    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value):
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidValue(key, value, f"a whole number, at least {least}")
-    return value
-
-
-def _count(key: str, value: object) -> int:
-    return _whole(key, value, 1)
-
-
-def _seed(key: str, value: object) -> int:
-    return _whole(key, value, 0)
-
-
 def _count_or_none(key: str, value: object) -> int | None:
-    return None if value in (None, "none", 0, "0") else _whole(key, value, 1)
+    return None if value in (None, "none", 0, "0") else int(_count(key, value))
+
+
+def _threads_or_none(key: str, value: object) -> int | None:
+    return None if value in (None, "none", 0, "0") else int(_threads(key, value))
 
 
 def _counts(key: str, value: object) -> tuple[int, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    if isinstance(parts, int):
-        parts = [parts]
+    parts = [value] if isinstance(value, int) else _parts(value)
     if not isinstance(parts, (list, tuple)) or not parts:
         raise InvalidValue(key, value, "whole numbers of tokens, separated by commas")
-    return tuple(dict.fromkeys(_count(key, p.strip() if isinstance(p, str) else p) for p in parts))
-
-
-def _number(key: str, value: object, low: float, high: float, allowed: str) -> float:
-    try:
-        number = float(value) if not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = math.nan
-    if not low <= number <= high:
-        raise InvalidValue(key, value, allowed)
-    return number
-
-
-def _temperature(key: str, value: object) -> float:
-    return _number(key, value, 0.0, 100.0, "a number from 0 (greedy) to 100")
-
-
-def _share(key: str, value: object) -> float:
-    number = _number(key, value, 0.0, 1.0, "a number above 0, at most 1")
-    if number == 0.0:
-        raise InvalidValue(key, value, "a number above 0, at most 1")
-    return number
-
-
-def _text(key: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise InvalidValue(key, value, "a name")
-    return value
+    return tuple(dict.fromkeys(_count(key, part) for part in parts))
 
 
 def _text_or_none(key: str, value: object) -> str | None:
-    return None if value is None or value == "none" else _text(key, value)
+    return None if value is None or value == "none" else str(_text(key, value))
 
 
 def _one_of(*allowed: str) -> Callable[[str, object], str]:
@@ -118,10 +95,10 @@ def _one_of(*allowed: str) -> Callable[[str, object], str]:
 
 
 def _cap(key: str, value: object) -> str:
-    if isinstance(value, bool) or not _CAP.fullmatch(str(value)):
+    if isinstance(value, bool) or not _CAP.fullmatch(str(schema.shown(value))):
         raise InvalidValue(
             key,
-            value,
+            schema.shown(value),
             "'2x-full', '4x-full' (so many times what full attention took) or a number of tokens",
             ("2x-full", "4x-full"),
         )
@@ -129,9 +106,15 @@ def _cap(key: str, value: object) -> str:
 
 
 def _tables(key: str, value: object) -> dict[str, dict[str, Any]]:
-    if not isinstance(value, Mapping) or not all(isinstance(v, Mapping) for v in value.values()):
-        raise InvalidValue(key, value, "a table of parameters for each method")
-    return {str(name): dict(params) for name, params in value.items()}
+    allowed = "a table of parameters for each method"
+    tables: dict[str, dict[str, Any]]
+    tables = schema.typed(key, value, dict[str, dict[str, Any]], allowed)
+    try:  # they go into manifests, those of methods nobody asked for as well
+        json.dumps(tables, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        allowed = f"parameters that are texts, finite numbers, lists or tables ({error})"
+        raise InvalidValue(key, schema.shown(value), allowed) from error
+    return tables
 
 
 def _key(
@@ -299,7 +282,7 @@ class Config:
     )
     threads: int | None = _key(
         None,
-        _count_or_none,
+        _threads_or_none,
         "CPU threads; all cores unless OMP_NUM_THREADS says otherwise",
         group="machine",
         flag="--threads",
@@ -405,7 +388,7 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     """
     try:
         raw = tomllib.loads(preset_text(preset))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # TOML that is none, or a number too long
         raise InvalidValue("preset", preset, f"valid TOML ({error})") from error
     values = check(raw, f"preset {preset}")
     for key, value in check(overrides or {}, "the command line").items():
@@ -431,7 +414,7 @@ def parse_assignment(text: str) -> dict[str, Any]:
         raise InvalidValue("--set", text, "KEY=VALUE, such as backend_params.quest.page=16")
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML: a text
         value = raw.strip()
     return {keys[0]: value} if len(keys) == 1 else {keys[0]: {keys[1]: {keys[2]: value}}}
 

@@ -77,7 +77,7 @@ CASES = [
     ("penalty list", "run --penalty lz --set penalty_params.lz.exempt=3", ["a list of whole"]),
     ("two penalties at once", "run --penalty lz,dry", ["penalty = 'lz,dry'", "one penalty"]),
     ("cap", "sweep --cap 2x", ["cap = '2x'", "'2x-full'"]),
-    ("limit", "sweep --limit 0", ["limit = 0", "at least 1"]),
+    ("limit", "sweep --limit 0", ["limit = '0'", "at least 1"]),
     ("dtype", "sweep --dtype float23", ["dtype = 'float23'", "did you mean 'float32'"]),
     ("device", "sweep --device cdua", ["device = 'cdua'", "cpu"]),
     ("samples of greedy", "sweep --samples-per-problem 3", ["samples_per_problem", "temperature"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeAlias
 
@@ -155,26 +155,92 @@ class Trace:
             InvalidValue: a field is missing, unknown, or cannot be read.
         """
         known = [one.name for one in fields(cls)]
+        if not isinstance(record, Mapping):
+            raise InvalidValue("trace", record, "a record written by Trace.to_dict")
         for name in (*known, *record):
             if name not in record or name not in known:
                 raise InvalidValue("trace", name, "exactly the fields " + ", ".join(known), known)
         values = dict(record)
         try:
             for name in ("prompt_ids", "new_ids", "dropped"):
-                values[name] = tuple(record[name])
+                values[name] = _whole(name, record[name])
             values["prompt_bytes"] = _from_text(record["prompt_bytes"])
-            values["pieces"] = _split(_from_text(record["pieces"]), record["pieces"]["lengths"])
-            values["curve"] = tuple((tokens, raw, small) for tokens, raw, small in record["curve"])
-            values["checks"] = tuple(
-                Cost(*(check[name] for name in Cost._fields)) for check in record["checks"]
+            lengths = _whole("lengths", record["pieces"]["lengths"])
+            values["pieces"] = _split(_from_text(record["pieces"]), lengths)
+            values["curve"] = tuple(
+                (None if tokens is None else _natural(tokens), _natural(raw), _natural(small))
+                for tokens, raw, small in record["curve"]
             )
+            values["checks"] = tuple(_cost(check) for check in record["checks"])
             values["signals"] = {
-                name: tuple((tokens, number) for tokens, number in signal)
+                _word(name): tuple((_natural(tokens), _number(number)) for tokens, number in signal)
                 for name, signal in record["signals"].items()
             }
+            for name, check in _SCALARS.items():
+                check(record[name])
+            for name in ("evidence", "action"):
+                if not (record[name] is None or isinstance(record[name], Mapping)):
+                    raise TypeError(f"{name} is {record[name]!r}")
+            if len(values["pieces"]) != len(values["new_ids"]) or not values["checks"]:
+                raise ValueError("a piece of text for every token, and checks")
             return cls(**values)
-        except (KeyError, TypeError, ValueError) as error:
+        # OverflowError: numbers too large for bytes; LookupError: an encoding nobody knows.
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InvalidValue("trace", str(error), "a record written by Trace.to_dict") from error
+
+
+def _natural(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is no whole number from 0")
+    return value
+
+
+def _number(value: object) -> float:
+    if type(value) not in (int, float):
+        raise TypeError(f"{value!r} is no number")
+    return value  # type: ignore[return-value]  # just looked at
+
+
+def _word(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _or_none(check: Callable[[object], object]) -> Callable[[object], object]:
+    return lambda value: None if value is None else check(value)
+
+
+#: Checks of the fields that stand in a record as they are.
+_SCALARS: Mapping[str, Callable[[object], object]] = {
+    "finish": _word,
+    "keys_kept_max": _natural,
+    "keys_read_max": _or_none(_natural),
+    "keys_read_mean": _or_none(_number),
+    "dense_layer_keys_read_mean": _or_none(_number),
+    "cache_bytes_peak": _natural,
+    "prefill_sec": _number,
+    "decode_sec": _or_none(_number),
+    "reused_tokens": _natural,
+}
+
+
+def _whole(name: str, values: Sequence[Any]) -> tuple[int, ...]:
+    """Token ids or lengths; looked at all at once, for there are thousands."""
+    found = tuple(values)
+    if not set(map(type, found)) <= {int} or (found and min(found) < 0):
+        raise TypeError(f"{name} are no whole numbers from 0")
+    return found
+
+
+def _cost(check: Mapping[str, Any]) -> Cost:
+    cost = Cost(*(check[name] for name in Cost._fields))
+    _natural(cost.tokens)
+    for value in (cost.keys_read, cost.cache_bytes, cost.read_sum):
+        _number(value)
+    for value in (cost.seconds, cost.dense_read_sum):
+        _or_none(_number)(value)
+    return cost
 
 
 def _to_text(data: bytes) -> dict[str, Any]:
@@ -186,7 +252,7 @@ def _to_text(data: bytes) -> dict[str, Any]:
 
 
 def _from_text(record: Mapping[str, Any]) -> bytes:
-    return str(record["text"]).encode(record["encoding"])
+    return _word(record["text"]).encode(_word(record["encoding"]))
 
 
 def _split(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:

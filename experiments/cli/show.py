@@ -22,18 +22,6 @@ from experiments.store.study import Results, Study
 from lil import Detector
 
 
-def open_store(folder: Path, notes: Console) -> Study:
-    """A store as its last sweep left it; damage is said on `notes`.
-
-    Raises:
-        InvalidValue: no store there.
-    """
-    study = Study.open(folder)
-    for notice in study.store.notices:
-        notes.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
-    return study
-
-
 def replayed(study: Study, detectors: Sequence[Detector], notes: Console) -> Results:
     """Samples of the plan under no detector and each of these; what is missing is said."""
     with bar("replaying", len(study.plan)) as advance:
@@ -114,7 +102,7 @@ def show(study: Study, console: Console, notes: Console, folder: Path | None) ->
         "finding": finding,
         "figures": [str(path) for path in paths],
         "runs_missing": results.missing,
-        "notices": study.store.notices,
+        "notices": study.said,
     }
     document = {"manifest": about, "rows": [row.to_dict() for row in rows]}
     return Shown(results.samples, rows, document, code)

@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
+from attention.errors import InvalidValue
+
 #: Raise it whenever the same fields would give other tokens, as after a change to a method.
 VERSION = 1
 
@@ -56,6 +58,14 @@ class Cell:
     sampling: Mapping[str, Any]
     dtype: str
 
+    def __post_init__(self) -> None:
+        for method in (self.backend, *self.penalties):
+            if not isinstance(method.get("name"), str):
+                raise InvalidValue("name of a method", method.get("name"), "a text")
+        budget = self.backend.get("budget")
+        if not (budget is None or (type(budget) is int and budget > 0)):
+            raise InvalidValue("budget", budget, "a whole number of tokens, or none")
+
     @property
     def budget(self) -> int | None:
         """Tokens a decode query may attend to; None for full attention."""
@@ -77,11 +87,6 @@ class Cell:
     def to_dict(self) -> dict[str, Any]:
         """The cell ready for JSON."""
         return {**asdict(self), "penalties": [dict(p) for p in self.penalties]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Cell:
-        """The cell as `to_dict` gave it."""
-        return cls(**{**values, "penalties": tuple(values["penalties"])})
 
 
 def run_id(cell: Cell, item_id: str, prompt: str, sample_index: int) -> str:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import msgspec
+
 from attention.errors import InvalidValue
+from experiments.grid import schema
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell, run_id, sampling
 from experiments.grid.models import REASONER
@@ -115,14 +118,54 @@ class Plan:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Plan:
-        """The plan as `to_dict` gave it."""
-        items = {
-            (entry["model"], entry["dataset"]): tuple(Problem(*one) for one in entry["problems"])
-            for entry in values["items"]
-        }
-        cells = tuple(Cell.from_dict(cell) for cell in values["cells"])
-        return cls(cells, items, values["samples_per_problem"])
+    def from_dict(cls, values: Mapping[str, Any], what: str = "plan") -> Plan:
+        """The plan as `to_dict` gave it.
+
+        Args:
+            values: from JSON.
+            what: where they come from, named in the message.
+
+        Raises:
+            InvalidValue: they are no plan, or one that does not fit together.
+        """
+        fields = schema.checked(values, _Fields, what)
+        items = {(one.model, one.dataset): one.problems for one in fields.items}
+        plan = cls(fields.cells, items, fields.samples_per_problem)
+        for one in fields.items:
+            if len({problem.item_id for problem in one.problems}) < len(one.problems):
+                raise InvalidValue(f"problems of {what}", one.dataset, "no problem twice")
+        if len(items) < len(fields.items):
+            raise InvalidValue(what, "items", "each data set of a model once")
+        plan._require_whole(what)
+        return plan
+
+    def _require_whole(self, what: str) -> None:
+        known = {dataset for _, dataset in self.items}
+        for at, cell in enumerate(self.cells):
+            if (cell.model, cell.dataset) not in self.items:
+                allowed = "a data set whose problems are there"
+                raise InvalidValue(f"cell {at} of {what}", cell.dataset, allowed, known)
+            if cell in self.cells[:at]:
+                raise InvalidValue(f"cell {at} of {what}", cell.told, "no cell twice")
+        full = {(cell.model, cell.dataset) for cell in self.cells if cell.is_full}
+        if lacking := [dataset for model, dataset in self.items if (model, dataset) not in full]:
+            raise InvalidValue(what, lacking[0], "full attention beside every other backend")
+
+
+class _Items(msgspec.Struct, forbid_unknown_fields=True):
+    """The problems of one model and data set, as a plan is written down."""
+
+    model: str
+    dataset: str
+    problems: tuple[Problem, ...]
+
+
+class _Fields(msgspec.Struct, forbid_unknown_fields=True):
+    """A plan as it is written down."""
+
+    cells: tuple[Cell, ...]
+    items: tuple[_Items, ...]
+    samples_per_problem: schema.Count
 
 
 def build_backends(config: Config) -> list[Backend]:

@@ -68,6 +68,18 @@ def checked(values: object, kind: type[T], what: str) -> T:
         raise _refused(error, values, what) from error
 
 
+def read(data: bytes, kind: type[T], what: str) -> T:
+    """`checked` of `loads`, at once.
+
+    Raises:
+        InvalidValue: it is no JSON, or not of this type.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return checked(loads(data, what), kind, what)  # which says more
+
+
 def shown(value: object) -> object:
     """A value short enough for a message; Python itself refuses to print the largest numbers."""
     try:

@@ -46,6 +46,7 @@ from experiments.report.statistics import (
     tango,
     wilson,
 )
+from experiments.report.timing import comparable
 from experiments.store.sample import Sample, is_usable
 
 __all__ = ["ReportRow", "finding", "rows"]
@@ -143,7 +144,7 @@ def _row(
         **_lengths(usable, ended, bootstrap),
         **_detector(one, *_pairs(usable, samples, alone), bootstrap),
         **_penalty(one, *_pairs(usable, samples, without), bootstrap),
-        **_costs(usable, ended, bootstrap),
+        **comparable(_costs(usable, ended, bootstrap), [*usable, *(full for _, full in pairs)]),
         **_keys(usable),
         **_compression(usable),
     )

@@ -70,6 +70,10 @@ class ReportRow:
       like ours, are 1 - with / without and absolute.)
     - `penalty_*`: what a penalty changes against the same backend, budget and detector without it:
       mean over problems of the ratio of lengths, accuracy, repetition rate.
+    - Seconds and what is made of them are None, and `seconds_null_why` says why, where the runs or
+      their partners under full attention came from several sweeps (threads, device and host are a
+      sweep's; a sweep that was resumed is two) or from batches of different size, or where that is
+      not known, as in stores of before.
     - `end_to_end_sec` is prefill + decode; `end_to_end_ratio` and `cache_byte_sec_ratio` are totals
       over the totals under full attention.
     - `*_per_solved`: summed over all scored samples / problems solved; None when none is solved.
@@ -185,6 +189,7 @@ class ReportRow:
     pass_at_k: float | None
     reused_tokens: int
     cheaper: Cheaper | None = None
+    seconds_null_why: str | None = None
 
     @property
     def key(self) -> Key:

@@ -1,8 +1,9 @@
-"""What detectors and penalties are called in a table: parameters only where names do not do."""
+"""What detectors, penalties and stores are called in a table: no more than tells them apart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from experiments.grid.plan import Plan
 from lil import Detector
@@ -44,6 +45,20 @@ def _labels(things: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
         inside = ", ".join(f"{key}={short(value)}" for key, value in shown.items())
         out.append(f"{name}({inside})" if names.count(name) > 1 else name)
     return out
+
+
+def folder_labels(folders: Sequence[Path]) -> list[str]:
+    """A short name for each folder: as few of its last parts as tell it from the others."""
+    parts = [folder.absolute().parts for folder in folders]
+
+    def label(mine: tuple[str, ...]) -> str:
+        for count in range(1, len(mine)):
+            end = mine[-count:]
+            if sum(other[-count:] == end for other in parts) == 1:
+                return "/".join(end)
+        return str(Path(*mine))
+
+    return [label(mine) for mine in parts]
 
 
 def short(value: object) -> str:

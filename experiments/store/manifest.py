@@ -1,10 +1,11 @@
-"""What a sweep was asked, what it resolved to, where it ran: one JSON file beside the traces."""
+"""What a sweep was asked, what it resolved to, where it ran: a file for each beside the traces."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,11 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
-from experiments.store.store import write_atomically
+from experiments.grid import schema
+from experiments.store.files.disk import write_atomically
+from experiments.store.files.fields import SweepFields
 
-NAME = "manifest.json"
+#: Where the sweeps of a store have their manifests.
+FOLDER = "sweeps"
 
-_PACKAGES = ("lil-attention", "torch", "transformers", "tokenizers", "numpy", "scipy", "zstandard")
+#: What stores of before have: the last sweep's alone.
+ONE = "manifest.json"
+
+_PACKAGES = (
+    "lil-attention",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "scipy",
+    "zstandard",
+    "msgspec",
+)
 
 
 def now() -> str:
@@ -37,6 +53,8 @@ def conditions(device: str, dtype: str, threads: int) -> dict[str, Any]:
         "device_name": _device_name(device),
         "dtype": dtype,
         "threads": threads,
+        "host": platform.node(),
+        "pid": os.getpid(),
         "platform": platform.platform(),
     }
 
@@ -76,37 +94,77 @@ def _commit() -> tuple[str | None, bool | None]:
         return None, None
 
 
-def write(folder: Path, values: Mapping[str, Any]) -> None:
-    """Replace the manifest at once.
+def new_id() -> str:
+    """A name for a sweep that sorts by time: the UTC stamp, and digits that tell apart."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}"
+
+
+def write(folder: Path, sweep: str, values: Mapping[str, Any]) -> None:
+    """Write a sweep's own manifest, or replace it at once; those of other sweeps are not touched.
 
     Raises:
         InvalidValue: no space left, or a folder that cannot be written.
     """
-    write_atomically(folder / NAME, json.dumps(dict(values), indent=1, allow_nan=False) + "\n")
+    text = json.dumps(dict(values), indent=1, allow_nan=False) + "\n"
+    write_atomically(folder / FOLDER / f"{sweep}.json", text)
+
+
+def paths(folder: Path) -> list[Path]:
+    """The manifests of a store, the oldest first.
+
+    A store of before has one that each sweep replaced; it counts as a sweep, older than all others.
+
+    Raises:
+        InvalidValue: the folder holds none, or cannot be read.
+    """
+    try:
+        first = [folder / ONE] if (folder / ONE).is_file() else []
+        found = first + sorted((folder / FOLDER).glob("[!.]*.json"))
+        lost = not found and any((folder / "traces").glob("*.zst"))
+        near = [] if found else _stores_near(folder)
+    except OSError as error:
+        raise InvalidValue("store", str(folder), f"a readable folder ({error})") from error
+    if lost:
+        allowed = (
+            f"a manifest beside its traces (none in {FOLDER}); the command of its sweep, "
+            "given again with --out, writes it and decodes nothing that is there"
+        )
+        raise InvalidValue("store", str(folder), allowed)
+    if not found:
+        allowed = f"a folder that `lil sweep --out` made (no {FOLDER} and no {ONE} in it)"
+        raise InvalidValue("store", str(folder), allowed, near)
+    return found
+
+
+def load(path: Path) -> dict[str, Any]:
+    """One manifest, its own fields known to be there; plan and configuration as they stand.
+
+    Raises:
+        InvalidValue: it cannot be read, or is none.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidValue("store", str(path), f"a readable manifest ({error})") from error
+    values: dict[str, Any] = schema.loads(data, str(path))
+    schema.checked(values, SweepFields, str(path))
+    return values
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The manifest of a store.
+    """The manifest of a store's last sweep.
 
     Raises:
         InvalidValue: the folder holds none, or one that cannot be read.
     """
-    path = folder / NAME
-    near = _stores_near(folder)
-    if not path.is_file():
-        allowed = f"a folder that `lil sweep --out` made (no {NAME} in it)"
-        raise InvalidValue("store", str(folder), allowed, near)
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        values["plan"], values["config"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidValue("store", str(folder), f"a readable {NAME} ({error!r})") from error
-    return dict(values)
+    return load(paths(folder)[-1])
 
 
 def _stores_near(folder: Path) -> Sequence[str]:
     parent = folder.parent
-    return [str(p.parent) for p in parent.glob(f"*/{NAME}")] if parent.is_dir() else []
+    if not parent.is_dir():
+        return []
+    return [str(p) for p in parent.iterdir() if (p / FOLDER).is_dir() or (p / ONE).is_file()]
 
 
 def public(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,8 @@ class Sample:
     repeated: bool | None = None  # some block repeated back to back at least 20 times
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
+    sweep: str | None = None  # that decoded it; None in stores of before
+    batch_size: int | None = None  # rows decoded together
 
     @property
     def paid_tokens(self) -> int | None:
@@ -65,6 +67,16 @@ class Sample:
     def pair(self) -> tuple[str, str, str, int]:
         """What this sample shares with the full-attention run of the same problem."""
         return (self.model, self.dataset, self.item_id, self.sample_index)
+
+
+def setting(sample: Sample) -> tuple[str, int] | None:
+    """What seconds of one sample share with those of another; None where that is not known.
+
+    A sweep is one process on one machine with one number of threads.
+    """
+    if sample.sweep is None or sample.batch_size is None:
+        return None
+    return sample.sweep, sample.batch_size
 
 
 def is_usable(sample: Sample) -> bool:

@@ -13,9 +13,10 @@ from itertools import pairwise
 from experiments.grid.plan import Problem, Run
 from experiments.grid.scoring import correct
 from experiments.store.acted_runs import acted_id, acts, verdict_on
+from experiments.store.files.records import Record
 from experiments.store.repetition import repeats
 from experiments.store.sample import Sample
-from experiments.store.store import Record, Store
+from experiments.store.store import Store
 from lil import Detector, Meter, Trace, Verdict
 
 
@@ -118,6 +119,8 @@ def measured(
     cost = trace.cost_at(paid)
     return replace(
         _with_reads(one, trace, paid),
+        sweep=record.meta.get("sweep"),
+        batch_size=record.meta.get("batch_size"),
         text=text,
         tokens=kept,
         correct=_solved(text, problem, record),

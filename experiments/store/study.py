@@ -1,4 +1,4 @@
-"""A sweep as it is read back: what was asked for, which runs that makes, and what is stored."""
+"""Sweeps as they are read back: what was asked for, which runs that makes, and what is stored."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.grid.config import Config, check
+from experiments.grid.config import Config
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run, backend_of, penalties_of
-from experiments.store import manifest
+from experiments.store.files import lock
+from experiments.store.files.records import Record
 from experiments.store.labels import labels, penalty_labels
+from experiments.store.manifest import paths
 from experiments.store.sample import Sample
 from experiments.store.samples import samples_of
-from experiments.store.store import Record, Store
+from experiments.store.store import Store
+from experiments.store.sweeps import Group, Sweep, grouped, named, read_all, together
 
 if TYPE_CHECKING:
     from attention import Backend
@@ -38,24 +41,63 @@ class Study:
         store: where the traces are.
         plan: which of them count.
         config: caps, and the names of methods as they were typed.
-        manifest: what the last sweep wrote beside them, if it has been read.
+        manifest: of the newest sweep that is shown, if it has been read.
+        sweeps: the sweeps that are shown, the newest first.
+        notices: what a reader should know of them, a sentence each.
     """
 
     store: Store
     plan: Plan
     config: Config
     manifest: Mapping[str, Any] = field(default_factory=dict)
+    sweeps: tuple[Sweep, ...] = ()
+    notices: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, folder: Path) -> Study:
-        """A store as its last sweep left it.
+    def open(cls, folder: Path, sweep: str | None = None) -> Study:
+        """A store as its sweeps left it.
+
+        Args:
+            folder: of the store.
+            sweep: None for the last one and all that fit together with it: the same weights,
+                problems, caps, sampling and dtype; "last" for that alone, or the beginning of the
+                id of another.
 
         Raises:
-            InvalidValue: no store there.
+            InvalidValue: no store there, no such sweep, or a manifest that cannot be read.
         """
-        values = manifest.read(folder)
-        config = Config(**check(values["config"], str(folder / manifest.NAME)))
-        return cls(Store(folder), Plan.from_dict(values["plan"]), config, values)
+        notices: list[str] = []
+        if sweep is None:
+            group = together(read_all(folder, notices))
+        elif sweep == "last":
+            group = together([Sweep.read(paths(folder)[-1])])
+        else:
+            group = together([named(folder, sweep)])
+        return cls._of(Store(folder), group, notices)
+
+    @classmethod
+    def each(cls, folder: Path) -> list[Study]:
+        """All sweeps of a store, those that fit together as one study; the newest first.
+
+        Raises:
+            InvalidValue: no store there, or a manifest that cannot be read.
+        """
+        notices: list[str] = []
+        first, *others = grouped(read_all(folder, notices))
+        store = Store(folder)
+        return [cls._of(store, first, notices), *(cls._of(store, one, []) for one in others)]
+
+    @classmethod
+    def _of(cls, store: Store, group: Group, notices: Sequence[str]) -> Study:
+        writing = paths(store.path)[-1].stem if lock.is_held(store.path) else None
+        said = [*notices, *group.said(store.path, writing)]
+        values = dict(group.sweeps[0].values) | {"sweeps": [one.told() for one in group.sweeps]}
+        return cls(store, group.plan, group.config, values, group.sweeps, tuple(said))
+
+    @property
+    def said(self) -> list[str]:
+        """What a reader should know: what could not be read, what is left out or unfinished."""
+        return [*self.store.notices, *self.notices]
 
     @property
     def folder(self) -> Path:

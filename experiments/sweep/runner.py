@@ -100,6 +100,7 @@ class Runner:
         progress: told how it goes.
         counts: raised as it goes.
         retry_failed: decode again what failed before.
+        sweep: its id, which every record keeps.
     """
 
     def __init__(
@@ -109,11 +110,12 @@ class Runner:
         progress: Progress,
         counts: Counts,
         retry_failed: bool,
+        sweep: str,
     ) -> None:
         self.prepared, self.config, self.plan = prepared, prepared.config, prepared.plan
         self.store, self.progress, self.counts = store, progress, counts
         self.study = Study(store, prepared.plan, prepared.config)
-        self.retry_failed = retry_failed
+        self.retry_failed, self.sweep = retry_failed, sweep
         self.readers = [d for d in prepared.detectors if d.signals]
         self.acting = [d for d in prepared.detectors if acted_runs.acts(d)]
 
@@ -249,6 +251,7 @@ class Runner:
             detector: one that acts in all of them; None for none.
         """
         left = dict(enumerate(runs))
+        rows = min(len(left), self.config.batch_size)
         failure: Exception | None = None
         with closing(self._stream(loaded, cell, runs, detector)) as traces:
             while left:
@@ -258,13 +261,13 @@ class Runner:
                     # Without its frames: they hold the batch's memory, which the next try needs.
                     failure = error.with_traceback(None)
                     break
-                self._keep(left.pop(index), detector, trace)
+                self._keep(left.pop(index), detector, trace, rows)
         if failure is None:
             return
         rest = list(left.values())
         free_memory(failure)
         if len(rest) == 1:
-            self._keep_failure(rest[0], detector, failure)
+            self._keep_failure(rest[0], detector, failure, rows)
             return
         self.progress.note(
             f"{cell.told}: a batch failed ({message(failure)}); "
@@ -302,12 +305,13 @@ class Runner:
             **self.config.decode_options(),
         )
 
-    def _keep(self, run: Run, detector: lil.Detector | None, trace: lil.Trace) -> None:
+    def _keep(self, run: Run, detector: lil.Detector | None, trace: lil.Trace, rows: int) -> None:
         outcome = {
             "status": "capped" if trace.finish == "length" else "ok",
             "finish": trace.finish,
             "tokens": trace.tokens,
             "signals": sorted(trace.signals),
+            "batch_size": rows,
         }
         self._append(run, detector, outcome, trace)
         self.counts.decoded += 1
@@ -315,10 +319,12 @@ class Runner:
         self.counts.decoded_tokens += trace.decoded_tokens - trace.reused_tokens
         self.counts.reused_tokens += trace.reused_tokens
 
-    def _keep_failure(self, run: Run, detector: lil.Detector | None, error: Exception) -> None:
+    def _keep_failure(
+        self, run: Run, detector: lil.Detector | None, error: Exception, rows: int
+    ) -> None:
         said = message(error)
         status = "out_of_memory" if is_out_of_memory(error) else "error"
-        self._append(run, detector, {"status": status, "message": said}, None)
+        self._append(run, detector, {"status": status, "message": said, "batch_size": rows}, None)
         self.counts.failed += 1
         self.progress.note(f"{run.cell.told}, {run.cell.dataset} {run.item_id}: {said}")
 
@@ -343,6 +349,7 @@ class Runner:
             "tokens": None,
             "message": None,
             "detector": described,
+            "sweep": self.sweep,
             **outcome,
         }
         weight = self._weight(run)  # before the trace is there, which would tell another

@@ -26,6 +26,7 @@ from experiments.grid.plan import (
     describe_penalties,
 )
 from experiments.store import manifest
+from experiments.store.files import lock
 from experiments.store.store import Store, require_writable
 from experiments.sweep.runner import Counts, Prepared, Progress, Runner, require_supported
 from lil.detectors import cue_ids
@@ -37,6 +38,7 @@ class Outcome:
     """A sweep that ran to its end: its manifest and what it did."""
 
     manifest: dict[str, Any]
+    sweep: str  # its id in the store
     counts: Counts = field(default_factory=Counts)
 
 
@@ -47,6 +49,8 @@ def prepare(config: Config, out: Path) -> Prepared:
         InvalidValue: the first thing that cannot be used.
     """
     require_writable(out)
+    if lock.is_held(out):
+        raise _busy(out)
     backends = tuple(build_backends(config))
     penalties = tuple(build_penalties(config))
     detectors = tuple(build_detectors(config))
@@ -111,9 +115,40 @@ def run(
         retry_failed: decode again what failed before.
 
     Raises:
-        InvalidValue: no space left, or a later model that does not load.
+        InvalidValue: no space left, a later model that does not load, or another sweep that is
+            writing into this store.
         KeyboardInterrupt: passed on once the store and the manifest are safe.
     """
+    try:
+        with lock.held(out) as locked:
+            if not locked:
+                progress.note("no locks here: a second sweep into this store would not be noticed")
+            return _run(prepared, out, preset, arguments, progress, retry_failed)
+    except lock.Busy:
+        raise _busy(out) from None
+
+
+def _busy(out: Path) -> InvalidValue:
+    """Who writes there now."""
+    who = "another sweep is writing"
+    try:
+        values = manifest.read(out)
+    except InvalidValue:
+        values = {"status": None}  # it has the lock and is about to write it
+    if values["status"] == "running" and values.get("pid") is not None:
+        who += f": process {values['pid']} on {values['host']}, since {values['started']}"
+    return InvalidValue("out", str(out), f"a store in which nobody writes ({who})")
+
+
+def _run(
+    prepared: Prepared,
+    out: Path,
+    preset: str,
+    arguments: Sequence[str],
+    progress: Progress,
+    retry_failed: bool,
+) -> Outcome:
+    sweep = manifest.new_id()
     config = prepared.config
     values: dict[str, Any] = {
         "status": "running",
@@ -123,7 +158,9 @@ def run(
         "seed": config.seed,
         "models": [{"name": s.name, "digest": s.digest} for s in prepared.sources],
         "penalties": [table for p in build_penalties(config) for table in describe_penalties(p)],
-        "detectors": [{"name": d.name, **d.params()} for d in prepared.detectors],
+        "detectors": [
+            {"name": d.name, **d.params(), "signals": sorted(d.signals)} for d in prepared.detectors
+        ],
         **manifest.conditions(prepared.shelf.device, config.dtype, prepared.threads),
         "started": manifest.now(),
         "ended": None,
@@ -131,25 +168,24 @@ def run(
         "plan": prepared.plan.to_dict(),
     }
     counts = Counts(runs=len(prepared.plan))
-    with Store(out) as store:
-        for notice in store.notices:
-            progress.note(notice)
-        manifest.write(out, values)
-        try:
-            Runner(prepared, store, progress, counts, retry_failed).run()
-            values["status"] = "finished"
-        except KeyboardInterrupt:
-            values["status"] = "interrupted"
-            raise
-        except BaseException:
-            values["status"] = "failed"
-            raise
-        finally:
-            values["ended"] = manifest.now()
-            values["counts"] = vars(counts)
-            store.sync()
-            manifest.write(out, values)
-    return Outcome(values, counts)
+    manifest.write(out, sweep, values)
+    try:
+        with Store(out) as store:
+            for notice in store.notices:
+                progress.note(notice)
+            Runner(prepared, store, progress, counts, retry_failed, sweep).run()
+        values["status"] = "finished"
+    except KeyboardInterrupt:
+        values["status"] = "interrupted"
+        raise
+    except BaseException:
+        values["status"] = "failed"
+        raise
+    finally:
+        values["ended"] = manifest.now()
+        values["counts"] = vars(counts)
+        manifest.write(out, sweep, values)
+    return Outcome(values, sweep, counts)
 
 
 __all__ = ["Counts", "Outcome", "Prepared", "Progress", "prepare", "require_supported", "run"]

@@ -40,6 +40,8 @@ def sample(item: int | str = 0, **fields: Any) -> Sample:
         "cache_byte_sec": 8192.0,
         "curve": ((50, 200, 100), (100, 400, 160)),
         "repeated": False,
+        "sweep": "one",
+        "batch_size": 8,
     }
     return Sample(**(values | fields))
 

@@ -152,14 +152,15 @@ def test_a_real_process_says_it_the_same_way(place: Path) -> None:
 def test_a_full_disk_is_one_message(
     place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from experiments.store import store
+    from experiments.store import manifest
+    from experiments.store.files import disk, writer
 
     def refuse(_self: object, _blob: bytes) -> int:
-        with store._disk(place / "out"):
+        with disk.disk(place / "out"):
             raise OSError(28, "No space left on device")
         return 0
 
-    monkeypatch.setattr(store._Writer, "write", refuse)
+    monkeypatch.setattr(writer.Writer, "write", refuse)
     small = ["--preset", "demo-small", "--limit", "1", "--max-new-tokens", "3", "--json"]
     code = main(["sweep", "--model", "model", "--out", "out", *small])
     out, err = capfd.readouterr()
@@ -168,7 +169,7 @@ def test_a_full_disk_is_one_message(
     assert len(errors) == 1
     assert "space left" in errors[0]
     assert "Traceback" not in err
-    assert json.loads((place / "out" / "manifest.json").read_text())["status"] == "failed"
+    assert manifest.read(place / "out")["status"] == "failed"
 
 
 def test_a_fault_of_ours_keeps_its_traceback(

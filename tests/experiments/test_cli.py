@@ -17,6 +17,7 @@ import lil
 from experiments.cli import entry, main
 from experiments.report import figures
 from experiments.report.measures import ReportRow
+from experiments.store import manifest
 from experiments.sweep import runner
 
 ROOT = Path(__file__).parents[2]
@@ -420,7 +421,7 @@ def test_ctrl_c_leaves_with_130_and_the_next_sweep_goes_on(
     err = capfd.readouterr().err
     assert "interrupted" in err
     assert "Traceback" not in err
-    status = json.loads((tmp_path / "o" / "manifest.json").read_text())["status"]
+    status = manifest.read(tmp_path / "o")["status"]
     assert status == "interrupted"
     assert main(mine) == 0
 
@@ -472,7 +473,7 @@ def test_a_scheduler_ends_a_sweep_as_ctrl_c_does(
     command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--limit", "1"]
     assert main([*command, "--max-new-tokens", "8", "--out", str(out)]) == 130
     assert "interrupted" in capfd.readouterr().err
-    assert json.loads((out / "manifest.json").read_text())["status"] == "interrupted"
+    assert manifest.read(out)["status"] == "interrupted"
     assert signal.getsignal(getattr(signal, name)) is signal.SIG_DFL
 
 

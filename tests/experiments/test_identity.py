@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments.grid import identity
+from experiments.grid import identity, schema
 from experiments.grid.config import Config, load
 from experiments.grid.identity import Cell, run_id
 from experiments.grid.plan import build_cells, describe_backend
@@ -109,6 +109,6 @@ def test_a_backends_defaults_are_resolved_before_hashing() -> None:
 def test_a_cell_survives_json() -> None:
     import json
 
-    back = Cell.from_dict(json.loads(json.dumps(BASE.to_dict())))
+    back = schema.checked(json.loads(json.dumps(BASE.to_dict())), Cell, "a cell")
     assert back == BASE
     assert run_id(back, "i", "p", 0) == run_id(BASE, "i", "p", 0)

@@ -18,7 +18,8 @@ import pytest
 from experiments.grid.config import Config
 from experiments.grid.plan import Plan, build_detectors
 from experiments.report import measures
-from experiments.store import manifest, store
+from experiments.store import manifest
+from experiments.store.files import writer
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
@@ -93,7 +94,7 @@ def test_killed_while_writing_a_record(tiny_config: Make, tmp_path: Path, part: 
     config = tiny_config(limit=2, budgets="32", max_new_tokens=8)
 
     def torn() -> None:
-        real = store._Writer.write
+        real = writer.Writer.write
         written = 0
 
         def write(self: Any, blob: bytes) -> int:
@@ -104,7 +105,7 @@ def test_killed_while_writing_a_record(tiny_config: Make, tmp_path: Path, part: 
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(self, blob)
 
-        store._Writer.write = write  # type: ignore[method-assign]
+        writer.Writer.write = write  # type: ignore[method-assign]
         _sweep(config, tmp_path, sweep.Progress())
 
     assert _in_a_child(torn) == -signal.SIGKILL

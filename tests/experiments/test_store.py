@@ -14,8 +14,11 @@ import pytest
 import zstandard
 
 from attention.errors import InvalidValue
-from experiments.store import store as store_module
-from experiments.store.store import Store, require_writable, write_atomically
+from experiments.store.files import records
+from experiments.store.files.disk import require_writable, write_atomically
+from experiments.store.files.writer import SYNC_EVERY
+from experiments.store.store import Store
+from lil.trace import Cost, Trace
 
 
 def _id(number: int) -> str:
@@ -24,14 +27,48 @@ def _id(number: int) -> str:
 
 def _meta(tokens: int | None = 5, finish: str | None = "eos", **more: Any) -> dict[str, Any]:
     return {
-        "cell": {"model": "m", "dataset": "easy", "dtype": "float32", "backend": {"name": "full"}},
+        "cell": {
+            "model": "m",
+            "model_digest": "d",
+            "dataset": "easy",
+            "backend": {"name": "full"},
+            "penalties": [],
+            "sampling": {"temperature": 0.0},
+            "dtype": "float32",
+        },
         "item_id": "i",
+        "prompt": "p",
+        "sample_index": 0,
+        "detector": None,
         "status": "ok",
         "finish": finish,
         "tokens": tokens,
         "message": None,
         **more,
     }
+
+
+def _trace(*ids: int) -> dict[str, Any]:
+    """A trace of these tokens, each the byte `x`, and an `eos`."""
+    new_ids = (*ids, 0)
+    tokens = len(new_ids)
+    return Trace(
+        prompt_ids=(1, 2),
+        new_ids=new_ids,
+        prompt_bytes=b"ab",
+        pieces=(b"x",) * tokens,
+        finish="eos",
+        evidence=None,
+        curve=((tokens, tokens, 5),),
+        checks=(Cost(tokens, 10.0, 64.0, 0.5, 4.0, None),),
+        keys_kept_max=tokens,
+        keys_read_max=None,
+        keys_read_mean=None,
+        dense_layer_keys_read_mean=None,
+        cache_bytes_peak=64,
+        prefill_sec=0.1,
+        decode_sec=0.5,
+    ).to_dict()
 
 
 def _failure(message: str = "boom") -> dict[str, Any]:
@@ -41,7 +78,7 @@ def _failure(message: str = "boom") -> dict[str, Any]:
 def _fill(folder: Path, count: int, start: int = 0) -> Path:
     with Store(folder) as store:
         for number in range(start, start + count):
-            store.append(_id(number), _meta(tokens=number), {"new_ids": list(range(number))})
+            store.append(_id(number), _meta(tokens=number), _trace(*range(number)))
     return max((folder / "traces").iterdir(), key=lambda p: p.stat().st_mtime_ns)
 
 
@@ -53,7 +90,7 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     record = store.get(_id(7))
     assert record is not None
     assert record.meta["tokens"] == 7
-    assert record.values() == {"new_ids": list(range(7))}
+    assert record.values() == _trace(*range(7))
     assert store.get(_id(99)) is None
 
 
@@ -101,9 +138,9 @@ def test_every_cut_of_a_file_keeps_the_whole_records_before_it(tmp_path: Path) -
 def _boundaries(whole: bytes) -> list[int]:
     at, found = 0, [0]
     while at < len(whole):
-        length = store_module._frame_length(whole[at : at + store_module._HEAD.size])
+        length = records._frame_length(whole[at : at + records.HEAD.size])
         assert length is not None
-        at += store_module._HEAD.size + length
+        at += records.HEAD.size + length
         found.append(at)
     return found
 
@@ -121,13 +158,13 @@ def test_every_flipped_byte_is_reported_and_costs_one_record(tmp_path: Path) -> 
         assert store.notices, at
         assert all(file.name in notice for notice in store.notices)
         for record in store:
-            assert record.values() == {"new_ids": list(range(record.meta["tokens"]))}
+            assert record.values() == _trace(*range(record.meta["tokens"]))
 
 
 def test_a_corrupt_record_is_reported_by_its_run(tmp_path: Path) -> None:
     file = _fill(tmp_path, 3)
     data = bytearray(file.read_bytes())
-    data[_boundaries(bytes(data))[1] + store_module._HEAD.size + 12] ^= 0xFF
+    data[_boundaries(bytes(data))[1] + records.HEAD.size + 12] ^= 0xFF
     file.write_bytes(data)
     store = Store(tmp_path)
     assert _id(1) in store.notices[0]
@@ -137,9 +174,9 @@ def test_a_corrupt_record_is_reported_by_its_run(tmp_path: Path) -> None:
 
 def test_a_file_being_written_is_not_called_torn(tmp_path: Path) -> None:
     writer = Store(tmp_path)
-    writer.append(_id(1), _meta(), {})
+    writer.append(_id(1), _meta(), _trace())
     assert writer._writer is not None
-    os.write(writer._writer._file.fileno(), store_module._PREFIX)
+    os.write(writer._writer._file.fileno(), records.PREFIX)
     assert Store(tmp_path).notices == []
     assert len(Store(tmp_path)) == 1
     writer.close()
@@ -150,13 +187,13 @@ def test_a_trace_beats_a_failure_and_a_longer_trace_a_shorter_one(tmp_path: Path
     with Store(tmp_path) as store:
         store.append(_id(1), _failure(), None)
         assert store.get(_id(1)).failed
-        store.append(_id(1), _meta(9, "length"), {"a": 1})
-        store.append(_id(1), _meta(4, "length"), {"a": 2})
+        store.append(_id(1), _meta(9, "length"), _trace(1))
+        store.append(_id(1), _meta(4, "length"), _trace(2))
         store.append(_id(1), _failure(), None)
     for opened in (store, Store(tmp_path)):
         record = opened.get(_id(1))
         assert record is not None
-        assert (record.meta["tokens"], record.values()) == (9, {"a": 1})
+        assert (record.meta["tokens"], record.values()) == (9, _trace(1))
     assert Store(tmp_path).stored() == 4
 
 
@@ -174,7 +211,7 @@ def test_which_caps_a_record_serves(
     tmp_path: Path, meta: dict[str, Any], cap: int, expected: bool
 ) -> None:
     with Store(tmp_path) as store:
-        assert store.append(_id(1), meta, {}).serves(cap) is expected
+        assert store.append(_id(1), meta, _trace()).serves(cap) is expected
 
 
 def test_a_failure_has_a_message_and_no_trace(tmp_path: Path) -> None:
@@ -187,7 +224,7 @@ def test_a_failure_has_a_message_and_no_trace(tmp_path: Path) -> None:
 def _write_many(folder: Path, start: int) -> None:
     with Store(folder) as store:
         for number in range(start, start + 200):
-            store.append(_id(number), _meta(tokens=number), {"n": number})
+            store.append(_id(number), _meta(tokens=number), _trace(number))
 
 
 def test_two_processes_write_at_once(tmp_path: Path) -> None:
@@ -201,7 +238,7 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
     assert len(list((tmp_path / "traces").iterdir())) == 2
     assert store.notices == []
     assert (len(store), store.stored()) == (300, 400)
-    assert all(record.values() == {"n": record.meta["tokens"]} for record in store)
+    assert all(record.values() == _trace(record.meta["tokens"]) for record in store)
 
 
 def test_records_are_synced_in_batches_and_at_the_end(
@@ -210,10 +247,10 @@ def test_records_are_synced_in_batches_and_at_the_end(
     synced: list[int] = []
     real = os.fsync
     with Store(tmp_path) as store:
-        store.append(_id(0), _meta(), {})
+        store.append(_id(0), _meta(), _trace())
         monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(handle), real(handle)))
-        for number in range(1, 2 * store_module.SYNC_EVERY + 2):
-            store.append(_id(number), _meta(), {})
+        for number in range(1, 2 * SYNC_EVERY + 2):
+            store.append(_id(number), _meta(), _trace())
         assert len(synced) == 2
     assert len(synced) == 3
 
@@ -238,20 +275,20 @@ class _FullDisk:
 @pytest.mark.parametrize("room", [0, 1, 40])
 def test_no_space_left_is_one_message_and_no_half_record(tmp_path: Path, room: int) -> None:
     store = Store(tmp_path)
-    store.append(_id(0), _meta(), {})
+    store.append(_id(0), _meta(), _trace())
     assert store._writer is not None
     size = store._writer.path.stat().st_size
     store._writer._file = _FullDisk(store._writer._file, room)
     with pytest.raises(InvalidValue, match="space left"):
-        store.append(_id(1), _meta(), {})
+        store.append(_id(1), _meta(), _trace())
     assert store._writer.path.stat().st_size == size
     store._writer._file = store._writer._file._file
-    store.append(_id(2), _meta(), {"after": 1})
+    store.append(_id(2), _meta(), _trace(7))
     store.close()
     again = Store(tmp_path)
     assert again.notices == []
     assert {record.id for record in again} == {_id(0), _id(2)}
-    assert again.get(_id(2)).values() == {"after": 1}
+    assert again.get(_id(2)).values() == _trace(7)
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
@@ -262,7 +299,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="is a file"):
         require_writable(file / "below" / "it")
     with pytest.raises(InvalidValue, match="out"):
-        Store(Path("/proc/nobody-can")).append(_id(1), _meta(), {})
+        Store(Path("/proc/nobody-can")).append(_id(1), _meta(), _trace())
     require_writable(tmp_path / "not" / "yet")
     assert not (tmp_path / "not").exists()
 

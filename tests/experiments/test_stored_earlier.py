@@ -18,6 +18,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.grid.plan import describe_backend, describe_penalties
+from experiments.report.timing import SECONDS
 from experiments.store.study import Study
 
 SMALL = Path(__file__).parent / "data" / "small"
@@ -26,7 +27,7 @@ COLUMNS = (
     "model,dataset,item_id,sample_index,backend,backend_params,budget,penalty,detector,action,"
     "status,finish,message,text,tokens,correct,stopped_at,prefill_sec,decode_sec,keys_read,"
     "keys_kept_max,keys_read_mean,keys_read_max,dense_layer_keys_read_mean,cache_bytes_peak,"
-    "cache_byte_sec,curve,repeated,reused_tokens,dropped_tokens"
+    "cache_byte_sec,curve,repeated,reused_tokens,dropped_tokens,sweep,batch_size"
 )
 
 GONE = {"break_even", "break_even_budget"}  # `cheaper` says more
@@ -62,10 +63,14 @@ def test_the_numbers_are_those_of_then(
     keys, *then = map(json.loads, (SMALL / f"{noun}.jsonl").read_text().splitlines())
     assert len(rows) == len(then) >= 40
     assert sum(row["fired"] for row in rows) > 10
+    assert all("not known" in row["seconds_null_why"] for row in rows)
     for row, values in zip(rows, then, strict=True):
         assert set(keys) - set(row) == GONE
         for key, value in zip(keys, values, strict=True):
             if key in GONE:
+                continue
+            if key in SECONDS:  # in which sweep and batches they were measured was not kept
+                assert row[key] is None
                 continue
             same = row[key] == value or row[key] == pytest.approx(value, rel=1e-9)
             assert same, (key, row[key], value)

@@ -254,7 +254,7 @@ def test_an_interrupted_sweep_is_marked_and_goes_on(
 
 def test_the_manifest_says_what_ran_and_where(tiny_config: Make, tmp_path: Path) -> None:
     go(tiny_config(limit=1), tmp_path)
-    values = json.loads((tmp_path / "manifest.json").read_text())
+    values = manifest.read(tmp_path)
     assert values["status"] == "finished"
     assert values["arguments"] == ["sweep"]
     assert values["config"]["budgets"] == [32, 96]

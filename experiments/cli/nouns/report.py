@@ -1,16 +1,19 @@
-"""`lil report`: tables and figures again."""
+"""`lil report`: tables and figures again, of one store or of several side by side."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
-from experiments.cli.show import add_figure_flags, figure_folder, open_store, show
+from experiments.cli.show import add_figure_flags, show
+from experiments.cli.stores import Opened, add_sweep_flags, listing, opened
 from experiments.store.sample import Sample
 from experiments.store.store import require_writable
 
@@ -22,6 +25,10 @@ examples:
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
   lil report --json > rows.json
+  lil report lil-out/before lil-out/after      two stores side by side, a `store` in each row
+  lil report --sweeps                          the sweeps the store remembers
+  lil report --sweep 20260301T09               one of them alone, by the beginning of its id
+  lil report --sweep all                       all of them; those that do not fit, side by side
 
 In Python: from experiments.store.store import Store; Store("lil-out/demo").frame()
 """
@@ -30,30 +37,58 @@ In Python: from experiments.store.store import Store; Store("lil-out/demo").fram
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil report`."""
     parser.add_argument(
-        "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
+        "store", nargs="*", default=[DEFAULT_STORE], help=f"folders of sweeps ({DEFAULT_STORE})"
     )
+    add_sweep_flags(parser)
     add_figure_flags(parser)
     parser.add_argument("--csv", metavar="FILE", help="write every sample as CSV")
     parser.add_argument("--parquet", metavar="FILE", help="write every sample as Parquet")
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Show a store, and export it where asked."""
+    """Show stores, and export them where asked."""
+    notes = Console(stderr=True)
+    folders = [Path(name) for name in args.store]
+    if args.sweeps:
+        return Done(listing(folders, console, notes))
     for file in filter(None, (args.csv, args.parquet)):
         require_writable(Path(file).parent)
-    notes = Console(stderr=True)
-    store = Path(args.store)
-    shown = show(open_store(store, notes), console, notes, figure_folder(args, store))
+    studies = opened(folders, args.sweep, notes)
+    results = []
+    for one in studies:
+        if len(studies) > 1:
+            console.rule(escape(one.label), align="left")
+        results.append(show(one.study, console, notes, _figures(args, one, len(studies) > 1)))
+    samples = [
+        _flat(sample) | ({"store": one.label} if len(studies) > 1 else {})
+        for one, shown in zip(studies, results, strict=True)
+        for sample in shown.samples
+    ]
     if args.csv or args.parquet:
-        _export(shown.samples, args.csv, args.parquet)
-    return Done(shown.document, shown.code)
+        _export(samples, args.csv, args.parquet)
+    code = max(shown.code for shown in results)
+    if len(studies) == 1:
+        return Done(results[0].document, code)
+    labelled = [
+        ({"store": one.label, "folder": str(one.study.folder)}, shown.document)
+        for one, shown in zip(studies, results, strict=True)
+    ]
+    manifests = [where | document["manifest"] for where, document in labelled]
+    rows = [{"store": w["store"]} | row for w, document in labelled for row in document["rows"]]
+    return Done({"manifests": manifests, "rows": rows}, code)
 
 
-def _export(samples: object, csv: str | None, parquet: str | None) -> None:
+def _figures(args: argparse.Namespace, one: Opened, several: bool) -> Path | None:
+    """Where the figures of one of them go; several share no folder."""
+    if args.figures and several:
+        return Path(args.figures) / one.label.replace("/", "-")
+    return Path(args.figures) if args.figures else None if args.no_figures else one.figures
+
+
+def _export(samples: Sequence[dict[str, object]], csv: str | None, parquet: str | None) -> None:
     import pandas as pd
 
-    assert isinstance(samples, list)
-    frame = pd.DataFrame([_flat(sample) for sample in samples])
+    frame = pd.DataFrame(samples)
     try:
         if csv:
             frame.to_csv(csv, index=False)

@@ -1,0 +1,102 @@
+"""Which stores and which of their sweeps a command is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from attention.errors import InvalidValue
+from experiments.cli.parser import Parser
+from experiments.store.labels import folder_labels
+from experiments.store.study import Study
+from experiments.store.sweeps import read_all
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One study, what it is called beside the others, and where its figures go by default."""
+
+    label: str
+    study: Study
+    figures: Path
+
+
+def add_sweep_flags(parser: Parser) -> None:
+    """Which sweeps of a store are shown."""
+    group = parser.add_argument_group(
+        "sweeps of a store (default: the last one and all that fit together with it: the same "
+        "weights, problems, caps, sampling, seed and dtype)"
+    )
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--sweep",
+        metavar="ID|last|all",
+        help="one sweep alone, by the beginning of its id; or all, those that fit side by side",
+    )
+    which.add_argument("--sweeps", action="store_true", help="list them instead of results")
+
+
+def opened(folders: Sequence[Path], sweep: str | None, notes: Console) -> list[Opened]:
+    """The studies a command line asks for; what a reader should know of them is said on `notes`.
+
+    Raises:
+        InvalidValue: no store there, no such sweep, or a store given twice.
+    """
+    _require_apart(folders)
+    if len(folders) > 1 and sweep not in (None, "last", "all"):
+        raise InvalidValue("sweep", sweep, "last or all where there are several stores")
+    found = []
+    for folder, label in zip(folders, folder_labels(folders), strict=True):
+        studies = Study.each(folder) if sweep == "all" else [Study.open(folder, sweep)]
+        for study in studies:
+            one = len(studies) == 1
+            newest = study.sweeps[0].id
+            figures = folder / "figures" if one else folder / "figures" / newest
+            found.append(Opened(label if one else f"{label}@{newest}", study, figures))
+    say([notice for one in found for notice in one.study.said], notes)
+    return found
+
+
+def say(notices: Sequence[str], notes: Console) -> None:
+    """Each notice once."""
+    for notice in dict.fromkeys(notices):
+        notes.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
+
+
+def listing(folders: Sequence[Path], console: Console, notes: Console) -> dict[str, Any]:
+    """Print the sweeps of stores, the newest first; the same as a document.
+
+    Raises:
+        InvalidValue: no store there, or a store given twice.
+    """
+    _require_apart(folders)
+    several = len(folders) > 1
+    document = []
+    notices: list[str] = []
+    for folder, label in zip(folders, folder_labels(folders), strict=True):
+        table = Table(title=label if several else None, title_justify="left", box=None)
+        for column in ("sweep", "started", "status"):
+            table.add_column(column, no_wrap=True)
+        table.add_column("runs", justify="right")
+        table.add_column("command")
+        for sweep in read_all(folder, notices):
+            told = sweep.told()
+            document.append(({"store": label} if several else {}) | told)
+            command = " ".join(["lil", *told["arguments"]])
+            table.add_row(told["id"], told["started"], told["status"], str(told["runs"]), command)
+        console.print(table)
+    say(notices, notes)
+    return {"sweeps": document}
+
+
+def _require_apart(folders: Sequence[Path]) -> None:
+    seen: list[Path] = []
+    for folder in folders:
+        if folder.resolve() in seen:
+            raise InvalidValue("store", str(folder), "each store once")
+        seen.append(folder.resolve())

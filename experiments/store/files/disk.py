@@ -1,0 +1,83 @@
+"""What a disk can refuse, in one message; files that are replaced whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from attention.errors import InvalidValue
+
+
+class disk:  # noqa: N801 - used as a function: `with disk(path):`
+    """Turns what a disk can refuse into one message the user can act on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            wanted = "a folder with space left" if full else "a folder that can be written"
+            raise InvalidValue("out", str(self.path), f"{wanted} ({error.strerror})") from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file at once: a reader, or a kill at any moment, sees the old or the new one whole.
+
+    Raises:
+        InvalidValue: no space left, or a folder that cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with disk(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names created or replaced in a folder survive a loss of power, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def require_writable(folder: Path) -> None:
+    """Refuse an output folder that cannot be made or written, without leaving anything.
+
+    Permissions do not tell: the superuser, read-only and virtual file systems answer otherwise. So
+    a folder is made beside where this one would go, and removed at once.
+
+    Raises:
+        InvalidValue: a file stands in the way, or permissions do.
+    """
+    nearest = folder
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise InvalidValue("out", str(folder), f"a folder ({nearest} is a file)")
+    with disk(folder):
+        Path(tempfile.mkdtemp(prefix=".lil-", dir=nearest)).rmdir()

@@ -1,0 +1,112 @@
+"""What the files of a store hold: their fields and types, against which they are read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from experiments.grid.identity import Cell
+from experiments.grid.schema import Count
+
+Natural = Annotated[int, Meta(ge=0)]
+Amount = Annotated[float, Meta(ge=0)]
+Status = Literal["running", "finished", "interrupted", "failed"]
+
+
+class RunFields(msgspec.Struct, frozen=True):
+    """The first line of a record: which run it is and how it ended.
+
+    `sweep` and `batch_size`, the rows decoded together, are None in stores of before; those have
+    the gold answer and its scorer beside each trace.
+    """
+
+    cell: Cell
+    item_id: str
+    prompt: str
+    sample_index: Natural
+    status: Literal["ok", "capped", "out_of_memory", "error"]
+    finish: str | None
+    tokens: Natural | None
+    message: str | None
+    detector: dict[str, Any] | None
+    signals: tuple[str, ...] = ()
+    sweep: str | None = None
+    batch_size: Count | None = None
+    gold: str | None = None
+    scorer: str | None = None
+
+    def __post_init__(self) -> None:
+        failed = self.status in ("out_of_memory", "error")
+        told = (self.message,) if failed else (self.finish, self.tokens)
+        if None in told:
+            raise ValueError(f"what belongs to a run that ended {self.status!r}")
+
+
+class _Check(msgspec.Struct, forbid_unknown_fields=True):
+    tokens: Natural
+    keys_read: Amount
+    cache_bytes: Amount
+    seconds: Amount | None
+    read_sum: Amount
+    dense_read_sum: Amount | None
+
+
+class _Text(msgspec.Struct):
+    text: str
+    encoding: Literal["utf-8", "latin-1"]
+
+
+class _Pieces(_Text):
+    lengths: list[Natural]
+
+
+class TraceFields(msgspec.Struct, forbid_unknown_fields=True):
+    """The second line of a record: a trace as `lil.Trace.to_dict` gives it."""
+
+    prompt_ids: list[Natural]
+    new_ids: Annotated[list[Natural], Meta(min_length=1)]
+    prompt_bytes: _Text
+    pieces: _Pieces
+    finish: str
+    evidence: dict[str, Any] | None
+    curve: list[tuple[Natural | None, Natural, Natural]]
+    checks: Annotated[list[_Check], Meta(min_length=1)]
+    keys_kept_max: Natural
+    keys_read_max: Natural | None
+    keys_read_mean: Amount | None
+    dense_layer_keys_read_mean: Amount | None
+    cache_bytes_peak: Natural
+    prefill_sec: Amount
+    decode_sec: Amount | None
+    reused_tokens: Natural
+    dropped: list[Natural]
+    action: dict[str, Any] | None
+    signals: dict[str, list[tuple[Natural, float]]]
+
+    def __post_init__(self) -> None:
+        tokens = len(self.new_ids)
+        if len(self.pieces.lengths) != tokens:
+            raise ValueError("a piece of text for each token")
+        ends = [check.tokens for check in self.checks]
+        if ends != sorted(set(ends)) or ends[-1] != tokens:
+            raise ValueError("checks in ascending order up to the last token")
+
+
+class SweepFields(msgspec.Struct, frozen=True):
+    """A manifest: what a sweep was asked, which runs that makes, how it went.
+
+    Plan and configuration are read by `Plan.from_dict` and `config.check`.
+    """
+
+    status: Status
+    preset: str
+    arguments: tuple[str, ...]
+    config: dict[str, Any]
+    plan: dict[str, Any]
+    detectors: tuple[dict[str, Any], ...]
+    started: str
+    ended: str | None
+    host: str | None = None
+    pid: int | None = None

@@ -1,0 +1,167 @@
+"""Records of decoded traces, one compressed record a trace.
+
+A record is two zstandard frames, so a whole file is still a valid .zst:
+
+- a skippable frame: the record's id, the length of what follows and a checksum of both;
+- a compressed frame with content checksum: one line of JSON about the run, one line with its trace.
+
+The first lets a reader name a record whose content is damaged and go on behind it; where it is
+damaged itself, the reader looks for the next one. Files of other writers are never touched: a torn
+tail is left where it is and skipped, and so mentioned each time the store is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from attention.errors import InvalidValue
+from experiments.grid import schema
+from experiments.store.files.fields import RunFields, TraceFields
+from experiments.store.files.writer import is_written
+from lil.trace import Trace
+
+# A skippable frame: its magic number and size in little endian, then id, length, checksum.
+_MAGIC = 0x184D2A5D
+HEAD = struct.Struct("<II16sII")
+_PAYLOAD = HEAD.size - 8
+PREFIX = struct.pack("<II", _MAGIC, _PAYLOAD)
+
+
+def pack(id_: str, meta: Mapping[str, Any], trace: Mapping[str, Any] | None) -> bytes:
+    text = json.dumps(dict(meta), allow_nan=False) + "\n" + json.dumps(trace, allow_nan=False)
+    frame = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(text.encode())
+    key = bytes.fromhex(id_)
+    check = zlib.crc32(key + len(frame).to_bytes(4, "little"))
+    return HEAD.pack(_MAGIC, _PAYLOAD, key, len(frame), check) + frame
+
+
+@dataclass(frozen=True)
+class Record:
+    """One stored run: what is needed to choose it, and where its trace lies.
+
+    `meta` has the cell, item, status ("ok", "capped", "out_of_memory" or "error"), message, tokens,
+    finish, the names of its signals, and in which sweep it was decoded, with how many rows at a
+    time: see `fields.RunFields`. No verdict on an answer is stored: that is said whenever a trace
+    is read.
+    """
+
+    id: str
+    meta: Mapping[str, Any]
+    path: Path
+    offset: int
+    length: int
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is no trace, only a message."""
+        return self.meta["status"] in ("error", "out_of_memory")
+
+    def serves(self, cap: int) -> bool:
+        """Whether nothing has to be decoded for this cap: it ended by itself, or is long enough."""
+        return self.failed or self.meta["finish"] != "length" or self.meta["tokens"] >= cap
+
+    def has(self, signals: Collection[str]) -> bool:
+        """Whether detectors that read hidden states left these numbers in the trace."""
+        return self.failed or set(signals) <= set(self.meta.get("signals", ()))
+
+    def trace(self) -> Trace:
+        """The stored trace.
+
+        Raises:
+            InvalidValue: the run failed, so there is none.
+        """
+        return Trace.from_dict(self.values())
+
+    def values(self) -> dict[str, Any]:
+        """The stored trace as `lil.Trace.to_dict` gave it.
+
+        Raises:
+            InvalidValue: the run failed, so there is none.
+        """
+        if self.failed:
+            raise InvalidValue("trace", self.id, f"a run that has one ({self.meta['message']})")
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            text = zstandard.ZstdDecompressor().decompress(file.read(self.length))
+        values: dict[str, Any] = schema.loads(text.partition(b"\n")[2], f"run {self.id}")
+        return values
+
+
+def read(path: Path, notices: list[str]) -> Iterator[Record]:
+    """The sound records of one file; damage is named in `notices` and skipped."""
+    # Asked before reading: a writer that ends in between has finished its last record.
+    live = is_written(path)
+    data = path.read_bytes()
+    at = 0
+    while at < len(data):
+        head = data[at : at + HEAD.size]
+        length = _frame_length(head)
+        if length is None:
+            after = _next_head(data, at + 1)
+            if after is None:
+                if _torn(head) and live:
+                    return
+                lost = "its last record is torn" if _torn(head) else "unreadable to its end"
+                notices.append(f"{path}: {lost} at byte {at}; dropped")
+                return
+            notices.append(f"{path}: unreadable from byte {at} to {after}; skipped")
+            at = after
+            continue
+        id_ = head[8:24].hex()
+        begin = at + HEAD.size
+        if begin + length > len(data):
+            if not live:
+                notices.append(f"{path}: its last record is torn at byte {at} (run {id_}); dropped")
+            return
+        try:
+            text = zstandard.ZstdDecompressor().decompress(data[begin : begin + length])
+        except zstandard.ZstdError:
+            notices.append(f"{path}: the record at byte {at} is corrupt (run {id_}); skipped")
+        else:
+            try:
+                yield Record(id_, _checked(text), path, begin, length)
+            except InvalidValue as error:
+                notices.append(
+                    f"{path}: the record at byte {at} is of another version (run {id_}: {error}); "
+                    "skipped"
+                )
+        at = begin + length
+
+
+def _frame_length(head: bytes) -> int | None:
+    if len(head) < HEAD.size or not head.startswith(PREFIX):
+        return None
+    _, _, key, length, check = HEAD.unpack(head)
+    return int(length) if zlib.crc32(key + length.to_bytes(4, "little")) == check else None
+
+
+def _torn(head: bytes) -> bool:
+    """Whether a file's end is the beginning of a header and nothing else."""
+    return len(head) < HEAD.size and head[: len(PREFIX)] == PREFIX[: len(head)]
+
+
+def _next_head(data: bytes, start: int) -> int | None:
+    at = data.find(PREFIX, start)
+    while at >= 0:
+        if _frame_length(data[at : at + HEAD.size]) is not None:
+            return at
+        at = data.find(PREFIX, at + 1)
+    return None
+
+
+def _checked(text: bytes) -> dict[str, Any]:
+    """What is said of the run, once both lines are known to hold what they should."""
+    first, _, second = text.partition(b"\n")
+    meta: dict[str, Any] = schema.loads(first, "its first line")
+    fields = schema.checked(meta, RunFields, "its first line")
+    if fields.status in ("ok", "capped"):
+        schema.read(second, TraceFields, "its trace")
+    return meta

@@ -22,6 +22,23 @@ from experiments.store.study import Results, Study
 from lil import Detector
 
 
+def open_store(folder: Path, notes: Console) -> Study:
+    """A store as its sweeps left it; damage, and what is left out, is said on `notes`.
+
+    Raises:
+        InvalidValue: no store there.
+    """
+    study = Study.open(folder)
+    say(study.said, notes)
+    return study
+
+
+def say(notices: Sequence[str], notes: Console) -> None:
+    """Each notice once."""
+    for notice in dict.fromkeys(notices):
+        notes.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
+
+
 def replayed(study: Study, detectors: Sequence[Detector], notes: Console) -> Results:
     """Samples of the plan under no detector and each of these; what is missing is said."""
     with bar("replaying", len(study.plan)) as advance:

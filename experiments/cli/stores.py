@@ -12,6 +12,7 @@ from rich.table import Table
 
 from attention.errors import InvalidValue
 from experiments.cli.parser import Parser
+from experiments.cli.show import say
 from experiments.store.labels import folder_labels
 from experiments.store.study import Study
 from experiments.store.sweeps import read_all
@@ -60,12 +61,6 @@ def opened(folders: Sequence[Path], sweep: str | None, notes: Console) -> list[O
             found.append(Opened(label if one else f"{label}@{newest}", study, figures))
     say([notice for one in found for notice in one.study.said], notes)
     return found
-
-
-def say(notices: Sequence[str], notes: Console) -> None:
-    """Each notice once."""
-    for notice in dict.fromkeys(notices):
-        notes.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
 
 
 def listing(folders: Sequence[Path], console: Console, notes: Console) -> dict[str, Any]:

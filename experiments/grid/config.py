@@ -109,6 +109,9 @@ def _tables(key: str, value: object) -> dict[str, dict[str, Any]]:
     allowed = "a table of parameters for each method"
     tables: dict[str, dict[str, Any]]
     tables = schema.typed(key, value, dict[str, dict[str, Any]], allowed)
+    for method, params in tables.items():
+        if "name" in params and key != "action_params":  # where it is refused in other words
+            raise InvalidValue("name", params["name"], f"no name in {key}.{method}: it is one")
     try:  # they go into manifests, those of methods nobody asked for as well
         json.dumps(tables, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

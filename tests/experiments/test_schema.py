@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
+import random
+import re
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid.config import load
+from experiments.grid.plan import backend_of, build_detectors
+from experiments.store.files.records import pack
+from experiments.store.store import Store
+from experiments.store.study import Study
+from experiments.store.sweeps import Sweep
 
 NINES = "9" * 5000
 
@@ -74,3 +85,136 @@ def test_a_file_of_numbers_too_long_is_refused(tmp_path: Path) -> None:
     file.write_text(f"limit = {NINES}\n")
     with pytest.raises(InvalidValue, match=r"^preset = "):
         load(str(file))
+
+
+# ---------------------------------------------------------------- files of a store
+
+SMALL = Path(__file__).parent / "data" / "small"
+ODD = (None, True, -1, 1.5, "x", [], {}, [None], {"name": 3}, 10**30)
+
+
+def _places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    pairs = value.items() if isinstance(value, dict) else ()
+    pairs = enumerate(value) if isinstance(value, list) else pairs
+    for key, inside in pairs:
+        yield from _places(inside, (*path, key))
+
+
+def _changed(value: Any, path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
+    """A copy in which `change(container, key)` was done at a place."""
+    copy = value.copy()
+    if len(path) == 1:
+        change(copy, path[0])
+    else:
+        copy[path[0]] = _changed(value[path[0]], path[1:], change)
+    return copy
+
+
+def _put(new: object) -> Callable[[Any, Any], None]:
+    return lambda container, key: container.__setitem__(key, new)
+
+
+def _drop(container: Any, key: Any) -> None:
+    del container[key]
+
+
+def _flip(container: Any, key: Any) -> None:
+    """One letter of a name or a text turned."""
+    if isinstance(container, dict):
+        container[f"{key[:-1]}{key[-1].swapcase() if key[-1].isalpha() else 'x'}"] = container.pop(
+            key
+        )
+    elif isinstance(container[key], str):
+        container[key] = container[key].swapcase()
+
+
+def _written(folder: Path, document: object) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "manifest.json").write_text(json.dumps(document))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"plan": {}, "config": {}}, "status"),
+        ([], "an object|object"),
+        ("{", "JSON"),
+        ("[" * 3000, "JSON"),
+    ],
+)
+def test_what_is_no_manifest_is_one_message(
+    document: object, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(SMALL / "traces", store / "traces")
+    text = document if isinstance(document, str) else json.dumps(document)
+    (store / "manifest.json").write_text(text)
+    assert main(["report", str(store)]) == 2
+    printed, said = capfd.readouterr()
+    assert (printed, said.count("\n")) == ("", 1)
+    assert said.startswith("lil: error: ")
+    assert re.search(words, said)
+    assert str(store) in said
+
+
+def test_one_letter_of_a_field_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    document = json.loads((SMALL / "manifest.json").read_text())
+    wrong = json.loads(json.dumps(document).replace('"dataset":', '"dataseR":', 1))
+    with pytest.raises(InvalidValue, match=r"'dataseR'.*did you mean 'dataset'") as caught:
+        Study.open(_written(tmp_path, wrong))
+    assert "cells[0]" in str(caught.value)
+
+
+def test_whatever_stands_in_a_manifest_is_read_or_refused(tmp_path: Path) -> None:
+    document = json.loads((SMALL / "manifest.json").read_text())
+    places = [path for path in _places(document) if path]
+    rng = random.Random(0)
+    refused = 0
+    for path in rng.sample(places, 120):
+        for change in (_drop, _flip, _put(rng.choice(ODD)), _put(rng.choice(ODD))):
+            try:
+                changed = Sweep.read(
+                    _written(tmp_path, _changed(document, path, change)) / "manifest.json"
+                )
+                build_detectors(changed.config)
+                for cell in changed.plan.cells:
+                    backend_of(changed.config, cell)
+                    assert changed.plan.full(changed.plan.runs(cell)[0]).cell.is_full
+            except InvalidValue:
+                refused += 1
+    assert refused > 200
+
+
+def _store_of(folder: Path, meta: Any, trace: Any) -> Store:
+    path = folder / "traces" / "1.zst"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pack("00" * 16, meta, trace))
+    return Store(folder)
+
+
+def test_a_record_of_another_version_is_named_and_skipped(tmp_path: Path) -> None:
+    record = next(one for one in Store(SMALL) if one.meta["detector"] is None)
+    meta, trace = dict(record.meta), record.values()
+    sound = _store_of(tmp_path, meta, trace)
+    assert (len(sound), sound.notices) == (1, [])
+    skipped = 0
+    for which, values in (("meta", meta), ("trace", trace)):
+        places = [path for path in _places(values) if path]
+        rng = random.Random(1)
+        for path in rng.sample(places, min(100, len(places))):
+            for change in (_drop, _flip, _put(rng.choice(ODD))):
+                changed = _changed(values, path, change)
+                store = _store_of(
+                    tmp_path, *((changed, trace) if which == "meta" else (meta, changed))
+                )
+                for one in store:
+                    assert isinstance(one.trace().text, str)
+                    assert one.serves(5) in (True, False)
+                assert len(store) + len(store.notices) == 1
+                skipped += len(store.notices)
+                for notice in store.notices:
+                    assert "of another version" in notice
+                    assert "00" * 16 in notice
+    assert skipped > 150

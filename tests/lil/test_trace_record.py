@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -131,3 +133,38 @@ def test_a_record_with_other_fields_is_refused():
 def test_a_damaged_record_is_refused(damage: dict[str, object]):
     with pytest.raises(InvalidValue, match=r"written by Trace\.to_dict"):
         Trace.from_dict({**TRACE.to_dict(), **damage})
+
+
+ODD = (None, True, -1, 1.5, "x", [], {}, [None], {"text": 3}, 10**400, "\ud800")
+
+
+def _places(value: object, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
+    yield path
+    pairs = value.items() if isinstance(value, dict) else ()
+    pairs = enumerate(value) if isinstance(value, list) else pairs
+    for key, inside in pairs:
+        yield from _places(inside, (*path, key))
+
+
+def _replaced(value: Any, path: tuple[Any, ...], new: object) -> Any:
+    if not path:
+        return new
+    copy = value.copy()
+    copy[path[0]] = _replaced(value[path[0]], path[1:], new)
+    return copy
+
+
+def test_whatever_stands_in_a_record_is_a_trace_or_refused():
+    record = TRACE.to_dict()
+    refused = 0
+    for path in _places(record):
+        for odd in ODD:
+            try:
+                trace = Trace.from_dict(_replaced(record, path, odd))
+            except InvalidValue:
+                refused += 1
+                continue
+            assert isinstance(trace.text, str)
+            assert trace.cost_at(trace.tokens).tokens >= 0
+            assert trace.to_dict().keys() == record.keys()
+    assert refused > 300

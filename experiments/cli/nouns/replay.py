@@ -15,8 +15,7 @@ from attention.errors import InvalidValue
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser, comma_list
 from experiments.cli.progress import bar, quiet_transformers
-from experiments.cli.show import replayed
-from experiments.cli.stores import opened
+from experiments.cli.show import open_store, replayed
 from experiments.grid import models
 from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
 from experiments.grid.plan import detector_params, split_action
@@ -74,8 +73,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.decode < 0:
         raise InvalidValue("decode", args.decode, "0 or more traces")
     notes = Console(stderr=True)
-    (one,) = opened([Path(args.store)], None, notes)
-    study = one.study
+    study = open_store(Path(args.store), notes)
     detectors = _detectors(args, study)
     results = replayed(study, detectors, notes)
     rows = measures.rows(results.samples, study.config.seed)

@@ -57,7 +57,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def default_folder(preset: str, config: Config) -> Path:
-    """Where a sweep goes that does not say; other models or data sets have a folder of their own."""
+    """Where a sweep goes that does not say; other models or data sets have folders of their own."""
     name = Path(preset).stem if preset.endswith(".toml") else _safe(preset)
     if preset not in preset_names():
         path = Path(preset).absolute()

@@ -87,7 +87,8 @@ class TraceFields(msgspec.Struct, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         tokens = len(self.new_ids)
-        if len(self.pieces.lengths) != tokens:
+        size = len(self.pieces.text.encode(self.pieces.encoding))
+        if len(self.pieces.lengths) != tokens or sum(self.pieces.lengths) != size:
             raise ValueError("a piece of text for each token")
         ends = [check.tokens for check in self.checks]
         if ends != sorted(set(ends)) or ends[-1] != tokens:

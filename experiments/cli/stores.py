@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
 from attention.errors import InvalidValue
 from experiments.cli.parser import Parser
@@ -74,17 +75,16 @@ def listing(folders: Sequence[Path], console: Console, notes: Console) -> dict[s
     document = []
     notices: list[str] = []
     for folder, label in zip(folders, folder_labels(folders), strict=True):
-        table = Table(title=label if several else None, title_justify="left", box=None)
-        for column in ("sweep", "started", "status"):
-            table.add_column(column, no_wrap=True)
-        table.add_column("runs", justify="right")
-        table.add_column("command")
+        if several:
+            console.rule(escape(label), align="left")
         for sweep in read_all(folder, notices):
             told = sweep.told()
             document.append(({"store": label} if several else {}) | told)
-            command = " ".join(["lil", *told["arguments"]])
-            table.add_row(told["id"], told["started"], told["status"], str(told["runs"]), command)
-        console.print(table)
+            started = told["started"][:16].replace("T", " ")
+            line = f"{told['id']:24}  {told['status']:11}  {started}  {told['runs']:,} runs"
+            command = " ".join(["    lil", *map(shlex.quote, told["arguments"])])
+            for text in (line, command):
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
     say(notices, notes)
     return {"sweeps": document}
 

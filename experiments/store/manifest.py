@@ -95,8 +95,9 @@ def _commit() -> tuple[str | None, bool | None]:
 
 
 def new_id() -> str:
-    """A name for a sweep that sorts by time: the UTC stamp, and digits that tell apart."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}"
+    """A name for a sweep that sorts by time: UTC, microseconds, and two random digits."""
+    at = datetime.now(UTC)
+    return f"{at:%Y%m%dT%H%M%SZ}-{at.microsecond:05x}{secrets.token_hex(1)}"
 
 
 def write(folder: Path, sweep: str, values: Mapping[str, Any]) -> None:

@@ -1,0 +1,484 @@
+"""A store remembers all its sweeps: which are shown together, which apart, who writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeping import go
+
+from attention.errors import InvalidValue
+from experiments.cli import main
+from experiments.cli.nouns.sweep import default_folder
+from experiments.grid.config import Config, load
+from experiments.report import figures, measures
+from experiments.report.timing import SECONDS
+from experiments.store import manifest
+from experiments.store.files import lock
+from experiments.store.labels import folder_labels
+from experiments.store.store import Store
+from experiments.store.study import Study
+from experiments.store.sweeps import Sweep, grouped, named, together
+from experiments.sweep import sweep
+
+Make = Callable[..., Config]
+SMALL = Path(__file__).parent / "data" / "small"
+
+
+def _budgets(study: Study) -> set[int | None]:
+    return {cell.budget for cell in study.plan.cells}
+
+
+@pytest.fixture(scope="module")
+def twice(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A store with a sweep of budget 32 and then one of budget 96, and their ids."""
+    out = tmp_path_factory.mktemp("twice") / "store"
+    ids = []
+    for budget in ("32", "96"):
+        values = {"models": str(tiny_model), "datasets": "easy", "limit": 3, "backends": "h2o"}
+        values |= {"budgets": budget, "max_new_tokens": 24, "batch_size": 3, "threads": 1}
+        ids.append(go(load("demo-small", values), out)[0].sweep)
+    return out, ids
+
+
+# ---------------------------------------------------------------- what is shown together
+
+
+def test_every_sweep_adds_a_manifest_and_the_report_has_them_all(
+    twice: tuple[Path, list[str]],
+) -> None:
+    out, ids = twice
+    assert [path.stem for path in manifest.paths(out)] == ids
+    both = Study.open(out)
+    assert [sweep.id for sweep in both.sweeps] == ids[::-1]
+    assert _budgets(both) == {None, 32, 96}
+    assert both.notices == ()
+    results = both.samples([])
+    assert results.missing == 0
+    assert len(results.samples) == len(both.plan) == 9
+    assert _budgets(Study.open(out, "last")) == _budgets(Study.open(out, ids[1])) == {None, 96}
+    assert _budgets(Study.open(out, ids[0])) == {None, 32}
+
+
+def test_records_know_their_sweep_and_the_frame_has_it(twice: tuple[Path, list[str]]) -> None:
+    out, ids = twice
+    assert {r.meta["sweep"]: r.meta["batch_size"] for r in Store(out)} == dict.fromkeys(ids, 3)
+    frame = Store(out).frame()
+    assert dict(frame.groupby("sweep").size()) == {ids[0]: 6, ids[1]: 3}
+    assert str(frame["budget"].dtype) == "Int64"
+    assert list(frame.loc[frame["backend"] == "h2o", "budget"].unique()) == [32, 96]
+    assert frame.loc[frame["backend"] == "h2o", "backend_params"].str.contains("heavy=").all()
+    for record in Store(out):
+        (read,) = frame.loc[frame["id"] == record.id, "keys_read"]
+        assert read == record.trace().checks[-1].keys_read > 0
+
+
+def _document() -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((SMALL / "manifest.json").read_text())
+    return values
+
+
+def _with(document: dict[str, Any], change: str) -> dict[str, Any]:
+    config, plan = document["config"], document["plan"]
+    if change == "weights":
+        for cell in plan["cells"]:
+            cell["model_digest"] = "other"
+    elif change == "problems":
+        plan["items"][0]["problems"].pop()
+    elif change == "prompt":
+        plan["items"][0]["problems"][1][1] = "other"
+    elif change == "answer":
+        for at, problem in enumerate(plan["items"][0]["problems"]):
+            problem += [str(at), "exact"]
+    elif change == "action":
+        document["detectors"][1]["on_stop"]["tokens"] += 1
+    elif change == "replayed":
+        document["detectors"][0]["f"] += 1
+    elif change == "budgets":
+        config["budgets"] = [48]
+        for cell in plan["cells"]:
+            if "budget" in cell["backend"]:
+                cell["backend"]["budget"] = 48
+    else:
+        key, value = change.split("=")
+        config[key] = json.loads(value)
+    return document
+
+
+def _sweep(folder: Path, name: str, *changes: str) -> Sweep:
+    document = _document()
+    for change in changes:
+        document = _with(document, change)
+    (folder / f"{name}.json").write_text(json.dumps(document))
+    return Sweep.read(folder / f"{name}.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("weights", "other weights"),
+        ("problems", "other problems in easy"),
+        ("prompt", "other problems in easy"),
+        ("action", "other detectors"),
+        ("max_new_tokens=5", "max_new_tokens 5, not 1024"),
+        ('cap="4x-full"', "cap 4x-full"),
+        ("seed=1", "seed 1"),
+        ("temperature=0.5", "temperature 0.5"),
+        ('dtype="bfloat16"', "dtype bfloat16"),
+        ("replayed", None),
+        ("budgets", None),
+        ("batch_size=2", None),
+        ("limit=4", None),
+    ],
+)
+def test_what_does_not_fit_is_left_out_with_its_reason(
+    change: str, reason: str | None, tmp_path: Path
+) -> None:
+    last, other = _sweep(tmp_path, "b"), _sweep(tmp_path, "a", change)
+    group = together([last, other])
+    if reason is None:
+        assert (group.sweeps, group.apart) == ((last, other), {})
+        return
+    assert group.sweeps == (last,)
+    assert reason in group.apart["a"]
+    (notice,) = group.said(tmp_path, None)
+    assert f"lil report {tmp_path} --sweep ID" in notice
+    assert [one.sweeps for one in grouped([last, other])] == [(last,), (other,)]
+
+
+def test_a_corrected_answer_does_not_fit_but_one_that_was_not_kept_does(tmp_path: Path) -> None:
+    known, unknown = _sweep(tmp_path, "c", "answer"), _sweep(tmp_path, "a")
+    group = together([known, unknown])
+    assert len(group.sweeps) == 2
+    assert group.plan.items["reasoner", "easy"][1].gold == "1"
+    document = _with(_document(), "answer")
+    document["plan"]["items"][0]["problems"][2][2] = "another"
+    (tmp_path / "b.json").write_text(json.dumps(document))
+    wrong = Sweep.read(tmp_path / "b.json")
+    assert together([known, wrong, unknown]).apart == {"b": "other problems in easy"}
+
+
+def test_sweeps_fit_each_other_and_not_the_last_alone(tmp_path: Path) -> None:
+    """Two of another data set whose problems changed: neither shares one with the last."""
+    documents = {"c": _document(), "b": _document(), "a": _with(_document(), "prompt")}
+    for name, document in documents.items():
+        if name != "c":
+            for one in (*document["plan"]["cells"], *document["plan"]["items"]):
+                one["dataset"] = "mine.jsonl"
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    sweeps = [Sweep.read(tmp_path / f"{name}.json") for name in documents]
+    group = together(sweeps)
+    assert [sweep.id for sweep in group.sweeps] == ["c", "b"]
+    assert group.apart == {"a": "other problems in mine.jsonl"}
+
+
+def test_a_sweep_is_named_by_the_beginning_of_its_id(twice: tuple[Path, list[str]]) -> None:
+    out, ids = twice
+    assert named(out, ids[0]).id == ids[0]
+    for wrong in ("2", "", "x"):
+        with pytest.raises(InvalidValue, match="last, all, or the beginning"):
+            named(out, wrong)
+
+
+# ---------------------------------------------------------------- stores of before, damage, loss
+
+
+def test_a_store_of_before_goes_on_and_remembers(
+    tmp_path: Path, tiny_config: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "small"
+    shutil.copytree(SMALL, store)
+    before = (store / "manifest.json").read_bytes()
+    outcome, _ = go(tiny_config(limit=1, budgets="32", backends="h2o"), store)
+    assert (store / "manifest.json").read_bytes() == before
+    assert [path.stem for path in manifest.paths(store)] == ["manifest", outcome.sweep]
+    assert [one.sweeps[0].id for one in Study.each(store)] == [outcome.sweep, "manifest"]
+    document = _json(capfd, "report", str(store), "--sweep", "all", "--no-figures")
+    assert [one["store"] for one in document["manifests"]] == [
+        f"small@{outcome.sweep}",
+        "small@manifest",
+    ]
+    assert {row["store"] for row in document["rows"]} == {
+        "small@manifest",
+        f"small@{outcome.sweep}",
+    }
+
+
+def test_a_damaged_manifest_is_named_and_never_hides_behind_an_older_one(
+    twice: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    out, ids = twice
+    store = tmp_path / "store"
+    shutil.copytree(out, store)
+    first, last = manifest.paths(store)
+    first.write_text("{")
+    study = Study.open(store)
+    assert [sweep.id for sweep in study.sweeps] == [ids[1]]
+    assert any(str(first) in notice for notice in study.said)
+    last.write_text("{")
+    with pytest.raises(InvalidValue, match=last.name):
+        Study.open(store)
+
+
+def test_a_store_whose_manifests_are_lost_says_what_writes_them(
+    twice: tuple[Path, list[str]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(twice[0], store)
+    shutil.rmtree(store / "sweeps")
+    assert main(["report", str(store)]) == 2
+    assert "the command of its sweep" in capfd.readouterr().err
+    assert len(Store(store).frame()) == 9
+
+
+# ---------------------------------------------------------------- unfinished
+
+
+def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Store.append
+
+    def append(self: Store, *args: Any) -> Any:
+        if len(self) == 3:
+            raise KeyboardInterrupt
+        return real(self, *args)
+
+    config = tiny_config(limit=2, backends="h2o", budgets="32", batch_size=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "append", append)
+        with pytest.raises(KeyboardInterrupt):
+            go(config, tmp_path)
+    (notice,) = Study.open(tmp_path).notices
+    assert "unfinished (interrupted)" in notice
+    path = manifest.paths(tmp_path)[0]
+    values = manifest.load(path)
+    manifest.write(tmp_path, path.stem, values | {"status": "running"})
+    assert "unfinished (killed)" in Study.open(tmp_path).notices[0]
+    with lock.held(tmp_path):
+        assert "unfinished (still running)" in Study.open(tmp_path).notices[0]
+    go(config, tmp_path)
+    study = Study.open(tmp_path)
+    assert (study.notices, len(study.sweeps)) == ((), 2)
+
+
+# ---------------------------------------------------------------- seconds
+
+
+def _rows(out: Path, sweep: str | None = None) -> dict[tuple[str, int | None], Any]:
+    samples = Study.open(out, sweep).samples([]).samples
+    return {(row.backend, row.budget): row for row in measures.rows(samples, 0)}
+
+
+def test_seconds_of_one_sweep_are_told_and_those_of_two_are_not(
+    twice: tuple[Path, list[str]],
+) -> None:
+    out, _ = twice
+    rows = _rows(out)
+    for key in (("full", None), ("h2o", 32)):  # full attention was decoded beside budget 32
+        assert rows[key].seconds_null_why is None
+        assert rows[key].decode_sec > 0
+        assert rows[key].end_to_end_ratio > 0
+    other = rows["h2o", 96]
+    assert "2 sweeps" in other.seconds_null_why
+    assert {getattr(other, name) for name in SECONDS} == {None}
+    assert other.length_ratio is not None
+
+
+def test_seconds_of_a_resumed_configuration_are_not_told(tiny_config: Make, tmp_path: Path) -> None:
+    config = tiny_config(limit=4, backends="h2o", budgets="32", batch_size=4)
+    go(config, tmp_path)
+    assert _rows(tmp_path)["h2o", 32].decode_sec > 0
+    go(tiny_config(limit=3, backends="h2o", budgets="96", batch_size=4), tmp_path)
+    go(tiny_config(limit=4, backends="h2o", budgets="96", batch_size=4), tmp_path)
+    assert "3 sweeps" in _rows(tmp_path)["h2o", 96].seconds_null_why
+
+
+def test_batches_of_different_size_have_no_common_seconds(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lil
+
+    real = lil.stream
+
+    def stream(model: Any, tokenizer: Any, prompts: list[Any], **options: Any) -> Any:
+        if options["backend"].name == "h2o" and len(prompts) > 2:
+            raise RuntimeError("can't allocate memory")
+        return real(model, tokenizer, prompts, **options)
+
+    monkeypatch.setattr(lil, "stream", stream)
+    go(tiny_config(limit=4, backends="h2o", budgets="32", batch_size=4), tmp_path)
+    rows = _rows(tmp_path)
+    assert rows["full", None].decode_sec > 0
+    assert "batches of 2 and 4 rows" in rows["h2o", 32].seconds_null_why
+
+
+# ---------------------------------------------------------------- several stores, lists of sweeps
+
+
+def _json(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    capfd.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capfd.readouterr().out)
+
+
+def test_two_stores_side_by_side(
+    twice: tuple[Path, list[str]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = twice
+    other = tmp_path / "other" / "store"
+    shutil.copytree(out, other)
+    csv = tmp_path / "samples.csv"
+    given = ["report", str(out), str(other), "--no-figures"]
+    document = _json(capfd, *given, "--csv", str(csv))
+    labels = [f"{out.parent.name}/store", "other/store"]
+    assert [one["store"] for one in document["manifests"]] == labels
+    assert all(one["finding"] and one["status"] == "finished" for one in document["manifests"])
+    alone = _json(capfd, "report", str(other), "--no-figures")
+    assert set(alone) == {"manifest", "rows"}
+    mine = [row for row in document["rows"] if row.pop("store") == "other/store"]
+    assert mine == alone["rows"]
+    assert len(document["rows"]) == 2 * len(mine)
+    header, *lines = csv.read_text().splitlines()
+    assert header.endswith(",store")
+    assert sum(line.endswith(",other/store") for line in lines) * 2 == len(lines)
+    assert main(given) == 0
+    printed = capfd.readouterr().out
+    assert all(label in printed for label in labels)
+    assert main(["report", str(out), str(out)]) == 2
+    assert main([*given, "--sweep", "2026"]) == 2
+
+
+def test_each_stores_figures_have_a_place_of_their_own(
+    twice: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, _ = twice
+    other = tmp_path / "store"
+    shutil.copytree(out, other)
+    folders: list[Path] = []
+    monkeypatch.setattr(figures, "figures", lambda _samples, _rows, to: folders.append(to) or [])
+    assert main(["report", str(out), str(other)]) == 0
+    assert folders == [out / "figures", other / "figures"]
+    folders.clear()
+    assert main(["report", str(out), str(other), "--figures", str(tmp_path / "f")]) == 0
+    assert len(set(folders)) == 2
+    assert {folder.parent for folder in folders} == {tmp_path / "f"}
+
+
+def test_the_sweeps_of_a_store_are_listed(
+    twice: tuple[Path, list[str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    out, ids = twice
+    listed = _json(capfd, "report", str(out), "--sweeps")["sweeps"]
+    assert [one["id"] for one in listed] == ids[::-1]
+    assert {(one["status"], one["runs"]) for one in listed} == {("finished", 6)}
+    assert main(["report", str(out), "--sweeps"]) == 0
+    printed = capfd.readouterr().out
+    assert all(id_ in printed for id_ in ids)
+
+
+def test_a_label_is_no_longer_than_it_must_be() -> None:
+    folders = [Path(name) for name in ("/x/demo", "/a/one", "/b/one", "/c/b/one")]
+    assert folder_labels(folders) == ["demo", "a/one", "/b/one", "c/b/one"]
+    assert folder_labels([Path("/x/demo")]) == ["demo"]
+
+
+# ---------------------------------------------------------------- where sweeps go
+
+
+def test_where_a_sweep_goes_that_does_not_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def name(preset: str, **overrides: object) -> str:
+        folder = default_folder(preset, load(preset, overrides))
+        assert folder.parent == Path("lil-out")
+        assert folder.name.isascii()
+        assert not set(folder.name) & set(' /\\:*?"<>|')
+        return folder.name
+
+    assert name("demo") == name("demo", limit=3, budgets="32") == "demo"
+    assert name("demo", datasets="easy") == "demo-reasoner-easy"
+    hub = name("paper", models="agentica-org/DeepScaleR", datasets="gsm8k,aime")
+    assert hub == "paper-agentica-org-DeepScaleR-gsm8k+aime"
+    (tmp_path / "mine.jsonl").write_text("")
+    assert name("demo", datasets=str(tmp_path / "mine.jsonl")) == "demo-reasoner-mine.jsonl"
+    many = [f"a-long-name-of-a-set-{number}" for number in range(9)]
+    assert len(name("demo", datasets=many)) < 100
+    assert name("demo", datasets=many) != name("demo", datasets=[*many, "another"])
+    for folder in ("pa", "pb", "."):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "exp.toml").write_text("limit = 3\n")
+        (tmp_path / folder / "demo.toml").write_text("limit = 3\n")
+    assert name("exp.toml") == name("./exp.toml") == "exp"
+    names = {name(f"{folder}/{file}.toml") for folder in ("pa", "pb") for file in ("exp", "demo")}
+    assert len({*names, name("exp.toml"), name("demo.toml"), "demo"}) == 7
+
+
+# ---------------------------------------------------------------- two writers
+
+
+def _sweep_for_ever(config: Config, store: Path) -> tuple[int, int]:
+    """Another process that has begun to decode and does not go on: its id, and an end of a pipe."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+
+        class Stuck(sweep.Progress):
+            def step(self, tokens: int) -> None:
+                os.write(write, str(tokens).encode())
+                time.sleep(120)
+
+        try:
+            prepared = sweep.prepare(config, store)
+            sweep.run(prepared, store, preset="x", arguments=[], progress=Stuck())
+        finally:
+            os._exit(1)
+    os.close(write)
+    return child, read
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+def test_the_second_sweep_says_who_writes_and_a_killed_one_leaves_no_lock(
+    tmp_path: Path, tiny_config: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_config(limit=1, backends="full")
+    store = tmp_path / "store"
+    command = ["sweep", "--preset", "demo-small", "--model", config.models[0], "--limit", "1"]
+    command += ["--dataset", "easy", "--backends", "full", "--max-new-tokens", "4"]
+    command += ["--threads", "1", "--no-figures", "--out", str(store)]
+    child, pipe = _sweep_for_ever(config, store)
+    try:
+        assert os.read(pipe, 8)  # it decodes
+        before = sorted(store.rglob("*"))
+        assert main(command) == 2
+        (error,) = [
+            line for line in capfd.readouterr().err.splitlines() if line.startswith("lil: error")
+        ]
+        started = manifest.read(store)["started"]
+        assert f"process {child} on {platform.node()}, since {started}" in error
+        with pytest.raises(InvalidValue, match=f"process {child}"):  # it came while we prepared
+            sweep.run(
+                sweep.prepare(config, tmp_path / "other"),
+                store,
+                preset="x",
+                arguments=[],
+                progress=sweep.Progress(),
+            )
+        assert sorted(store.rglob("*")) == before
+        assert "unfinished (still running)" in Study.open(store).notices[0]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(pipe)
+    assert "unfinished (killed)" in Study.open(store).notices[0]
+    assert main(command) == 0

@@ -238,8 +238,8 @@ def _cost(check: Mapping[str, Any]) -> Cost:
     _natural(cost.tokens)
     for value in (cost.keys_read, cost.cache_bytes, cost.read_sum):
         _number(value)
-    for value in (cost.seconds, cost.dense_read_sum):
-        _or_none(_number)(value)
+    for maybe in (cost.seconds, cost.dense_read_sum):
+        _or_none(_number)(maybe)
     return cost
 
 

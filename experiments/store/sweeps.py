@@ -89,7 +89,8 @@ class Group:
             return tuple(dict.fromkeys(typed))
 
         keys = ("models", "datasets", "backends", "budgets", "penalties")
-        return dataclasses.replace(self.sweeps[0].config, **{key: names(key) for key in keys})
+        every: dict[str, Any] = {key: names(key) for key in keys}
+        return dataclasses.replace(self.sweeps[0].config, **every)
 
     def said(self, folder: Path, writing: str | None) -> list[str]:
         """What a reader of their results should know, a sentence each.

@@ -154,6 +154,14 @@ def test_what_does_not_fit_is_left_out_with_its_reason(
     assert [one.sweeps for one in grouped([last, other])] == [(last,), (other,)]
 
 
+def test_methods_are_found_as_any_of_the_sweeps_named_them(tmp_path: Path) -> None:
+    last = _sweep(tmp_path, "b", 'backends=["full"]', 'penalties=["none"]')
+    config = together([last, _sweep(tmp_path, "a", 'backends=["quest", "h2o"]')]).config
+    assert config.backends == ("full", "quest", "h2o")
+    assert config.penalties == ("none", "lz")
+    assert config.detectors == last.config.detectors
+
+
 def test_a_corrected_answer_does_not_fit_but_one_that_was_not_kept_does(tmp_path: Path) -> None:
     known, unknown = _sweep(tmp_path, "c", "answer"), _sweep(tmp_path, "a")
     group = together([known, unknown])
@@ -466,6 +474,8 @@ def test_the_second_sweep_says_who_writes_and_a_killed_one_leaves_no_lock(
         ]
         started = manifest.read(store)["started"]
         assert f"process {child} on {platform.node()}, since {started}" in error
+        with pytest.raises(InvalidValue, match=f"process {child}"):
+            sweep.prepare(config, store)
         with pytest.raises(InvalidValue, match=f"process {child}"):  # it came while we prepared
             sweep.run(
                 sweep.prepare(config, tmp_path / "other"),

@@ -52,11 +52,11 @@ def samples_of(
     for label, detector in detectors:
         one = replace(blank(run, penalty), detector=label, action=detector.action.name)
         verdict = verdict_on(trace, detector, cap)
-        if not acts(detector):
-            kept = whole if verdict is None else verdict.token
-            yield measured(one, run.problem, record, trace, kept, verdict)
-        elif verdict is None:
-            yield _untimed(replace(plain, detector=one.detector, action=one.action))
+        if verdict is None:
+            same = replace(plain, detector=one.detector, action=one.action)
+            yield _untimed(same) if acts(detector) else same
+        elif not acts(detector):
+            yield measured(one, run.problem, record, trace, verdict.token, verdict)
         else:
             acted = store.get(acted_id(run, detector, cap))
             yield one if acted is None else _acted(one, run.problem, acted, verdict)

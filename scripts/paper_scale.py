@@ -1,4 +1,4 @@
-"""Make a store as large as the paper's study, and measure what opening, replay and report of it cost.
+"""Make a store of the size of the paper's study; measure what open, replay and report of it cost.
 
     python scripts/paper_scale.py /tmp/paper                  # 30,600 runs of some 6,000 tokens
     python scripts/paper_scale.py /tmp/paper --problems 10    # a twentieth of it
@@ -185,9 +185,10 @@ def main() -> None:
     make(args.store, args.problems, args.tokens)
     store = str(args.store)
     lil = [sys.executable, "-m", "experiments.cli"]
-    opening = f"from experiments.store.study import Study; from pathlib import Path; Study.open(Path({store!r}))"
+    opening = "import pathlib, sys; from experiments.store.study import Study; "
+    opening += "Study.open(pathlib.Path(sys.argv[1]))"
     commands = {
-        "open": [sys.executable, "-c", opening],
+        "open": [sys.executable, "-c", opening, store],
         "replay": [*lil, "replay", store, "--f", "500"],
         "report": [*lil, "report", store],
         "report again": [*lil, "report", store],

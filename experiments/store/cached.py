@@ -1,9 +1,9 @@
 """Samples that were read before, kept beside the traces: a report of the same runs reads no trace.
 
 A file holds the samples of one configuration. Its name is a digest of all that they follow from:
-which records, caps, gold answers and detectors, and the code that made them. So nothing in it can be
-out of date: what changes is looked for under another name. Whoever deletes the folder loses nothing
-but time; what cannot be written is not kept, and what is damaged is made again.
+which records, caps, gold answers and detectors, and the code that made them. So nothing in it can
+be out of date: what changes is looked for under another name. Whoever deletes the folder loses
+nothing but time; what cannot be written is not kept, and what is damaged is made again.
 """
 
 from __future__ import annotations
@@ -13,31 +13,26 @@ import functools
 import hashlib
 import inspect
 import os
-import zlib
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import zstandard
 
-from attention.errors import InvalidValue
 from experiments.grid.identity import Cell, digest
 from experiments.store.acted_runs import acts, described
+from experiments.store.files import kept
+from experiments.store.files.made_by import code
+from experiments.store.files.records import Record
 from experiments.store.sample import Sample
-from experiments.store.store import Record, write_atomically
 
 if TYPE_CHECKING:
     from experiments.store.study import Study
     from lil import Detector
 
-FOLDER = "cache"
-
 #: Bytes above which files that were not used for longest are deleted.
 LARGEST = 512 << 20
-
-_SAMPLES = msgspec.msgpack.Decoder(list[Sample])
 
 
 def key(study: Study, cell: Cell, penalty: str, able: Sequence[tuple[str, Detector]]) -> str:
@@ -52,9 +47,9 @@ def key(study: Study, cell: Cell, penalty: str, able: Sequence[tuple[str, Detect
     runs = []
     for run in study.plan.runs(cell):
         record = study.store.get(run.id)
-        gold = (run.problem.gold, run.problem.scorer)
-        runs.append([run.item_id, run.sample_index, study.cap(run), gold, _place(record)])
-    acted = []
+        judged = (run.problem.gold, run.problem.scorer)
+        runs.append([run.item_id, run.sample_index, study.cap(run), judged, _place(record)])
+    acted: list[str] = []
     if any(acts(detector) for _, detector in able):
         acted = sorted(str(_place(one)) for one in study.store if one.meta.get("detector"))
     return digest(
@@ -75,24 +70,6 @@ def _place(record: Record | None) -> list[Any] | None:
 
 
 @functools.cache
-def code() -> str:
-    """A digest of the code that makes samples of traces, and of what it stands on."""
-    import experiments
-    import lil
-
-    told = hashlib.sha256(zlib.ZLIB_RUNTIME_VERSION.encode())
-    for package in ("math-verify", "numpy"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            told.update(f"{package} {metadata.version(package)}\n".encode())
-    rooms = [Path(lil.__file__).parent]
-    rooms += [Path(experiments.__file__).parent / name for name in ("grid", "report", "store")]
-    for room in rooms:
-        for path in sorted(room.rglob("*.py")):
-            told.update(path.read_bytes())
-    return told.hexdigest()[:32]
-
-
-@functools.cache
 def _source(kind: type[Detector]) -> str:
     """A digest of the file a detector's class stands in, which may be anybody's."""
     return hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest()[:32]
@@ -106,14 +83,13 @@ class Cache:
     """
 
     def __init__(self, store: Path) -> None:
-        self.folder = store / FOLDER
+        self.folder = kept.folder(store)
 
     def get(self, name: str) -> list[Sample] | None:
         """The samples kept under this digest; None where there are none, or damaged ones."""
         path = self._path(name)
         try:
-            packed = path.read_bytes()
-            samples = _SAMPLES.decode(zstandard.ZstdDecompressor().decompress(packed))
+            samples: list[Sample] = msgspec.msgpack.decode(kept.load(path), type=list[Sample])
         except (OSError, zstandard.ZstdError, msgspec.DecodeError):
             return None
         with contextlib.suppress(OSError):
@@ -122,19 +98,17 @@ class Cache:
 
     def put(self, name: str, samples: Sequence[Sample]) -> None:
         """Keep samples, if the folder can be written."""
-        packer = zstandard.ZstdCompressor(level=1, write_checksum=True)
-        with contextlib.suppress(InvalidValue):
-            write_atomically(self._path(name), packer.compress(msgspec.msgpack.encode(samples)))
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.zst"
+        kept.save(self._path(name), msgspec.msgpack.encode(samples))
 
     def tidy(self) -> None:
         """Delete what was not used for longest, above `LARGEST` bytes."""
         with contextlib.suppress(OSError):
-            found = [(path, path.stat()) for path in self.folder.glob("*.zst")]
+            found = [(path, path.stat()) for path in self.folder.glob("*.samples")]
             room = LARGEST
             for path, stat in sorted(found, key=lambda one: one[1].st_mtime, reverse=True):
                 room -= stat.st_size
                 if room < 0:
                     path.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.samples"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,7 +51,7 @@ class Sample:
     dense_layer_keys_read_mean: float | None = None
     cache_bytes_peak: int | None = None
     cache_byte_sec: float | None = None
-    curve: Sequence[tuple[int | None, int, int]] = ()
+    curve: tuple[tuple[int | None, int, int], ...] = ()
     repeated: bool | None = None  # some block repeated back to back at least 20 times
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output

@@ -21,6 +21,7 @@ from experiments.store.files.made_by import code
 #: Id, offset and length of a record and what is said of its run.
 Entry = tuple[str, int, int, dict[str, Any]]
 
+
 class _Index(msgspec.Struct):
     code: str
     size: int

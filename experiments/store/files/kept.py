@@ -27,7 +27,7 @@ def load(path: Path) -> bytes:
 
 
 def save(path: Path, content: bytes) -> None:
-    """Keep it, if the folder can be written: a store on a full or foreign disk is read all the same."""
+    """Keep it, if it can be: a store on a full or foreign disk is read all the same."""
     packer = zstandard.ZstdCompressor(level=1, write_checksum=True)
     with contextlib.suppress(InvalidValue, OSError):
         unwatched = path.parent / ".gitignore"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ def say(notices: Sequence[str], notes: Console) -> None:
 def replayed(study: Study, detectors: Sequence[Detector], notes: Console) -> Results:
     """Samples of the plan under no detector and each of these; what is missing is said."""
     with bar("replaying", len(study.plan)) as advance:
-        results = study.samples(detectors, advance)
+        results = study.samples(detectors, advance, texts=False, workers=os.cpu_count() or 1)
     if results.missing:
         notes.print(
             f"{results.missing} of {len(study.plan)} runs are not in the store; "

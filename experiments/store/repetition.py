@@ -21,7 +21,8 @@ def repeats(tokens: Sequence[int], times: int = 20) -> bool:
 
     `times` blocks of period p in a row contain `times` - 1 blocks that begin at multiples of p. So
     for each period only the sums of n / p blocks are compared, n log n in all, and what looks
-    repeated is then compared token by token.
+    repeated is then compared token by token. Periods that no stretch of recurring tokens is long
+    enough for are left out, which for most texts is all of them.
 
     Args:
         tokens: token ids.
@@ -33,11 +34,14 @@ def repeats(tokens: Sequence[int], times: int = 20) -> bool:
     if times < 2:
         raise InvalidValue("times", times, "at least 2")
     ids = np.asarray(tokens, dtype=np.int64)
+    longest_period = _longest_period(ids, times)
+    if not longest_period:
+        return False
     powers = np.full(len(ids) + 1, _BASE)
     powers[0] = 1
     powers = np.multiply.accumulate(powers)  # wraps at 2^64, as sums and products below
     sums = np.concatenate(([np.uint64(0)], np.cumsum((ids.astype(np.uint64) + 1) * powers[:-1])))
-    for period in range(1, len(ids) // times + 1):
+    for period in range(1, longest_period + 1):
         blocks = np.diff(sums[::period])
         alike = blocks[:-1] * powers[period] == blocks[1:]
         for first, last in _runs(alike, times - 2):
@@ -49,6 +53,25 @@ def repeats(tokens: Sequence[int], times: int = 20) -> bool:
             if longest >= (times - 1) * period:
                 return True
     return False
+
+
+def _longest_period(ids: NDArray[np.int64], times: int) -> int:
+    """A period above which no block can stand `times` times in a row; 0 if none can at all.
+
+    In such a run every token but those of the first block stood at most a period before: so many
+    tokens in a row have to. The longest stretch for a longer period bounds every shorter one.
+    """
+    order = np.argsort(ids, kind="stable")
+    same = ids[order[1:]] == ids[order[:-1]]
+    back = np.full(len(ids), len(ids) + 1)  # tokens back to where each one last stood
+    back[order[1:][same]] = (order[1:] - order[:-1])[same]
+    period = len(ids) // times
+    while period:
+        longest = max((end - start for start, end in _runs(back <= period, 1)), default=0)
+        if longest >= (times - 1) * period:
+            break
+        period = min(period - 1, longest // (times - 1))
+    return period
 
 
 def _runs(flags: NDArray[np.bool_], least: int) -> list[tuple[int, int]]:

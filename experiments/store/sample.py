@@ -38,7 +38,7 @@ class Sample:
     status: Status = "missing"
     finish: str | None = None  # "eos", "length", the detector's name; None for an error
     message: str | None = None  # the error's text
-    text: str | None = None
+    text: str | None = None  # only where it was asked for: see `samples.with_text`
     tokens: int | None = None  # of the output, eos counted
     correct: bool | None = None
     stopped_at: int | None = None  # tokens at which the detector fired
@@ -57,11 +57,17 @@ class Sample:
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
     sweep: str | None = None  # that decoded it; None in stores of before
     batch_size: int | None = None  # rows decoded together
+    record: str | None = None  # id of the stored record it was read from
 
     @property
     def paid_tokens(self) -> int | None:
         """Tokens that were decoded, kept or not."""
         return None if self.tokens is None else self.tokens + self.dropped_tokens
+
+    @property
+    def run(self) -> tuple[object, ...]:
+        """What this sample shares with those of the same run under other detectors."""
+        return (*self.pair, self.backend, repr(self.backend_params), self.budget, self.penalty)
 
     @property
     def pair(self) -> tuple[str, str, str, int]:

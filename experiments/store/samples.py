@@ -6,7 +6,7 @@ decode serves all caps and all detectors. Costs of a cut trace are those the run
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -52,11 +52,11 @@ def samples_of(
     for label, detector in detectors:
         one = replace(blank(run, penalty), detector=label, action=detector.action.name)
         verdict = verdict_on(trace, detector, cap)
-        if not acts(detector):
-            kept = whole if verdict is None else verdict.token
-            yield measured(one, run.problem, record, trace, kept, verdict)
-        elif verdict is None:
-            yield _untimed(replace(plain, detector=one.detector, action=one.action))
+        if verdict is None:
+            same = replace(plain, detector=one.detector, action=one.action)
+            yield _untimed(same) if acts(detector) else same
+        elif not acts(detector):
+            yield measured(one, run.problem, record, trace, verdict.token, verdict)
         else:
             acted = store.get(acted_id(run, detector, cap))
             yield one if acted is None else _acted(one, run.problem, acted, verdict)
@@ -114,16 +114,14 @@ def measured(
         one = replace(one, status="capped", finish="length")
     else:
         one = replace(one, status="ok", finish=trace.finish)
-    pieces = trace.pieces[:kept] if cut else trace.text_pieces
-    text = b"".join(pieces).decode(errors="replace")
     cost = trace.cost_at(paid)
     return replace(
         _with_reads(one, trace, paid),
         sweep=record.meta.get("sweep"),
         batch_size=record.meta.get("batch_size"),
-        text=text,
+        record=record.id,
         tokens=kept,
-        correct=_solved(text, problem, record),
+        correct=_solved(_text(trace, kept), problem, record),
         prefill_sec=trace.prefill_sec,
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,
@@ -133,6 +131,21 @@ def measured(
         reused_tokens=min(paid, trace.reused_tokens),
         dropped_tokens=len(trace.dropped) + paid - kept,
     )
+
+
+def _text(trace: Trace, kept: int) -> str:
+    pieces = trace.pieces[:kept] if kept < trace.tokens else trace.text_pieces
+    return b"".join(pieces).decode(errors="replace")
+
+
+def with_text(samples: Iterable[Sample], store: Store) -> Iterator[Sample]:
+    """The samples with their texts, read from their traces again: a study's fill gigabytes."""
+    for sample in samples:
+        record = None if sample.record is None else store.get(sample.record)
+        if record is None or sample.tokens is None:
+            yield sample
+        else:
+            yield replace(sample, text=_text(record.trace(), sample.tokens))
 
 
 def _solved(text: str, problem: Problem, record: Record) -> bool:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
+from experiments.store.files import index
 from experiments.store.files.disk import require_writable
 from experiments.store.files.records import HEAD, Record, pack, read
 from experiments.store.files.writer import Writer
@@ -51,6 +52,7 @@ class Store:
             for file in files:
                 for record in read(file, self.notices):
                     self._keep(record)
+            index.forget(self.path)
         except OSError as error:
             raise InvalidValue("out", str(self.path), f"a readable folder ({error})") from error
 
@@ -117,6 +119,9 @@ class Store:
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_writer": None}  # a copy in another process only reads
 
     def __enter__(self) -> Store:
         return self

@@ -12,10 +12,10 @@ from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run, backend_of, penalties_of
 from experiments.store.files import lock
 from experiments.store.files.records import Record
-from experiments.store.labels import labels, penalty_labels
 from experiments.store.manifest import paths
+from experiments.store.reading import read
 from experiments.store.sample import Sample
-from experiments.store.samples import samples_of
+from experiments.store.samples import with_text
 from experiments.store.store import Store
 from experiments.store.sweeps import Group, Sweep, grouped, named, read_all, together
 
@@ -163,24 +163,22 @@ class Study:
         return not detector.action.dense or self.backend(cell).keeps_all
 
     def samples(
-        self, detectors: Sequence[Detector], on_run: Callable[[], None] | None = None
+        self,
+        detectors: Sequence[Detector],
+        on_run: Callable[[], None] | None = None,
+        *,
+        texts: bool = True,
+        workers: int = 1,
     ) -> Results:
         """Every run as decoded, and as each detector would have left it.
 
         Args:
             detectors: replayed over each trace.
-            on_run: called after each run, for a progress bar.
+            on_run: called for each run that is done, for a progress bar.
+            texts: also the outputs' texts, for which every trace is read; without them, only those
+                that have not been read before.
+            workers: processes that read traces, where there are many; see `reading.read`.
         """
-        found: list[Sample] = []
-        lacking = 0
-        named = list(zip(labels(detectors), detectors, strict=True))
-        for cell, penalty in zip(self.plan.cells, penalty_labels(self.plan), strict=True):
-            able = [(label, one) for label, one in named if self.able(one, cell)]
-            for run in self.plan.runs(cell):
-                record = self.store.get(run.id)
-                samples = [*samples_of(run, record, self.cap(run), penalty, able, self.store)]
-                lacking += any(sample.status == "missing" for sample in samples)
-                found += samples
-                if on_run is not None:
-                    on_run()
-        return Results(found, lacking)
+        found = read(self, detectors, on_run, workers)
+        runs = {sample.run for sample in found if sample.status == "missing"}
+        return Results([*with_text(found, self.store)] if texts else found, len(runs))

@@ -13,7 +13,7 @@ from experiments.grid import data, models
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run, build_backends
-from experiments.store import acted_runs
+from experiments.store import acted_runs, reading
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep.failures import free_memory, is_out_of_memory, message
@@ -136,6 +136,7 @@ class Runner:
         for cell in sorted(cells, key=lambda cell: not cell.is_full):
             self._decode_cell(loaded, cell)
             self._decode_acting(loaded, cell)
+            reading.read(self.study, self.prepared.detectors, cells=[cell])  # kept for the report
             if cell.is_full:  # now the lengths are known that everything else depends on
                 self.progress.weigh(self._weight_left())
 

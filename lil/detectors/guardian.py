@@ -97,6 +97,21 @@ class Growth(Watcher[Guardian]):
         self.size = self.meter.size()
         self.pending: list[bytes] = []
 
+    def update(self, pieces: Sequence[bytes]) -> Verdict | None:
+        # Replays hand over whole texts: what lies between two checks is taken at once.
+        given: object = pieces
+        if isinstance(given, (bytes, str)):
+            return super().update(pieces)  # which says what is wrong with it
+        at = 0
+        while at < len(pieces) and self.verdict is None:
+            quiet = pieces[at : at + self.detector.f - 1 - len(self.pending)]
+            self.pending += quiet
+            self.tokens += len(quiet)
+            at += len(quiet)
+            super().update(pieces[at : at + 1])
+            at += 1
+        return self.verdict
+
     def push(self, piece: bytes) -> Verdict | None:
         self.pending.append(piece)
         if len(self.pending) < self.detector.f:

@@ -15,6 +15,7 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.show import add_figure_flags, show
 from experiments.cli.stores import Opened, add_sweep_flags, listing, opened
 from experiments.store.sample import Sample
+from experiments.store.samples import with_text
 from experiments.store.store import require_writable
 
 DEFAULT_STORE = "lil-out/demo"
@@ -59,12 +60,12 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         if len(studies) > 1:
             console.rule(escape(one.label), align="left")
         results.append(show(one.study, console, notes, _figures(args, one, len(studies) > 1)))
-    samples = [
-        _flat(sample) | ({"store": one.label} if len(studies) > 1 else {})
-        for one, shown in zip(studies, results, strict=True)
-        for sample in shown.samples
-    ]
     if args.csv or args.parquet:
+        samples = [
+            _flat(sample) | ({"store": one.label} if len(studies) > 1 else {})
+            for one, shown in zip(studies, results, strict=True)
+            for sample in with_text(shown.samples, one.study.store)
+        ]
         _export(samples, args.csv, args.parquet)
     code = max(shown.code for shown in results)
     if len(studies) == 1:

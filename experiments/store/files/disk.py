@@ -33,7 +33,7 @@ class disk:  # noqa: N801 - used as a function: `with disk(path):`
             raise InvalidValue("out", str(self.path), f"{wanted} ({error.strerror})") from error
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file at once: a reader, or a kill at any moment, sees the old or the new one whole.
 
     Raises:
@@ -43,8 +43,8 @@ def write_atomically(path: Path, text: str) -> None:
     with disk(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(text)
+            with temporary.open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

@@ -13,6 +13,8 @@ tail is left where it is and skipped, and so mentioned each time the store is op
 from __future__ import annotations
 
 import json
+import mmap
+import os
 import struct
 import zlib
 from collections.abc import Collection, Iterator, Mapping
@@ -24,6 +26,7 @@ import zstandard
 
 from attention.errors import InvalidValue
 from experiments.grid import schema
+from experiments.store.files import index
 from experiments.store.files.fields import RunFields, TraceFields
 from experiments.store.files.writer import is_written
 from lil.trace import Trace
@@ -97,9 +100,29 @@ class Record:
 
 def read(path: Path, notices: list[str]) -> Iterator[Record]:
     """The sound records of one file; damage is named in `notices` and skipped."""
+    entries = index.load(path)
+    if entries is None:
+        before, said = index.state(path), len(notices)
+        records = [*_read(path, notices)]
+        yield from records
+        if len(notices) == said and not is_written(path):
+            index.keep(path, [(r.id, r.offset, r.length, dict(r.meta)) for r in records], before)
+        return
+    for id_, offset, length, meta in entries:
+        yield Record(id_, meta, path, offset, length)
+
+
+def _read(path: Path, notices: list[str]) -> Iterator[Record]:
     # Asked before reading: a writer that ends in between has finished its last record.
     live = is_written(path)
-    data = path.read_bytes()
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield from _found(path, data, live, notices)
+
+
+def _found(path: Path, data: mmap.mmap, live: bool, notices: list[str]) -> Iterator[Record]:
     at = 0
     while at < len(data):
         head = data[at : at + HEAD.size]
@@ -148,7 +171,7 @@ def _torn(head: bytes) -> bool:
     return len(head) < HEAD.size and head[: len(PREFIX)] == PREFIX[: len(head)]
 
 
-def _next_head(data: bytes, start: int) -> int | None:
+def _next_head(data: mmap.mmap, start: int) -> int | None:
     at = data.find(PREFIX, start)
     while at >= 0:
         if _frame_length(data[at : at + HEAD.size]) is not None:

@@ -1,0 +1,114 @@
+"""Samples that were read before, kept beside the traces: a report of the same runs reads no trace.
+
+A file holds the samples of one configuration. Its name is a digest of all that they follow from:
+which records, caps, gold answers and detectors, and the code that made them. So nothing in it can
+be out of date: what changes is looked for under another name. Whoever deletes the folder loses
+nothing but time; what cannot be written is not kept, and what is damaged is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import zstandard
+
+from experiments.grid.identity import Cell, digest
+from experiments.store.acted_runs import acts, described
+from experiments.store.files import kept
+from experiments.store.files.made_by import code
+from experiments.store.files.records import Record
+from experiments.store.sample import Sample
+
+if TYPE_CHECKING:
+    from experiments.store.study import Study
+    from lil import Detector
+
+#: Bytes above which files that were not used for longest are deleted.
+LARGEST = 512 << 20
+
+
+def key(study: Study, cell: Cell, penalty: str, able: Sequence[tuple[str, Detector]]) -> str:
+    """The digest of everything that a cell's samples follow from.
+
+    Args:
+        study: whose runs.
+        cell: whose samples.
+        penalty: what the cell's penalty is called.
+        able: the detectors replayed, with what they are called.
+    """
+    runs = []
+    for run in study.plan.runs(cell):
+        record = study.store.get(run.id)
+        judged = (run.problem.gold, run.problem.scorer)
+        runs.append([run.item_id, run.sample_index, study.cap(run), judged, _place(record)])
+    acted: list[str] = []
+    if any(acts(detector) for _, detector in able):
+        acted = sorted(str(_place(one)) for one in study.store if one.meta.get("detector"))
+    return digest(
+        {
+            "code": code(),
+            "cell": cell.to_dict(),
+            "penalty": penalty,
+            "detectors": [[label, described(one), _source(type(one))] for label, one in able],
+            "runs": runs,
+            "acted": acted,
+        }
+    )
+
+
+def _place(record: Record | None) -> list[Any] | None:
+    """Where a record lies; files only grow, so no other will ever lie there."""
+    return None if record is None else [record.path.name, record.offset, record.length]
+
+
+@functools.cache
+def _source(kind: type[Detector]) -> str:
+    """A digest of the file a detector's class stands in, which may be anybody's."""
+    return hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest()[:32]
+
+
+class Cache:
+    """Samples by the digest of what they follow from.
+
+    Args:
+        store: the folder of the store.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self.folder = kept.folder(store)
+
+    def get(self, name: str) -> list[Sample] | None:
+        """The samples kept under this digest; None where there are none, or damaged ones."""
+        path = self._path(name)
+        try:
+            samples: list[Sample] = msgspec.msgpack.decode(kept.load(path), type=list[Sample])
+        except (OSError, zstandard.ZstdError, msgspec.DecodeError):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used just now
+        return samples
+
+    def put(self, name: str, samples: Sequence[Sample]) -> None:
+        """Keep samples, if the folder can be written."""
+        kept.save(self._path(name), msgspec.msgpack.encode(samples))
+
+    def tidy(self) -> None:
+        """Delete what was not used for longest, above `LARGEST` bytes."""
+        with contextlib.suppress(OSError):
+            found = [(path, path.stat()) for path in self.folder.glob("*.samples")]
+            room = LARGEST
+            for path, stat in sorted(found, key=lambda one: one[1].st_mtime, reverse=True):
+                room -= stat.st_size
+                if room < 0:
+                    path.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.samples"

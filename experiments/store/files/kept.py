@@ -1,0 +1,36 @@
+"""Files that spare work and nothing else: whoever deletes their folder loses only time."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import zstandard
+
+from attention.errors import InvalidValue
+from experiments.store.files.disk import write_atomically
+
+
+def folder(store: Path) -> Path:
+    """Where a store keeps them."""
+    return store / "cache"
+
+
+def load(path: Path) -> bytes:
+    """What was kept.
+
+    Raises:
+        OSError: nothing was, or it cannot be read.
+        zstandard.ZstdError: it is damaged.
+    """
+    return zstandard.ZstdDecompressor().decompress(path.read_bytes())
+
+
+def save(path: Path, content: bytes) -> None:
+    """Keep it, if it can be: a store on a full or foreign disk is read all the same."""
+    packer = zstandard.ZstdCompressor(level=1, write_checksum=True)
+    with contextlib.suppress(InvalidValue, OSError):
+        unwatched = path.parent / ".gitignore"
+        if not unwatched.exists():  # a store in a repository is its traces
+            write_atomically(unwatched, "*\n")
+        write_atomically(path, packer.compress(content))

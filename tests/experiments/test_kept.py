@@ -1,0 +1,149 @@
+"""What is kept beside the traces spares work and changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from experiments.grid.plan import build_detectors
+from experiments.store import cached, reading
+from experiments.store.files import made_by, records
+from experiments.store.store import Store
+from experiments.store.study import Study
+
+SMALL = Path(__file__).parent / "data" / "small"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with runs in which detectors act, nothing kept beside it."""
+    unwanted = shutil.ignore_patterns("cache")
+    return Path(shutil.copytree(SMALL, tmp_path / "store", ignore=unwanted))
+
+
+@pytest.fixture
+def no_trace(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called, whoever reads a trace fails."""
+
+    def refuse(self: records.Record) -> None:
+        raise AssertionError(f"the trace of {self.id} was read")
+
+    return lambda: monkeypatch.setattr(records.Record, "values", refuse)
+
+
+def read(folder: Path, **options: object) -> list[object]:
+    study = Study.open(folder)
+    found = study.samples(build_detectors(study.config), texts=False, **options)  # type: ignore[arg-type]
+    return [*found.samples, found.missing]
+
+
+def test_kept_samples_are_those_of_the_traces(store: Path, no_trace: Callable[[], None]) -> None:
+    first = read(store)
+    assert len(first) > 40
+    no_trace()
+    assert read(store) == first
+    shutil.rmtree(store / "cache")
+    with pytest.raises(AssertionError, match="was read"):
+        read(store)
+
+
+def test_a_damaged_file_is_made_again(store: Path) -> None:
+    first = read(store)
+    for path in (store / "cache").iterdir():
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 4
+        path.write_bytes(content)
+    assert read(store) == first
+
+
+def test_what_samples_follow_from_is_in_the_key(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.open(store)
+    cell = next(cell for cell in study.plan.cells if not cell.is_full)
+    (detector,) = [d for d in build_detectors(study.config) if d.name == "guardian"][:1]
+
+    def key(of: Study = study, penalty: str = "none", able: object = detector) -> str:
+        return cached.key(of, cell, penalty, [("guardian", able)])  # type: ignore[list-item]
+
+    def judged(**fields: str) -> Study:
+        items = {
+            name: tuple(problem._replace(**fields) for problem in problems)
+            for name, problems in study.plan.items.items()
+        }
+        return dataclasses.replace(study, plan=dataclasses.replace(study.plan, items=items))
+
+    keys = [
+        key(),
+        key(penalty="lz"),
+        key(able=dataclasses.replace(detector, f=detector.f + 1)),
+        key(judged(gold="another")),
+        key(judged(scorer="math")),
+        key(dataclasses.replace(study, config=dataclasses.replace(study.config, cap="4x-full"))),
+    ]
+    grown = Store(store)
+    run = study.plan.runs(cell)[0]
+    record = grown.get(run.id)
+    assert record is not None
+    longer = {**record.meta, "tokens": record.meta["tokens"] + 1}
+    with grown:
+        grown.append(run.id, longer, record.values())
+    keys.append(key(dataclasses.replace(study, store=grown)))
+    monkeypatch.setattr(cached, "code", lambda: "other code")
+    keys.append(key())
+    assert len(set(keys)) == len(keys)
+    monkeypatch.undo()
+    assert key() == keys[0]
+
+
+def test_a_file_that_changed_is_read_again(store: Path) -> None:
+    whole = len(Store(store))
+    (path,) = (store / "traces").glob("*.zst")
+    assert (store / "cache" / f"{path.stem}.index").exists()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+    for _ in range(2):  # and again: of a file with damage nothing is kept
+        opened = Store(store)
+        assert (len(opened), len(opened.notices)) == (whole - 1, 1)
+
+
+def test_an_index_of_other_code_is_not_used(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    checked = records._checked
+    monkeypatch.setattr(records, "_checked", lambda text: seen.append(text) or checked(text))
+    Store(store)
+    once = len(seen)
+    Store(store)
+    assert len(seen) == once > 0
+    monkeypatch.setattr("experiments.store.files.index.code", lambda: "other code")
+    Store(store)
+    assert len(seen) == 2 * once
+
+
+def test_a_store_that_cannot_be_written_is_read_as_well(store: Path) -> None:
+    first = read(store)
+    shutil.rmtree(store / "cache")
+    (store / "cache").write_text("no folder")
+    assert read(store) == first
+
+
+@pytest.mark.slow
+def test_several_processes_read_the_same(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = read(store)
+    shutil.rmtree(store / "cache")
+    monkeypatch.setattr(reading, "FEW", 1)
+    assert read(store, workers=2) == first
+
+
+def test_the_code_is_told_by_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_by.code.cache_clear()
+    monkeypatch.setattr(made_by, "_ROOMS", ())
+    less = made_by.code()
+    made_by.code.cache_clear()
+    monkeypatch.undo()
+    assert made_by.code() != less

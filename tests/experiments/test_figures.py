@@ -29,23 +29,24 @@ def drawn(
 ) -> tuple[list[Path], dict[str, Figure]]:
     """The files, and the figures as they were when saved."""
     kept: dict[str, Figure] = {}
-    save = module._save
+    save = module.save
 
     def keep(figure: Figure, stem: Path) -> list[Path]:
         kept[stem.name] = figure
         return save(figure, stem)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_save", keep)
+        patch.setattr(module, "save", keep)
         paths = figures(sweep, rows(sweep, seed=0), tmp_path_factory.mktemp("f") / "new")
     return paths, kept
 
 
-def test_three_figures_as_png_and_svg_and_nothing_else(
+def test_five_figures_as_png_and_svg_and_nothing_else(
     drawn: tuple[list[Path], dict[str, Figure]],
 ) -> None:
     paths, _ = drawn
     names = ["figure1-accuracy-length", "figure2-compression", "figure3-curves"]
+    names += ["figure4-cost", "figure5-detectors"]
     assert [p.name for p in paths] == [n + end for n in names for end in (".png", ".svg")]
     assert sorted(paths[0].parent.iterdir()) == sorted(paths)
     for path in paths:
@@ -169,8 +170,8 @@ def test_models_get_their_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Figure, "savefig", lambda _, name, **__: Path(name).write_text("drawn"))
     samples = [make(0, model=m) for m in ("org/one", "two") for make in (sample, sparse)]
     names = [path.name for path in figures(samples, rows(samples, seed=0), tmp_path)]
-    assert names[0] == "figure1-accuracy-length-org-one.png"
-    assert len(set(names)) == 12
+    assert names[0] == "figure1-accuracy-length-one.png"
+    assert len(set(names)) == 16
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
 
 
@@ -184,4 +185,4 @@ def test_nothing_sparse_nothing_drawn(tmp_path: Path) -> None:
 def test_missing_values_leave_gaps(tmp_path: Path) -> None:
     unscored = [sample(0, correct=None, curve=()), sparse(0, correct=None, curve=())]
     unscored += [sample(0, dataset="hard"), guarded(unscored[1], 50)]
-    assert len(figures(unscored, rows(unscored, seed=0), tmp_path)) == 6
+    assert len(figures(unscored, rows(unscored, seed=0), tmp_path)) == 10

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
 
 from rich.console import Console
 
-from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import add_figure_flags, figure_folder, open_store, show
-from experiments.store.sample import Sample
-from experiments.store.store import require_writable
+from experiments.report import exports
 
 DEFAULT_STORE = "lil-out/demo"
 
@@ -21,6 +18,7 @@ examples:
   lil report                                   the demo's tables, drawing, figures and finding
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
+  lil report --rows table.tex --rows rows.csv  a paper's tables, and every measure
   lil report --json > rows.json
 
 In Python: from experiments.store.store import Store; Store("lil-out/demo").frame()
@@ -35,42 +33,23 @@ def add_arguments(parser: Parser) -> None:
     add_figure_flags(parser)
     parser.add_argument("--csv", metavar="FILE", help="write every sample as CSV")
     parser.add_argument("--parquet", metavar="FILE", help="write every sample as Parquet")
+    parser.add_argument(
+        "--rows",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write the rows: every field as .csv or .parquet, tables for readers as .md or .tex; "
+        "may be given several times",
+    )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Show a store, and export it where asked."""
-    for file in filter(None, (args.csv, args.parquet)):
-        require_writable(Path(file).parent)
+    exports.check_files(args.csv, args.parquet, args.rows)
     notes = Console(stderr=True)
     store = Path(args.store)
     shown = show(open_store(store, notes), console, notes, figure_folder(args, store))
-    if args.csv or args.parquet:
-        _export(shown.samples, args.csv, args.parquet)
+    exports.write_samples(shown.samples, args.csv, args.parquet)
+    for file in args.rows:
+        exports.write_rows(shown.rows, file)
     return Done(shown.document, shown.code)
-
-
-def _export(samples: object, csv: str | None, parquet: str | None) -> None:
-    import pandas as pd
-
-    assert isinstance(samples, list)
-    frame = pd.DataFrame([_flat(sample) for sample in samples])
-    try:
-        if csv:
-            frame.to_csv(csv, index=False)
-        if parquet:
-            frame.to_parquet(parquet, index=False)
-    except ImportError as error:
-        allowed = "CSV, or the package pyarrow for Parquet (pip install pyarrow)"
-        raise InvalidValue("parquet", parquet, allowed) from error
-    except OSError as error:
-        raise InvalidValue(
-            "file", csv or parquet, f"a file that can be written ({error})"
-        ) from error
-
-
-def _flat(sample: Sample) -> dict[str, object]:
-    """A sample's fields; the two compound ones as text, which every format can hold."""
-    values = dataclasses.asdict(sample)
-    values["backend_params"] = ", ".join(f"{k}={v}" for k, v in sample.backend_params)
-    values["curve"] = " ".join(f"{t}:{raw}:{small}" for t, raw, small in sample.curve)
-    return values

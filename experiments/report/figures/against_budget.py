@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -107,7 +108,8 @@ def _draw(
     axis.xaxis.set_major_locator(FixedLocator(budgets))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xticklabels([str(budget) for budget in budgets])
-    axis.set_xlim(budgets[0] / 1.35, budgets[-1] * 1.35)
+    margin = max(1.35, (budgets[-1] / budgets[0]) ** 0.12)
+    axis.set_xlim(budgets[0] / margin, budgets[-1] * margin)
     plain = [row for row in rows if row.detector == "none"]
     for row in plain:
         if row.is_baseline:
@@ -120,7 +122,7 @@ def _draw(
     watched = shown_detector(rows)
     beneath = series([r for r in rows if r.watched == watched and r.budget is not None])
     for at, (label, line) in enumerate(lines.items()):
-        aside = beside(at, len(lines))
+        aside = beside(at, len(lines), budgets)
         colour, mark = looks[label]
         _draw_line(axis, line, measure, aside, {"color": colour, "marker": mark, "zorder": 3})
         if any(_differs(row, line, measure) for row in beneath.get(label, [])):
@@ -140,9 +142,12 @@ def _draw(
         measure.dress(axis, rows, looks)
 
 
-def beside(at: int, of: int) -> float:
+def beside(at: int, of: int, budgets: Sequence[int]) -> float:
     """Each backend a little aside of the tick, so that bars do not hide each other."""
-    return math.exp2(0.07 * (at - (of - 1) / 2))
+    octaves = [math.log2(high / low) for low, high in pairwise(budgets)]
+    # So much of the axis for each, but neighbours' groups stay apart.
+    step = min([0.018 * (sum(octaves) + 0.87), *(0.8 * one / of for one in octaves)])
+    return math.exp2(step * (at - (of - 1) / 2))
 
 
 def _differs(row: ReportRow, line: list[ReportRow], measure: Measure) -> bool:

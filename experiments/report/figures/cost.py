@@ -13,6 +13,7 @@ from experiments.report.figures.against_budget import (
     Point,
     against_budget,
     beside,
+    budgets_of,
     problem_count,
 )
 from experiments.report.figures.footer import Conditions, censored, footer, other_detectors
@@ -33,8 +34,8 @@ def cost(rows: list[ReportRow], under: str, conditions: Conditions) -> Figure:
     left_out = censored(rows)
     if left_out:
         notes.append(
-            f"up to {left_out} pairs of a configuration are in no ratio: full attention was cut "
-            "itself at its cap"
+            f"of a configuration's pairs, {left_out} or fewer are in no ratio: full attention was "
+            "cut itself at its cap"
         )
     plain = [row for row in rows if row.detector == "none" and row.budget is not None]
     if any(_cost(row)[0] is not None and None in _cost(row) for row in plain):
@@ -80,12 +81,12 @@ def _dress(axis: Any, rows: list[ReportRow], looks: dict[str, tuple[str, str]]) 
     axis.yaxis.set_major_locator(LogLocator(subs=steps))
     axis.yaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    lines = series(plain)
+    lines, budgets = series(plain), budgets_of(rows)
     for at, (label, line) in enumerate(lines.items()):
         colour, _ = looks[label]
         for row in line:
             assert row.budget is not None
-            x = row.budget * beside(at, len(lines))
+            x = row.budget * beside(at, len(lines), budgets)
             value, least, most = _cost(row)
             if value is not None and row.problems > 1:
                 _unbounded(axis, x, (value, least, most), (low, high), colour)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -50,7 +51,7 @@ def curves(
             if down == len(chosen) - 1:
                 axis.set_xlabel("original, bytes")
             if across == 0:
-                axis.set_ylabel(f"{label.replace(' ', chr(10), 1)}\ncompressed, bytes")
+                axis.set_ylabel(f"{textwrap.fill(label, 20)}\ncompressed, bytes")
     for axis in axes[-1]:
         # Last, and once per column: a limit set earlier would freeze the scale of all below.
         axis.set_xlim(left=0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from experiments.report.aggregate import by_problem, paid_of
 from experiments.report.figures.footer import Conditions, footer
@@ -173,7 +173,8 @@ def _draw_small(axis: Any, few: Sequence[ReportRow], among: Sequence[Watched]) -
 def _draw(axis: Any, found: dict[Watched, Pooled], among: list[Watched]) -> None:
     axis.axhline(0, color=FULL, linewidth=0.8, zorder=1)
     axis.axvline(0, color=FULL, linewidth=0.8, zorder=1)
-    axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axis.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     places = [(0.0, 0.0)]  # without a detector
     for watched, point in found.items():
         saved, change = point.savings, point.change

@@ -70,7 +70,7 @@ def panels(
 
 def panel_title(dataset: str, words: str) -> str:
     """On one line where it is short, so that titles of neighbours do not meet."""
-    return f"{dataset}{' ' if len(dataset) + len(words) <= 30 else chr(10)}({words})"
+    return f"{dataset}{' ' if len(dataset) + len(words) <= 26 else chr(10)}({words})"
 
 
 def finish(figure: Figure, title: str, handles: Sequence[Line2D], notes: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ _CAPTION = (
 _COST_CAPTION = (
     "both solve: length over the n samples that it and full attention solve; keys: read per solved "
     "problem, full attention's as a number; both times full attention's, bold where the 95% "
-    "interval leaves out 1; compressed: bytes over original bytes; loops: % of outputs with a "
+    "interval leaves out 1; packed: compressed over original bytes; loops: % of outputs with a "
     "block repeated 20 times"
 )
 _SAMPLING_CAPTION = (
@@ -51,7 +51,7 @@ def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
 
 def cost_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
-    names = ("both solve", "n", "keys / solved", "compressed", "loops")
+    names = ("both solve", "n", "keys/solved", "packed", "loops")
     found = [
         _grid(part, names, _cost_cells, _cost_title(part)) for part in parts(shortly_named(rows))
     ]

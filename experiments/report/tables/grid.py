@@ -94,11 +94,14 @@ def _table(grid: Grid, narrow: bool) -> Table:
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
+        show_edge=not narrow,
         title_justify="left",
         caption_justify="left",
     )
     for at, name in enumerate(grid.columns):
-        table.add_column(escape(name), justify="left" if at < grid.labels else "right")
+        table.add_column(
+            escape(name), justify="left" if at < grid.labels else "right", overflow="fold"
+        )
     for at, line in enumerate(grid.lines):
         table.add_row(
             *(escape(label) for label in grid.shown_labels(at)),
@@ -110,7 +113,8 @@ def _table(grid: Grid, narrow: bool) -> Table:
 
 def _marked(cell: Cell, narrow: bool) -> str:
     between = "\n" if narrow else " "
-    text = escape(f"{cell.value}{between}{cell.interval}" if cell.interval else cell.value)
+    interval = cell.interval.replace(" ", "") if narrow else cell.interval
+    text = escape(f"{cell.value}{between}{interval}" if interval else cell.value)
     # A bracket after a line's beginning or a blank is text, whatever stands in it.
     text = text.replace(f"{between}[", f"{between}\\[")
     text = f"[bold]{text}[/]" if cell.bold else text
@@ -130,7 +134,11 @@ def _numbered(grid: Grid, longest: int = 12) -> Grid:
         return notes[name]
 
     lines = [replace(line, labels=tuple(map(short, line.labels))) for line in grid.lines]
-    columns = [name if at < grid.labels else short(name) for at, name in enumerate(grid.columns)]
+    wide = [max(len(line.cells[at].text) for line in lines) for at in range(len(lines[0].cells))]
+    columns = [
+        name if at < grid.labels or len(name) <= wide[at - grid.labels] else short(name)
+        for at, name in enumerate(grid.columns)
+    ]
     told = tuple(f"{shown}: {name}" for name, shown in notes.items())
     return replace(grid, columns=tuple(columns), lines=tuple(lines), notes=told)
 

@@ -92,18 +92,19 @@ def show(study: Study, console: Console, notes: Console, folder: Path | None) ->
     shown = (
         tables.main_tables,
         tables.cost_tables,
+        tables.sampling_tables,
         tables.table1,
         tables.table3,
         tables.penalty_tables,
     )
-    for table in itertools.chain.from_iterable(make(rows) for make in shown):
+    for table in itertools.chain.from_iterable(make(rows, console.width) for make in shown):
         console.print(table)
     if any(row.backend != "full" for row in rows):
         console.print(terminal.draw(rows, width=console.width))
     paths, code = [], 0
     if folder is not None:
         try:
-            paths = figures.figures(results.samples, rows, folder)
+            paths = figures.figures(results.samples, rows, folder, _conditions(study))
         except OSError as error:  # all that is asked for is known: only the pictures are not there
             reason = InvalidValue(
                 "figures", str(folder), f"a folder to write in ({error.strerror})"
@@ -124,6 +125,11 @@ def show(study: Study, console: Console, notes: Console, folder: Path | None) ->
     }
     document = {"manifest": about, "rows": [row.to_dict() for row in rows]}
     return Shown(results.samples, rows, document, code)
+
+
+def _conditions(study: Study) -> figures.Conditions:
+    config = study.config
+    return figures.Conditions(config.seed, config.dtype, config.cap, config.max_new_tokens)
 
 
 def _say_spared(rows: Sequence[measures.ReportRow], console: Console) -> None:

@@ -1,19 +1,27 @@
 """What a sweep found, in short sentences said from the numbers alone.
 
-Each kind of claim has one rule, at 95%: longer, shorter and cheaper mean an interval clear of 1;
-"keeps accuracy" means that losing `MARGIN` or more is ruled out, which few problems cannot do.
-Intervals are not corrected for their number, so it is always said of how many.
+Each kind of claim has one rule, at 95%: longer, shorter, cheaper and saving mean an interval clear
+of no change, over `LEAST` problems or more; shorter also that no output was cut at the cap, for
+then its length is a lower bound. "Keeps accuracy" means that losing `MARGIN` or more is ruled out,
+which few problems cannot do. Intervals are not corrected for their number, so it is always said of
+how many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from experiments.report.row import Key, ReportRow, by_penalty, pairs
+from experiments.report.names import shortly_named
+from experiments.report.row import Key, ReportRow, by_penalty, pairs, shown_detector
 from experiments.report.statistics import tango
 
 #: The loss of accuracy that "keeps accuracy" must rule out.
 MARGIN = 0.05
+
+#: Problems below which nothing is called clear: five that all point one way are chance at p = 0.06.
+LEAST = 6
+
+_MOST = 3  # detectors with a sentence of their own
 
 
 def finding(rows: Sequence[ReportRow]) -> str:
@@ -22,14 +30,10 @@ def finding(rows: Sequence[ReportRow]) -> str:
     Lengths and costs are those of sparse configurations without penalty and detector. What a
     penalty changes is said last, against the same configurations without it.
     """
+    rows = shortly_named(rows)
     sparse = [row for row in rows if row.backend != "full" and row.penalty == "none"]
     plain = [row for row in sparse if row.detector == "none"]
-    sentences = [_length(plain), _cost(plain)]
-    watched = pairs([row for row in sparse if row.detector_pairs])
-    names = [name for name, _ in watched]
-    for (name, action), chosen in watched.items():
-        told = name if names.count(name) == 1 else f"{name} ({action})"
-        sentences.append(_detector(told, chosen))
+    sentences = [_length(plain), _cost(plain), *_detectors(sparse)]
     sentences += [_penalty(name, part) for name, part in by_penalty(rows).items() if name != "none"]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
@@ -46,18 +50,44 @@ def keeps_accuracy(row: ReportRow) -> bool | None:
 
 def is_longer(row: ReportRow) -> bool:
     """Whether outputs are longer than under full attention, the interval clear of 1."""
-    return row.length_ratio_low is not None and row.length_ratio_low > 1
+    low = row.length_ratio_low
+    return low is not None and low > 1 and _compared(row) >= LEAST
+
+
+def is_longer_solved(row: ReportRow) -> bool:
+    """Whether outputs are longer than under full attention where both solve the problem."""
+    low = row.length_ratio_solved_low
+    return low is not None and low > 1 and row.solved_by_both / row.samples_per_problem >= LEAST
 
 
 def is_shorter(row: ReportRow) -> bool:
-    """Whether outputs are shorter than under full attention, the interval clear of 1."""
-    return row.length_ratio_high is not None and row.length_ratio_high < 1
+    """Whether outputs are shorter than under full attention, clear of 1, and none was cut."""
+    high = row.length_ratio_high
+    uncut = row.length_ratio_capped is None  # of those that are in the ratio
+    return high is not None and high < 1 and uncut and _compared(row) >= LEAST
 
 
 def is_cheaper(row: ReportRow) -> bool:
     """Whether a solved problem takes fewer keys than under full attention, clear of 1."""
     high = row.keys_read_per_solved_ratio_high
-    return high is not None and high < 1
+    return high is not None and high < 1 and _compared(row) >= LEAST
+
+
+def saves(row: ReportRow) -> bool:
+    """Whether its detector saves tokens of the same traces, the interval clear of 0."""
+    low = row.token_savings_low
+    return low is not None and low > 0 and row.problems >= LEAST
+
+
+def adds(row: ReportRow) -> bool:
+    """Whether what its detector does takes more tokens than it saves, clear of 0."""
+    high = row.token_savings_high
+    return high is not None and high < 0 and row.problems >= LEAST
+
+
+def _compared(row: ReportRow) -> float:
+    """Problems that are in the ratios against full attention."""
+    return (row.pairs - row.pairs_censored) / row.samples_per_problem
 
 
 def _length(plain: list[ReportRow]) -> str:
@@ -65,7 +95,8 @@ def _length(plain: list[ReportRow]) -> str:
     censored = sum(row.pairs_censored for row in plain)
     left_out = ""
     if censored:
-        left_out = f" ({censored:,} pairs left out: full attention was cut at its cap)"
+        several = "pairs" if censored > 1 else "pair"
+        left_out = f" ({censored:,} {several} left out: full attention was cut at its cap)"
     if not known:
         return (
             "Nothing can be said about output length: no sparse configuration has a full-attention "
@@ -73,21 +104,20 @@ def _length(plain: list[ReportRow]) -> str:
         )
     longer, shorter = ([row for row in known if rule(row)] for rule in (is_longer, is_shorter))
     head = max(longer or shorter or known, key=_size)
-    if not longer and not shorter:
-        return (
-            f"Sparse attention changed output length clearly in none of {_count(known)}; the "
-            f"largest difference is {_where(head, known)}{left_out}"
-        )
-    text = "Sparse attention made outputs "
     if longer:
-        text += f"longer in {len(longer)} of {_count(known)}, up to {_where(head, known)}"
+        text = f"Sparse attention made outputs longer in {len(longer)} of {_count(known)}, "
+        text += f"up to {_where(head, known)}"
         text += f", and shorter in {len(shorter)}" if shorter else ""
+    elif shorter:
+        text = f"Sparse attention made outputs shorter in {len(shorter)} of {_count(known)}, "
+        text += f"down to {_where(head, known)}"
     else:
-        text += f"shorter in {len(shorter)} of {_count(known)}, down to {_where(head, known)}"
-    solved = [row for row in known if (row.length_ratio_solved_low or 0) > 1]
+        text = f"Sparse attention changed output length clearly in none of {_count(known)}; the "
+        text += f"largest difference is {_where(head, known)}"
     of = [row for row in known if row.length_ratio_solved_low is not None]
     if of:
-        text += f"; over problems that both solve, longer in {len(solved)} of {len(of)}"
+        solved = sum(map(is_longer_solved, of))
+        text += f"; over problems that both solve, longer in {solved} of {len(of)}"
     return text + left_out
 
 
@@ -121,15 +151,30 @@ def _cost(plain: list[ReportRow]) -> str:
         return ""
     cheaper = [row for row in known if is_cheaper(row)]
     text = f"A solved problem takes clearly fewer keys in {len(cheaper)} of {len(known)}"
-    told = [keeps_accuracy(row) for row in plain]
+    told = [keeps_accuracy(row) for row in cheaper]
+    if not told:
+        return text
     if all(one is None for one in told):
-        return text + "; whether any keeps accuracy, too few problems say"
+        return text + "; whether accuracy is kept there, too few problems say"
+    text += f", {told.count(True)} of which keep accuracy (a loss of {100 * MARGIN:.0f} points "
+    text += "ruled out)"
     few = told.count(None)
-    kept = sum(bool(keeps_accuracy(row)) for row in cheaper)
-    text += f", {kept} of which keep accuracy (a loss of {MARGIN:.0%} points ruled out)".replace(
-        "% points", " points"
-    )
     return text + (f"; {few} have too few problems to say" if few else "")
+
+
+def _detectors(sparse: list[ReportRow]) -> list[str]:
+    """A sentence for each, the one that figures show first; of very many the first alone."""
+    watched = pairs([row for row in sparse if row.detector_pairs])
+    shown = shown_detector([row for row in sparse if row.detector_pairs])
+    names = [name for name, _ in watched]
+    order = sorted(watched, key=lambda one: one != shown)
+    told = [
+        _detector(name if names.count(name) == 1 else f"{name} ({action})", watched[name, action])
+        for name, action in order[:_MOST]
+    ]
+    left = len(order) - len(told)
+    several = "detectors and actions are" if left > 1 else "detector or action is"
+    return [*told, f"{left} more {several} in Table 1 and Figure 5"] if left > 0 else told
 
 
 def _detector(name: str, of_detector: Mapping[Key, ReportRow]) -> str:
@@ -140,9 +185,19 @@ def _detector(name: str, of_detector: Mapping[Key, ReportRow]) -> str:
     lost = sum(row.detector_solved_lost or 0 for row in rows)
     gained = sum(row.detector_solved_gained or 0 for row in rows)
     pairs = sum(row.detector_pairs or 0 for row in rows)
+    less, more = sum(map(saves, rows)), sum(map(adds, rows))
+    text = name[:1].upper() + name[1:]
+    if less:
+        text += f" saves tokens in {less} of {_count(rows)}"
+        text += f" and adds some in {more}" if more else ""
+    elif more:
+        text += f" adds tokens in {more} of {_count(rows)}"
+    else:
+        text += f" changes tokens clearly in none of {_count(rows)}"
+    sign = "fewer" if saved >= 0 else "more"
     return (
-        f"{name.capitalize()} {_saves(saved)} of their tokens, losing {lost} and gaining {gained} "
-        f"of {pairs} answers"
+        f"{text}, {100 * abs(saved):.1f}% {sign} over all, losing {lost} and gaining {gained} of "
+        f"{pairs:,} answers"
     )
 
 
@@ -151,8 +206,9 @@ def _penalty(name: str, rows: list[ReportRow]) -> str:
     known = [r for r in rows if r.detector == "none" and r.penalty_length_ratio is not None]
     if not known:
         return ""
-    longer = sum((row.penalty_length_ratio_low or 0) > 1 for row in known)
-    shorter = sum(0 < (row.penalty_length_ratio_high or 0) < 1 for row in known)
+    many = [row for row in known if row.problems >= LEAST]
+    longer = sum((row.penalty_length_ratio_low or 0) > 1 for row in many)
+    shorter = sum(0 < (row.penalty_length_ratio_high or 0) < 1 for row in many)
     lost = sum(row.penalty_solved_lost or 0 for row in known)
     gained = sum(row.penalty_solved_gained or 0 for row in known)
     pairs = sum(row.penalty_pairs or 0 for row in known)
@@ -160,10 +216,6 @@ def _penalty(name: str, rows: list[ReportRow]) -> str:
         f"With penalty {name} outputs are longer in {longer} and shorter in {shorter} of "
         f"{_count(known)} than without it, losing {lost} and gaining {gained} of {pairs} answers"
     )
-
-
-def _saves(share: float) -> str:
-    return f"saves {100 * share:.1f}%" if share >= 0 else f"adds {-100 * share:.1f}%"
 
 
 def _count(rows: list[ReportRow]) -> str:

@@ -34,6 +34,7 @@ from experiments.report.aggregate import (
     tokens_of,
     uncensored,
 )
+from experiments.report.attempts import attempts
 from experiments.report.cheaper import with_cheaper
 from experiments.report.finding import finding
 from experiments.report.row import ReportRow, order
@@ -140,13 +141,13 @@ def _row(
         **_counts(samples),
         **_accuracy(usable),
         **_change("", pairs, bootstrap.seed),
-        **_at_k(samples, bool(usable)),
+        **attempts(samples, bool(usable), bootstrap),
         **_lengths(usable, ended, bootstrap),
         **_detector(one, *_pairs(usable, samples, alone), bootstrap),
         **_penalty(one, *_pairs(usable, samples, without), bootstrap),
         **comparable(_costs(usable, ended, bootstrap), [*usable, *(full for _, full in pairs)]),
         **_keys(usable),
-        **_compression(usable),
+        **_compression(usable, bootstrap),
     )
 
 
@@ -208,21 +209,6 @@ def _change(prefix: str, pairs: Pairs, seed: int) -> dict[str, Any]:
         f"{prefix}accuracy_change_p": p if moved else None,
         f"{prefix}solved_lost": lost if moved else None,
         f"{prefix}solved_gained": gained if moved else None,
-    }
-
-
-def _at_k(samples: list[Sample], complete: bool) -> dict[str, Any]:
-    """avg@k and pass@k, where every problem has all its k samples."""
-    attempts: dict[str, list[bool | None]] = defaultdict(list)
-    for sample in samples:
-        attempts[sample.item_id].append(sample.correct)
-    k = max(map(len, attempts.values()))
-    whole = complete and all(len(got) == k and None not in got for got in attempts.values())
-    tried = list(attempts.values()) if whole and k > 1 else []
-    return {
-        "samples_per_problem": k,
-        "avg_at_k": mean(sum(map(bool, got)) / k for got in tried),
-        "pass_at_k": mean(any(got) for got in tried),
     }
 
 
@@ -343,10 +329,13 @@ def _keys(usable: list[Sample]) -> dict[str, Any]:
     }
 
 
-def _compression(usable: list[Sample]) -> dict[str, Any]:
-    curves = [[at for at in sample.curve if at[1]] for sample in usable]
+def _compression(usable: list[Sample], bootstrap: Bootstrap) -> dict[str, Any]:
+    curves = [(sample.item_id, [at for at in sample.curve if at[1]]) for sample in usable]
+    ratio = bootstrap.ratio(by_problem((item, c[-1][2] / c[-1][1], 1) for item, c in curves if c))
     return {
-        "compression_ratio": mean(c[-1][2] / c[-1][1] for c in curves if c),
-        "compression_curve": mean_curve(curves),
+        "compression_ratio": ratio.estimate,
+        "compression_ratio_low": ratio.low,
+        "compression_ratio_high": ratio.high,
+        "compression_curve": mean_curve([curve for _, curve in curves]),
         "repetition_rate": mean(sample.repeated for sample in usable),
     }

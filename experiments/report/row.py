@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 # Readers compare with the paper's columns and go from easy to hard; other names follow by alphabet.
 _DATASETS = ("easy", "medium", "hard", "gsm8k", "math500", "aime")
@@ -80,12 +80,14 @@ class ReportRow:
       `*_per_solved_ratio`: over what a solved problem costs under full attention, paired; bounds
       by bootstrap, None where it is unbounded (in too many resamples nothing is solved).
     - `cheaper`: at which budgets of this row's line a solved problem takes fewer keys.
-    - `compression_ratio`: compressed / original bytes of whole outputs. `compression_curve` holds
+    - `compression_ratio*`: compressed / original bytes of whole outputs. `compression_curve` holds
       (tokens, mean ratio, samples) wherever all samples that came so far were measured.
     - `keys_read` is the mean over samples of all keys a run read, as `*_per_solved` sum them.
     - `keys_read_mean` and `dense_layer_keys_read_mean` are means of each sample's mean per step;
       `*_max` and `cache_bytes_peak` are maxima.
     - `avg_at_k`, `pass_at_k`: k = `samples_per_problem` > 1, where every problem has k scored.
+      `pass_at*`: the chance that k samples hold a correct one, unbiased, by k = 1, 2, 5, 10, ... up
+      to as many as were drawn; bounds by bootstrap over problems. Empty with one sample a problem.
     """
 
     model: str
@@ -190,6 +192,11 @@ class ReportRow:
     reused_tokens: int
     cheaper: Cheaper | None = None
     seconds_null_why: str | None = None
+    compression_ratio_low: float | None = None
+    compression_ratio_high: float | None = None
+    pass_at: Mapping[int, float | None] = field(default_factory=dict)
+    pass_at_low: Mapping[int, float | None] = field(default_factory=dict)
+    pass_at_high: Mapping[int, float | None] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -214,7 +221,11 @@ class ReportRow:
 
     def to_dict(self) -> dict[str, object]:
         """The row as JSON takes it, keys in the order above."""
-        return asdict(self) | {"compression_curve": [list(at) for at in self.compression_curve]}
+        told = {name: getattr(self, name) for name in ("pass_at", "pass_at_low", "pass_at_high")}
+        return asdict(self) | {
+            "compression_curve": [list(at) for at in self.compression_curve],
+            **{name: {str(k): at for k, at in by_k.items()} for name, by_k in told.items()},
+        }
 
 
 def order(row: ReportRow) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
+from experiments.report.names import shortly_named
 from experiments.report.row import ReportRow, by_penalty, dataset_order, series, shown_detector
 
 _MARKS = "●▲■◆★♥"
@@ -49,7 +50,7 @@ def draw(rows: Sequence[ReportRow], width: int = 80, height: int = 9) -> Text:
 
     It can be read without colour. Every backend has its own column beside each budget, so that
     equal values stay visible. Bars are 95% intervals, the dashed line is full attention, a hollow
-    mark the same under a detector where that lies elsewhere. Budgets stand at equal steps; each
+    mark the same under one detector where that lies elsewhere. Budgets stand at equal steps; each
     axis of length has its own scale.
 
     Args:
@@ -57,6 +58,7 @@ def draw(rows: Sequence[ReportRow], width: int = 80, height: int = 9) -> Text:
         height: lines of a chart without its axis.
     """
     panels = []
+    rows = shortly_named(rows)
     for penalty, part in by_penalty(rows).items():
         apart = {(r.model, r.dataset) for r in part}
         for key in sorted(apart, key=lambda k: (k[0], dataset_order(k[1]))):
@@ -76,9 +78,9 @@ def _panel(rows: list[ReportRow], penalty: str, width: int, height: int) -> Text
         head.append(f" {line.mark} {line.label} ", style=line.colour)
     head.append(" ╌ full")
     if any(line.watched for line in lines):
-        head.append(
-            f"   hollow: {next(r for line in lines for r in line.watched.values()).detector}"
-        )
+        name, action = next(r for line in lines for r in line.watched.values()).watched
+        others = len({row.watched for row in rows if row.detector != "none"}) - 1
+        head.append(f"   hollow: {name} ({action})" + (f", 1 of {others + 1}" if others else ""))
     parts = [head]
     beside = width >= _SIDE_BY_SIDE
     each = (width - _APART) // 2 if beside else width

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import xml.etree.ElementTree as ElementTree
+from itertools import combinations
 from pathlib import Path
 
 import matplotlib
 import pytest
+from crowded_samples import crowded
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from synthetic_samples import demo, guarded, sample, sparse
 
 from experiments.report import figures as module
-from experiments.report.figures import figures
+from experiments.report.figures import Conditions, figures
+from experiments.report.figures.pareto import front
 from experiments.report.measures import rows
 from experiments.store.sample import Sample
 
@@ -29,23 +35,24 @@ def drawn(
 ) -> tuple[list[Path], dict[str, Figure]]:
     """The files, and the figures as they were when saved."""
     kept: dict[str, Figure] = {}
-    save = module._save
+    save = module.save
 
     def keep(figure: Figure, stem: Path) -> list[Path]:
         kept[stem.name] = figure
         return save(figure, stem)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_save", keep)
+        patch.setattr(module, "save", keep)
         paths = figures(sweep, rows(sweep, seed=0), tmp_path_factory.mktemp("f") / "new")
     return paths, kept
 
 
-def test_three_figures_as_png_and_svg_and_nothing_else(
+def test_five_figures_as_png_and_svg_and_nothing_else(
     drawn: tuple[list[Path], dict[str, Figure]],
 ) -> None:
     paths, _ = drawn
     names = ["figure1-accuracy-length", "figure2-compression", "figure3-curves"]
+    names += ["figure4-cost", "figure5-detectors"]
     assert [p.name for p in paths] == [n + end for n in names for end in (".png", ".svg")]
     assert sorted(paths[0].parent.iterdir()) == sorted(paths)
     for path in paths:
@@ -165,12 +172,114 @@ def test_a_broken_save_leaves_the_old_file_and_no_other(
     assert (tmp_path / "figure1-accuracy-length.png").read_text() == "old"
 
 
+def test_figure_1_shows_what_was_cut(
+    sweep: list[Sample], drawn: tuple[list[Path], dict[str, Figure]]
+) -> None:
+    axes = drawn[1]["figure1-accuracy-length"].axes
+    part = [r for r in rows(sweep, seed=0) if (r.dataset, r.detector) == ("hard", "none")]
+    solid = [line for line in axes[8].lines if line.get_linestyle() == "-"]
+    assert axes[6].get_ylabel() == "cut at the cap"
+    assert list(solid[0].get_ydata()) == [r.capped / 6 for r in part if r.backend == "h2o"]
+    assert max(solid[0].get_ydata()) > 0
+
+
+def test_every_figure_says_under_which_conditions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: dict[str, Figure] = {}
+    monkeypatch.setattr(
+        module, "save", lambda figure, stem: kept.update({stem.name: figure}) or [stem]
+    )
+    samples = crowded(problems=2, budgets=(64,))
+    figures(samples, rows(samples, seed=0), tmp_path, Conditions(7, "bfloat16", "4x-full", 999))
+    assert len(kept) == 10
+    for name, figure in kept.items():
+        said = " ".join(figure.texts[0].get_text().split())
+        assert said.startswith(
+            "model DeepThough…-Instruct; n = 2 samples a configuration; seed 7; "
+        )
+        assert "bfloat16; cap of sparse attention 4x-full, of full attention 999 tokens" in said
+        assert ("in no ratio" in said) == ("figure4" in name)
+        others = "not shown here: guardian (regenerate), mine:Streaks (densify), mine:Streaks"
+        assert (others in said) == (name[:7] in ("figure1", "figure2", "figure4"))
+        titles = [axis.get_title() for axis in figure.axes if axis.get_title()]
+        assert len({title.split("\n")[0] for title in titles}) == 2
+        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+        figure.draw_without_rendering()
+        boxes = [a.title.get_window_extent(renderer) for a in figure.axes if a.get_title()]
+        (legend,) = figure.legends
+        boxes += [legend.get_window_extent(renderer), figure.texts[0].get_window_extent(renderer)]
+        assert not any(one.overlaps(two) for one, two in combinations(boxes, 2))
+        width, height = figure.canvas.get_width_height()
+        assert all(box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 for box in boxes)
+        assert all(box.y1 <= height for box in boxes)
+
+
+def test_figure_4_has_intervals_gaps_and_crosses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing solved at 32, some at 64 and 256: no line leads over what is not known at 128."""
+    kept: dict[str, Figure] = {}
+    monkeypatch.setattr(module, "save", lambda figure, stem: kept.update({stem.name: figure}) or [])
+    samples = [sample(i, keys_read=1000.0) for i in range(8)]
+    for budget, solved in ((32, 0), (64, 1), (128, 0), (256, 8)):
+        samples += [
+            sparse(i, budget=budget, correct=i < solved, keys_read=500.0 + 10 * i) for i in range(8)
+        ]
+    found = rows(samples, seed=0)
+    figures(samples, found, tmp_path)
+    (axis,) = kept["figure4-cost"].axes
+    (dashed,) = [line for line in axis.lines if line.get_linestyle() == "--"]
+    assert set(dashed.get_ydata()) == {1.0}
+    (line,) = [line for line in axis.lines if line.get_linestyle() == "-" and line is not dashed]
+    known = [row.keys_read_per_solved_ratio for row in found if row.budget]
+    assert [None if math.isnan(y) else y for y in line.get_ydata()] == known
+    assert [value is None for value in known] == [True, False, True, False]
+    crosses = [line for line in axis.lines if line.get_marker() == "x"]
+    assert [round(line.get_xdata()[0]) for line in crosses] == [32, 128]
+    arrows = [line for line in axis.lines if line.get_marker() == "^"]
+    assert [round(line.get_xdata()[0]) for line in arrows] == [64]  # one of eight: no upper end
+    bars = [tuple(p[:, 1]) for c in axis.collections for p in c.get_segments()]
+    last = found[-1]
+    assert (last.keys_read_per_solved_ratio_low, last.keys_read_per_solved_ratio_high) in bars
+    low, high = axis.get_ylim()
+    assert all(low < end <= high for bar in bars for end in bar)
+    assert "none solved: no cost" in [t.get_text() for t in kept["figure4-cost"].legends[0].texts]
+
+
+def test_figure_5_pools_each_detector_over_what_all_share(
+    sweep: list[Sample], drawn: tuple[list[Path], dict[str, Figure]]
+) -> None:
+    axis = drawn[1]["figure5-detectors"].axes[2]
+    hard = [r for r in rows(sweep, seed=0) if (r.dataset, r.detector) == ("hard", "guardian")]
+    hard = [row for row in hard if row.backend != "full"]
+    kept, whole = (
+        sum(getattr(row, name) for row in hard)
+        for name in ("detector_tokens", "detector_tokens_without")
+    )
+    (mark,) = [line for line in axis.lines if line.get_markersize() == 6.5]
+    assert mark.get_xdata()[0] == pytest.approx(1 - kept / whole)
+    small = [line for line in axis.lines if line.get_markersize() == 3]
+    assert sorted(line.get_xdata()[0] for line in small) == sorted(r.token_savings for r in hard)
+    (ends,) = [p[:, 0] for c in axis.collections for p in c.get_segments() if p[0, 1] == p[1, 1]]
+    assert ends[0] < mark.get_xdata()[0] < ends[1]
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), max_size=8))
+def test_the_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> None:
+    best = front(points)
+    for x, y in points:
+        beaten = any(a >= x and b >= y and (a, b) != (x, y) for a, b in points)
+        assert ((x, y) in best) != beaten
+    assert best == sorted(best)
+
+
 def test_models_get_their_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", lambda _, name, **__: Path(name).write_text("drawn"))
     samples = [make(0, model=m) for m in ("org/one", "two") for make in (sample, sparse)]
     names = [path.name for path in figures(samples, rows(samples, seed=0), tmp_path)]
-    assert names[0] == "figure1-accuracy-length-org-one.png"
-    assert len(set(names)) == 12
+    assert names[0] == "figure1-accuracy-length-one.png"
+    assert len(set(names)) == 16
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
 
 
@@ -184,4 +293,4 @@ def test_nothing_sparse_nothing_drawn(tmp_path: Path) -> None:
 def test_missing_values_leave_gaps(tmp_path: Path) -> None:
     unscored = [sample(0, correct=None, curve=()), sparse(0, correct=None, curve=())]
     unscored += [sample(0, dataset="hard"), guarded(unscored[1], 50)]
-    assert len(figures(unscored, rows(unscored, seed=0), tmp_path)) == 6
+    assert len(figures(unscored, rows(unscored, seed=0), tmp_path)) == 10

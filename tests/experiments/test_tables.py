@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
+from crowded_samples import crowded
 from rich.console import Console
 from rich.table import Table
 from synthetic_samples import demo, failed, guarded, sample, sparse
 
 from experiments.report.measures import rows
-from experiments.report.tables import cost_tables, main_tables, table1, table3
+from experiments.report.tables import (
+    cost_tables,
+    main_tables,
+    penalty_tables,
+    sampling_tables,
+    table1,
+    table3,
+)
 from experiments.store.sample import Sample
 
 
@@ -49,11 +58,11 @@ def test_main_table_cell_by_cell() -> None:
 def test_cost_table_cell_by_cell() -> None:
     (table,) = cost_tables(rows(small_sweep(), seed=0))
     full, short, large = cells(table)
-    assert full == ["full", "—", "—", "—", "0.40", "0%"]
+    assert full == ["full", "—", "—", "9", "1.111k", "0.40", "0%"]
     # both solve two problems, at 1.5 times; 5000 / 2 over 10000 / 9
-    assert short[2] == r"[bold]1.50 \[1.50, 1.50][/]   2"
-    assert short[3].startswith(r"2.25 \[")
-    assert large[2:4] == [r"1.00 \[1.00, 1.00]   9", r"1.00 \[1.00, 1.00]"]
+    assert short[2:4] == [r"[bold]1.50 \[1.50, 1.50][/]", "2"]
+    assert short[4].startswith(r"2.25 \[")
+    assert large[2:5] == [r"1.00 \[1.00, 1.00]", "9", r"1.00 \[1.00, 1.00]"]
     assert "fewer keys per solved problem at budgets: h2o: none of 2" in str(table.title)
 
 
@@ -66,10 +75,10 @@ def test_what_cannot_be_compared_is_said_and_has_no_number() -> None:
     (table,) = main_tables(found)
     assert "1 samples failed (lil sweep --retry-failed)" in str(table.title)
     _, short, unpaired, unsolved = cells(table)
-    assert short == ["h2o", "32", "2 of 3, not comparable", "—", "—", "—"]
+    assert short == ["h2o", "32", "2 of 3,", "not comparable", "—", "—"]
     assert unpaired[3:] == ["—", "—", "0%"]
     (cost,) = cost_tables(found)
-    assert [line[3] for line in cells(cost)] == ["—", "—", "—", "none solved"]
+    assert [line[4] for line in cells(cost)] == ["1k", "—", "—", "none solved"]
     assert unsolved[3].startswith("-100.0")
 
 
@@ -81,12 +90,70 @@ def test_censored_pairs_stand_in_the_title() -> None:
     assert [line[-1] for line in cells(table)] == ["50%", "50%"]
 
 
-def test_tables_fit_eighty_columns_without_cutting_a_number() -> None:
-    found = rows(demo(problems=8), seed=0)
-    for table in [*main_tables(found), *cost_tables(found), *table1(found), *table3(found)]:
-        shown = lines(table)
-        assert max(len(line.rstrip()) for line in shown) <= 80
-        assert "…" not in "".join(shown)
+MAKERS = (main_tables, cost_tables, sampling_tables, table1, table3, penalty_tables)
+
+
+def wrapped(table: Table, width: int) -> list[str]:
+    """Lines of cells that are not one line, the heading aside; a cut one counts."""
+    inside = [line for line in cells(table)]
+    table.title = table.caption = None
+    shown = [line for line in lines(table, width) if line.strip()]
+    assert max(map(len, shown)) <= width
+    body = shown[next(i for i, line in enumerate(shown) if "──" in line) + 1 :]
+    told = [max(cell.count("\n") + 1 for cell in line) for line in inside]
+    return [] if len(body) == sum(told) and "…" not in "".join(body).replace("a…", "") else body
+
+
+def several() -> list[Sample]:
+    """Sixteen samples of four problems, in a store beside the demo's backends."""
+    return [
+        make(i, sample_index=j, correct=j % 3 == 0, tokens=90 + j, dataset="x")
+        for i in range(4)
+        for j in range(16)
+        for make in (sample, sparse)
+    ]
+
+
+@pytest.mark.parametrize("made", [demo(problems=8), crowded(), several()], ids=len)
+def test_at_eighty_columns_no_cell_is_wrapped(made: list[Sample]) -> None:
+    found = rows(made, seed=0)
+    for table in (table for make in MAKERS for table in make(found)):
+        assert max(len(line.rstrip()) for line in lines(table)) <= 80
+        assert max(cell.count("\n") for line in cells(table) for cell in line) == 0
+        assert wrapped(table, 80) == []
+
+
+@pytest.mark.parametrize("made", [demo(problems=8), several()], ids=len)
+def test_at_sixty_intervals_stand_below_and_nothing_is_cut(made: list[Sample]) -> None:
+    found = rows(made, seed=0)
+    for table in (table for make in MAKERS for table in make(found, 60)):
+        assert wrapped(table, 60) == []
+
+
+def test_what_a_narrow_terminal_cannot_hold_is_folded_not_lost() -> None:
+    found = rows(crowded(), seed=0)
+    for table in (table for make in MAKERS for table in make(found, 60)):
+        shown = "".join("".join(lines(table, 60)).split())
+        for line in cells(table):
+            for cell in line:
+                for number in re.findall(r"\d+\.\d+", cell):
+                    assert number[:3] in shown
+
+
+def test_long_labels_get_a_number_that_is_explained() -> None:
+    table = main_tables(rows(crowded(), seed=0))[0]
+    labels = [line[0] for line in cells(table) if line[0]]
+    assert labels == ["full", "h2o", "sink", "quest¹", "quest²"]
+    assert "quest¹: quest dense_layers=0 page=8; quest²: quest dense" in str(table.caption)
+    assert str(table.title).startswith("mine/compe…2019-2024: 4 problems (DeepThough…-Instruct)")
+
+
+def test_pairs_left_out_stand_where_ratios_do() -> None:
+    found = rows(crowded(), seed=0)
+    for table in [*main_tables(found), *cost_tables(found)]:
+        assert "1 of full attention's cut at its cap: in no ratio" in str(table.title)
+    for table in table1(found):  # needs no partner
+        assert "cut at its cap" not in str(table.title)
 
 
 def test_one_table_a_data_set_from_easy_to_hard() -> None:
@@ -144,5 +211,5 @@ def test_no_rows_no_tables(make: object) -> None:
 
 
 def test_a_models_brackets_are_text() -> None:
-    samples = [sample(0, model="[red]/a[b]"), sparse(0, model="[red]/a[b]")]
-    assert "[red]/a[b]" in "\n".join(lines(main_tables(rows(samples, seed=0))[0]))
+    samples = [sample(0, model="x/[red]a[b]"), sparse(0, model="x/[red]a[b]")]
+    assert "([red]a[b])" in "\n".join(lines(main_tables(rows(samples, seed=0))[0]))

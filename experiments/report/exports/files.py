@@ -1,0 +1,67 @@
+"""Files that appear whole or not at all, and what is said before one is written."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attention.errors import InvalidValue
+from experiments.store.store import require_writable
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """A path beside the target to write to; moved into its place when all went well.
+
+    Raises:
+        OSError: it cannot be written; the target is as it was.
+    """
+    target = target.resolve()  # through a link to what it names
+    handle, name = tempfile.mkstemp(suffix=target.suffix, prefix=".", dir=target.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        with open(name, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -> None:
+    """Refuse a file that could not be written later, before anything is.
+
+    Args:
+        field: the flag's name.
+        file: the path as given.
+        suffixes: those that are known; None takes any.
+
+    Raises:
+        InvalidValue: an unknown suffix, no such format here, a folder, a place that cannot be
+            written.
+    """
+    path = Path(file)
+    if suffixes is not None and path.suffix.lower() not in suffixes:
+        near = tuple(str(path.with_suffix(suffix)) for suffix in suffixes if path.name)
+        raise InvalidValue(field, file, f"a file that ends in {', '.join(suffixes)}", near)
+    if field == "parquet" or path.suffix.lower() == ".parquet":
+        _require_pyarrow(field, file)
+    try:
+        if path.exists() and not path.is_file():
+            raise InvalidValue(field, file, "a file; something else is there")
+        folder = path.resolve().parent
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, a circle
+        raise InvalidValue(field, file, f"a file that can be written ({error})") from error
+    require_writable(folder)
+
+
+def _require_pyarrow(field: str, file: str) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        allowed = "CSV, or the package pyarrow for Parquet (pip install pyarrow)"
+        raise InvalidValue(field, file, allowed)

@@ -1,0 +1,77 @@
+"""Figure 3: compressed against original length, one line a sample."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from experiments.report.figures.against_budget import budgets_of
+from experiments.report.figures.footer import Conditions, cut, footer
+from experiments.report.figures.style import finish, panels
+from experiments.report.row import ReportRow, dataset_order, series
+from experiments.store.sample import Sample
+
+_CORRECT, _INCORRECT = "#1a9850", "#d73027"
+
+
+def curves(
+    samples: list[Sample], rows: list[ReportRow], penalty: str, under: str, conditions: Conditions
+) -> Figure:
+    """Green correct, red incorrect; one row a backend, at the middle budget measured.
+
+    The paper shows sink and Quest at 1024. Panels of a column have the same axes.
+    """
+    budgets = budgets_of(rows)
+    budget = budgets[(len(budgets) - 1) // 2]
+    shown = [row for row in rows if (row.detector, row.penalty) == ("none", penalty)]
+    datasets = sorted({row.dataset for row in shown}, key=dataset_order)
+    chosen = {
+        label: row
+        for dataset in datasets
+        for label, line in series([row for row in shown if row.dataset == dataset]).items()
+        for row in line
+        if row.budget in (None, budget)
+    }
+    whole = {(row.dataset, row.key) for row in shown if row.is_complete}
+    figure, axes = panels([1.75] * len(chosen), len(datasets), share_y=True)
+    for down, (label, row) in enumerate(chosen.items()):
+        for across, dataset in enumerate(datasets):
+            axis = axes[down][across]
+            if any(d == dataset and key[3:] == row.key[3:] for d, key in whole):
+                for sample in samples:
+                    if (sample.backend, sample.budget, sample.dataset) == (
+                        row.backend, row.budget, dataset,
+                    ) and dict(sample.backend_params) == row.backend_params:  # fmt: skip
+                        _draw(axis, sample)
+            if down == 0:
+                axis.set_title(dataset)
+            if down == len(chosen) - 1:
+                axis.set_xlabel("original, bytes")
+            if across == 0:
+                axis.set_ylabel(f"{textwrap.fill(label, 20)}\ncompressed, bytes")
+    for axis in axes[-1]:
+        # Last, and once per column: a limit set earlier would freeze the scale of all below.
+        axis.set_xlim(left=0)
+        axis.set_ylim(bottom=0)
+    handles = [
+        Line2D([], [], color=_CORRECT, marker=".", label="correct"),
+        Line2D([], [], color=_INCORRECT, marker="x", markersize=4, label="incorrect"),
+    ]
+    title = f"Compressed against original length, one line a sample, cache budget {budget}{under}"
+    finish(figure, title, handles, [*footer(shown, conditions), *cut(shown)])
+    return figure
+
+
+def _draw(axis: Any, sample: Sample) -> None:
+    if sample.correct is None or not sample.curve:
+        return
+    original = [0, *(point[1] for point in sample.curve)]
+    compressed = [0, *(point[2] for point in sample.curve)]
+    colour = _CORRECT if sample.correct else _INCORRECT
+    axis.plot(original, compressed, color=colour, linewidth=0.8, alpha=0.55)
+    # The end marks differ too, for readers who do not tell green from red.
+    end = "." if sample.correct else "x"
+    axis.plot(original[-1], compressed[-1], end, color=colour, markersize=3.5, alpha=0.8)

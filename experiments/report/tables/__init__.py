@@ -1,0 +1,54 @@
+"""Tables for the terminal: answers and lengths, costs, several samples, the paper's, penalties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from experiments.report.row import ReportRow
+from experiments.report.tables.backends import cost_grids, main_grids, sampling_grids
+from experiments.report.tables.cells import MISSING
+from experiments.report.tables.detectors import table1_grids, table3_grids
+from experiments.report.tables.grid import WIDTH, rich_table
+from experiments.report.tables.penalties import penalty_grids
+
+__all__ = [
+    "MISSING",
+    "cost_tables",
+    "main_tables",
+    "penalty_tables",
+    "sampling_tables",
+    "table1",
+    "table3",
+]
+
+
+def main_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
+    """One table per model, penalty and data set: every backend and budget beside full attention."""
+    return [rich_table(grid, width) for grid in main_grids(rows)]
+
+
+def cost_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
+    """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
+    return [rich_table(grid, width) for grid in cost_grids(rows)]
+
+
+def sampling_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
+    """pass@k where problems have several samples."""
+    return [rich_table(grid, width) for grid in sampling_grids(rows)]
+
+
+def table1(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
+    """What each detector saves and changes: the paper's Table 1, full attention's Table 2 in it."""
+    return [rich_table(grid, width) for grid in table1_grids(rows, width)]
+
+
+def table3(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
+    """What each detector saves where the answer was correct and where not: the paper's Table 3."""
+    return [rich_table(grid, width) for grid in table3_grids(rows, width)]
+
+
+def penalty_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
+    """What each penalty changes against the same backend and budget without it, no detector."""
+    return [rich_table(grid, width) for grid in penalty_grids(rows)]

@@ -1,0 +1,168 @@
+"""Every backend and budget beside full attention: answers and lengths, costs, several samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from experiments.report.names import shortly_named
+from experiments.report.row import Cheaper, ReportRow, series
+from experiments.report.tables.cells import (
+    Cell,
+    change,
+    incomplete,
+    large,
+    percent,
+    ratio,
+    share,
+)
+from experiments.report.tables.grid import Grid, Line
+from experiments.report.tables.parts import budget_label, censored, parts, problems, under
+
+_CAPTION = (
+    "solved: %; change: points against full attention; length: times full attention's, a ratio of "
+    "outputs cut at the cap is a lower bound; cut: % of outputs cut at the cap; brackets: 95% "
+    "intervals, bold where they leave out no change; *: exact McNemar p < 0.05"
+)
+_COST_CAPTION = (
+    "both solve: length over the n samples that it and full attention solve; keys: read per solved "
+    "problem, full attention's as a number; both times full attention's, bold where the 95% "
+    "interval leaves out 1; packed: compressed over original bytes; loops: % of outputs with a "
+    "block repeated 20 times"
+)
+_SAMPLING_CAPTION = (
+    "pass@k: % of problems that at least one of k samples solves; unbiased (Chen et al. 2021), "
+    "pass@1 is avg@k, the share of all samples; brackets: 95% intervals, problems resampled"
+)
+_MOST = 4  # intervals beside each other in 80 columns
+
+Cells = Callable[[ReportRow], Iterable[Cell]]
+
+
+def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
+    """One table per model, penalty and data set: every backend and budget beside full attention.
+
+    What all are measured against is full attention without penalty.
+    """
+    names = ("solved", "change", "length", "cut")
+    found = [_grid(part, names, _main_cells, _title(part)) for part in parts(shortly_named(rows))]
+    return _with_caption(found, _CAPTION)
+
+
+def cost_grids(rows: Sequence[ReportRow]) -> list[Grid]:
+    """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
+    names = ("both solve", "n", "keys/solved", "packed", "loops")
+    found = [
+        _grid(part, names, _cost_cells, _cost_title(part)) for part in parts(shortly_named(rows))
+    ]
+    return _with_caption(found, _COST_CAPTION)
+
+
+def sampling_grids(rows: Sequence[ReportRow]) -> list[Grid]:
+    """pass@k where problems have several samples; nothing where they have one."""
+    found = []
+    for part in parts(shortly_named(rows)):
+        known = sorted({k for row in part for k in row.pass_at})
+        if known:
+            chosen = _some(known)
+            names = tuple(f"pass@{k}" for k in chosen)
+            title = f"{part[0].dataset}: {problems(part)} ({part[0].model}{under(part[0].penalty)})"
+            found.append(_grid(part, names, _sampling_cells(chosen), title))
+    return _with_caption(found, _SAMPLING_CAPTION)
+
+
+def _some(known: list[int]) -> list[int]:
+    """The first, the last and those evenly between, as many as there is room for."""
+    if len(known) <= _MOST:
+        return known
+    return [known[round(at * (len(known) - 1) / (_MOST - 1))] for at in range(_MOST)]
+
+
+def _with_caption(grids: list[Grid], caption: str) -> list[Grid]:
+    return [*grids[:-1], replace(grids[-1], caption=caption)] if grids else []
+
+
+def _grid(part: list[ReportRow], names: Sequence[str], cells: Cells, title: str) -> Grid:
+    lines = []
+    for label, line in series(part).items():
+        for row in line:
+            there = row.samples - row.missing - row.errors
+            shown = cells(row) if row.is_complete else incomplete(there, row.samples, len(names))
+            lines.append(Line((label,), (Cell(budget_label(row)), *shown)))
+    return Grid(title, ("backend", "budget", *names), tuple(lines))
+
+
+def _main_cells(row: ReportRow) -> list[Cell]:
+    accuracy = share(row.accuracy, row.accuracy_low, row.accuracy_high)
+    cut = Cell(f"{percent(row.capped / row.samples)}%") if row.samples else Cell()
+    if row.is_baseline:
+        return [accuracy, Cell(), Cell(), cut]
+    moved = change(
+        row.accuracy_change,
+        row.accuracy_change_low,
+        row.accuracy_change_high,
+        row.accuracy_change_p,
+    )
+    return [accuracy, moved, _length(row), cut]
+
+
+def _length(row: ReportRow) -> Cell:
+    return ratio(row.length_ratio, row.length_ratio_low, row.length_ratio_high)
+
+
+def _cost_cells(row: ReportRow) -> list[Cell]:
+    both = count = keys = Cell()
+    if row.length_ratio_solved is not None:
+        count = Cell(str(row.solved_by_both))
+    if row.is_baseline:
+        if row.keys_read_per_solved is not None:
+            keys = Cell(large(row.keys_read_per_solved))
+    else:
+        both = ratio(
+            row.length_ratio_solved, row.length_ratio_solved_low, row.length_ratio_solved_high
+        )
+        keys = ratio(
+            row.keys_read_per_solved_ratio,
+            row.keys_read_per_solved_ratio_low,
+            row.keys_read_per_solved_ratio_high,
+        )
+    if row.accuracy == 0:
+        keys = Cell("none solved")  # so that no cost can be said
+    compressed = Cell() if row.compression_ratio is None else Cell(f"{row.compression_ratio:.2f}")
+    loops = Cell() if row.repetition_rate is None else Cell(f"{percent(row.repetition_rate)}%")
+    return [both, count, keys, compressed, loops]
+
+
+def _sampling_cells(chosen: list[int]) -> Cells:
+    return lambda row: [
+        share(row.pass_at.get(k), row.pass_at_low.get(k), row.pass_at_high.get(k)) for k in chosen
+    ]
+
+
+def _title(part: list[ReportRow]) -> str:
+    first = part[0]
+    title = f"{first.dataset}: {problems(part)} ({first.model}{under(first.penalty)})"
+    failed = sum(row.errors for row in part)
+    title += censored(part)
+    return title + (f"; {failed} samples failed (lil sweep --retry-failed)" if failed else "")
+
+
+def _cost_title(part: list[ReportRow]) -> str:
+    first = part[0]
+    title = f"{first.dataset}: cost ({first.model}{under(first.penalty)}){censored(part)}"
+    told = [
+        f"{label}: {_cheaper(line[0].cheaper)}"
+        for label, line in series(part).items()
+        if line[0].cheaper is not None
+    ]
+    return title + (
+        f"; fewer keys per solved problem at budgets: {', '.join(told)}" if told else ""
+    )
+
+
+def _cheaper(at: Cheaper) -> str:
+    if at.first is None or at.last is None:
+        return f"none of {at.of}"
+    first = ("≤" if at.first_kind == "at most" else "") + f"{at.first:.0f}"
+    last = ("≥" if at.last_kind == "at least" else "") + f"{at.last:.0f}"
+    return f"{first} to {last} ({at.budgets} of {at.of})"

@@ -1,0 +1,107 @@
+"""Numbers as readers see them, and a cell: a value, its interval, and whether it says something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MISSING = "—"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one place of a table, in no markup yet.
+
+    Attributes:
+        value: the number, or what stands for it.
+        interval: its 95% interval in brackets, or nothing.
+        bold: the interval leaves out no change.
+        star: a test is significant; None where nothing is tested in this column.
+    """
+
+    value: str = MISSING
+    interval: str = ""
+    bold: bool = False
+    star: bool | None = None
+
+    @property
+    def text(self) -> str:
+        """The cell without emphasis."""
+        inside = f"{self.value} {self.interval}" if self.interval else self.value
+        return inside + ("*" if self.star else "")
+
+
+def incomplete(there: int, of: int, columns: int) -> list[Cell]:
+    """A configuration whose missing outputs are its longest has no numbers to compare."""
+    said = [Cell(f"{there} of {of},"), Cell("not comparable")]
+    return [*said, *[Cell()] * columns][:columns]
+
+
+def share(value: float | None, low: float | None = None, high: float | None = None) -> Cell:
+    """A share in per cent, with its interval if there is one."""
+    if value is None:
+        return Cell()
+    if low is None or high is None:
+        return Cell(percent(value))
+    return Cell(percent(value), f"[{percent(low)}, {percent(high)}]")
+
+
+def ratio(value: float | None, low: float | None, high: float | None) -> Cell:
+    """A ratio; bold where its interval leaves out 1."""
+    if value is None:
+        return Cell()
+    if low is None and high is None:
+        return Cell(f"{value:.2f}")
+    least = "0" if low is None else f"{low:.2f}"
+    most = "∞" if high is None else f"{high:.2f}"
+    is_clear = (low is not None and low > 1) or (high is not None and high < 1)
+    return Cell(f"{value:.2f}", f"[{least}, {most}]", bold=is_clear)
+
+
+def change(
+    value: float | None, low: float | None, high: float | None, p: float | None = None
+) -> Cell:
+    """A change in points; bold where its interval leaves out 0, starred where p < 0.05."""
+    if value is None or low is None or high is None:
+        return Cell()
+    star = p is not None and p < 0.05
+    return Cell(points(value), f"[{bound(low)}, {bound(high)}]", low > 0 or high < 0, star)
+
+
+def tested(value: float | None, p: float | None) -> Cell:
+    """A change in points without interval, starred where p < 0.05."""
+    return Cell() if value is None else Cell(points(value), star=p is not None and p < 0.05)
+
+
+def bound(value: float) -> str:
+    """Whole points, but never a 0 where the bound is not."""
+    text = f"{100 * value:.0f}"
+    return text if int(text) or not value else f"{100 * value:.1g}"
+
+
+def percent(value: float) -> str:
+    """A share in whole per cent, but never 0 or 100 where it is not."""
+    text = f"{100 * value:.0f}"
+    if text == "0" and value:
+        return "<1"
+    return ">99" if text == "100" and value < 1 else text
+
+
+def points(value: float | None) -> str:
+    """A change in points."""
+    if value is None:
+        return MISSING
+    text = f"{100 * value:+.1f}"
+    return "0.0" if float(text) == 0 else text
+
+
+def saved(value: float | None) -> str:
+    """A share saved, in per cent."""
+    return MISSING if value is None else f"{100 * value:.1f}"
+
+
+def large(value: float) -> str:
+    """A large number in few characters: 142.8k, 1.23M."""
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:.4g}"

@@ -1,0 +1,156 @@
+"""A table in no markup yet, and how it is laid out for a terminal of a given width."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from experiments.report.tables.cells import Cell
+
+WIDTH = 80
+
+_SMALL = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Line:
+    """Labels, of which a repeated one is shown once, then cells."""
+
+    labels: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table's title, columns and lines; `caption` says how to read it, `notes` what names mean.
+
+    The first columns hold the labels, to the left; cells stand to the right.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    caption: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def labels(self) -> int:
+        """How many columns hold labels."""
+        return len(self.lines[0].labels) if self.lines else 0
+
+    def shown_labels(self, at: int) -> tuple[str, ...]:
+        """A line's labels, those left out that the line above has too."""
+        labels = self.lines[at].labels
+        above = self.lines[at - 1].labels if at else ()
+        shared = 0
+        while shared < len(labels) and above[: shared + 1] == labels[: shared + 1]:
+            shared += 1
+        return ("",) * shared + labels[shared:]
+
+    def is_last(self, at: int) -> bool:
+        """Whether another group begins below a line."""
+        return at + 1 == len(self.lines) or any(self.shown_labels(at + 1))
+
+
+def rich_table(grid: Grid, width: int = WIDTH) -> Table:
+    """The table as rich prints it, without a wrapped cell wherever the width allows that.
+
+    Where it does not fit, long names become short ones with a number, explained below; then
+    intervals stand below their values.
+    """
+    tries: tuple[Callable[[], tuple[Grid, bool]], ...] = (
+        lambda: (grid, False),
+        lambda: (_numbered(grid), False),
+        lambda: (_numbered(grid), True),
+    )
+    for layout in tries:
+        table = _table(*layout())
+        if natural_width(table) <= width:
+            break
+    return table
+
+
+def natural_width(table: Table) -> int:
+    """Columns of a terminal that a table takes when nothing in it is wrapped."""
+    console = Console(file=io.StringIO(), width=10_000)
+    named = table.title, table.caption
+    table.title = table.caption = None
+    least = console.measure(table).maximum
+    table.title, table.caption = named
+    return least
+
+
+def _table(grid: Grid, narrow: bool) -> Table:
+    caption = "; ".join(part for part in (*grid.notes, grid.caption) if part)
+    table = Table(
+        title=escape(grid.title),
+        caption=escape(caption) or None,
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=not narrow,
+        title_justify="left",
+        caption_justify="left",
+    )
+    for at, name in enumerate(grid.columns):
+        table.add_column(
+            escape(name), justify="left" if at < grid.labels else "right", overflow="fold"
+        )
+    for at, line in enumerate(grid.lines):
+        table.add_row(
+            *(escape(label) for label in grid.shown_labels(at)),
+            *(_marked(cell, narrow) for cell in line.cells),
+            end_section=grid.is_last(at),
+        )
+    return table
+
+
+def _marked(cell: Cell, narrow: bool) -> str:
+    between = "\n" if narrow else " "
+    interval = cell.interval.replace(" ", "") if narrow else cell.interval
+    text = escape(f"{cell.value}{between}{interval}" if interval else cell.value)
+    # A bracket after a line's beginning or a blank is text, whatever stands in it.
+    text = text.replace(f"{between}[", f"{between}\\[")
+    text = f"[bold]{text}[/]" if cell.bold else text
+    return text if cell.star is None else text + ("*" if cell.star else "\u00a0")
+
+
+def _numbered(grid: Grid, longest: int = 12) -> Grid:
+    """Long labels and headings cut at their first blank, with a number that a note explains."""
+    notes: dict[str, str] = {}
+
+    def short(name: str) -> str:
+        if len(name) <= longest:
+            return name
+        if name not in notes:
+            number = str(len(notes) + 1).translate(_SMALL)
+            notes[name] = f"{name.split(' ')[0][: longest - 3]}{number}"
+        return notes[name]
+
+    lines = [replace(line, labels=tuple(map(short, line.labels))) for line in grid.lines]
+    wide = [max(len(line.cells[at].text) for line in lines) for at in range(len(lines[0].cells))]
+    columns = [
+        name if at < grid.labels or len(name) <= wide[at - grid.labels] else short(name)
+        for at, name in enumerate(grid.columns)
+    ]
+    told = tuple(f"{shown}: {name}" for name, shown in notes.items())
+    return replace(grid, columns=tuple(columns), lines=tuple(lines), notes=told)
+
+
+def in_parts(columns: Sequence[str], widths: Sequence[int], room: int) -> list[list[str]]:
+    """Columns side by side as far as there is room, the others in further tables."""
+    parts: list[list[str]] = [[]]
+    used = 0
+    for name, wide in zip(columns, widths, strict=True):
+        if parts[-1] and used + wide > room:
+            parts.append([])
+            used = 0
+        parts[-1].append(name)
+        used += wide
+    return parts

@@ -1,4 +1,4 @@
-"""`lil report`: tables and figures again."""
+"""`lil report`: tables, figures and page again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
-from experiments.cli.show import add_figure_flags, figure_folder, open_store, show
+from experiments.cli.show import add_figure_flags, figure_folder, open_store, page_file, show
 from experiments.store.sample import Sample
 from experiments.store.store import require_writable
 
@@ -19,6 +19,7 @@ DEFAULT_STORE = "lil-out/demo"
 EXAMPLES = """\
 examples:
   lil report                                   the demo's tables, drawing, figures and finding
+  lil report --page quest.html --no-figures    one HTML file to open: figures, tables, every text
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
   lil report --json > rows.json
@@ -43,7 +44,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         require_writable(Path(file).parent)
     notes = Console(stderr=True)
     store = Path(args.store)
-    shown = show(open_store(store, notes), console, notes, figure_folder(args, store))
+    study = open_store(store, notes)
+    shown = show(study, console, notes, figure_folder(args, store), page_file(args, store))
     if args.csv or args.parquet:
         _export(shown.samples, args.csv, args.parquet)
     return Done(shown.document, shown.code)

@@ -10,7 +10,7 @@ from rich.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.cli.show import add_figure_flags, figure_folder, show
+from experiments.cli.show import add_figure_flags, figure_folder, page_file, show
 from experiments.grid.data import expand
 from experiments.store.study import Study
 from experiments.sweep import sweep
@@ -71,7 +71,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         f"{counts.reused_tokens:,} reused), {counts.stored_before} were stored, "
         f"{counts.failed} failed; seed {config.seed}"
     )
-    shown = show(Study.open(out), console, bars.console, figure_folder(args, out))
+    study = Study.open(out)
+    shown = show(study, console, bars.console, figure_folder(args, out), page_file(args, out))
     console.print(f"store: {out}", highlight=False, markup=False, soft_wrap=True)
     usable = any(
         sample.status not in ("error", "out_of_memory", "missing") for sample in shown.samples

@@ -71,9 +71,9 @@ def by_worth(runs: Sequence[Shown]) -> Iterator[Shown]:
         apart[one.configuration].append(one)
     given: set[int] = set()
     for turn in itertools.zip_longest(*(_picks(part, full) for part in apart.values())):
-        for one in turn:
-            for each in () if one is None else (full.get(one.plain.pair), one):
-                if each is not None and id(each) not in given:
+        for one in filter(None, turn):
+            for each in filter(None, (full.get(one.plain.pair), one)):
+                if id(each) not in given:
                     given.add(id(each))
                     yield each
 

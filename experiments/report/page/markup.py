@@ -13,11 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 # Lines of the conditions a reader asks for first; everything else stands folded below them.
-_CONFIG = ("split", "limit", "backends", "budgets", "penalties", "cap", "max_new_tokens")
-_CONFIG += ("temperature", "top_k", "top_p", "samples_per_problem")
-_TOLD = ("finding", "figures", "page", "models", "detectors", "packages", "python", "commit")
-_TOLD += ("dirty", "device", "device_name", "threads", "dtype", "seed", "arguments", "preset")
-_TOLD += ("started", "ended", "status", "config")
+_CONFIG = (
+    "split", "limit", "backends", "budgets", "penalties", "cap", "max_new_tokens", "temperature",
+    "top_k", "top_p", "samples_per_problem",
+)  # fmt: skip
+_TOLD = (
+    "finding", "figures", "page", "models", "detectors", "packages", "python", "commit", "dirty",
+    "device", "device_name", "threads", "dtype", "seed", "arguments", "preset", "started", "ended",
+    "status", "config",
+)  # fmt: skip
 
 
 def escape(value: object) -> str:

@@ -24,6 +24,9 @@ COLUMNS = (
     "tokens", "correct", "status", "fired",
 )  # fmt: skip
 
+#: Characters of the page around a block, at most.
+AROUND = 80
+
 Pair = tuple[str, str, str, int]
 
 
@@ -44,8 +47,8 @@ class Packed:
 
     @property
     def size(self) -> int:
-        """Characters of all of it."""
-        return len(self.index) + sum(map(len, self.blocks))
+        """Characters of all of it, with what stands around each block on the page."""
+        return sum(len(block) + AROUND for block in [self.index, *self.blocks])
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,8 @@ def _packed(
     for one in runs:
         first.setdefault(one.plain.pair, place[id(one)])
     ordered = sorted(chosen, key=lambda read: (first[read.one.plain.pair], place[id(read.one)]))
-    index, blocks = [], []
+    index: list[list[object]] = []
+    blocks: list[str] = []
     for _, group in groupby(ordered, key=lambda read: read.one.plain.pair):
         part = list(group)
         for at, read in enumerate(part):

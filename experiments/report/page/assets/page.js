@@ -509,7 +509,9 @@ byId("theme").addEventListener("click", () => theme(true));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(false));
 theme(false);
 
-byId("charts").append(...JSON.parse(byId("chart-data").textContent).map(figure));
+const charts = JSON.parse(byId("chart-data").textContent);
+if (charts.length) byId("charts").append(...charts.map(figure));
+else byId("charts").append(el("p", {}, "There is no sparse configuration to draw."));
 
 inflated("index").then((table) => {
   const viewer = new Viewer(table);

@@ -202,7 +202,7 @@ class Cells(HTMLParser):
         self.is_cell = False
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag: str, _: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.is_cell = tag in ("td", "th") or (self.is_cell and tag == "b")
         if tag == "tr":
@@ -294,7 +294,7 @@ def test_the_frontier_is_what_nothing_beats() -> None:
     points = [(0.0, 0.0), (0.1, -0.1), (0.2, -0.05), (0.3, -0.2), (0.3, -0.3)]
     assert frontier(points) == [(0.0, 0.0), (0.2, -0.05), (0.3, -0.2)]
     assert frontier([(0.0, 0.0), (-0.1, 0.0)]) == [(0.0, 0.0)]
-    assert charts([row for row in rows([sample(0)], seed=0)]) == []
+    assert charts(rows([sample(0)], seed=0)) == []
 
 
 def test_no_text_becomes_an_element(made: Report) -> None:
@@ -316,12 +316,15 @@ def test_a_page_that_cannot_be_written_loses_nothing_else(
 ) -> None:
     store = tmp_path / "small"
     shutil.copytree(SMALL, store)
+    said_of = json.loads((store / "manifest.json").read_text())
+    said_of["config"]["detectors"] = ["guardian"]  # the others take their time
+    (store / "manifest.json").write_text(json.dumps(said_of))
     (store / "report.html").mkdir()
     before = sorted(store.rglob("*"))
     assert main(["report", str(store), "--json", "--no-figures"]) == 2
     printed, said = capfd.readouterr()
     document = json.loads(printed)
-    assert len(document["rows"]) >= 40
+    assert len(document["rows"]) >= 10
     assert document["manifest"]["page"] is None
     assert said.count("lil: error: page = ") == 1
     assert sorted(store.rglob("*")) == before
@@ -427,9 +430,9 @@ def test_filters_leave_what_they_say(opened: Opened, made: Report) -> None:
     runs = listed(made.html)
 
     def shows(**values: str) -> list[int]:
-        for label in page.query_selector_all("#filters label:not([hidden])"):
-            name = label.get_attribute("data-name")
-            label.query_selector("select").select_option(values.get(name, ""))
+        page.eval_on_selector_all("#filters select", "all => all.forEach(s => { s.value = ''; })")
+        for name, value in (values or {"answer": ""}).items():
+            page.select_option(f"#filters [data-name={name}] select", value)
         found = page.eval_on_selector_all("[data-run]", "all => all.map(b => +b.dataset.run)")
         assert page.text_content("#count") == f"{len(found)} of 18 runs"
         return list(found)

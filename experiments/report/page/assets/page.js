@@ -323,7 +323,7 @@ class Viewer {
         this.list(limit + SHOWN);
         byId("list").querySelectorAll("button")[limit].focus();
       };
-      buttons.push(el("li", {}, el("button", { type: "button", tabindex: -1, onclick: more }, "", `show more (${whole(found.length - limit)})`)));
+      buttons.push(el("li", {}, el("button", { type: "button", class: "more", tabindex: -1, onclick: more }, `show more of ${whole(found.length - limit)} others`)));
     }
     byId("list").replaceChildren(...buttons);
     this.rove();

@@ -17,6 +17,7 @@ from experiments.cli.parser import Parser
 from experiments.cli.progress import bar
 from experiments.grid.plan import build_detectors
 from experiments.report import figures, measures, tables, terminal
+from experiments.report.page.page import NAME, Written, write
 from experiments.store import manifest
 from experiments.store.sample import Sample
 from experiments.store.study import Results, Study
@@ -59,16 +60,21 @@ class Shown:
     samples: Sequence[Sample]
     rows: Sequence[measures.ReportRow]
     document: dict[str, Any]
-    code: int = 0  # 2 where everything was shown but the figures could not be written
+    code: int = 0  # 2 where everything was shown but figures or page could not be written
 
 
 def add_figure_flags(parser: Parser) -> None:
-    """Where figures go, or that there are none."""
+    """Where figures and page go, or that there are none."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--figures", metavar="DIR", help="folder of the figures (default: figures in the store)"
     )
     where.add_argument("--no-figures", action="store_true", help="draw none")
+    page = parser.add_mutually_exclusive_group()
+    page.add_argument(
+        "--page", metavar="FILE", help=f"the report as one HTML file (default: {NAME} in the store)"
+    )
+    page.add_argument("--no-page", action="store_true", help="write none")
 
 
 def figure_folder(args: argparse.Namespace, store: Path) -> Path | None:
@@ -78,14 +84,24 @@ def figure_folder(args: argparse.Namespace, store: Path) -> Path | None:
     return Path(args.figures) if args.figures else store / "figures"
 
 
-def show(study: Study, console: Console, notes: Console, folder: Path | None) -> Shown:
-    """Tables, accuracy and length drawn, figures' paths and the finding, on `console`.
+def page_file(args: argparse.Namespace, store: Path) -> Path | None:
+    """What those flags say of the page."""
+    if args.no_page:
+        return None
+    return Path(args.page) if args.page else store / NAME
+
+
+def show(
+    study: Study, console: Console, notes: Console, folder: Path | None, page: Path | None
+) -> Shown:
+    """Tables, accuracy and length drawn, figures' and the page's paths and the finding.
 
     Args:
         study: what to show.
         console: where the results go.
         notes: where it is said what could not be read or written.
         folder: of the figures; None draws none.
+        page: the file of the page; None writes none.
     """
     results = replayed(study, build_detectors(study.config), notes)
     rows = measures.rows(results.samples, study.config.seed)
@@ -99,6 +115,7 @@ def show(study: Study, console: Console, notes: Console, folder: Path | None) ->
     )
     for table in itertools.chain.from_iterable(make(rows, console.width) for make in shown):
         console.print(table)
+    made = list(itertools.chain.from_iterable(make(rows) for make in shown))
     if any(row.backend != "full" for row in rows):
         console.print(terminal.draw(rows, width=console.width))
     paths, code = [], 0
@@ -109,20 +126,30 @@ def show(study: Study, console: Console, notes: Console, folder: Path | None) ->
             reason = InvalidValue(
                 "figures", str(folder), f"a folder to write in ({error.strerror})"
             )
-            notes.print(f"lil: error: {reason}", markup=False, highlight=False, soft_wrap=True)
+            _refuse(reason, notes)
             code = 2
     for path in paths:
         console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
-    _say_spared(rows, console)
     finding = measures.finding(rows)
-    console.print()
-    console.print(finding, style="bold", highlight=False, markup=False)
     about = manifest.public(study.manifest) | {
         "finding": finding,
         "figures": [str(path) for path in paths],
+        "page": None,
         "runs_missing": results.missing,
         "notices": study.said,
     }
+    if page is not None:
+        try:
+            written = write(page, study, results.samples, rows, made, about)
+        except InvalidValue as error:
+            _refuse(error, notes)
+            code = 2
+        else:
+            about["page"] = str(page)
+            _say_page(written, console)
+    _say_spared(rows, console)
+    console.print()
+    console.print(finding, style="bold", highlight=False, markup=False)
     document = {"manifest": about, "rows": [row.to_dict() for row in rows]}
     return Shown(results.samples, rows, document, code)
 
@@ -130,6 +157,17 @@ def show(study: Study, console: Console, notes: Console, folder: Path | None) ->
 def _conditions(study: Study) -> figures.Conditions:
     config = study.config
     return figures.Conditions(config.seed, config.dtype, config.cap, config.max_new_tokens)
+
+
+def _refuse(reason: InvalidValue, notes: Console) -> None:
+    notes.print(f"lil: error: {reason}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _say_page(written: Written, console: Console) -> None:
+    few = "" if written.kept == written.of else f", {written.kept:,} of {written.of:,} traces in it"
+    few += f", {written.left_out} charts or tables left out" if written.left_out else ""
+    text = f"page: {written.path}{few}"
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _say_spared(rows: Sequence[measures.ReportRow], console: Console) -> None:

@@ -95,7 +95,7 @@ MAKERS = (main_tables, cost_tables, sampling_tables, table1, table3, penalty_tab
 
 def wrapped(table: Table, width: int) -> list[str]:
     """Lines of cells that are not one line, the heading aside; a cut one counts."""
-    inside = [line for line in cells(table)]
+    inside = list(cells(table))
     table.title = table.caption = None
     shown = [line for line in lines(table, width) if line.strip()]
     assert max(map(len, shown)) <= width

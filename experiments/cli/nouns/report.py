@@ -1,4 +1,4 @@
-"""`lil report`: tables and figures again, of one store or of several side by side."""
+"""`lil report`: tables, figures and page again, of one store or of several side by side."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.show import add_figure_flags, show
 from experiments.cli.stores import Opened, add_sweep_flags, listing, opened
 from experiments.report import exports
+from experiments.report.page.page import NAME
 from experiments.store.samples import with_text
 
 DEFAULT_STORE = "lil-out/demo"
@@ -19,6 +20,7 @@ DEFAULT_STORE = "lil-out/demo"
 EXAMPLES = """\
 examples:
   lil report                                   the demo's tables, drawing, figures and finding
+  lil report --page quest.html --no-figures    one HTML file to open: figures, tables, every text
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
   lil report --rows table.tex --rows rows.csv  a paper's tables, and every measure
@@ -64,7 +66,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for one in studies:
         if several:
             console.rule(escape(one.label), align="left")
-        results.append(show(one.study, console, notes, _figures(args, one, several)))
+        folder, page = _figures(args, one, several), _page(args, one, several)
+        results.append(show(one.study, console, notes, folder, page))
     parts = list(zip(studies, results, strict=True))
     if args.csv or args.parquet:
         samples = [s for one, shown in parts for s in with_text(shown.samples, one.study.store)]
@@ -90,3 +93,14 @@ def _figures(args: argparse.Namespace, one: Opened, several: bool) -> Path | Non
     if args.figures and several:
         return Path(args.figures) / one.label.replace("/", "-")
     return Path(args.figures) if args.figures else None if args.no_figures else one.figures
+
+
+def _page(args: argparse.Namespace, one: Opened, several: bool) -> Path | None:
+    """Where the page of one of them goes; of several, one lies beside the other."""
+    if args.no_page:
+        return None
+    name = one.label.replace("/", "-")
+    if args.page:
+        page = Path(args.page)
+        return page.with_name(f"{page.stem}-{name}{page.suffix}") if several else page
+    return one.figures.parent / (NAME if one.figures.name == "figures" else f"{name}.html")

@@ -11,7 +11,7 @@ from rich.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.cli.show import add_figure_flags, figure_folder, show
+from experiments.cli.show import add_figure_flags, figure_folder, page_file, show
 from experiments.grid.config import Config, load, preset_names
 from experiments.grid.data import expand
 from experiments.grid.identity import digest
@@ -104,7 +104,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         f"{counts.failed} failed; seed {config.seed}"
     )
     study = Study.open(out, outcome.sweep)
-    shown = show(study, console, bars.console, figure_folder(args, out))
+    shown = show(study, console, bars.console, figure_folder(args, out), page_file(args, out))
     console.print(f"store: {out}", highlight=False, markup=False, soft_wrap=True)
     usable = any(
         sample.status not in ("error", "out_of_memory", "missing") for sample in shown.samples

@@ -1,0 +1,523 @@
+"use strict";
+// Everything that comes from data is put on the page as text nodes and attributes, never as markup.
+
+const el = (name, given = {}, ...children) => fill(document.createElement(name), given, children);
+const draw = (name, given = {}, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", name), given, children);
+function fill(made, given, children) {
+  for (const [name, value] of Object.entries(given)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+const byId = (id) => document.getElementById(id);
+
+// ---------------------------------------------------------------- numbers in words
+
+const whole = (value) => Math.round(value).toLocaleString("en");
+const signed = (text, value) => (value > 0 ? `+${text}` : text.replace("-", "−"));
+const UNITS = {
+  percent: (value, exact) => `${(100 * value).toFixed(exact ? 1 : 0).replace("-", "−")}%`,
+  points: (value, exact) => signed((100 * value).toFixed(exact ? 1 : 0), value),
+  tokens: whole,
+  times: (value, exact) => (exact ? value.toFixed(2) : String(+value.toPrecision(2))),
+  ratio: (value) => value.toFixed(2),
+};
+const SUFFIX = { tokens: " tokens", times: " times", points: " points" };
+
+function interval(unit, { y, low, high }) {
+  const told = UNITS[unit](y, true) + (SUFFIX[unit] ?? "");
+  if (low == null && high == null) return told;
+  const least = low == null ? "0" : UNITS[unit](low, true);
+  return `${told} [${least}, ${high == null ? "∞" : UNITS[unit](high, true)}]`;
+}
+
+// ---------------------------------------------------------------- charts
+
+const HIGH = 215, LEFT = 44, RIGHT = 18, TOP = 8, BOTTOM = 36;
+const MARKS = [
+  "M-3.4 0a3.4 3.4 0 1 0 6.8 0a3.4 3.4 0 1 0 -6.8 0Z", "M0 -4.1L3.9 3.1H-3.9Z",
+  "M-3.1 -3.1H3.1V3.1H-3.1Z", "M0 -4.4L3.9 0L0 4.4L-3.9 0Z", "M0 4.1L3.9 -3.1H-3.9Z",
+  "M-1.2 -4H1.2V-1.2H4V1.2H1.2V4H-1.2V1.2H-4V-1.2H-1.2Z",
+];
+const styleOf = (line) => (line.style === "full" ? "sfull" : `s${line.style % 6}`);
+const markOf = (style, given = {}) =>
+  draw("path", { d: MARKS[(style === "full" ? 0 : style) % 6], ...given });
+
+function scale(axis, values, from, to) {
+  // From data to the drawing, and where the ticks are.
+  let low = axis.from ?? Math.min(...values), high = axis.to ?? Math.max(...values);
+  if (axis.log) {
+    if (axis.ticks) [low, high] = [low / 1.35, high * 1.35];
+    else [low, high] = [low / 1.15, high * 1.15];
+    const reach = Math.log(high) - Math.log(low) || 1;
+    const at = (value) => from + ((Math.log(value) - Math.log(low)) / reach) * (to - from);
+    return { at, ticks: axis.ticks ?? logTicks(low, high), low, high };
+  }
+  if (high === low) high = low + 1;
+  const step = nice((high - low) / 4);
+  if (axis.from === undefined) low = Math.floor(low / step + 1e-9) * step;
+  if (axis.to === undefined) high = Math.ceil(high / step - 1e-9) * step;
+  const ticks = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-6; at++) ticks.push(at * step || 0);
+  return { at: (value) => from + ((value - low) / (high - low)) * (to - from), ticks, low, high };
+}
+function nice(rough) {
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 2.5, 5, 10].map((by) => by * power).find((step) => step >= rough * 0.999);
+}
+function logTicks(low, high) {
+  for (const by of [[1, 2, 5], [1, 3], [1]]) {
+    const ticks = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+      for (const one of by) {
+        const tick = +(one * 10 ** power).toPrecision(1);
+        if (tick >= low && tick <= high) ticks.push(tick);
+      }
+    if (ticks.length <= 7) return ticks;
+  }
+  return [low, high];
+}
+
+/* One panel. `spec`: label, x, y, lines, level, uprights, frontier, tell(line, point), values (for a
+   scale that several panels share). `say` is told the point under the pointer or the arrow keys. */
+function panel(spec, say, WIDE = 340) {
+  const svg = draw("svg", {
+    viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", tabindex: 0, "aria-label": spec.label,
+  });
+  const points = spec.lines.flatMap((line) => line.points);
+  const x = scale(spec.x, spec.x.ticks ?? points.map((point) => point.x), LEFT, WIDE - RIGHT);
+  const y = scale(spec.y, spec.values, HIGH - BOTTOM, TOP);
+  for (const tick of y.ticks)
+    svg.append(
+      draw("line", { class: "grid", x1: LEFT, x2: WIDE - RIGHT, y1: y.at(tick), y2: y.at(tick) }),
+      draw("text", { x: LEFT - 6, y: y.at(tick) + 4, "text-anchor": "end" }, UNITS[spec.y.unit](tick)),
+    );
+  for (const tick of x.ticks)
+    svg.append(
+      draw("line", { class: "axis", x1: x.at(tick), x2: x.at(tick), y1: HIGH - BOTTOM, y2: HIGH - BOTTOM + 4 }),
+      draw("text", { x: x.at(tick), y: HIGH - BOTTOM + 16, "text-anchor": "middle" }, UNITS[spec.x.unit](tick)),
+    );
+  svg.append(
+    draw("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: HIGH - BOTTOM, y2: HIGH - BOTTOM }),
+    draw("text", { x: (LEFT + WIDE - RIGHT) / 2, y: HIGH - 4, "text-anchor": "middle" }, spec.x.label),
+  );
+  const { level } = spec;
+  if (level && level.low != null && level.high != null)
+    svg.append(draw("rect", {
+      class: "band", x: LEFT, width: WIDE - RIGHT - LEFT, y: y.at(level.high),
+      height: y.at(level.low) - y.at(level.high),
+    }));
+  if (level) svg.append(draw("line", { class: "level", x1: LEFT, x2: WIDE - RIGHT, y1: y.at(level.y), y2: y.at(level.y) }));
+  for (const upright of spec.uprights ?? [])
+    svg.append(draw("line", {
+      class: `upright ${styleOf(upright)}`, x1: x.at(upright.x), x2: x.at(upright.x), y1: TOP, y2: HIGH - BOTTOM,
+    }));
+  if (spec.frontier?.length > 1)
+    svg.append(draw("polyline", { class: "edge", points: spec.frontier.map(([u, v]) => `${x.at(u)},${y.at(v)}`).join(" ") }));
+  const places = [];
+  const beside = spec.lines.filter((line) => !line.dotted).length;
+  for (const line of spec.lines) drawLine(svg, spec, line, x, y, beside, places);
+  listen(svg, WIDE, places, (place) => say(place ? spec.tell(place.line, place.point) : ""));
+  return svg;
+}
+
+function drawLine(svg, spec, line, x, y, beside, places) {
+  // Lines stand a little aside of each other, so that bars do not hide bars.
+  const aside = spec.x.ticks && !spec.scatter && Number.isInteger(line.style)
+    ? 2 ** (0.07 * ((line.style % beside) - (beside - 1) / 2)) : 1;
+  const style = styleOf(line);
+  const all = line.points.map((point) =>
+    point.y === null ? null : { line, point, u: x.at(point.x * aside), v: y.at(point.y) });
+  const found = all.filter((place) => place);
+  if (!spec.scatter) {
+    // What is not known parts the line.
+    let path = "", begun = false;
+    for (const place of all) {
+      if (place) {
+        const [u, v] = [place.u.toFixed(1), place.v.toFixed(1)];
+        if (!begun) path += `M${line.step ? x.at(0).toFixed(1) : u} ${v}`;
+        path += line.step ? `V${v}H${u}` : `L${u} ${v}`;
+      }
+      begun = place !== null;
+    }
+    if (path) svg.append(draw("path", { class: `line ${style}${line.dotted ? " dotted" : ""}`, d: path }));
+    for (const { point, u } of line.dotted ? [] : found)
+      if (point.low != null || point.high != null)
+        svg.append(draw("line", {
+          class: `bar ${style}`, x1: u, x2: u, y1: y.at(point.low ?? y.low), y2: y.at(point.high ?? y.high),
+        }));
+  }
+  for (const { point, u, v } of line.bare ? [] : found)
+    svg.append(markOf(line.style, {
+      class: `mark ${style}${line.dotted ? " hollow" : ""}${spec.scatter ? " hollow faint" : ""}`,
+      transform: `translate(${u.toFixed(1)} ${v.toFixed(1)})`, "data-y": point.y, "data-x": point.x,
+    }));
+  for (const point of line.total ?? []) {
+    found.push({ line, point, u: x.at(point.x), v: y.at(point.y) });
+    svg.append(markOf(line.style, {
+      class: `mark total ${style}`, "data-x": point.x, "data-y": point.y,
+      transform: `translate(${x.at(point.x).toFixed(1)} ${y.at(point.y).toFixed(1)}) scale(1.8)`,
+    }));
+  }
+  places.push(...found);
+}
+
+function listen(svg, wide, places, say) {
+  const ring = draw("circle", { class: "ring", r: 7, visibility: "hidden" });
+  svg.append(ring);
+  let chosen = -1;
+  const choose = (at) => {
+    chosen = at;
+    const place = places[at];
+    ring.setAttribute("visibility", place ? "visible" : "hidden");
+    if (place) {
+      ring.setAttribute("cx", place.u);
+      ring.setAttribute("cy", place.v);
+    }
+    say(place);
+  };
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect(), by = wide / box.width;
+    const u = (event.clientX - box.left) * by, v = (event.clientY - box.top) * by;
+    let best = -1, least = 18 ** 2;
+    places.forEach((place, at) => {
+      const far = (place.u - u) ** 2 + (place.v - v) ** 2;
+      if (far < least) [best, least] = [at, far];
+    });
+    if (best !== chosen) choose(best);
+  });
+  svg.addEventListener("pointerleave", () => choose(-1));
+  svg.addEventListener("blur", () => choose(-1));
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!step || !places.length) return;
+    event.preventDefault();
+    choose(chosen < 0 ? (step > 0 ? 0 : places.length - 1) : (chosen + step + places.length) % places.length);
+  });
+}
+
+function legend(lines, extra) {
+  const key = (line) => {
+    const parts = [];
+    if (line.mark !== "none") parts.push(markOf(line.style, { class: `mark ${styleOf(line)}`, transform: "translate(15 6)" }));
+    const rule = line.level ? "level" : line.upright ? `upright ${styleOf(line)}` : `line ${styleOf(line)}`;
+    const ends = line.upright ? { x1: 15, x2: 15, y1: 0, y2: 12 } : { x1: 1, x2: 29, y1: 6, y2: 6 };
+    if (line.rule !== "none") parts.unshift(draw("line", { class: rule, ...ends }));
+    return el("li", {}, draw("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, ...parts), line.name);
+  };
+  return el("ul", { class: "legend" }, ...[...lines, ...extra].map(key));
+}
+
+function bounds(lines, level) {
+  const known = lines.flatMap((line) => line.points).concat(level ? [level] : []);
+  return known.flatMap(({ y, low, high }) => [y, low, high]).filter((value) => value != null);
+}
+
+function figure(chart) {
+  const say = el("output", { class: "readout", "aria-live": "polite" });
+  const lines = new Map();
+  for (const part of chart.panels)
+    for (const line of part.lines) if (!line.dotted && !lines.has(line.name)) lines.set(line.name, line);
+  // Costs on one logarithmic scale can be compared across panels; so can points of one scatter,
+  // whose intervals are not drawn.
+  const shared = chart.y.log || chart.scatter;
+  const values = chart.panels.map((part) => chart.scatter
+    ? [0, ...part.lines.flatMap((line) => line.points.map((point) => point.y))]
+    : bounds(part.lines, part.level).filter((value) => !chart.y.log || value > 0));
+  const tell = (part) => (line, point) => chart.scatter
+    ? `${part.title}, ${line.name}, ${point.more}: saves ${UNITS.percent(point.x, true)} of tokens, accuracy ${interval("points", point)}`
+    : `${part.title.split(" (")[0]}, ${line.name}, budget ${point.x}: ${interval(chart.y.unit, point)}${point.more ? `; ${point.more}` : ""}`;
+  const panels = chart.panels.map((part, at) => {
+    const spec = {
+      ...chart, ...part, label: `${chart.title}, ${part.title}`,
+      values: shared ? values.flat() : values[at], tell: tell(part),
+    };
+    return el("div", { class: "panel" },
+      el("h4", {}, part.title), panel(spec, (text) => { say.textContent = text; }),
+      ...part.absent.map((told) => el("p", { class: "absent" }, told)));
+  });
+  const extra = chart.panels.some((part) => part.level) ? [{ name: "full attention", style: "full", mark: "none", level: true }] : [];
+  const told = [...lines.values()].map((line) => (chart.scatter ? { ...line, rule: "none" } : line));
+  return el("figure", {},
+    el("figcaption", {},
+      el("h3", {}, chart.title + (chart.of ? ` (${chart.of})` : "")),
+      el("p", { class: "note" }, chart.note)),
+    legend(told, extra), el("div", { class: "panels" }, ...panels), say);
+}
+
+// ---------------------------------------------------------------- traces
+
+async function inflated(id) {
+  const packed = Uint8Array.from(atob(byId(id).textContent), (one) => one.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+const CHOICES = {
+  answer: {
+    "": "any", right: "right", wrong: "wrong",
+    lost: "wrong, full attention right", gained: "right, full attention wrong",
+  },
+  ending: { "": "any", ok: "by itself", capped: "cut at the cap" },
+};
+const SHOWN = 200; // runs listed before one asks for more
+const verdict = (correct) => correct === null ? "not judged" : correct ? "✓ right" : "✗ wrong";
+const verdictClass = (correct) => (correct === null ? "" : correct ? "right" : "wrong");
+const place = (run) => (run.item.startsWith(`${run.dataset}/`) ? run.item : `${run.dataset} · ${run.item}`);
+const method = (run) => run.backend + (run.budget === null ? "" : ` ${run.budget}`) + (run.penalty === "none" ? "" : ` + ${run.penalty}`);
+
+class Viewer {
+  constructor(table) {
+    this.runs = table.runs.map((line, number) =>
+      Object.fromEntries([["number", number], ...table.columns.map((name, at) => [name, line[at]])]));
+    this.full = new Map(this.runs.filter((run) => run.full).map((run) => [run.block, run]));
+    this.several = new Set(this.runs.map((run) => run.sample)).size > 1;
+    this.detectors = [...new Set(this.runs.flatMap((run) => Object.keys(run.fired)))].sort();
+    this.blocks = new Map();
+    this.beside = true;
+    this.filters = {};
+    for (const label of byId("filters").children) this.filter(label);
+    byId("list").addEventListener("keydown", (event) => this.move(event));
+    this.list();
+  }
+
+  filter(label) {
+    const name = label.dataset.name, select = label.querySelector("select");
+    const values = new Map(Object.entries(CHOICES[name] ?? { "": "any" }));
+    if (name === "fired") {
+      for (const one of this.detectors) values.set(`fired ${one}`, `${one} fired`);
+      if (this.detectors.length) values.set("none", "none fired");
+    } else if (!CHOICES[name]) {
+      const known = [...new Set(this.runs.map((run) => run[name]))];
+      if (name === "budget") known.sort((a, b) => (a ?? 0) - (b ?? 0));
+      for (const one of known) values.set(`= ${one}`, one === null ? "none" : String(one));
+    }
+    for (const [value, told] of values) select.append(el("option", { value }, told));
+    label.hidden = values.size < 3 && name !== "fired" || values.size < 2;
+    select.addEventListener("change", () => this.list());
+    this.filters[name] = select;
+  }
+
+  passes(run) {
+    return Object.entries(this.filters).every(([name, { value }]) => {
+      if (value === "") return true;
+      if (name === "ending") return run.status === value;
+      if (name === "fired")
+        return value === "none" ? !Object.keys(run.fired).length : value.slice(6) in run.fired;
+      if (name !== "answer") return value === `= ${run[name]}`;
+      if (value === "right" || value === "wrong") return run.correct === (value === "right");
+      const full = this.full.get(run.block);
+      return full !== undefined && run.correct === (value === "gained") && full.correct === (value === "lost");
+    });
+  }
+
+  list(limit = SHOWN) {
+    const found = this.runs.filter((run) => this.passes(run));
+    byId("count").textContent = `${whole(found.length)} of ${whole(this.runs.length)} runs`;
+    const buttons = found.slice(0, limit).map((run) => el("li", {}, this.button(run)));
+    if (found.length > limit) {
+      const more = () => {
+        this.list(limit + SHOWN);
+        byId("list").querySelectorAll("button")[limit].focus();
+      };
+      buttons.push(el("li", {}, el("button", { type: "button", class: "more", tabindex: -1, onclick: more }, `show more of ${whole(found.length - limit)} others`)));
+    }
+    byId("list").replaceChildren(...buttons);
+    this.rove();
+  }
+
+  button(run) {
+    return el("button", { type: "button", tabindex: -1, "data-run": run.number, onclick: () => this.open(run) },
+      el("span", { class: verdictClass(run.correct), "aria-label": verdict(run.correct) }, verdict(run.correct)[0] === "n" ? "·" : verdict(run.correct)[0]),
+      el("span", {}, method(run)),
+      el("span", { class: "count" }, `${whole(run.tokens)}${run.status === "capped" ? " cut" : ""}`),
+      el("span", { class: "item" }, `${place(run)}${this.several ? ` · sample ${run.sample}` : ""}`));
+  }
+
+  rove() {
+    // One of the list takes the tab key, so that a second one leads on to the text.
+    const buttons = [...byId("list").querySelectorAll("button")];
+    for (const one of buttons) {
+      const here = this.now && Number(one.dataset.run) === this.now.number;
+      one.tabIndex = here ? 0 : -1;
+      if (here) one.setAttribute("aria-current", "true");
+      else one.removeAttribute("aria-current");
+    }
+    if (buttons.length && !buttons.some((one) => one.tabIndex === 0)) buttons[0].tabIndex = 0;
+  }
+
+  move(event) {
+    const buttons = [...byId("list").querySelectorAll("button")], at = buttons.indexOf(document.activeElement);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + 10, PageUp: at - 10, Home: 0, End: buttons.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = buttons[Math.max(0, Math.min(buttons.length - 1, to))];
+    for (const one of buttons) one.tabIndex = one === next ? 0 : -1;
+    next.focus();
+  }
+
+  async block(at) {
+    if (!this.blocks.has(at)) {
+      if (this.blocks.size > 8) this.blocks.clear();
+      this.blocks.set(at, inflated(`problem-${at}`));
+    }
+    return this.blocks.get(at);
+  }
+
+  async open(run) {
+    this.now = run;
+    this.rove();
+    history.replaceState(null, "", `#run-${run.block}-${run.at}`);
+    const block = await this.block(run.block);
+    if (this.now === run) this.show(run, block);
+  }
+
+  show(run, block) {
+    const held = block.runs[run.at], full = this.full.get(run.block);
+    const partner = full && full !== run ? { run: full, held: block.runs[full.at] } : null;
+    const beside = partner && this.beside;
+    const say = el("output", { class: "readout", "aria-live": "polite" });
+    const tell = (text) => { say.textContent = text; };
+    const mine = this.text(run, held, beside ? held.parts : null, tell);
+    const theirs = beside ? this.text(full, partner.held, held.parts, tell) : null;
+    const boxes = theirs ? [mine, theirs] : [mine];
+    byId("trace").replaceChildren(
+      el("h3", { tabindex: -1 }, `${place(run)}, ${method(run)}`),
+      this.facts(run, held, block, full),
+      this.tools(held, partner, boxes, () => this.show(run, block)),
+      say,
+      el("div", { class: "reading" }, el("div", { class: "texts" }, ...boxes.map(({ part }) => part)), this.curves(run, held, partner, tell)),
+      el("details", {}, el("summary", {}, "The prompt"), el("pre", { class: "prompt", tabindex: 0, dir: "auto" }, block.prompt)),
+      ...held.watched.filter((one) => one.text !== null).map((one) =>
+        el("details", {}, el("summary", {}, `Its text with ${one.name}: ${whole(one.tokens)} tokens, ${verdict(one.correct)}`),
+          el("pre", { class: "prompt", tabindex: 0, dir: "auto" }, one.text))),
+    );
+    if (beside && held.parts !== null) boxes.forEach((box) => jump(box, ".parting"));
+  }
+
+  facts(run, held, block, full) {
+    const told = [[el("span", { class: verdictClass(run.correct) }, verdict(run.correct))]];
+    told.push(["answer ", el("b", {}, held.answer ?? "none"), ", gold ", el("b", {}, block.gold ?? "unknown")]);
+    const times = full && full !== run && full.tokens && full.status !== "capped"
+      ? `, ${(run.tokens / full.tokens).toFixed(2)} times full attention’s ${whole(full.tokens)}` : "";
+    told.push([`${whole(run.tokens)} tokens${times}`]);
+    told.push([run.status === "capped" ? "cut at the cap" : `ended by ${held.finish}`]);
+    if (full && full !== run) told.push(["full attention ", el("span", { class: verdictClass(full.correct) }, verdict(full.correct))]);
+    told.push(["run ", el("code", {}, held.id.slice(0, 8))]);
+    return el("ul", { class: "facts" }, ...told.map((parts) => el("li", {}, ...parts)));
+  }
+
+  tools(held, partner, boxes, again) {
+    const parts = [];
+    if (partner) {
+      const toggle = () => { this.beside = !this.beside; again(); byId("beside").focus(); };
+      parts.push(el("button", { type: "button", id: "beside", "aria-pressed": String(this.beside), onclick: toggle }, "beside full attention"));
+    }
+    const go = (name, selector) => el("button", { type: "button", onclick: () => boxes.forEach((box) => jump(box, selector)) }, name);
+    const jumps = [go("start", null)];
+    if (boxes.length > 1 && held.parts !== null) jumps.push(go("where they part", ".parting"));
+    for (const one of held.watched)
+      if (one.at !== null) jumps.push(go(`${one.name}, token ${whole(one.at)}`, `[data-fired="${this.detectors.indexOf(one.name)}"]`));
+    jumps.push(go("end", "end"));
+    parts.push(el("span", {}, "go to"), ...jumps);
+    return el("div", { class: "tools" }, ...parts);
+  }
+
+  /* A text with its marks. The marks are empty elements: what a reader copies is the text. */
+  text(run, held, parts, tell) {
+    const offset = (tokens) => held.lengths.slice(0, tokens).reduce((sum, one) => sum + one, 0);
+    const marks = [];
+    if (parts !== null) {
+      const told = `The texts are the same for ${whole(parts)} tokens and part here`;
+      marks.push({ at: offset(parts), made: flag("parting", `▸ parts, ${whole(parts)}`, told, tell) });
+    }
+    for (const one of held.watched) {
+      if (one.at === null) continue;
+      const saved = run.tokens ? `, ${UNITS.percent(1 - one.paid / run.tokens, true)} of its tokens saved` : "";
+      const told = `${one.name} fired at token ${whole(one.at)} (action ${one.action}): ${whole(one.tokens)} tokens in the output${saved}, answer ${verdict(one.correct)}`;
+      const made = flag(`fired s${this.detectors.indexOf(one.name) % 6}`, `⚑ ${one.name} ${whole(one.at)}`, told, tell);
+      made.setAttribute("data-fired", this.detectors.indexOf(one.name));
+      marks.push({ at: offset(one.at), made });
+    }
+    marks.sort((a, b) => a.at - b.at);
+    const pre = el("pre", { tabindex: 0, dir: "auto", role: "region", "aria-label": `Text of ${method(run)}` });
+    const same = parts === null ? 0 : offset(parts);
+    let start = 0;
+    for (const { at, made } of [...marks, { at: held.text.length, made: null }]) {
+      if (at > start) {
+        const piece = held.text.slice(start, at);
+        pre.append(at <= same ? el("span", { class: "same" }, piece) : piece);
+        start = at;
+      }
+      if (made) pre.append(made);
+    }
+    const title = `${run.full ? "full attention" : method(run)}: ${whole(run.tokens)} tokens, ${verdict(run.correct)}`;
+    return { part: el("div", {}, el("h4", {}, title), pre), pre };
+  }
+
+  curves(run, held, partner, tell) {
+    const uprights = held.watched.filter((one) => one.at !== null)
+      .map((one) => ({ x: one.at, style: this.detectors.indexOf(one.name), name: `${one.name} ${whole(one.at)}`, mark: "none", upright: true }));
+    const line = (name, style, points) => ({ name, style, points, bare: true });
+    const compressed = (of) => [{ x: 0, y: 0, raw: 0 }, ...of.curve.map(([x, raw, y]) => ({ x, y, raw }))];
+    const keys = (of) => of.keys.map(([x, y]) => ({ x, y }));
+    const both = (make, step) => [
+      ...(partner ? [{ ...line("full attention", "full", make(partner.held)), step }] : []),
+      { ...line(method(run), run.full ? "full" : 0, make(held)), step },
+    ];
+    const one = (title, note, lines, told) => el("div", {},
+      el("h4", {}, title),
+      panel({
+        label: `${title}, by tokens`, x: { unit: "tokens", from: 0, label: "tokens" }, y: { unit: "tokens", from: 0 },
+        lines, uprights, values: bounds(lines), tell: told,
+      }, tell, 270),
+      el("p", { class: "absent" }, note));
+    const key = [...both(() => [], false), ...uprights].map((each) => ({ mark: "none", ...each }));
+    return el("div", { class: "curves" }, legend(key, []),
+      one("Compressed size, bytes", "Flat where the text repeats itself.", both(compressed, false), (of, point) =>
+        `${of.name}, ${whole(point.x)} tokens: ${whole(point.raw)} bytes compress to ${whole(point.y)}${point.raw ? `, ratio ${(point.y / point.raw).toFixed(2)}` : ""}`),
+      one("Keys read per token", "Over all layers and KV heads, as costs count them.", both(keys, true), (of, point) =>
+        `${of.name}, up to token ${whole(point.x)}: ${whole(point.y)} keys per token`));
+  }
+}
+
+function flag(kind, label, told, tell) {
+  return el("span", {
+    class: kind, tabindex: 0, role: "img", "aria-label": told, title: told, "data-label": label,
+    onfocus: () => tell(told), onblur: () => tell(""), onpointerenter: () => tell(told), onpointerleave: () => tell(""),
+  });
+}
+
+function jump({ pre }, selector) {
+  const mark = selector && selector !== "end" ? pre.querySelector(selector) : null;
+  if (selector === null) pre.scrollTop = 0;
+  else if (selector === "end") pre.scrollTop = pre.scrollHeight;
+  else if (mark) pre.scrollTop = mark.offsetTop - pre.clientHeight / 3;
+}
+
+// ---------------------------------------------------------------- the page
+
+const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+function theme(change) {
+  if (change) document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  byId("theme").setAttribute("aria-pressed", String(isDark()));
+}
+byId("theme").addEventListener("click", () => theme(true));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(false));
+theme(false);
+
+const charts = JSON.parse(byId("chart-data").textContent);
+if (charts.length) byId("charts").append(...charts.map(figure));
+else byId("charts").append(el("p", {}, "There is no sparse configuration to draw."));
+
+inflated("index").then((table) => {
+  const viewer = new Viewer(table);
+  const [, block, at] = /^#run-(\d+)-(\d+)$/.exec(location.hash) ?? [];
+  const run = viewer.runs.find((one) => one.block === Number(block) && one.at === Number(at));
+  if (run) viewer.open(run);
+}, (error) => {
+  byId("trace").textContent = `This browser cannot unpack the traces: ${error.message}`;
+});

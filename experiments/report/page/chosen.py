@@ -1,0 +1,104 @@
+"""Which runs a page shows where it cannot show all: some of every kind, then the first ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from experiments.grid.plan import Run
+from experiments.store.labels import penalty_labels
+from experiments.store.sample import Sample, is_usable
+from experiments.store.samples import blank
+from experiments.store.study import Study
+
+#: Said on the page beside how many there are.
+RULE = (
+    "of every configuration the longest run, the shortest, one wrong though full attention is "
+    "right and one where each detector fired, then runs in the order of the problems; each with "
+    "full attention's of the same problem"
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A run of which there is a text: its sample as decoded, and under each detector."""
+
+    run: Run
+    plain: Sample
+    watched: tuple[Sample, ...]
+
+    @property
+    def configuration(self) -> tuple[object, ...]:
+        """What the runs of one row share."""
+        one = self.plain
+        return one.model, one.dataset, *_method(one)
+
+
+def shown(study: Study, samples: Sequence[Sample]) -> list[Shown]:
+    """Every run of the plan that has a text, in its order, beside its samples."""
+    by_run: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        by_run[_key(sample)].append(sample)
+    found = []
+    for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
+        for run in study.plan.runs(cell):
+            mine = by_run.get(_key(blank(run, penalty)), [])
+            plain = [one for one in mine if one.detector == "none" and is_usable(one)]
+            if plain:
+                watched = tuple(one for one in mine if one.detector != "none" and is_usable(one))
+                found.append(Shown(run, plain[0], watched))
+    return found
+
+
+def _method(sample: Sample) -> tuple[object, ...]:
+    return sample.backend, repr(sorted(sample.backend_params)), sample.budget, sample.penalty
+
+
+def _key(sample: Sample) -> tuple[object, ...]:
+    return *sample.pair, *_method(sample)
+
+
+def by_worth(runs: Sequence[Shown]) -> Iterator[Shown]:
+    """All of them, those a page should rather have first, full attention's before its partners.
+
+    Configurations take turns, so that none is left without while another has two.
+    """
+    full = {one.plain.pair: one for one in runs if one.run.cell.is_full}
+    apart: dict[tuple[object, ...], list[Shown]] = defaultdict(list)
+    for one in runs:
+        apart[one.configuration].append(one)
+    given: set[int] = set()
+    for turn in itertools.zip_longest(*(_picks(part, full) for part in apart.values())):
+        for one in filter(None, turn):
+            for each in filter(None, (full.get(one.plain.pair), one)):
+                if id(each) not in given:
+                    given.add(id(each))
+                    yield each
+
+
+def _picks(part: list[Shown], full: dict[tuple[str, str, str, int], Shown]) -> list[Shown | None]:
+    """One configuration's runs: an example of every kind, in the same places for all, then all."""
+
+    def lost(one: Shown) -> bool:
+        partner = full.get(one.plain.pair)
+        return one.plain.correct is False and bool(partner and partner.plain.correct)
+
+    def fired(name: str, action: str) -> Callable[[Shown], bool]:
+        return lambda one: any(
+            (s.detector, s.action) == (name, action) and s.stopped_at is not None
+            for s in one.watched
+        )
+
+    def first(is_one: Callable[[Shown], bool]) -> Shown | None:
+        return next((one for one in part if is_one(one)), None)
+
+    detectors = dict.fromkeys((s.detector, s.action) for one in part for s in one.watched)
+    return [
+        max(part, key=lambda one: one.plain.tokens or 0),
+        min(part, key=lambda one: one.plain.tokens or 0),
+        first(lost),
+        *(first(fired(*detector)) for detector in detectors),
+        *part,
+    ]

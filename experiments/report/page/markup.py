@@ -1,0 +1,197 @@
+"""What the page says without a script: escaped text, the terminal's tables, the conditions."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+# Lines of the conditions a reader asks for first; everything else stands folded below them.
+_CONFIG = (
+    "split", "limit", "backends", "budgets", "penalties", "cap", "max_new_tokens", "temperature",
+    "top_k", "top_p", "samples_per_problem",
+)  # fmt: skip
+_TOLD = (
+    "finding", "figures", "page", "models", "detectors", "packages", "python", "commit", "dirty",
+    "device", "device_name", "threads", "dtype", "seed", "arguments", "preset", "started", "ended",
+    "status", "config",
+)  # fmt: skip
+
+
+def escape(value: object) -> str:
+    """Text as HTML takes it; half a surrogate pair, which no file can hold, becomes U+FFFD."""
+    whole = str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return html.escape(whole)
+
+
+def table(made: Table, number: int) -> str:
+    """A table of the terminal's report with the same cells, for people and for screen readers.
+
+    An empty cell under a name, in the columns of names, belongs to that name.
+
+    Args:
+        made: with cells in rich's markup.
+        number: its own on the page.
+    """
+    columns = [list(map(str, column.cells)) for column in made.columns]
+    names = list(itertools.takewhile(lambda column: column.justify != "right", made.columns))
+    head = "".join(
+        f'<th scope="col"{_aligned(column.justify)}>{_styled(str(column.header))}</th>'
+        for column in made.columns
+    )
+    lines = list(zip(*columns, strict=True))
+    bodies = "".join(
+        f"<tbody>{_body(part, len(names), [c.justify for c in made.columns])}</tbody>"
+        for part in _sections(lines, [row.end_section for row in made.rows])
+    )
+    title = _styled(str(made.title or ""))
+    note = f'<p class="note">{_styled(str(made.caption))}</p>' if made.caption else ""
+    return (
+        f'<div class="table"><div class="scroll" role="region" tabindex="0" '
+        f'aria-labelledby="table-{number}"><table><caption id="table-{number}">{title}</caption>'
+        f"<thead><tr>{head}</tr></thead>{bodies}</table></div>{note}</div>"
+    )
+
+
+def _sections(lines: list[tuple[str, ...]], ends: list[bool]) -> list[list[tuple[str, ...]]]:
+    parts: list[list[tuple[str, ...]]] = [[]]
+    for line, end in zip(lines, ends, strict=True):
+        parts[-1].append(line)
+        if end:
+            parts.append([])
+    return [part for part in parts if part]
+
+
+def _body(lines: list[tuple[str, ...]], names: int, justify: Sequence[str]) -> str:
+    out = []
+    for at, line in enumerate(lines):
+        cells = []
+        for column, cell in enumerate(line):
+            if column >= names:
+                cells.append(f"<td{_aligned(justify[column])}>{_styled(cell)}</td>")
+            elif cell or at == 0:
+                below = (other[column] for other in lines[at + 1 :])
+                span = 1 + len(list(itertools.takewhile(lambda text: not text, below)))
+                over = f' rowspan="{span}"' if span > 1 else ""
+                cells.append(f'<th scope="row"{over}>{_styled(cell)}</th>')
+        out.append(f"<tr>{''.join(cells)}</tr>")
+    return "".join(out)
+
+
+def _aligned(justify: str) -> str:
+    return ' class="n"' if justify == "right" else ""
+
+
+def _styled(markup: str) -> str:
+    """Rich's markup as HTML: bold stays bold, brackets are brackets."""
+    made = Text.from_markup(markup)
+    strong = [False] * len(made.plain)
+    for span in made.spans:
+        if span.style == "bold":
+            strong[span.start : span.end] = [True] * (span.end - span.start)
+    pieces = itertools.groupby(zip(strong, made.plain, strict=True), key=lambda pair: pair[0])
+    told = ((bold, escape("".join(character for _, character in run))) for bold, run in pieces)
+    return "".join(f"<b>{text}</b>" if bold else text for bold, text in told)
+
+
+def conditions(about: Mapping[str, Any]) -> str:
+    """What the numbers were made with; what the manifest does not say is left out."""
+    config = about.get("config", {})
+    lines = {
+        "model": _models(about.get("models", ())),
+        "data sets": _listed(config.get("datasets")),
+        **{key.replace("_", " "): _listed(config.get(key)) for key in _CONFIG},
+        "detectors": "<br>".join(map(_named, about.get("detectors", ()))) or "none",
+        "seed": _listed(about.get("seed")),
+        "arithmetic": _listed(about.get("dtype")),
+        "device": _device(about),
+        "versions": _versions(about),
+        "commit": _commit(about),
+        "command": _command(about),
+        "decoded": _times(about),
+    }
+    shown = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>"
+        for name, value in lines.items()
+        if value
+    )
+    rest = {key: value for key, value in config.items() if key not in (*_CONFIG, "datasets")}
+    rest |= {key: value for key, value in about.items() if key not in _TOLD}
+    more = "".join(
+        f"<div><dt>{escape(key)}</dt><dd><code>{_json(value)}</code></dd></div>"
+        for key, value in rest.items()
+    )
+    return (
+        f'<dl class="conditions">{shown}</dl>'
+        f'<details><summary>Everything else that was set</summary><dl class="conditions">{more}'
+        "</dl></details>"
+    )
+
+
+def _listed(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(escape, value))
+    return escape(value)
+
+
+def _json(value: object) -> str:
+    return escape(json.dumps(value, ensure_ascii=False))
+
+
+def _models(models: Sequence[Mapping[str, Any]]) -> str:
+    return "<br>".join(
+        f"{escape(one.get('name'))} <code>{escape(one.get('digest'))}</code>" for one in models
+    )
+
+
+def _named(described: Mapping[str, Any]) -> str:
+    """A detector with its parameters."""
+    inside = ", ".join(
+        f"{key} = {value['name'] if isinstance(value, Mapping) and 'name' in value else value}"
+        for key, value in described.items()
+        if key != "name"
+    )
+    return escape(f"{described.get('name')} ({inside})" if inside else described.get("name"))
+
+
+def _device(about: Mapping[str, Any]) -> str:
+    parts = [about.get("device"), about.get("device_name")]
+    threads = about.get("threads")
+    if threads is not None:
+        parts.append(f"{threads} thread{'' if threads == 1 else 's'}")
+    return ", ".join(escape(part) for part in parts if part is not None)
+
+
+def _versions(about: Mapping[str, Any]) -> str:
+    known = {"Python": about.get("python"), **about.get("packages", {})}
+    return ", ".join(escape(f"{name} {version}") for name, version in known.items() if version)
+
+
+def _commit(about: Mapping[str, Any]) -> str:
+    if about.get("commit") is None:
+        return ""
+    return f"<code>{escape(about['commit'])}</code>" + (
+        ", with changes" if about.get("dirty") else ""
+    )
+
+
+def _command(about: Mapping[str, Any]) -> str:
+    given = about.get("arguments")
+    preset = f" (preset {escape(about['preset'])})" if about.get("preset") else ""
+    return f"<code>lil {escape(shlex.join(map(str, given)))}</code>{preset}" if given else ""
+
+
+def _times(about: Mapping[str, Any]) -> str:
+    if not about.get("started"):
+        return ""
+    ended = f" to {about['ended']}" if about.get("ended") else ""
+    status = f", {about['status']}" if about.get("status") else ""
+    return escape(f"{about['started']}{ended}{status}")

@@ -186,8 +186,10 @@ def apart(told: object, expected: object) -> tuple[float, int]:
 
 
 def _fields_apart(told: object, expected: object) -> Iterator[tuple[float, int]]:
-    if not isinstance(told, Mapping) or not isinstance(expected, Mapping) or (
-        told.keys() != expected.keys()
+    if (
+        not isinstance(told, Mapping)
+        or not isinstance(expected, Mapping)
+        or (told.keys() != expected.keys())
     ):
         raise ValueError(f"{told!r}, recomputed {expected!r}")
     for name in expected:

@@ -41,9 +41,7 @@ def fired(
             raise NotImplementedError(f"detector {name}")
 
 
-def _guardian(
-    detector: Mapping[str, Any], prompt: bytes, pieces: Sequence[bytes]
-) -> Fired | None:
+def _guardian(detector: Mapping[str, Any], prompt: bytes, pieces: Sequence[bytes]) -> Fired | None:
     """Every f tokens: did prompt and output together grow by rate * f bytes, compressed?"""
     f = detector["f"]
     threshold = round(detector["rate"] * f, 9)

@@ -195,7 +195,9 @@ def costs(samples: Sequence[Sample], pairs: Sequence[Pair]) -> dict[str, Any]:
         low, high = sums_interval(samples, lambda one: (one.keys, one.solved))
         found |= {"keys_read_per_solved_low": low, "keys_read_per_solved_high": high}
     # A row that took all its tokens from full attention has no seconds of its own.
-    timed = [(sec, one.solved) for sec, one in zip(seconds, samples, strict=True) if sec is not None]
+    timed = [
+        (sec, one.solved) for sec, one in zip(seconds, samples, strict=True) if sec is not None
+    ]
     if any(solved for _, solved in timed):
         found["sec_per_solved"] = sum(sec for sec, _ in timed) / sum(solved for _, solved in timed)
     return found | (over_full(pairs) if pairs else {})
@@ -206,7 +208,8 @@ def over_full(pairs: Sequence[Pair]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field, number in (("end_to_end_ratio", spent), ("cache_byte_sec_ratio", held)):
         both_known = [
-            (ours, its) for a, b in pairs
+            (ours, its)
+            for a, b in pairs
             if (ours := number(a)) is not None and (its := number(b)) is not None
         ]
         if both_known:

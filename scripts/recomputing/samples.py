@@ -134,9 +134,7 @@ class Sweep:
             trace = Trace(acted.trace, cap - len(acted.trace["dropped"]))
         return trace.sample(item, index, gold, censored, None, acted=verdict is not None)
 
-    def _cap(
-        self, cell: Mapping[str, Any], item: str, prompt: str, index: int
-    ) -> tuple[int, bool]:
+    def _cap(self, cell: Mapping[str, Any], item: str, prompt: str, index: int) -> tuple[int, bool]:
         """Most tokens of a run, and whether full attention was cut on the same problem."""
         own = int(self.config["max_new_tokens"])
         (full,) = (

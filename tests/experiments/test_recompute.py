@@ -95,9 +95,7 @@ def test_every_number_of_a_stored_sweep(
 
 
 @pytest.mark.slow
-def test_it_finds_every_field_that_is_wrong(
-    small: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_it_finds_every_field_that_is_wrong(small: Path, capfd: pytest.CaptureFixture[str]) -> None:
     document = _report(capfd, "report", str(small), "--no-figures")
     rows = document["rows"]
     comparison = _compared(small, document)
@@ -138,7 +136,10 @@ def _off(field: str, value: object) -> list[object]:
         return [value | {name: value[name] + 1} for name in value if _number(value[name])]
     if isinstance(value, list):
         last = value[-1]
-        return [value[:-1], *([*value[:-1], [*last[:i], last[i] + 1, *last[i + 1 :]]] for i in (0, 2))]
+        return [
+            value[:-1],
+            *([*value[:-1], [*last[:i], last[i] + 1, *last[i + 1 :]]] for i in (0, 2)),
+        ]
     assert _number(value)
     assert isinstance(value, (int, float))
     if isinstance(value, int):

@@ -111,7 +111,7 @@ class Comparison:
                 self.wrong.append(f"{_short(row)}: no such configuration, or twice")
             else:
                 told[name] = row
-        for name, line in self.lines.items():
+        for name in self.lines:
             # One that goes on densely is for methods that keep every key, which only they know.
             if name not in told and name[-1] != "densify":
                 self.wrong.append(f"{' '.join(name)}: no row")

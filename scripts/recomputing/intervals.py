@@ -53,7 +53,7 @@ def tango(lost: int, gained: int, n: int) -> tuple[float, float]:
 
 
 def _likeliest_loss(lost: int, gained: int, n: int, d: float) -> float:
-    """Maximum of lost log q + gained log(q + d) + rest log(1 - 2q - d), by its derivative's root."""
+    """Maximum of lost log q + gained log(q + d) + rest log(1 - 2q - d): its derivative is zero."""
     rest = n - lost - gained
     low, high = max(0.0, -d), (1 - d) / 2
     # lost (q+d)(1-2q-d) + gained q (1-2q-d) - 2 rest q (q+d) = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -144,16 +145,19 @@ class Sweep:
             and (one["model"], one["dataset"]) == (cell["model"], cell["dataset"])
         )
         record = self.records.get(frames.key_of(full, item, prompt, index))
-        known = record is not None and record.trace is not None
-        tokens = int(record.meta["tokens"]) if record is not None and known else 0
-        cut = known and (tokens > own or record is not None and record.meta["finish"] == "length")
+        tokens = None
+        if record is not None and record.trace is not None:
+            tokens = int(record.meta["tokens"])
+        cut = tokens is not None and (
+            tokens > own or (record is not None and record.meta["finish"] == "length")
+        )
         if is_baseline(cell):
-            return own, bool(cut)
+            return own, cut
         times, of_full, _ = str(self.config["cap"]).partition("x-full")
         cap = int(times)
         if of_full:
-            cap = int(times) * min(tokens, own) if known else own
-        return (min(cap, own) if cut else cap), bool(cut)
+            cap = own if tokens is None else int(times) * min(tokens, own)
+        return (min(cap, own) if cut else cap), cut
 
 
 def is_baseline(cell: Mapping[str, Any]) -> bool:
@@ -168,7 +172,7 @@ class Trace:
         self.stored = stored
         text = stored["pieces"]["text"].encode(stored["pieces"]["encoding"])
         ends = np.cumsum([0, *stored["pieces"]["lengths"]]).tolist()
-        self.pieces = [text[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+        self.pieces = [text[a:b] for a, b in itertools.pairwise(ends)]
         self.whole = len(self.pieces)
         self.tokens = min(self.whole, cap)
         self.eos = stored["finish"] == "eos" and self.whole <= cap
@@ -234,7 +238,7 @@ class Trace:
         """Cost of the first tokens: as recorded, on a straight line between two recordings."""
         checks = self.stored["checks"]
         after = next(check for check in checks if check["tokens"] >= tokens)
-        before = {name: 0.0 for name in after} | {"cache_bytes": after["cache_bytes"]}
+        before = dict.fromkeys(after, 0.0) | {"cache_bytes": after["cache_bytes"]}
         before = max(
             (check for check in checks if check["tokens"] < tokens),
             key=lambda check: int(check["tokens"]),

@@ -1,12 +1,18 @@
-"""Kill a sweep at random moments, restart it each time, and compare with one never killed.
+"""Kill commands at random moments, restart them each time, and compare with one never killed.
 
     python scripts/kill_test.py                      # ten kills of a demo-small sweep
     python scripts/kill_test.py --kills 3 -- --model ./my-model --limit 4
+    python scripts/kill_test.py --kills 50 --commands sweep,replay,report --signals \
+        -- --preset demo-small --limit 2 --budgets 64
 
 What follows `--` goes to `lil sweep`. Each kill is SIGKILL: nothing can be caught or cleaned up.
-Moments are drawn over the sweep's progress (bytes stored), so that no kill falls behind its end,
-and wait a random part of a second more, so that they fall anywhere inside a batch. Then one record
-is cut short and another corrupted, and the same command has to notice both and mend them.
+Processes are forked when all is imported, so that kills fall into the work and not into imports.
+Moments of a sweep are drawn over its progress (bytes stored), so that no kill falls behind its end,
+and wait a random part of a second more, so that they fall anywhere inside a batch; those of a
+report or a replay over the time it takes. Then one record is cut short and another corrupted, and
+the same command has to notice both and mend them.
+
+`--signals` sends SIGTERM and SIGHUP to each command as well: it has to end with 130 and one line.
 
 Prints what was counted; exit code 1 if anything differs. Seconds are measured, so not compared.
 """
@@ -14,119 +20,83 @@ Prints what was counted; exit code 1 if anything differs. Seconds are measured, 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the checkout this script belongs to
+sys.path.insert(0, str(Path(__file__).parent))
+
+from killing.readers import READERS, kill_reader
+from killing.signals import end_politely
+from killing.sweeps import (
+    comparable,
+    damage,
+    finish,
+    kill_at,
+    stored_bytes,
+    sweep,
+    tokens,
+)
 
 from experiments.store.store import Store
 
-LIL = [sys.executable, "-m", "experiments.cli"]
-PROJECT = Path(__file__).parents[1]
-
-
-def sweep(out: Path, arguments: Sequence[str]) -> subprocess.Popen[str]:
-    """Start `lil sweep`, writing into `out`."""
-    command = [*LIL, "sweep", *arguments, "--out", str(out), "--json"]
-    return subprocess.Popen(
-        command,
-        cwd=PROJECT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(out: Path, arguments: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """Run a sweep to its end: its document and what it said."""
-    process = sweep(out, arguments)
-    printed, said = process.communicate()
-    if process.returncode:
-        raise SystemExit(f"the sweep failed with {process.returncode}:\n{said}")
-    document: dict[str, Any] = json.loads(printed)
-    return document, said
-
-
-def comparable(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """A document's rows without what is measured with a clock."""
-    return [
-        {key: value for key, value in row.items() if "sec" not in key and "end_to_end" not in key}
-        for row in document["rows"]
-    ]
-
-
-def tokens(out: Path) -> dict[str, list[int]]:
-    """Generated ids of every run in a store."""
-    return {r.id: r.trace()["new_ids"] for r in Store(out) if not r.failed}
-
-
-def stored_bytes(out: Path) -> int:
-    """Bytes of all trace files."""
-    return sum(path.stat().st_size for path in (out / "traces").glob("*.zst"))
-
-
-def kill_at(process: subprocess.Popen[str], out: Path, size: float, delay: float) -> bool:
-    """SIGKILL once the store has grown to `size` and `delay` seconds passed; False if it ended."""
-    while process.poll() is None and stored_bytes(out) < size:
-        time.sleep(0.02)
-    deadline = time.monotonic() + delay
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    if process.poll() is not None:
-        return False
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    return True
-
-
-def damage(out: Path, rng: random.Random) -> int:
-    """Cut the largest file's last record short and flip a byte in another; how many suffered."""
-    file = max((out / "traces").glob("*.zst"), key=lambda path: path.stat().st_size)
-    records = sorted((r for r in Store(out) if r.path == file), key=lambda r: r.offset)
-    victim = rng.choice(records[:-1])
-    data = bytearray(file.read_bytes())
-    data[victim.offset + rng.randrange(victim.length)] ^= 0xFF
-    del data[records[-1].offset + records[-1].length // 2 :]
-    file.write_bytes(data)
-    return 2
+COMMANDS = ("sweep", *READERS)
 
 
 def main() -> int:
     """The whole test; 0 if everything agrees."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--commands", default="sweep", help=f"of {', '.join(COMMANDS)}")
+    parser.add_argument("--signals", action="store_true", help="SIGTERM and SIGHUP too")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--delay", type=float, default=1.0, help="most seconds after the moment")
     parser.add_argument("sweep", nargs="*", help="arguments of lil sweep (default: demo-small)")
     args = parser.parse_args()
+    commands = args.commands.split(",")
+    if not commands or set(commands) - set(COMMANDS):
+        parser.error(f"--commands {args.commands}: expected some of {', '.join(COMMANDS)}")
     arguments = args.sweep or ["--preset", "demo-small"]
     rng = random.Random(args.seed)
     folder = Path(tempfile.mkdtemp(prefix="lil-kill-"))
+    shares = Counter(commands[at % len(commands)] for at in range(args.kills))
     try:
-        return _compare(folder, arguments, args.kills, args.delay, rng)
+        print("sweeping without a kill", flush=True)
+        whole = folder / "whole"
+        expected, _ = finish(whole, arguments)
+        good = True
+        if shares["sweep"]:
+            rows = comparable(expected)
+            good &= _compare(folder, whole, rows, arguments, shares["sweep"], args.delay, rng)
+        for command in READERS:
+            if shares[command]:
+                good &= kill_reader(folder, whole, command, shares[command], rng)
+        if args.signals:
+            for command in commands:
+                good &= end_politely(folder, whole, command, arguments, rng)
     finally:
         shutil.rmtree(folder)
+    print("everything agrees" if good else "NOT the same")
+    return 0 if good else 1
 
 
 def _compare(
-    folder: Path, arguments: Sequence[str], kills: int, delay: float, rng: random.Random
-) -> int:
-    whole, killed = folder / "whole", folder / "killed"
-    print("sweeping without a kill", flush=True)
-    expected, _ = finish(whole, arguments)
-    runs = len(Store(whole))
-    size = stored_bytes(whole)
-
+    folder: Path,
+    whole: Path,
+    expected: list[dict[str, object]],
+    arguments: Sequence[str],
+    kills: int,
+    delay: float,
+    rng: random.Random,
+) -> bool:
+    """Kill sweeps into one store until it is whole, then damage it; whether all is as it was."""
+    killed = folder / "killed"
+    runs, size = len(Store(whole)), stored_bytes(whole)
     done = 0
     for moment in sorted(rng.uniform(0.0, 0.95) for _ in range(kills)):
         process = sweep(killed, arguments)
@@ -139,11 +109,13 @@ def _compare(
     store = Store(killed)
     twice, lost = store.stored() - len(store), runs - len(store)
     torn = len(store.notices)
-    same_rows = comparable(found) == comparable(expected)
+    same_rows = comparable(found) == expected
     same_tokens = tokens(killed) == tokens(whole)
+    hidden = [path.name for path in killed.rglob(".*")]
     print(
         f"{done} kills: {runs} runs, {twice} stored twice, {lost} lost, "
-        f"{torn} torn records dropped; rows {'the same' if same_rows else 'DIFFER'}, "
+        f"{torn} torn records dropped, {len(hidden)} hidden files left; "
+        f"rows {'the same' if same_rows else 'DIFFER'}, "
         f"tokens {'the same' if same_tokens else 'DIFFER'}"
     )
 
@@ -152,7 +124,7 @@ def _compare(
     readable = len(Store(killed))
     mended, said = finish(killed, arguments)
     again = mended["manifest"]["counts"]["decoded"]
-    same_mended = comparable(mended) == comparable(expected)
+    same_mended = comparable(mended) == expected
     print(
         f"{suffered} records damaged: {reported} reported, {readable} of {runs} runs still read, "
         f"{again} decoded again; rows {'the same' if same_mended else 'DIFFER'}"
@@ -160,14 +132,14 @@ def _compare(
     for line in said.splitlines():
         if "torn" in line or "corrupt" in line:
             print(f"  {line}")
-    good = (done, twice, lost, same_rows, same_tokens) == (kills, 0, 0, True, True) and (
-        reported,
-        runs - readable,
-        again,
-        same_mended,
-    ) == (suffered, suffered, suffered, True)
-    print("everything agrees" if good else "NOT the same")
-    return 0 if good else 1
+    return (done, twice, lost, hidden, same_rows, same_tokens) == (
+        kills,
+        0,
+        0,
+        [],
+        True,
+        True,
+    ) and (reported, runs - readable, again, same_mended) == (suffered, suffered, suffered, True)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
+from pathlib import Path
 
 import pytest
+from answer_pairs import BOXES, DIFFERENT, EQUAL, UNLIKE_ONE_WOULD_LIKE
 
 from attention.errors import InvalidValue
-from experiments.grid import scoring
+from experiments.grid import data, scoring
 from experiments.reasoner import problem
 
 NEEDS_MATH = pytest.mark.skipif(
     importlib.util.find_spec("math_verify") is None, reason="needs the extra `eval` (math-verify)"
 )
+
+PUBLIC = Path(os.environ.get("LIL_PUBLIC_DATA", "not given"))
 
 
 @pytest.mark.parametrize(
@@ -107,3 +112,48 @@ def test_numbers_in_other_bases_are_others() -> None:
     assert not scoring.correct("\\boxed{4210_{6}}", "4210_{5}", "math")
     assert scoring.correct("\\boxed{4210_5}", "4210_{5}", "math")
     assert not scoring.correct("\\boxed{4211_5}", "4210_{5}", "math")
+
+
+@NEEDS_MATH
+def test_pairs_made_by_hand() -> None:
+    told = [
+        *((answer, gold, True) for answer, gold in EQUAL),
+        *((answer, gold, False) for answer, gold in DIFFERENT),
+        *UNLIKE_ONE_WOULD_LIKE,
+    ]
+    assert len(told) >= 80
+    assert len({(answer, gold) for answer, gold, _ in told}) == len(told)
+    wrong = [
+        (answer, gold, "not " * (not same) + "expected to be equal")
+        for answer, gold, same in told
+        if scoring.correct(f"so \\boxed{{{answer}}}.", gold, "math") is not same
+    ]
+    assert wrong == []
+
+
+@NEEDS_MATH
+@pytest.mark.parametrize(("text", "solved"), BOXES)
+def test_boxes_of_mathematics(text: str, solved: bool) -> None:
+    assert scoring.correct(text, "18", "math") is solved
+
+
+@NEEDS_MATH
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not PUBLIC.is_dir(),
+    reason="LIL_PUBLIC_DATA names no folder with copies of the public data sets",
+)
+@pytest.mark.parametrize(
+    ("name", "problems"),
+    [("gsm8k_test.jsonl", 1319), ("math500.jsonl", 500), ("aime_1983_2024.jsonl", 933)],
+)
+def test_every_gold_answer_is_its_own(name: str, problems: int) -> None:
+    items = data.load(str(PUBLIC / name), "study", 10_000)
+    assert len(items) == problems
+    assert {item.scorer for item in items} == {"math"}
+    wrong = [
+        (item.id, item.gold)
+        for item in items
+        if not scoring.correct(f"\\boxed{{{item.gold}}}", item.gold, "math")
+    ]
+    assert wrong == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.table import Table
 import lil
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
+from experiments.store.outputs import replace_whole
 from experiments.store.store import Store, require_writable
 from lil.compression.entropy import entropy_bounds
 
@@ -176,8 +178,11 @@ def _plot(curves: dict[str, list[Point]], path: Path) -> None:
     axes.set_xlabel("original bytes")
     axes.set_ylabel("compressed bytes")
     axes.legend()
+    # In memory first: what a format or a full disk refuses leaves no half of a picture.
+    drawn = io.BytesIO()
     try:
-        figure.savefig(path, dpi=150)
+        figure.savefig(drawn, dpi=150, format=path.suffix[1:] or "png")
+        replace_whole(path, drawn.getvalue())
     except (OSError, ValueError) as error:
         raise InvalidValue(
             "plot", str(path), f"an image file that can be written ({error})"

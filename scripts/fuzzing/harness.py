@@ -1,0 +1,163 @@
+"""One command in this process: how it ended, what it left, and where a fault of ours is."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+PACKAGES = ("attention", "lil", "experiments")
+ROOT = Path(__file__).parents[2]
+
+#: Seconds after which a command hangs.
+PATIENCE = 20.0
+
+
+class Reached(BaseException):
+    """A model would be loaded now: the input was good, or bad in ways that only decoding shows."""
+
+
+class Hung(BaseException):
+    """The alarm went off."""
+
+
+@dataclass
+class Findings:
+    """What was found; inputs by the place of the fault, the shortest kept."""
+
+    inputs: int = 0
+    refused: int = 0
+    reached: int = 0
+    done: int = 0
+    faults: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def fault(self, place: str, shown: str) -> None:
+        """Count a fault and keep its shortest input."""
+        count, shortest = self.faults.get(place, (0, shown))
+        self.faults[place] = (count + 1, min(shown, shortest, key=len))
+
+
+def tried(
+    findings: Findings, folder: Path, argv: Sequence[str], shown: str, may_write: bool = False
+) -> None:
+    """Run one command in a folder and judge how it ended.
+
+    Args:
+        findings: where it is counted.
+        folder: the working folder, which a refused command leaves as it was.
+        argv: the command.
+        shown: the input as a finding names it.
+        may_write: whether what a refused command leaves is no fault (a full store was there).
+    """
+    from experiments.cli import main
+
+    findings.inputs += 1
+    before = _listing(folder)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), _alarm():
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = main(list(argv))
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except Reached:
+            findings.reached += 1
+            return
+        except Hung:
+            findings.fault("hang", shown)
+            return
+        except Exception as error:
+            findings.fault(_place(error), shown)
+            return
+    if code == 0:
+        findings.done += 1
+        return
+    if code != 2:
+        findings.fault(f"exit code {code}", shown)
+        return
+    findings.refused += 1
+    messages = [line for line in err.getvalue().splitlines() if line.startswith("lil: error")]
+    if len(messages) != 1:
+        findings.fault(f"exit code 2 with {len(messages)} messages", shown)
+    if not may_write and (left := sorted(set(_listing(folder)) - set(before))):
+        findings.fault(f"left behind: {', '.join(left)[:80]}", shown)
+
+
+@contextlib.contextmanager
+def _alarm() -> Iterator[None]:
+    def ring(_number: int, _frame: object) -> NoReturn:
+        raise Hung
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _place(error: Exception) -> str:
+    """The kind of an exception and the last line of ours it came through."""
+    ours = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(ROOT)
+        and Path(frame.filename).relative_to(ROOT).parts[0] in PACKAGES
+    ]
+    where = ours[-1] if ours else traceback.extract_tb(error.__traceback__)[-1]
+    path = Path(where.filename)
+    name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    return f"{type(error).__name__} {name}:{where.lineno} {where.name}"
+
+
+def _listing(folder: Path) -> list[str]:
+    return [
+        os.path.relpath(os.path.join(where, name), folder)
+        for where, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+    ]
+
+
+@contextlib.contextmanager
+def nothing_decoded() -> Iterator[None]:
+    """No model is loaded, no hub asked, nothing timed; every check before that is the real one."""
+    from experiments.bench import attention, meter, penalty
+    from experiments.grid import data, models
+    from experiments.sweep import sweep
+
+    def reached(*_: Any, **__: Any) -> NoReturn:
+        raise Reached
+
+    def known(name: str, revision: str | None = None) -> models.Source:
+        if name != models.REASONER:
+            return found(name, revision)
+        return models.Source(name, "/nowhere", None, "0" * 32)
+
+    found = models.find
+    places: list[tuple[object, str, object]] = [
+        (models, "find", known),
+        (models, "load", reached),
+        (models, "_hub", reached),
+        (models, "use_threads", lambda threads: threads or 1),
+        (sweep, "_tokenizer", reached),
+        (data, "_hub_rows", reached),
+        (attention, "bandwidth", reached),
+        (penalty, "_ways", reached),
+        (meter, "random", SimpleNamespace(Random=reached)),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+    try:
+        for owner, name, other in places:
+            setattr(owner, name, other)
+        yield
+    finally:
+        for owner, name, own in before:
+            setattr(owner, name, own)

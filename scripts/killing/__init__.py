@@ -1,0 +1,1 @@
+"""Real processes of `lil`, ended at random moments."""

@@ -1,0 +1,1 @@
+"""A second way to a report's numbers: from the store's bytes, with numpy and scipy alone."""

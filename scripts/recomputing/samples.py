@@ -1,0 +1,304 @@
+"""What each planned problem gave: a stored trace within its cap, scored, cut where a stop fires."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recomputing import frames
+from recomputing.detectors import Fired, fired, first_run
+
+FAILED = ("error", "out_of_memory")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One problem under one configuration and detector; costs are of all that was decoded."""
+
+    problem: str
+    index: int
+    status: str  # finished, capped, stopped, error, out_of_memory, missing
+    censored: bool = False  # its full-attention run was cut
+    fired: bool = False
+    tokens: int = 0
+    paid: int = 0
+    solved: bool = False
+    reused: int = 0
+    repeated: bool = False
+    curve: tuple[tuple[int, int, int], ...] = ()
+    keys: float = 0.0
+    read_mean: float | None = None
+    dense_mean: float | None = None
+    kept_max: int | None = None
+    read_max: int | None = None
+    bytes_peak: int = 0
+    prefill: float | None = None
+    decode: float | None = None
+    byte_sec: float | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it was decoded at all."""
+        return self.status not in (*FAILED, "missing")
+
+    @property
+    def at(self) -> tuple[str, int]:
+        """What it shares with the same problem under another configuration."""
+        return self.problem, self.index
+
+
+@dataclass(frozen=True)
+class Line:
+    """One configuration: a cell of the plan under one detector."""
+
+    cell: Mapping[str, Any]
+    detector: Mapping[str, Any] | None
+    samples: dict[tuple[str, int], Sample]
+
+
+@dataclass
+class Sweep:
+    """A store and what its newest sweep asked of it."""
+
+    folder: Path
+    manifest: Mapping[str, Any] = field(init=False)
+    records: Mapping[frames.Key, frames.Stored] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.manifest = frames.manifest(self.folder)
+        self.records = frames.records(self.folder)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The keys of the sweep."""
+        found: Mapping[str, Any] = self.manifest["config"]
+        return found
+
+    def lines(self, detectors: list[Mapping[str, Any]]) -> Iterator[Line]:
+        """Every cell of the plan without a detector and under each."""
+        for cell in self.manifest["plan"]["cells"]:
+            for detector in (None, *detectors):
+                yield Line(cell, detector, dict(self._samples(cell, detector)))
+
+    def _samples(
+        self, cell: Mapping[str, Any], detector: Mapping[str, Any] | None
+    ) -> Iterator[tuple[tuple[str, int], Sample]]:
+        plan = self.manifest["plan"]
+        (problems,) = (
+            one["problems"]
+            for one in plan["items"]
+            if (one["model"], one["dataset"]) == (cell["model"], cell["dataset"])
+        )
+        for item, prompt, *answer in problems:
+            for index in range(plan["samples_per_problem"]):
+                sample = self._sample(cell, detector, item, prompt, answer, index)
+                yield sample.at, sample
+
+    def _sample(
+        self,
+        cell: Mapping[str, Any],
+        detector: Mapping[str, Any] | None,
+        item: str,
+        prompt: str,
+        answer: list[str],
+        index: int,
+    ) -> Sample:
+        cap, censored = self._cap(cell, item, prompt, index)
+        record = self.records.get(frames.key_of(cell, item, prompt, index))
+        if record is None:
+            return Sample(item, index, "missing", censored)
+        if record.trace is None:
+            return Sample(item, index, record.meta["status"], censored)
+        gold, scorer = answer or (record.meta["gold"], record.meta["scorer"])
+        if scorer != "exact":
+            raise NotImplementedError(f"scorer {scorer}")
+        if record.meta["finish"] == "length" and record.meta["tokens"] < cap:
+            return Sample(item, index, "missing", censored)
+        trace = Trace(record.trace, cap)
+        if detector is None:
+            return trace.sample(item, index, gold, censored, None)
+        verdict = trace.verdict(detector)
+        if detector["on_stop"]["name"] == "stop":
+            return trace.sample(item, index, gold, censored, verdict)
+        if verdict is not None:
+            acted = self.records.get(frames.key_of(cell, item, prompt, index, detector))
+            if acted is None:
+                return Sample(item, index, "missing", censored)
+            if acted.trace is None:
+                return Sample(item, index, acted.meta["status"], censored)
+            trace = Trace(acted.trace, cap - len(acted.trace["dropped"]))
+        return trace.sample(item, index, gold, censored, None, acted=verdict is not None)
+
+    def _cap(self, cell: Mapping[str, Any], item: str, prompt: str, index: int) -> tuple[int, bool]:
+        """Most tokens of a run, and whether full attention was cut on the same problem."""
+        own = int(self.config["max_new_tokens"])
+        (full,) = (
+            one
+            for one in self.manifest["plan"]["cells"]
+            if is_baseline(one)
+            and (one["model"], one["dataset"]) == (cell["model"], cell["dataset"])
+        )
+        record = self.records.get(frames.key_of(full, item, prompt, index))
+        tokens = None
+        if record is not None and record.trace is not None:
+            tokens = int(record.meta["tokens"])
+        cut = tokens is not None and (
+            tokens > own or (record is not None and record.meta["finish"] == "length")
+        )
+        if is_baseline(cell):
+            return own, cut
+        times, of_full, _ = str(self.config["cap"]).partition("x-full")
+        cap = int(times)
+        if of_full:
+            cap = own if tokens is None else int(times) * min(tokens, own)
+        return (min(cap, own) if cut else cap), cut
+
+
+def is_baseline(cell: Mapping[str, Any]) -> bool:
+    """Full attention without a penalty: what all are measured against."""
+    return cell["backend"]["name"] == "full" and not cell["penalties"]
+
+
+class Trace:
+    """A stored trace within a cap."""
+
+    def __init__(self, stored: Mapping[str, Any], cap: int) -> None:
+        self.stored = stored
+        text = stored["pieces"]["text"].encode(stored["pieces"]["encoding"])
+        ends = np.cumsum([0, *stored["pieces"]["lengths"]]).tolist()
+        self.pieces = [text[a:b] for a, b in itertools.pairwise(ends)]
+        self.whole = len(self.pieces)
+        self.tokens = min(self.whole, cap)
+        self.eos = stored["finish"] == "eos" and self.whole <= cap
+
+    def verdict(self, detector: Mapping[str, Any]) -> Fired | None:
+        """Where a detector fires before the sequence ends by itself or at its cap."""
+        prompt = self.stored["prompt_bytes"]
+        found = fired(
+            detector,
+            prompt["text"].encode(prompt["encoding"]),
+            self.pieces[: self.tokens],
+            self.stored["signals"],
+        )
+        # The end of text and the cap come before a verdict at the same token.
+        return None if found is None or found.step >= self.tokens else found
+
+    def sample(
+        self,
+        item: str,
+        index: int,
+        gold: str,
+        censored: bool,
+        verdict: Fired | None,
+        acted: bool | None = None,
+    ) -> Sample:
+        """Its numbers; `acted`: under a detector that acts, whether it fired."""
+        stored = self.stored
+        kept, step = verdict[::-1] if verdict else (self.tokens, self.tokens)
+        ended = self.eos and verdict is None
+        text = b"".join(self.pieces[: kept - ended])
+        ids = np.array(stored["new_ids"][:kept])
+        dropped = len(stored["dropped"])
+        cost = self._cost(step)
+        steps = step + dropped - 1
+        timed = acted is None
+        return Sample(
+            problem=item,
+            index=index,
+            status="stopped" if verdict else "finished" if ended else "capped",
+            censored=censored,
+            fired=verdict is not None or bool(acted),
+            tokens=kept,
+            paid=step + dropped,
+            solved=_boxed(text.decode(errors="replace")) == gold.strip(),
+            reused=min(stored["reused_tokens"], step),
+            repeated=any(
+                first_run(ids[p:] == ids[:-p], 19 * p) is not None
+                for p in range(1, len(ids) // 20 + 1)
+            ),
+            curve=self._curve(kept, text),
+            keys=cost["keys_read"],
+            read_mean=_mean(cost["read_sum"], steps),
+            dense_mean=_mean(cost["dense_read_sum"], steps),
+            kept_max=self._most("keys_kept_max", step),
+            read_max=self._most("keys_read_max", step),
+            bytes_peak=self._peak(step),
+            prefill=stored["prefill_sec"] if timed else None,
+            decode=cost["seconds"] if timed else None,
+            byte_sec=self._byte_seconds(step) if timed else None,
+        )
+
+    def _cost(self, tokens: int) -> dict[str, float | None]:
+        """Cost of the first tokens: as recorded, on a straight line between two recordings."""
+        checks = self.stored["checks"]
+        after = next(check for check in checks if check["tokens"] >= tokens)
+        before = dict.fromkeys(after, 0.0) | {"cache_bytes": after["cache_bytes"]}
+        before = max(
+            (check for check in checks if check["tokens"] < tokens),
+            key=lambda check: int(check["tokens"]),
+            default=before,
+        )
+        share = (tokens - before["tokens"]) / (after["tokens"] - before["tokens"])
+        return {
+            name: None
+            if after[name] is None or before[name] is None
+            else before[name] + (after[name] - before[name]) * share
+            for name in after
+        }
+
+    def _most(self, name: str, tokens: int) -> int | None:
+        """A maximum over steps: of a sequence cut short, no more than the tokens there were."""
+        there = len(self.stored["prompt_ids"]) + tokens - 1
+        most: int | None = self.stored[name]
+        return most if tokens == self.whole or most is None else min(most, there)
+
+    def _peak(self, tokens: int) -> int:
+        """Most bytes held: of a sequence cut short, at its recordings up to there."""
+        if tokens == self.whole:
+            return int(self.stored["cache_bytes_peak"])
+        marks = [check["tokens"] for check in self.stored["checks"] if check["tokens"] < tokens]
+        return int(max(self._cost(at)["cache_bytes"] or 0.0 for at in (*marks, tokens)))
+
+    def _byte_seconds(self, tokens: int) -> float | None:
+        """Bytes held times seconds held, on straight lines between recordings."""
+        marks = [c["tokens"] for c in self.stored["checks"] if c["tokens"] < tokens]
+        costs = [self._cost(at) for at in (*marks, tokens)]
+        if any(cost["seconds"] is None for cost in costs):
+            return None
+        held = np.array([costs[0]["cache_bytes"], *(cost["cache_bytes"] for cost in costs)])
+        seconds = np.array([0.0, *(cost["seconds"] for cost in costs)])
+        return float(np.trapezoid(held, seconds))
+
+    def _curve(self, tokens: int, text: bytes) -> tuple[tuple[int, int, int], ...]:
+        """(tokens, bytes, compressed bytes) at every recorded check and at the end."""
+        marks = {at for at, _, _ in self.stored["curve"] if at < tokens}
+        found = []
+        for at in sorted(marks):
+            raw = b"".join(self.pieces[:at])
+            found.append((at, len(raw), len(zlib.compress(raw, 6))))
+        return (*found, (tokens, len(text), len(zlib.compress(text, 6))))
+
+
+def _mean(total: float | None, steps: int) -> float | None:
+    return None if total is None or steps < 1 else total / steps
+
+
+def _boxed(text: str) -> str | None:
+    """What the last complete box holds, braces balanced."""
+    found = None
+    for part in range(text.count("\\boxed{")):
+        inside = text.split("\\boxed{", part + 1)[-1]
+        depth, out = 1, ""
+        for mark in inside:
+            depth += (mark == "{") - (mark == "}")
+            if depth == 0:
+                found = out.strip()
+                break
+            out += mark
+    return found

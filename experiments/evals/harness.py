@@ -210,8 +210,9 @@ class LilLM(TemplateLM):  # type: ignore[misc]  # the harness has no types
             raise InvalidValue("max_gen_toks", generated, allowed)
         ids = self.tok_encode(text)
         if len(ids) > room:
-            said = f"a context of {len(ids)} tokens is cut to its last {room}: "
-            warnings.warn(f"{said}max_length {self.max_length}, max_gen_toks {generated}")
+            limits = f"max_length {self.max_length}, max_gen_toks {generated}"
+            said = f"a context of {len(ids)} tokens is cut to its last {room}: {limits}"
+            warnings.warn(said, stacklevel=3)
         return ids[-room:]
 
     def _stream(
@@ -262,18 +263,14 @@ class LilLM(TemplateLM):  # type: ignore[misc]  # the harness has no types
         return [answers[at] for at in range(len(requests))]
 
     @torch.inference_mode()
-    def _scored(
-        self, pairs: Sequence[tuple[list[int], list[int]]]
-    ) -> Iterator[tuple[float, bool]]:
+    def _scored(self, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[tuple[float, bool]]:
         """Each continuation after its context, in one forward of all."""
         rows = [[*context, *after][-self.max_length - 1 : -1] for context, after in pairs]
         width = max(map(len, rows))
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
         ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])  # masked: any id
         with self.method.on(self.loaded.model) as cache:
-            logits = self._forward(
-                cache, ids, mask, longest=max(len(after) for _, after in pairs)
-            )
+            logits = self._forward(cache, ids, mask, longest=max(len(after) for _, after in pairs))
         for of_row, row, (_, after) in zip(logits, rows, pairs, strict=True):
             told = after[-len(row) :]  # a continuation longer than the model loses its beginning
             wanted = torch.tensor(told, device=logits.device, dtype=torch.int64)[:, None]

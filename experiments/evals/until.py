@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from attention.errors import InvalidValue
 from lil import Detector, Trace, Verdict, Watcher
@@ -27,8 +27,13 @@ class Until(Detector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "strings", tuple(self.strings))
         if not self.strings or not all(self.strings):
             raise InvalidValue("strings", self.strings, "one or more texts, none of them empty")
+
+    def params(self) -> dict[str, Any]:
+        """The parameters, resolved and JSON-able."""
+        return {**super().params(), "strings": list(self.strings)}
 
     def watch(self, prompt: bytes = b"") -> Reading:  # noqa: ARG002 - the output alone counts
         return Reading(self)

@@ -56,9 +56,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:  # noqa: ARG001
     is_run = rest[0] == "run" or rest[0].startswith("-")
     if is_run:
         rest = _with_model(rest)
-    with _results(rest, wanted=args.json and is_run) as (arguments, document):
-        with _command_line(["lm_eval", *arguments]):
-            cli_evaluate()
+    with (
+        _results(rest, wanted=args.json and is_run) as (arguments, document),
+        _command_line(["lm_eval", *arguments]),
+    ):
+        cli_evaluate()
     return Done(document)
 
 
@@ -79,9 +81,7 @@ def _command_line(arguments: list[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _results(
-    arguments: list[str], *, wanted: bool
-) -> Iterator[tuple[list[str], dict[str, Any]]]:
+def _results(arguments: list[str], *, wanted: bool) -> Iterator[tuple[list[str], dict[str, Any]]]:
     """The arguments, and a document that holds what the harness wrote once the block has ended."""
     document: dict[str, Any] = {}
     if not wanted:

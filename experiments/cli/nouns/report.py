@@ -10,9 +10,11 @@ from rich.console import Console
 
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
-from experiments.cli.show import add_figure_flags, figure_folder, open_store, show
+from experiments.cli.show import Shown, add_figure_flags, figure_folder, open_store, show
+from experiments.evals.inspect_logs import require_inspect, write_logs
 from experiments.store.sample import Sample
 from experiments.store.store import require_writable
+from experiments.store.study import Study
 
 DEFAULT_STORE = "lil-out/demo"
 
@@ -21,6 +23,7 @@ examples:
   lil report                                   the demo's tables, drawing, figures and finding
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
+  lil report --inspect logs                    a log a row, for `inspect view --log-dir logs`
   lil report --json > rows.json
 
 In Python: from experiments.store.store import Store; Store("lil-out/demo").frame()
@@ -35,18 +38,34 @@ def add_arguments(parser: Parser) -> None:
     add_figure_flags(parser)
     parser.add_argument("--csv", metavar="FILE", help="write every sample as CSV")
     parser.add_argument("--parquet", metavar="FILE", help="write every sample as Parquet")
+    parser.add_argument(
+        "--inspect", metavar="DIR", help="write a log of inspect_ai for each configuration"
+    )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Show a store, and export it where asked."""
     for file in filter(None, (args.csv, args.parquet)):
         require_writable(Path(file).parent)
+    if args.inspect:
+        require_inspect(Path(args.inspect))
+        require_writable(Path(args.inspect))
     notes = Console(stderr=True)
     store = Path(args.store)
-    shown = show(open_store(store, notes), console, notes, figure_folder(args, store))
+    study = open_store(store, notes)
+    shown = show(study, console, notes, figure_folder(args, store))
+    if args.inspect:
+        _log(study, shown, Path(args.inspect), console)
     if args.csv or args.parquet:
         _export(shown.samples, args.csv, args.parquet)
     return Done(shown.document, shown.code)
+
+
+def _log(study: Study, shown: Shown, folder: Path, console: Console) -> None:
+    rows = [row.to_dict() for row in shown.rows]
+    written = write_logs(study, shown.samples, rows, folder)
+    said = f"{len(written)} logs: {folder}"
+    console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
 def _export(samples: object, csv: str | None, parquet: str | None) -> None:

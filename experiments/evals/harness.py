@@ -42,7 +42,7 @@ def register() -> None:
     register_model("lil")(LilLM)
 
 
-class LilLM(TemplateLM):  # type: ignore[misc]  # the harness has no types
+class LilLM(TemplateLM):
     """A causal language model of transformers that decodes as `lil.decode` does.
 
     Generations are decoded under backend, penalty and detector, and end with the token that

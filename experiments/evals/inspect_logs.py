@@ -143,10 +143,10 @@ def _log(
         name: row[name]
         for name in ("backend", "budget", "backend_params", "penalty", "detector", "action")
     }
-    complete = not row["errors"] and not row["missing"]
+    complete, told = _completed(row) == row["samples"], f"of {row['samples']}, not comparable"
     return EvalLog(
         status="success" if complete else "error",
-        error=None if complete else _error(f"{row['n']} of {row['samples']}, not comparable"),
+        error=None if complete else _error(f"{_completed(row)} {told}"),
         eval=_spec(study, row, config, sorted({sample.item_id for sample in samples})),
         plan=EvalPlan(name="lil", steps=[EvalPlanStep(solver="lil.decode", params=config)]),
         results=_results(row, {problems[s.model, s.dataset, s.item_id].scorer for s in there}),
@@ -205,21 +205,26 @@ def _digest_of(study: Study, model: str) -> str | None:
     return next((cell.model_digest for cell in study.plan.cells if cell.model == model), None)
 
 
+def _completed(row: Mapping[str, Any]) -> int:
+    return int(row["finished"] + row["capped"] + row["stopped"])
+
+
 def _results(row: Mapping[str, Any], scorers: set[str | None]) -> Any:
     from inspect_ai.log import EvalMetric, EvalResults, EvalScore
 
+    done = _completed(row)
     known = {name: row[name] for name in METRICS if row[name] is not None}
     scores = [
         EvalScore(
             name=scorer,
             scorer=scorer,
-            scored_samples=row["n"],
-            unscored_samples=row["samples"] - row["n"],
+            scored_samples=done,
+            unscored_samples=row["samples"] - done,
             metrics={name: EvalMetric(name=name, value=value) for name, value in known.items()},
         )
         for scorer in sorted(filter(None, scorers))[:1]  # a data set has one
     ]
-    return EvalResults(total_samples=row["samples"], completed_samples=row["n"], scores=scores)
+    return EvalResults(total_samples=row["samples"], completed_samples=done, scores=scores)
 
 
 def _sample(one: Sample, asked: Asked) -> EvalSample:

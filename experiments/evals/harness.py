@@ -17,11 +17,11 @@ import torch
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from torch import Tensor
 from tqdm import tqdm
 
 import lil
 from attention.errors import InvalidValue, check_int
+from experiments.evals.likelihood import likelihoods
 from experiments.evals.model_args import Wanted, configuration
 from experiments.evals.until import Until, text_before
 from experiments.grid import models
@@ -254,42 +254,14 @@ class LilLM(TemplateLM):
         with tqdm(total=len(requests), disable=disable_tqdm, desc="loglikelihood") as bar:
             for start in range(0, len(order), size):
                 batch = order[start : start + size]
-                scored = self._scored([requests[at][1:] for at in batch])
+                pairs = [requests[at][1:] for at in batch]
+                scored = likelihoods(self.loaded.model, self.method, pairs, self.max_length)
                 for at, answer in zip(batch, scored, strict=True):
                     answers[at] = answer
                     if requests[at][0] is not None:
                         self.cache_hook.add_partial("loglikelihood", requests[at][0], answer)
                 bar.update(len(batch))
         return [answers[at] for at in range(len(requests))]
-
-    @torch.inference_mode()
-    def _scored(self, pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[tuple[float, bool]]:
-        """Each continuation after its context, in one forward of all."""
-        rows = [[*context, *after][-self.max_length - 1 : -1] for context, after in pairs]
-        width = max(map(len, rows))
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-        ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])  # masked: any id
-        with self.method.on(self.loaded.model) as cache:
-            logits = self._forward(cache, ids, mask, longest=max(len(after) for _, after in pairs))
-        for of_row, row, (_, after) in zip(logits, rows, pairs, strict=True):
-            told = after[-len(row) :]  # a continuation longer than the model loses its beginning
-            wanted = torch.tensor(told, device=logits.device, dtype=torch.int64)[:, None]
-            scores = of_row[len(of_row) - len(told) :]
-            greedy = bool((scores.argmax(-1, keepdim=True) == wanted).all())
-            yield float(scores.log_softmax(-1).gather(-1, wanted).sum()), greedy
-
-    def _forward(self, cache: Any, ids: Tensor, mask: Tensor, longest: int) -> Tensor:
-        device = self.loaded.model.device
-        output = self.loaded.model(
-            input_ids=ids.to(device),
-            attention_mask=mask.to(device),
-            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0).to(device),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=max(1, longest),
-        )
-        logits: Tensor = output.logits
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False

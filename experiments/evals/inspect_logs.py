@@ -10,17 +10,17 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
+from experiments.evals.inspect_samples import Asked, failure, logged_sample, problems_of
 from experiments.grid.identity import digest
-from experiments.grid.scoring import last_boxed
 from experiments.store import manifest
-from experiments.store.sample import Sample, is_usable
+from experiments.store.sample import Sample
 from experiments.store.study import Study
 
 if TYPE_CHECKING:
-    from inspect_ai.log import EvalLog, EvalSample
+    from inspect_ai.log import EvalLog
 
 #: What of a row stands among a log's metrics, where it is known; all of the row is in its metadata.
 METRICS = (
@@ -28,20 +28,7 @@ METRICS = (
     *("length_ratio", "length_ratio_solved", "token_savings", "compression_ratio"),
     *("repetition_rate", "keys_read_mean", "keys_read_per_solved", "end_to_end_sec"),
 )
-#: What of a sample stands elsewhere in its log.
-_TOLD = ("model", "dataset", "item_id", "sample_index", "text", "message")
-_STOP_REASONS = {"eos": "stop", "length": "max_tokens"}
-
 Key = tuple[object, ...]
-
-
-class Asked(NamedTuple):
-    """A problem as the store knows it; what no trace tells is None."""
-
-    prompt: str | None
-    prompt_tokens: int | None
-    gold: str | None
-    scorer: str | None
 
 
 def require_inspect(folder: Path) -> None:
@@ -80,7 +67,7 @@ def write_logs(
     apart: dict[Key, list[Sample]] = defaultdict(list)
     for sample in samples:
         apart[_key(dataclasses.asdict(sample))].append(sample)
-    problems = _problems(study)
+    problems = problems_of(study)
     made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,25 +94,6 @@ def _key(one: Mapping[str, Any]) -> Key:
     return (*(one[name] for name in names), repr(sorted(dict(one["backend_params"]).items())))
 
 
-def _problems(study: Study) -> dict[tuple[str, str, str], Asked]:
-    """Every problem of the plan by model, data set and id, from any run that has a trace."""
-    found: dict[tuple[str, str, str], Asked] = {}
-    for run in study.runs():
-        name = (run.cell.model, run.cell.dataset, run.item_id)
-        if name in found and found[name].prompt is not None:
-            continue
-        gold, scorer = run.problem.gold, run.problem.scorer
-        found[name] = Asked(None, None, gold, scorer)
-        record = study.store.get(run.id)
-        if record is not None and not record.failed:
-            trace = record.trace()
-            if gold is None or scorer is None:  # a plan that leaves them to the traces
-                gold, scorer = record.meta["gold"], record.meta["scorer"]
-            text = trace.prompt_bytes.decode(errors="replace")
-            found[name] = Asked(text, len(trace.prompt_ids), gold, scorer)
-    return found
-
-
 def _log(
     study: Study,
     row: Mapping[str, Any],
@@ -137,7 +105,7 @@ def _log(
 
     about = study.manifest
     there = [sample for sample in samples if sample.status != "missing"]
-    logged = [_sample(one, problems[one.model, one.dataset, one.item_id]) for one in there]
+    logged = [logged_sample(one, problems[one.model, one.dataset, one.item_id]) for one in there]
     usages = [one.output.usage or ModelUsage() for one in logged]
     config = {
         name: row[name]
@@ -146,7 +114,7 @@ def _log(
     complete, told = _completed(row) == row["samples"], f"of {row['samples']}, not comparable"
     return EvalLog(
         status="success" if complete else "error",
-        error=None if complete else _error(f"{_completed(row)} {told}"),
+        error=None if complete else failure(f"{_completed(row)} {told}"),
         eval=_spec(study, row, config, sorted({sample.item_id for sample in samples})),
         plan=EvalPlan(name="lil", steps=[EvalPlanStep(solver="lil.decode", params=config)]),
         results=_results(row, {problems[s.model, s.dataset, s.item_id].scorer for s in there}),
@@ -225,62 +193,3 @@ def _results(row: Mapping[str, Any], scorers: set[str | None]) -> Any:
         for scorer in sorted(filter(None, scorers))[:1]  # a data set has one
     ]
     return EvalResults(total_samples=row["samples"], completed_samples=done, scores=scores)
-
-
-def _sample(one: Sample, asked: Asked) -> EvalSample:
-    from inspect_ai.log import EvalSample, EvalSampleLimit
-    from inspect_ai.model import (
-        ChatCompletionChoice,
-        ChatMessageAssistant,
-        ChatMessageUser,
-        ModelOutput,
-        ModelUsage,
-    )
-    from inspect_ai.scorer import CORRECT, INCORRECT, Score
-
-    prompt, name = asked.prompt or "", f"{one.item_id}-{one.sample_index}"
-    left = {k: v for k, v in dataclasses.asdict(one).items() if k not in _TOLD}
-    left |= {"backend_params": dict(one.backend_params), "curve": [list(at) for at in one.curve]}
-    question = ChatMessageUser(content=prompt, id=f"{name}-prompt")
-    begun = {
-        "id": one.item_id,
-        "epoch": one.sample_index + 1,
-        "input": prompt,
-        "target": asked.gold or "",
-        "metadata": left,
-    }
-    if not is_usable(one):
-        return EvalSample(
-            **begun, messages=[question], error=_error(f"{one.status}: {one.message}")
-        )
-    answer = ChatMessageAssistant(content=one.text or "", id=f"{name}-output", model=one.model)
-    sent, came = asked.prompt_tokens or 0, one.tokens or 0
-    usage = ModelUsage(input_tokens=sent, output_tokens=came, total_tokens=sent + came)
-    seconds = (
-        None
-        if one.prefill_sec is None or one.decode_sec is None
-        else one.prefill_sec + one.decode_sec
-    )
-    reason = _STOP_REASONS.get(str(one.finish), "unknown")  # a detector's name: see the metadata
-    value = CORRECT if one.correct else INCORRECT
-    return EvalSample(
-        **begun,
-        messages=[question, answer],
-        output=ModelOutput(
-            model=one.model,
-            choices=[ChatCompletionChoice(message=answer, stop_reason=reason)],
-            usage=usage,
-            time=seconds,
-        ),
-        scores={asked.scorer or "exact": Score(value=value, answer=last_boxed(one.text or ""))},
-        model_usage={one.model: usage},
-        total_time=seconds,
-        working_time=seconds,
-        limit=EvalSampleLimit(type="token", limit=came) if one.status == "capped" else None,
-    )
-
-
-def _error(message: str) -> Any:
-    from inspect_ai.log import EvalError
-
-    return EvalError(message=message, traceback="", traceback_ansi="")

@@ -115,7 +115,7 @@ def test_help_does_not_wait_for_torch() -> None:
     code = """
 import sys
 from experiments.cli import main
-for noun in ("sweep", "run", "replay", "report", "curve", "list", "bench"):
+for noun in ("sweep", "run", "replay", "report", "curve", "list", "bench", "eval"):
     try:
         main([noun, "--help"])
     except SystemExit as left:

@@ -15,7 +15,8 @@ from typing import NoReturn
 from experiments.cli.parser import Parser, nearest
 
 #: Noun, which is also its module, and what it does. A module defines `EXAMPLES`,
-#: `add_arguments(parser)` and `command(args, console)`.
+#: `add_arguments(parser)` and `command(args, console)`; with `HANDS_ON` another program reads
+#: what its parser does not know.
 NOUNS = {
     "sweep": "the grid: models x data sets x backends x budgets; resumes by itself",
     "run": "one configuration; prints the text of a few samples as they stream",
@@ -25,6 +26,7 @@ NOUNS = {
     "curve": "compression-ratio curve of any text file or stored trace",
     "list": "backends, penalties, detectors, data sets, presets, with their sources",
     "bench": "speed of the parts",
+    "eval": "tasks of lm-evaluation-harness with the model lil",
 }
 
 _EXAMPLES = """\
@@ -120,7 +122,8 @@ def _dispatch(arguments: list[str]) -> int:
     if args.noun is None:
         parser.print_help(sys.stderr)
         return 2
-    if unknown:
+    module = importlib.import_module(f"experiments.cli.nouns.{args.noun}")
+    if unknown and not getattr(module, "HANDS_ON", False):
         sub = nouns.choices[args.noun]
         near = nearest(unknown[0].partition("=")[0], sub.option_strings())
         sub.error(f"{sub.prog!r} has no {unknown[0]!r}{near}")

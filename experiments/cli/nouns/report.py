@@ -9,11 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from experiments.cli.parser import Done, Parser
-from experiments.cli.show import add_figure_flags, show
+from experiments.cli.show import Shown, add_figure_flags, show
 from experiments.cli.stores import Opened, add_sweep_flags, listing, opened
+from experiments.evals.inspect_logs import require_inspect, write_logs
 from experiments.report import exports
 from experiments.report.page.page import NAME
 from experiments.store.samples import with_text
+from experiments.store.store import require_writable
 
 DEFAULT_STORE = "lil-out/demo"
 
@@ -24,6 +26,7 @@ examples:
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
   lil report --rows table.tex --rows rows.csv  a paper's tables, and every measure
+  lil report --inspect logs                    a log a row, for `inspect view --log-dir logs`
   lil report --json > rows.json
   lil report lil-out/before lil-out/after      two stores side by side, a `store` in each row
   lil report --sweeps                          the sweeps the store remembers
@@ -51,6 +54,9 @@ def add_arguments(parser: Parser) -> None:
         help="write the rows: every field as .csv or .parquet, tables for readers as .md or .tex; "
         "may be given several times",
     )
+    parser.add_argument(
+        "--inspect", metavar="DIR", help="write a log of inspect_ai for each configuration"
+    )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
@@ -60,6 +66,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.sweeps:
         return Done(listing(folders, console, notes))
     exports.check_files(args.csv, args.parquet, args.rows)
+    if args.inspect:
+        require_inspect(Path(args.inspect))
+        require_writable(Path(args.inspect))
     studies = opened(folders, args.sweep, notes)
     several = len(studies) > 1
     results = []
@@ -69,6 +78,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         folder, page = _figures(args, one, several), _page(args, one, several)
         results.append(show(one.study, console, notes, folder, page))
     parts = list(zip(studies, results, strict=True))
+    for one, shown in parts if args.inspect else ():
+        folder = Path(args.inspect)
+        _log(one, shown, folder / one.label.replace("/", "-") if several else folder, console)
     if args.csv or args.parquet:
         samples = [s for one, shown in parts for s in with_text(shown.samples, one.study.store)]
         labels = [one.label for one, shown in parts for _ in shown.samples] if several else None
@@ -95,12 +107,20 @@ def _figures(args: argparse.Namespace, one: Opened, several: bool) -> Path | Non
     return Path(args.figures) if args.figures else None if args.no_figures else one.figures
 
 
+def _log(one: Opened, shown: Shown, folder: Path, console: Console) -> None:
+    rows = [row.to_dict() for row in shown.rows]
+    samples = [*with_text(shown.samples, one.study.store)]
+    written = write_logs(one.study, samples, rows, folder)
+    said = f"{len(written)} logs: {folder}"
+    console.print(said, highlight=False, markup=False, soft_wrap=True)
+
+
 def _page(args: argparse.Namespace, one: Opened, several: bool) -> Path | None:
     """Where the page of one of them goes; of several, one lies beside the other."""
     if args.no_page:
         return None
-    name = one.label.replace("/", "-")
     if args.page:
-        page = Path(args.page)
+        page, name = Path(args.page), one.label.replace("/", "-")
         return page.with_name(f"{page.stem}-{name}{page.suffix}") if several else page
-    return one.figures.parent / (NAME if one.figures.name == "figures" else f"{name}.html")
+    own = NAME if one.figures.name == "figures" else f"report-{one.figures.name}.html"
+    return one.study.folder / own

@@ -1,0 +1,283 @@
+"""The model `lil` of lm-evaluation-harness: its tasks under any backend, penalty and detector.
+
+Imported by the harness, through the entry point `lm_eval.models`, and by `lil eval`, since releases
+of the harness up to 0.4.13 look for no entry points. Nothing else needs the package.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
+
+import lil
+from attention.errors import InvalidValue, check_int
+from experiments.evals.likelihood import likelihoods
+from experiments.evals.model_args import Wanted, configuration
+from experiments.evals.until import Until, text_before
+from experiments.grid import models
+from experiments.grid.plan import (
+    build_backends,
+    build_detectors,
+    build_penalties,
+    describe_backend,
+    describe_penalties,
+)
+
+#: What is added up over all generations and stands in the harness's results.
+_COSTS = ("tokens", "decoded_tokens", "prefill_sec", "decode_sec")
+
+
+def register() -> None:
+    """Make the name `lil` known to the harness in this process."""
+    register_model("lil")(LilLM)
+
+
+class LilLM(TemplateLM):
+    """A causal language model of transformers that decodes as `lil.decode` does.
+
+    Generations are decoded under backend, penalty and detector, and end with the token that
+    completes a stop string; after a detector's action nothing watches any more, and the text is cut
+    when it is there. Log-likelihoods are read in one dense forward: what is sparse is sparse when
+    it decodes, so no backend, penalty or detector changes them.
+
+    Args:
+        pretrained: hub id or folder; "reasoner" ships with the project.
+        max_gen_toks: most generated tokens where a task does not say.
+        max_length: most tokens of context and generation, the model's positions by default; longer
+            contexts lose their beginning, as under the harness's own models.
+        batch_size: rows decoded together; "auto" takes the preset's.
+        max_batch_size: not used.
+        arguments: further ones, see `experiments.evals.model_args.configuration`.
+
+    Raises:
+        InvalidValue: an argument that cannot be used, or a model the backend does not work with.
+    """
+
+    def __init__(
+        self,
+        pretrained: str = models.REASONER,
+        max_gen_toks: int = 256,
+        max_length: int | None = None,
+        batch_size: int | str | None = None,
+        max_batch_size: int | None = None,  # noqa: ARG002 - the harness names it always
+        **arguments: Any,
+    ) -> None:
+        super().__init__()
+        if batch_size is not None and not str(batch_size).startswith("auto"):
+            arguments["batch_size"] = batch_size
+        self.settings = configuration({"pretrained": pretrained, **arguments})
+        # `backend` is a name of the harness's own class.
+        self.method = build_backends(self.settings)[-1]
+        self.penalties = build_penalties(self.settings)[-1]
+        self.detectors = build_detectors(self.settings)
+        device = models.resolve_device(self.settings.device)
+        models.use_threads(self.settings.threads)
+        source = models.find(self.settings.models[0], self.settings.revision)
+        self.loaded = models.load(source, self.settings.dtype, device)
+        with self.method.on(self.loaded.model):
+            pass  # a family it does not work with is refused now
+        self.tokenizer = self.loaded.tokenizer
+        self.max_gen_toks = check_int("max_gen_toks", max_gen_toks, 1)
+        positions = getattr(
+            self.loaded.model.config.get_text_config(), "max_position_embeddings", None
+        )
+        self.max_length = check_int("max_length", max_length or positions or 1 << 31, 2)
+        self._device = device
+        self._finished: Counter[str] = Counter()
+        self._spent: dict[str, list[float]] = defaultdict(list)
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: Mapping[str, Any], additional_config: Mapping[str, Any] | None = None
+    ) -> Self:
+        """A model of `--model_args`, which beat the harness's own flags of the same name."""
+        flags = {name: x for name, x in (additional_config or {}).items() if x is not None}
+        # The harness asks for cuda:0 where nobody did; its own models then take what is there.
+        if str(flags.get("device")).startswith("cuda") and not torch.cuda.is_available():
+            flags["device"] = "auto"
+        return cls(**{**flags, **arg_dict})
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What stands in the harness's results: what was run, how it ended and what it cost."""
+        costs = {name: math.fsum(values) for name, values in self._spent.items()}
+        about = {
+            "model_digest": self.loaded.source.digest,
+            "backend": describe_backend(self.method),
+            "penalties": list(describe_penalties(self.penalties)),
+            "detectors": [{"name": one.name, **one.params()} for one in self.detectors],
+            "dtype": self.settings.dtype,
+            "seed": self.settings.seed,
+            "generations": self._finished.total(),
+            "finish": dict(self._finished),
+            **costs,
+        }
+        return {"lil": about}
+
+    # Text and tokens
+
+    @property
+    def eot_token_id(self) -> int:
+        """The id that ends a text."""
+        return int(self.tokenizer.eos_token_id)
+
+    @property
+    def prefix_token_id(self) -> int:
+        """The id that likelihoods of a text without context are conditioned on."""
+        bos = self.tokenizer.bos_token_id
+        return self.eot_token_id if bos is None else int(bos)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Which tokenizer and template, for the harness's cache of requests."""
+        source = self.loaded.source
+        return f"{source.name}@{source.digest}".replace("/", "__")
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **_: object
+    ) -> list[int]:
+        """A text's ids; special tokens as the tokenizer adds them, unless the text has them."""
+        if add_special_tokens is None:  # a chat template writes the first one itself
+            bos = self.tokenizer.bos_token
+            add_special_tokens = not (bos and string.startswith(bos))
+        return list(self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"])
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """A conversation as the model's own template writes it.
+
+        Raises:
+            InvalidValue: the tokenizer has no template.
+        """
+        if not self.tokenizer.chat_template:
+            allowed = "a model whose tokenizer has a chat template"
+            raise InvalidValue("--apply_chat_template", self.loaded.source.name, allowed)
+        text: str = self.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
+        return text
+
+    # Generation
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """The generated texts, cut before the first stop string.
+
+        Raises:
+            InvalidValue: a generation argument that is not supported.
+        """
+        answers: dict[int, str] = {}
+        times: Counter[str] = Counter()
+        groups: dict[str, list[tuple[int, lil.Request]]] = defaultdict(list)
+        for at, one in enumerate(requests):
+            context, given = one.args
+            wanted = Wanted.read(given, self.settings, self.max_gen_toks)
+            # Where a task wants several samples, the harness names the request so many times.
+            name = f"{one.task_name}/{one.doc_id}/{one.idx}"
+            ids = self._context(context, wanted.max_new_tokens)
+            request = lil.Request(ids, wanted.max_new_tokens, name, times[name])
+            times[name] += 1
+            groups[json.dumps(given, sort_keys=True, default=str)].append((at, request))
+        with tqdm(total=len(requests), disable=disable_tqdm, desc="generate_until") as bar:
+            for group in groups.values():
+                given = requests[group[0][0]].args[1]
+                wanted = Wanted.read(given, self.settings, self.max_gen_toks)
+                for index, trace in self._stream([request for _, request in group], wanted):
+                    at = group[index][0]
+                    answers[at] = text_before(trace, wanted.until, self.tokenizer.all_special_ids)
+                    self._note(trace)
+                    self.cache_hook.add_partial("generate_until", requests[at].args, answers[at])
+                    bar.update()
+        return [answers[at] for at in range(len(requests))]
+
+    def _context(self, text: str, generated: int) -> list[int]:
+        """A context's ids, as many of the last as leave room for the generation."""
+        room = self.max_length - generated
+        if room < 1:
+            allowed = f"less than max_length, which is {self.max_length}"
+            raise InvalidValue("max_gen_toks", generated, allowed)
+        ids = self.tok_encode(text)
+        if len(ids) > room:
+            limits = f"max_length {self.max_length}, max_gen_toks {generated}"
+            said = f"a context of {len(ids)} tokens is cut to its last {room}: {limits}"
+            warnings.warn(said, stacklevel=3)
+        return ids[-room:]
+
+    def _stream(
+        self, requests: Sequence[lil.Request], wanted: Wanted
+    ) -> Iterator[tuple[int, lil.Trace]]:
+        stops = [Until(wanted.until)] if wanted.until else []
+        return lil.stream(
+            self.loaded.model,
+            self.tokenizer,
+            requests,
+            backend=self.method,
+            penalties=self.penalties,
+            detectors=[*stops, *self.detectors],
+            batch_size=self.settings.batch_size,
+            check_every=self.settings.check_every,
+            token_bytes=self.loaded.token_bytes,
+            **wanted.sampling,
+        )
+
+    def _note(self, trace: lil.Trace) -> None:
+        self._finished[trace.finish] += 1
+        for name in _COSTS:
+            self._spent[name].append(getattr(trace, name) or 0.0)
+        self._spent["keys_read"].append(trace.checks[-1].keys_read)
+
+    # Likelihood
+
+    def _loglikelihood_tokens(
+        self,
+        requests: Sequence[tuple[Any, list[int], list[int]]],
+        disable_tqdm: bool = False,
+        **_: object,
+    ) -> list[tuple[float, bool]]:
+        """For each (cache key, context, continuation): its log-likelihood, and whether greedy."""
+        answers: dict[int, tuple[float, bool]] = {}
+        # Longest first: what does not fit fails at once, and rows of a batch are alike.
+        order = sorted(range(len(requests)), key=lambda at: -sum(map(len, requests[at][1:])))
+        size = self.settings.batch_size
+        with tqdm(total=len(requests), disable=disable_tqdm, desc="loglikelihood") as bar:
+            for start in range(0, len(order), size):
+                batch = order[start : start + size]
+                pairs = [requests[at][1:] for at in batch]
+                scored = likelihoods(self.loaded.model, self.method, pairs, self.max_length)
+                for at, answer in zip(batch, scored, strict=True):
+                    answers[at] = answer
+                    if requests[at][0] is not None:
+                        self.cache_hook.add_partial("loglikelihood", requests[at][0], answer)
+                bar.update(len(batch))
+        return [answers[at] for at in range(len(requests))]
+
+    def loglikelihood_rolling(
+        self, requests: Sequence[Any], disable_tqdm: bool = False
+    ) -> list[float]:
+        """The log-likelihood of whole texts, each token predicted once, in windows of the model."""
+        windows: list[tuple[None, list[int], list[int]]] = []
+        counts = []
+        for one in requests:
+            rolled = get_rolling_token_windows(
+                self.tok_encode(one.args[0]), self.prefix_token_id, self.max_length, context_len=1
+            )
+            mine = [make_disjoint_window(pair) for pair in rolled]
+            windows += [(None, *pair) for pair in mine]
+            counts.append(len(mine))
+        scored = iter(self._loglikelihood_tokens(windows, disable_tqdm))
+        sums = [math.fsum(next(scored)[0] for _ in range(count)) for count in counts]
+        for one, total in zip(requests, sums, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", one.args, total)
+        return sums

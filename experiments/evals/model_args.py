@@ -1,0 +1,123 @@
+"""What a harness is told in `--model_args` and in a task's generation arguments, checked."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attention.errors import InvalidValue, check_int
+from experiments.grid.config import Config, check, load, split_setting
+from experiments.grid.models import REASONER
+
+#: Arguments and the keys of a configuration they stand for.
+_KEYS = {
+    "pretrained": "models",
+    "backend": "backends",
+    "budget": "budgets",
+    "penalty": "penalties",
+    "detector": "detectors",
+    **{
+        key: key
+        for key in (
+            *("revision", "dtype", "device", "threads", "batch_size", "check_every"),
+            *("temperature", "top_k", "top_p", "seed"),
+        )
+    },
+}
+_TABLES = ("backend_params", "penalty_params", "detector_params", "action_params")
+
+#: A task's names for the most tokens of a generation, the first of them first.
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+_SAMPLING = ("temperature", "top_k", "top_p", "seed")
+
+
+def configuration(arguments: Mapping[str, Any]) -> Config:
+    """The configuration that model arguments ask for, one backend and no data set of its own.
+
+    Names are those of `lil run` and of `--set`: `backend=quest,budget=1024`,
+    `backend_params.quest.page=16`, `penalty=lz`, `detector=guardian:answer`. What is not given
+    comes from `preset`, by default the demo's for the reasoner and the paper's for other models;
+    detectors and penalties do not.
+
+    Raises:
+        InvalidValue: an unknown argument, or a value that cannot be used.
+    """
+    left = dict(arguments)
+    preset = left.pop("preset", None)
+    overrides: dict[str, Any] = {"detectors": "none", "penalties": "none"}
+    for name, value in left.items():
+        keys, _ = split_setting(f"{name}=")
+        if len(keys) == 3 and keys[0] in _TABLES:
+            table, method, parameter = keys
+            overrides.setdefault(table, {}).setdefault(method, {})[parameter] = value
+        elif name in _KEYS:
+            overrides[_KEYS[name]] = value
+        else:
+            known = [*_KEYS, "preset", "max_gen_toks", "max_length"]
+            allowed = f"one of {', '.join(known)}, or as backend_params.quest.page"
+            raise InvalidValue("model argument", name, allowed, known)
+    backend = overrides.setdefault("backends", "full")
+    if overrides.get("budgets") is None:
+        if backend != "full":
+            raise InvalidValue("budget", None, f"budget=N with backend={backend}")
+        overrides["budgets"] = 1
+    model = overrides.setdefault("models", REASONER)
+    config = load(preset or ("demo" if model == REASONER else "paper"), overrides)
+    for key in ("models", "backends", "budgets", "penalties"):
+        if len(getattr(config, key)) > 1:
+            raise InvalidValue(key, ",".join(map(str, getattr(config, key))), "one of them")
+    return config
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How one generation is asked for.
+
+    Args:
+        until: strings that end it.
+        max_new_tokens: most tokens of it.
+        sampling: temperature, top_k, top_p and seed, under the names `lil.decode` has.
+    """
+
+    until: tuple[str, ...]
+    max_new_tokens: int
+    sampling: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], config: Config, max_gen_toks: int) -> Wanted:
+        """What a task's generation arguments ask for.
+
+        Args:
+            given: of the task, changed by `--gen_kwargs`.
+            config: what counts where they do not say.
+            max_gen_toks: likewise.
+
+        Raises:
+            InvalidValue: an argument that is not supported, or a value that cannot be used.
+        """
+        left = {name: value for name, value in given.items() if value is not None}
+        until = left.pop("until", ())
+        until = (until,) if isinstance(until, str) else tuple(until)
+        if not all(isinstance(one, str) for one in until):
+            raise InvalidValue("until", list(until), "texts")
+        lengths = [left.pop(name) for name in _LENGTHS if name in left]
+        drawn = {name: left.pop(name) for name in _SAMPLING if name in left}
+        do_sample = left.pop("do_sample", None)
+        if left.pop("num_beams", 1) != 1:
+            raise InvalidValue("num_beams", given["num_beams"], "1: there is no beam search")
+        for name in left:
+            known = ["until", *_LENGTHS, *_SAMPLING, "do_sample"]
+            raise InvalidValue("generation argument", name, f"one of {', '.join(known)}", known)
+        values = {name: getattr(config, name) for name in _SAMPLING}
+        values |= check(drawn, "the generation arguments")
+        if do_sample is False:
+            if values["temperature"]:
+                said = "do_sample=False: greedy, whatever the temperature (say do_sample=True)"
+                warnings.warn(said, stacklevel=2)
+            values["temperature"] = 0.0
+        elif do_sample and not values["temperature"] and "temperature" not in drawn:
+            values["temperature"] = 1.0  # what transformers samples with when told nothing else
+        most = check_int("max_gen_toks", int(lengths[0]) if lengths else max_gen_toks, 1)
+        return cls(tuple(filter(None, until)), most, values)

@@ -20,6 +20,9 @@ from attention.errors import InvalidValue
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
+#: What a column of a data set can be: a prompt is a question that is used as it is.
+COLUMN_ROLES = ("question", "prompt", "answer", "id")
+
 _CAP = re.compile(r"(?:(?P<times>[1-9]\d*)x-full|(?P<tokens>[1-9]\d*))")
 
 
@@ -66,6 +69,10 @@ def _seed(key: str, value: object) -> int:
 
 def _count_or_none(key: str, value: object) -> int | None:
     return None if value in (None, "none", 0, "0") else _whole(key, value, 1)
+
+
+def _count_or_all(key: str, value: object) -> int | None:
+    return None if value is None or value == "all" else _whole(key, value, 1)
 
 
 def _counts(key: str, value: object) -> tuple[int, ...]:
@@ -115,6 +122,22 @@ def _one_of(*allowed: str) -> Callable[[str, object], str]:
         return str(value)
 
     return check
+
+
+def _columns(key: str, value: object) -> tuple[str, ...]:
+    pairs = _names_or_none(key, value)
+    roles = [pair.partition("=")[0] for pair in pairs]
+    for pair, role in zip(pairs, roles, strict=True):
+        if role not in COLUMN_ROLES or not pair.partition("=")[2]:
+            allowed = f"ROLE=COLUMN with one of {', '.join(COLUMN_ROLES)}"
+            raise InvalidValue(key, pair, allowed, COLUMN_ROLES)
+    if len(set(roles)) < len(roles) or {"question", "prompt"} <= set(roles):
+        raise InvalidValue(
+            key,
+            ",".join(pairs),
+            "one column for the question or prompt, the answer and the id each",
+        )
+    return pairs
 
 
 def _cap(key: str, value: object) -> str:
@@ -184,7 +207,8 @@ class Config:
     datasets: tuple[str, ...] = _key(
         ("easy", "medium", "hard"),
         _some_names,
-        "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime, or JSONL files",
+        "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime (a revision of the "
+        "hub behind an @: gsm8k@main), or JSONL files",
         group="what to run",
         flag="--dataset",
         metavar="NAME|FILE",
@@ -196,8 +220,52 @@ class Config:
         group="what to run",
         flag="--split",
     )
-    limit: int = _key(
-        32, _count, "problems of each data set", group="what to run", flag="--limit", metavar="N"
+    limit: int | None = _key(
+        32,
+        _count_or_all,
+        "the first N problems of each data set, or all",
+        group="what to run",
+        flag="--limit",
+        metavar="N",
+    )
+    sample: int | None = _key(
+        None,
+        _count_or_none,
+        "N problems of each data set at random instead, by the seed; the same for all models",
+        group="what to run",
+        flag="--sample",
+        metavar="N",
+    )
+    columns: tuple[str, ...] = _key(
+        (),
+        _columns,
+        "columns of data sets: question (or prompt, used as it is), answer, id",
+        group="what to run",
+        flag="--columns",
+        metavar="question=...,answer=...,id=...",
+    )
+    scorer: str = _key(
+        "auto",
+        _one_of("auto", "exact", "math"),
+        "how answers are judged: exact, math, or auto: math, but exact for a column `prompt`",
+        group="what to run",
+        flag="--scorer",
+    )
+    prompt_template: str | None = _key(
+        None,
+        _text_or_none,
+        "a text with {problem} or names of columns in it, used for every problem",
+        group="what to run",
+        flag="--prompt-template",
+        metavar="FILE",
+    )
+    system: str | None = _key(
+        None,
+        _text_or_none,
+        "system prompt, for models with a chat template",
+        group="what to run",
+        flag="--system",
+        metavar="TEXT",
     )
     backends: tuple[str, ...] = _key(
         ("full", "h2o", "sink", "quest", "infllm"),
@@ -408,7 +476,9 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise InvalidValue("preset", preset, f"valid TOML ({error})") from error
     values = check(raw, f"preset {preset}")
-    for key, value in check(overrides or {}, "the command line").items():
+    changes = check(overrides or {}, "the command line")
+    _choose(values, changes)
+    for key, value in changes.items():
         if isinstance(value, dict):
             merged = dict(values.get(key, {}))
             for method, params in value.items():
@@ -416,6 +486,17 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
             value = merged
         values[key] = value
     return Config(**values)
+
+
+def _choose(values: dict[str, Any], changes: dict[str, Any]) -> None:
+    """The first so many problems or a sample: what is asked for later takes the other's place."""
+    for asked in (values, changes):
+        if asked.get("sample") and asked.get("limit"):
+            raise InvalidValue("sample", asked["sample"], "--sample or --limit, not both")
+        if asked.get("sample"):
+            asked["limit"] = None
+        elif "limit" in asked:
+            asked["sample"] = None
 
 
 def parse_assignment(text: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def find(name: str, revision: str | None = None) -> Source:
         location = str(checkpoint_path())
         if not Path(location, "config.json").is_file():
             raise InvalidValue("model", name, f"its checkpoint at {location}, which is missing")
-    if Path(location).exists() or location.startswith((".", "/", "~")):
+    if _exists(location) or location.startswith((".", "/", "~")):
         return _folder(name, Path(location).expanduser())
     if "/" not in name and get_close_matches(name, [REASONER]):
         allowed = f"{REASONER}, a folder that exists, or a hub id"
@@ -79,9 +79,17 @@ def find(name: str, revision: str | None = None) -> Source:
     return _hub(name, revision)
 
 
+def _exists(location: str) -> bool:
+    try:
+        return Path(location).exists()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it
+        return False
+
+
 def _folder(name: str, folder: Path) -> Source:
-    if not folder.is_dir():
-        near = [str(p) for p in folder.parent.glob("*/")] if folder.parent.is_dir() else []
+    if not _exists(str(folder)) or not folder.is_dir():
+        parent = str(folder.parent)
+        near = [str(p) for p in folder.parent.glob("*/")] if _exists(parent) else []
         raise InvalidValue("model", name, "a folder with a model, or a hub id", near)
     try:
         values = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.grid.config import Config, check
+from experiments.grid.data_sets import labels as dataset_labels
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run, backend_of, penalties_of
 from experiments.store import manifest
@@ -132,11 +133,15 @@ class Study:
         found: list[Sample] = []
         lacking = 0
         named = list(zip(labels(detectors), detectors, strict=True))
+        called = dataset_labels([cell.dataset for cell in self.plan.cells])
         for cell, penalty in zip(self.plan.cells, penalty_labels(self.plan), strict=True):
             able = [(label, one) for label, one in named if self.able(one, cell)]
             for run in self.plan.runs(cell):
                 record = self.store.get(run.id)
-                samples = [*samples_of(run, record, self.cap(run), penalty, able, self.store)]
+                samples = [
+                    replace(sample, dataset=called[cell.dataset])
+                    for sample in samples_of(run, record, self.cap(run), penalty, able, self.store)
+                ]
                 lacking += any(sample.status == "missing" for sample in samples)
                 found += samples
                 if on_run is not None:

@@ -11,7 +11,7 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import add_figure_flags, figure_folder, show
-from experiments.grid.data import expand
+from experiments.grid.data_sets import expand, labels
 from experiments.store.study import Study
 from experiments.sweep import sweep
 
@@ -56,7 +56,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     quiet_transformers()
     with Console(stderr=True).status("loading model and problems"):
         prepared = sweep.prepare(config, out)
-    with Bars() as bars:
+    names = labels([cell.dataset for cell in prepared.plan.cells])
+    with Bars(names) as bars:
         outcome = sweep.run(
             prepared,
             out,

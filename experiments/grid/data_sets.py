@@ -15,6 +15,9 @@ HUB: dict[str, tuple[str, str | None, str, str]] = {
     "aime": ("di-zhang-fdu/AIME_1983_2024", None, "train", "AIME competitions 1983 to 2024"),
 }
 
+#: Problems of each, for what is asked before they are fetched.
+SIZES = {"gsm8k": 1319, "math500": 500, "aime": 933}
+
 
 def names() -> dict[str, str]:
     """Every data set known by name, with one line about each."""

@@ -58,8 +58,13 @@ class Loaded:
         return token_bytes(self.tokenizer)
 
 
-def find(name: str, revision: str | None = None) -> Source:
-    """Locate a model and make sure that it can generate text, without reading its weights.
+def find(name: str, revision: str | None = None, *, here: bool = False) -> Source:
+    """Locate a model and make sure that it can generate text, without loading its weights.
+
+    Args:
+        name: `reasoner`, a folder or a hub id.
+        revision: of a hub model.
+        here: take a hub model from the hub's cache alone; nothing is fetched.
 
     Raises:
         InvalidValue: not found, or not a causal language model.
@@ -71,12 +76,17 @@ def find(name: str, revision: str | None = None) -> Source:
         location = str(checkpoint_path())
         if not Path(location, "config.json").is_file():
             raise InvalidValue("model", name, f"its checkpoint at {location}, which is missing")
-    if _exists(location) or location.startswith((".", "/", "~")):
+    if is_folder(location):
         return _folder(name, Path(location).expanduser())
     if "/" not in name and get_close_matches(name, [REASONER]):
         allowed = f"{REASONER}, a folder that exists, or a hub id"
         raise InvalidValue("model", name, allowed, [REASONER])  # not worth asking the hub
-    return _hub(name, revision)
+    return _hub(name, revision, here)
+
+
+def is_folder(name: str) -> bool:
+    """Whether a model's name is that of a folder, there or not, rather than of the hub's."""
+    return _exists(name) or name.startswith((".", "/", "~"))
 
 
 def _exists(location: str) -> bool:
@@ -109,11 +119,11 @@ def _folder(name: str, folder: Path) -> Source:
     return Source(name, str(folder), None, digest.hexdigest()[:32])
 
 
-def _hub(name: str, revision: str | None) -> Source:
+def _hub(name: str, revision: str | None, here: bool) -> Source:
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(name, revision=revision)
+        config = AutoConfig.from_pretrained(name, revision=revision, local_files_only=here)
     except Exception as error:  # the hub's client raises many kinds
         reason = str(error).strip().split("\n")[0]
         allowed = f"{REASONER}, a folder that exists, or a hub id that can be reached ({reason})"

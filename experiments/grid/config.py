@@ -362,6 +362,15 @@ class Config:
         group="machine",
         flag="--device",
     )
+    device_map: str | None = _key(
+        None,
+        _text_or_none,
+        "as transformers takes it, such as auto: weights go straight to the device (needs "
+        "accelerate); the model has to end up on one",
+        group="machine",
+        flag="--device-map",
+        metavar="auto|...",
+    )
     batch_size: int = _key(
         32, _count, "rows decoded together", group="machine", flag="--batch-size", metavar="N"
     )
@@ -389,6 +398,8 @@ class Config:
                 self.samples_per_problem,
                 "1 at temperature 0, where every sample would be the same",
             )
+        if self.device_map is not None and self.device != "auto":
+            raise InvalidValue("device", self.device, "--device or --device-map, not both")
 
     def to_dict(self) -> dict[str, Any]:
         """All keys with their resolved values, ready for JSON."""

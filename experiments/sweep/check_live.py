@@ -133,7 +133,7 @@ def _decode_model(
     source = models.find(chosen[0][0].cell.model, config.revision)
     if source.digest != digest:
         raise InvalidValue("model", source.name, "the weights the store was made with")
-    loaded = models.load(source, config.dtype, device)
+    loaded = models.load(source, config.dtype, device, config.device_map)
     for cell in study.plan.cells:
         mine = [(run, record.trace()) for run, record in chosen if run.cell == cell]
         if not mine:

@@ -242,7 +242,7 @@ def _memory(
     """Weights, and keys and values of a row and of a batch, of every backend and budget."""
     config = known.config
     prompts = [n for (model, _), of in known.prompts.items() if model == name for n in of]
-    found = []
+    found: list[dict[str, Any]] = []
     for backend, alike in itertools.groupby(cells, key=lambda cell: dict(cell.backend)):
         cell = next(alike)
         told = {"model": name, "backend": backend["name"], "budget": cell.budget}

@@ -76,7 +76,7 @@ def prepare(config: Config, out: Path) -> Prepared:
                 Problem(item.id, prompt_digest(prompts[item.id]), item.gold, item.scorer)
                 for item in of_set.items
             )
-    shelf = models.Shelf(config.dtype, device)
+    shelf = models.Shelf(config.dtype, device, config.device_map)
     require_supported(shelf.take(sources[0]), backends)
     plan = Plan(tuple(cells), planned, config.samples_per_problem)
     about = {"datasets": [one.about() for one in sets.values()], "prompt": _prompt(config)}

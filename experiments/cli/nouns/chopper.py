@@ -212,7 +212,8 @@ def _model(sweeps: Sequence[Study], config: Config) -> tuple[models.Source, mode
     for one in sweeps:
         if any(cell.model_digest != source.digest for cell in one.plan.cells):
             raise InvalidValue("model", source.name, f"the weights {one.folder} was made with")
-    return source, models.load(source, config.dtype, models.resolve_device(config.device))
+    device = models.resolve_device(config.device)
+    return source, models.load(source, config.dtype, device, config.device_map)
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -97,7 +97,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     with Console(stderr=True).status("loading"):
         models.use_threads(config.threads)
         source = models.find(config.models[0], config.revision)
-        loaded = models.load(source, config.dtype, device)
+        loaded = models.load(source, config.dtype, device, config.device_map)
         require_supported(loaded, [backend])
 
     found = []

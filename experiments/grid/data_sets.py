@@ -79,12 +79,12 @@ def _neighbours(path: Path) -> list[str]:
 def labels(datasets: Sequence[str]) -> dict[str, str]:
     """A short name for each data set: a file's stem, with as many folders as tell it from others.
 
-    What is known by name keeps it. Labels are for readers; identities and random streams go on by
+    What is asked for by a known name keeps it. Labels are for readers; identities and random streams go on by
     the file's name.
     """
     asked = list(dict.fromkeys(datasets))
-    taken = {*names(), *HUB}
-    found = {name: name for name in asked if name in taken}
+    found = {name: name for name in asked if name in names()}
+    taken = set(found)
     left = [name for name in asked if name not in taken]
     for parts in range(1, max((len(PurePath(name).parts) for name in left), default=0) + 1):
         short = {name: "/".join(PurePath(name).with_suffix("").parts[-parts:]) for name in left}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from types import TracebackType
@@ -28,9 +28,13 @@ class Bars(runner.Progress):
     """A sweep's progress: runs done, the configuration at work, tokens a second, time left.
 
     The bar moves by expected tokens, not by runs: hard problems come last and take longest.
+
+    Args:
+        names: what data sets are called, where that is not their own name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
+        self._names = names or {}
         self.console = Console(stderr=True)
         # Rows of a batch end in bursts: the rate has to look back further than that.
         self._progress = Progress(
@@ -73,7 +77,7 @@ class Bars(runner.Progress):
 
     def cell(self, cell: Cell) -> None:
         """One configuration begins."""
-        text = f"{cell.told} · {cell.dataset}"
+        text = f"{cell.told} · {self._names.get(cell.dataset, cell.dataset)}"
         self._progress.update(self._task, description=text)
         if not self.console.is_terminal:  # a log file gets a line instead of a moving bar
             self.note(f"{self._done}/{self._runs} runs, {self._rate()}, {text}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.grid.data_sets import labels
 from experiments.grid.scoring import last_boxed
 from experiments.store.sample import Sample, is_usable
 from experiments.store.study import Study
@@ -27,10 +28,11 @@ class Asked(NamedTuple):
 
 
 def problems_of(study: Study) -> dict[tuple[str, str, str], Asked]:
-    """Every problem of the plan by model, data set and id, from any run that has a trace."""
+    """Every problem of the plan by model, data set's label and id, from any run with a trace."""
     found: dict[tuple[str, str, str], Asked] = {}
+    called = labels([cell.dataset for cell in study.plan.cells])
     for run in study.runs():
-        name = (run.cell.model, run.cell.dataset, run.item_id)
+        name = (run.cell.model, called[run.cell.dataset], run.item_id)
         if name in found and found[name].prompt is not None:
             continue
         gold, scorer = run.problem.gold, run.problem.scorer

@@ -25,6 +25,9 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 _CAP = re.compile(r"(?:(?P<times>[1-9]\d{0,8})x-full|(?P<tokens>[1-9]\d{0,8}))")
 
+#: What a column of a data set can be: a prompt is a question that is used as it is.
+COLUMN_ROLES = ("question", "prompt", "answer", "id")
+
 
 # ---------------------------------------------------------------- checks of one value each
 
@@ -74,6 +77,10 @@ def _threads_or_none(key: str, value: object) -> int | None:
     return None if value in (None, "none", 0, "0") else int(_threads(key, value))
 
 
+def _count_or_all(key: str, value: object) -> int | None:
+    return None if value is None or value == "all" else int(_count(key, value))
+
+
 def _counts(key: str, value: object) -> tuple[int, ...]:
     parts = [value] if isinstance(value, int) else _parts(value)
     if not isinstance(parts, (list, tuple)) or not parts:
@@ -92,6 +99,22 @@ def _one_of(*allowed: str) -> Callable[[str, object], str]:
         return str(value)
 
     return check
+
+
+def _columns(key: str, value: object) -> tuple[str, ...]:
+    pairs = _names_or_none(key, value)
+    roles = [pair.partition("=")[0] for pair in pairs]
+    for pair, role in zip(pairs, roles, strict=True):
+        if role not in COLUMN_ROLES or not pair.partition("=")[2]:
+            allowed = f"ROLE=COLUMN with one of {', '.join(COLUMN_ROLES)}"
+            raise InvalidValue(key, pair, allowed, COLUMN_ROLES)
+    if len(set(roles)) < len(roles) or {"question", "prompt"} <= set(roles):
+        raise InvalidValue(
+            key,
+            ",".join(pairs),
+            "one column for the question or prompt, the answer and the id each",
+        )
+    return pairs
 
 
 def _cap(key: str, value: object) -> str:
@@ -170,7 +193,8 @@ class Config:
     datasets: tuple[str, ...] = _key(
         ("easy", "medium", "hard"),
         _some_names,
-        "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime, or JSONL files",
+        "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime (a revision of the "
+        "hub behind an @: gsm8k@main), or JSONL files",
         group="what to run",
         flag="--dataset",
         metavar="NAME|FILE",
@@ -182,8 +206,52 @@ class Config:
         group="what to run",
         flag="--split",
     )
-    limit: int = _key(
-        32, _count, "problems of each data set", group="what to run", flag="--limit", metavar="N"
+    limit: int | None = _key(
+        32,
+        _count_or_all,
+        "the first N problems of each data set, or all",
+        group="what to run",
+        flag="--limit",
+        metavar="N",
+    )
+    sample: int | None = _key(
+        None,
+        _count_or_none,
+        "N problems of each data set at random instead, by the seed; the same for all models",
+        group="what to run",
+        flag="--sample",
+        metavar="N",
+    )
+    columns: tuple[str, ...] = _key(
+        (),
+        _columns,
+        "columns of data sets: question (or prompt, used as it is), answer, id",
+        group="what to run",
+        flag="--columns",
+        metavar="question=...,answer=...,id=...",
+    )
+    scorer: str = _key(
+        "auto",
+        _one_of("auto", "exact", "math"),
+        "how answers are judged: exact, math, or auto: math, but exact for a column `prompt`",
+        group="what to run",
+        flag="--scorer",
+    )
+    prompt_template: str | None = _key(
+        None,
+        _text_or_none,
+        "a text with {problem} or names of columns in it, used for every problem",
+        group="what to run",
+        flag="--prompt-template",
+        metavar="FILE",
+    )
+    system: str | None = _key(
+        None,
+        _text_or_none,
+        "system prompt, for models with a chat template",
+        group="what to run",
+        flag="--system",
+        metavar="TEXT",
     )
     backends: tuple[str, ...] = _key(
         ("full", "h2o", "sink", "quest", "infllm"),
@@ -280,6 +348,15 @@ class Config:
         group="machine",
         flag="--device",
     )
+    device_map: str | None = _key(
+        None,
+        _text_or_none,
+        "as transformers takes it, such as auto: weights go straight to the device (needs "
+        "accelerate); the model has to end up on one",
+        group="machine",
+        flag="--device-map",
+        metavar="auto|...",
+    )
     batch_size: int = _key(
         32, _count, "rows decoded together", group="machine", flag="--batch-size", metavar="N"
     )
@@ -307,6 +384,8 @@ class Config:
                 self.samples_per_problem,
                 "1 at temperature 0, where every sample would be the same",
             )
+        if self.device_map is not None and self.device != "auto":
+            raise InvalidValue("device", self.device, "--device or --device-map, not both")
 
     def to_dict(self) -> dict[str, Any]:
         """All keys with their resolved values, ready for JSON."""
@@ -394,7 +473,9 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     except (ValueError, RecursionError) as error:  # TOML that is none, or a number too long
         raise InvalidValue("preset", preset, f"valid TOML ({error})") from error
     values = check(raw, f"preset {preset}")
-    for key, value in check(overrides or {}, "the command line").items():
+    changes = check(overrides or {}, "the command line")
+    _choose(values, changes)
+    for key, value in changes.items():
         if isinstance(value, dict):
             merged = dict(values.get(key, {}))
             for method, params in value.items():
@@ -402,6 +483,17 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
             value = merged
         values[key] = value
     return Config(**values)
+
+
+def _choose(values: dict[str, Any], changes: dict[str, Any]) -> None:
+    """The first so many problems or a sample: what is asked for later takes the other's place."""
+    for asked in (values, changes):
+        if asked.get("sample") and asked.get("limit"):
+            raise InvalidValue("sample", asked["sample"], "--sample or --limit, not both")
+        if asked.get("sample"):
+            asked["limit"] = None
+        elif "limit" in asked:
+            asked["sample"] = None
 
 
 def parse_assignment(text: str) -> dict[str, Any]:

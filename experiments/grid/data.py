@@ -2,214 +2,224 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from attention.errors import InvalidValue
+from experiments.grid import data_rows, prompts
+from experiments.grid.config import Config
+from experiments.grid.data_rows import Row, Rows
+from experiments.grid.data_sets import HUB, expand, split_revision
+from experiments.grid.identity import digest
 from experiments.reasoner import LEVELS, problem
 
 Scorer = Literal["exact", "math"]
 
-#: Name -> (hub id, configuration, split, one line about it).
-HUB: dict[str, tuple[str, str | None, str, str]] = {
-    "gsm8k": ("openai/gsm8k", "main", "test", "grade-school word problems, gold after ####"),
-    "math500": ("HuggingFaceH4/MATH-500", None, "test", "500 problems of the MATH test set"),
-    "aime": ("di-zhang-fdu/AIME_1983_2024", None, "train", "AIME competitions 1983 to 2024"),
-}
-
-#: The paper prints no prompt; this is the instruction its reasoning models were published with.
-MATH_TEMPLATE = (
-    "{problem}\nPlease reason step by step, and put your final answer within \\boxed{{}}."
-)
-
-# Accepted pairs of columns, the first that a file has: (question, answer, id, scorer).
-_COLUMNS: tuple[tuple[str, str, Scorer], ...] = (
-    ("question", "answer", "math"),  # gsm8k; AIME as published, capital letters aside
-    ("problem", "answer", "math"),  # MATH-500, AIME
-    ("prompt", "answer", "exact"),  # problems with prompts of their own, used as they are
+# Columns a question may have, the first that is there, and what it is used as.
+_QUESTIONS = (
+    ("question", "question"),  # gsm8k; AIME as published, capital letters aside
+    ("problem", "question"),  # MATH-500, AIME
+    ("prompt", "prompt"),  # problems with prompts of their own, used as they are
 )
 _IDS = ("unique_id", "item_id", "id")
 
 
 @dataclass(frozen=True)
 class Item:
-    """One problem: what the model is asked and what counts as solved.
+    """One problem: what the model is told and what counts as solved.
 
-    `question` goes through the model's chat template where `template` is "math" and the tokenizer
-    has one; with "raw" it is the prompt itself.
+    `message` is the question in its template; it goes through the model's chat template where
+    `chat` is true and the tokenizer has one, behind the system prompt if there is one.
     """
 
     id: str
     question: str
     gold: str
     scorer: Scorer
-    template: Literal["raw", "math"]
+    message: str
+    chat: bool
+    system: str | None = None
 
     def prompt_ids(self, tokenizer: Any) -> list[int]:
-        """The prompt as the model sees it, in token ids."""
-        if self.template == "raw":
-            return list(tokenizer(self.question)["input_ids"])
-        text = MATH_TEMPLATE.format(problem=self.question)
-        if not tokenizer.chat_template:
-            return list(tokenizer(text)["input_ids"])
-        messages = [{"role": "user", "content": text}]
-        rendered = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False
+        """The prompt as the model sees it, in token ids.
+
+        Raises:
+            InvalidValue: a system prompt that the tokenizer has no place for.
+        """
+        return prompts.token_ids(tokenizer, self.message, self.chat, self.system)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which problems of a data set, and how they are put; as the keys of `Config` of these names.
+
+    `template` is the text of the file `prompt_template`; `revisions` are of hub sets, by name.
+    """
+
+    sample: int | None = None
+    seed: int = 0
+    columns: Mapping[str, str] = field(default_factory=dict)
+    scorer: str = "auto"
+    prompt_template: str = ""
+    template: str | None = None
+    system: str | None = None
+    revisions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config) -> Wanted:
+        """What a configuration says.
+
+        Raises:
+            InvalidValue: a template that cannot be used.
+        """
+        file = config.prompt_template
+        return cls(
+            config.sample,
+            config.seed,
+            dict(pair.split("=", 1) for pair in config.columns),
+            config.scorer,
+            file or "",
+            None if file is None else prompts.read_template(file),
+            config.system,
+            dict(filter(all, map(split_revision, config.datasets))),
         )
-        # The template writes the special tokens itself.
-        return list(tokenizer(rendered, add_special_tokens=False)["input_ids"])
 
 
-def names() -> dict[str, str]:
-    """Every data set known by name, with one line about each."""
-    steps = {"easy": "2 to 4", "medium": "5 to 8", "hard": "11 to 16"}
-    levels = {level: f"the reasoner's problems of {steps[level]} needed steps" for level in LEVELS}
-    return {
-        **levels,
-        "reasoner": "all three levels",
-        **{name: f"{line} ({repository})" for name, (repository, _, _, line) in HUB.items()},
-    }
+@dataclass(frozen=True)
+class DataSet:
+    """A data set's problems, and what a manifest says of it."""
+
+    name: str
+    items: tuple[Item, ...]
+    source: Mapping[str, Any]
+
+    def about(self) -> dict[str, Any]:
+        """Where the problems are from and what they are, as digests."""
+        told = [[item.id, item.question, item.gold, item.scorer] for item in self.items]
+        known = {"name": self.name, "problems": len(self.items), "digest": digest(told)}
+        return known | dict(self.source)
 
 
-def expand(datasets: Iterable[str]) -> tuple[str, ...]:
-    """The data sets one by one: `reasoner` stands for its three levels.
+def load_all(config: Config) -> dict[str, DataSet]:
+    """Every data set of a configuration, by name.
 
     Raises:
-        InvalidValue: neither a known name nor a file.
+        InvalidValue: as `load`, or a template that cannot be used.
     """
-    out: list[str] = []
-    for name in datasets:
-        if name == "reasoner":
-            out.extend(LEVELS)
-        elif name in LEVELS or name in HUB or Path(name).is_file():
-            out.append(name)
-        else:
-            near = (*names(), *_neighbours(Path(name)))
-            allowed = f"one of {', '.join(names())}, or a JSONL file that exists"
-            raise InvalidValue("dataset", name, allowed, near)
-    return tuple(dict.fromkeys(out))
+    wanted = Wanted.of(config)
+    sets = expand(config.datasets)
+    return {name: load_set(name, config.split, config.limit, wanted) for name in sets}
 
 
-def _neighbours(path: Path) -> list[str]:
-    if not path.parent.is_dir():
-        return []
-    return [str(path.parent / p.name) for p in path.parent.iterdir() if p.suffix == ".jsonl"]
+def load(dataset: str, split: str, limit: int | None) -> list[Item]:
+    """The first `limit` problems of a data set (all of them, if it has fewer), as they are put by
+    default; see `load_set`."""
+    return list(load_set(dataset, split, limit, Wanted()).items)
 
 
-def load(dataset: str, split: str, limit: int) -> list[Item]:
-    """The first `limit` problems of a data set (all of them, if it has fewer).
+def load_set(dataset: str, split: str, limit: int | None, wanted: Wanted) -> DataSet:
+    """Problems of a data set, chosen and put as asked for.
 
     Args:
         dataset: a level of the reasoner, a name of `HUB`, or a JSONL file.
         split: of the reasoner's problems; other data sets have one.
-        limit: number of problems.
+        limit: the first so many; None for all.
+        wanted: which, and how they are put.
 
     Raises:
-        InvalidValue: an unknown name, an unreadable file, a missing column, no `datasets` package.
+        InvalidValue: an unknown name, an unreadable file, a missing column, no `datasets` package,
+            a template with an unknown name.
     """
     if dataset in LEVELS:
-        return [_reasoner_item(dataset, split, index) for index in range(limit)]
+        items = [_reasoner_item(dataset, split, i, wanted) for i in range(_of_level(limit, wanted))]
+        return DataSet(dataset, tuple(items), {"split": split})
     (dataset,) = expand([dataset])
-    rows = _hub_rows(dataset, limit) if dataset in HUB else _file_rows(Path(dataset), limit)
-    items = [_item(dataset, index, row) for index, row in enumerate(rows)]
+    rows = _rows(dataset, limit, wanted)
+    items = [_item(dataset, row, wanted) for row in rows.rows]
     if not items:
         raise InvalidValue("dataset", dataset, "a data set with at least one problem")
     _refuse_repeated_ids(dataset, items)
-    return items
+    return DataSet(dataset, tuple(items), rows.source)
 
 
-def _reasoner_item(level: str, split: str, index: int) -> Item:
+def _of_level(limit: int | None, wanted: Wanted) -> int:
+    if wanted.sample is not None:
+        allowed = "--limit N for the reasoner's problems, whose first N are as random as any"
+        raise InvalidValue("sample", wanted.sample, allowed)
+    if limit is None:
+        raise InvalidValue("limit", "all", "a number: the reasoner's problems never end")
+    return limit
+
+
+def _reasoner_item(level: str, split: str, index: int, wanted: Wanted) -> Item:
     made = problem(level, split, index)
-    return Item(str(made.id), made.prompt, str(made.answer), "exact", "raw")
+    values = {"prompt": made.prompt, "answer": str(made.answer), "id": str(made.id)}
+    row = Row(index, f"problem {index + 1} of {level}", values)
+    return _put(row, {"prompt": "prompt", "answer": "answer"}, str(made.id), made.answer, wanted)
 
 
-def _file_rows(path: Path, limit: int) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if len(rows) == limit:
-                    break
-                if line.strip():
-                    rows.append(_parse(path, number, line))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidValue("dataset", str(path), f"a readable JSONL file ({error})") from error
-    return rows
+def _rows(dataset: str, limit: int | None, wanted: Wanted) -> Rows:
+    choice = (limit, wanted.sample, wanted.seed)
+    if dataset not in HUB:
+        return data_rows.file_rows(Path(dataset), *choice)
+    repository, configuration, split, _ = HUB[dataset]
+    where = (repository, configuration, split)
+    return data_rows.hub_rows(dataset, where, wanted.revisions.get(dataset), *choice)
 
 
-def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        place = f"line {number} of {path}"
-        raise InvalidValue(place, line.strip()[:60], f"a JSON object ({error})") from error
-    if not isinstance(row, dict):
-        raise InvalidValue(f"line {number} of {path}", line.strip()[:60], "a JSON object")
-    return row
+def _item(dataset: str, row: Row, wanted: Wanted) -> Item:
+    roles = _roles(dataset, row, wanted)
+    ids = (roles["id"],) if "id" in wanted.columns else tuple(_named(row, _IDS))
+    gold = data_rows.gold_of(row, roles["answer"], behind_marks=dataset == "gsm8k")
+    return _put(row, roles, data_rows.id_of(row, ids), gold, wanted)
 
 
-def _hub_rows(name: str, limit: int) -> list[dict[str, Any]]:
-    try:
-        import datasets
-    except ImportError as error:
-        allowed = (
-            "the package `datasets` to load it (pip install 'lil-attention[eval]'), "
-            "or the path of a JSONL file with the same columns"
-        )
-        raise InvalidValue("dataset", name, allowed) from error
-    repository, configuration, split, _ = HUB[name]
-    try:
-        rows = datasets.load_dataset(repository, configuration, split=split)
-    except Exception as error:  # the hub's client raises many kinds
-        allowed = f"a reachable hub ({repository}: {error}), or a JSONL file with the same columns"
-        raise InvalidValue("dataset", name, allowed) from error
-    return [dict(row) for row in rows.select(range(min(limit, len(rows))))]
+def _put(row: Row, roles: Mapping[str, str], id_: str, gold: str, wanted: Wanted) -> Item:
+    """The problem in its template; a `prompt` is one already, unless another is asked for."""
+    raw = "prompt" in roles
+    question = data_rows.text_of(row, roles["prompt" if raw else "question"])
+    if wanted.template is not None:
+        file = wanted.prompt_template
+        message = prompts.fill(wanted.template, file, question, row.values, roles["answer"])
+    else:
+        message = question if raw else prompts.MATH_TEMPLATE.format(problem=question)
+    scorer: Scorer = "exact" if raw else "math"
+    if wanted.scorer != "auto":
+        scorer = "exact" if wanted.scorer == "exact" else "math"
+    chat = not raw or wanted.template is not None
+    return Item(id_, question, gold, scorer, message, chat, wanted.system)
 
 
-def _item(dataset: str, index: int, row: Mapping[str, Any]) -> Item:
-    by_name = {key.lower(): value for key, value in row.items()}
-    found = next((c for c in _COLUMNS if c[0] in by_name and c[1] in by_name), None)
-    if found is None:
-        wanted = "; ".join(f"{q} and {a}" for q, a, _ in _COLUMNS)
-        raise InvalidValue(f"columns of {dataset}", sorted(row), f"the columns {wanted}")
-    question, answer, scorer = found
-    if not isinstance(by_name[question], str):
-        place = f"{question} of problem {index + 1} in {dataset}"
-        raise InvalidValue(place, by_name[question], "a text")
-    gold = _gold(dataset, index, by_name[answer])
-    id_ = next((str(by_name[key]) for key in _IDS if by_name.get(key) not in (None, "")), None)
-    return Item(
-        id_ if id_ is not None else str(index),
-        by_name[question],
-        gold,
-        scorer,
-        "raw" if scorer == "exact" else "math",
-    )
+def _roles(dataset: str, row: Row, wanted: Wanted) -> dict[str, str]:
+    """Role -> column: `answer`, and `question` or `prompt`; those given, else known ones."""
+    roles = dict(wanted.columns)
+    for role, column in roles.items():
+        if column not in row.values:
+            allowed = f"a column for {role} ({', '.join(row.values) or 'there is none'})"
+            raise InvalidValue(f"columns of {row.place}", column, allowed, row.values)
+    if not roles.keys() & {"question", "prompt"}:
+        known = ((role, _named(row, [column])) for column, role in _QUESTIONS)
+        roles |= next(({role: found[0]} for role, found in known if found), {})
+    if "answer" not in roles and (found := _named(row, ["answer"])):
+        roles["answer"] = found[0]
+    if "answer" not in roles or not roles.keys() & {"question", "prompt"}:
+        pairs = "; ".join(f"{column} and answer" for column, _ in _QUESTIONS)
+        allowed = f"the columns {pairs}; or name yours (--columns question=...,answer=...)"
+        raise InvalidValue(f"columns of {dataset}", sorted(row.values), allowed)
+    return roles
 
 
-def _gold(dataset: str, index: int, answer: object) -> str:
-    text = str(answer).strip() if isinstance(answer, (str, int, float)) else ""
-    if "####" in text:
-        text = text.rsplit("####", 1)[1].strip().replace(",", "")
-    elif dataset == "gsm8k":
-        text = ""
-    if not text:
-        place = f"answer of problem {index + 1} in {dataset}"
-        raise InvalidValue(place, answer, "an answer (for gsm8k, after ####)")
-    return text
+def _named(row: Row, columns: Sequence[str]) -> list[str]:
+    """Those of the columns that are there, as they are spelt there."""
+    spelt = {key.lower(): key for key in row.values}
+    return [spelt[column] for column in columns if column in spelt]
 
 
-def _refuse_repeated_ids(dataset: str, items: list[Item]) -> None:
+def _refuse_repeated_ids(dataset: str, items: Sequence[Item]) -> None:
     seen: set[str] = set()
     for item in items:
         if item.id in seen:
             raise InvalidValue(f"id in {dataset}", item.id, "a different id for every problem")
         seen.add(item.id)
-
-
-def stream_name(dataset: str, item_id: str) -> str:
-    """What the random stream of a problem's row is seeded with, beside seed and sample index."""
-    return f"{Path(dataset).name}/{item_id}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 from dataclasses import dataclass
@@ -58,8 +59,13 @@ class Loaded:
         return token_bytes(self.tokenizer)
 
 
-def find(name: str, revision: str | None = None) -> Source:
-    """Locate a model and make sure that it can generate text, without reading its weights.
+def find(name: str, revision: str | None = None, *, here: bool = False) -> Source:
+    """Locate a model and make sure that it can generate text, without loading its weights.
+
+    Args:
+        name: `reasoner`, a folder or a hub id.
+        revision: of a hub model.
+        here: take a hub model from the hub's cache alone; nothing is fetched.
 
     Raises:
         InvalidValue: not found, or not a causal language model.
@@ -71,17 +77,30 @@ def find(name: str, revision: str | None = None) -> Source:
         location = str(checkpoint_path())
         if not Path(location, "config.json").is_file():
             raise InvalidValue("model", name, f"its checkpoint at {location}, which is missing")
-    if Path(location).exists() or location.startswith((".", "/", "~")):
+    if is_folder(location):
         return _folder(name, Path(location).expanduser())
     if "/" not in name and get_close_matches(name, [REASONER]):
         allowed = f"{REASONER}, a folder that exists, or a hub id"
         raise InvalidValue("model", name, allowed, [REASONER])  # not worth asking the hub
-    return _hub(name, revision)
+    return _hub(name, revision, here)
+
+
+def is_folder(name: str) -> bool:
+    """Whether a model's name is that of a folder, there or not, rather than of the hub's."""
+    return _exists(name) or name.startswith((".", "/", "~"))
+
+
+def _exists(location: str) -> bool:
+    try:
+        return Path(location).exists()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it
+        return False
 
 
 def _folder(name: str, folder: Path) -> Source:
-    if not folder.is_dir():
-        near = [str(p) for p in folder.parent.glob("*/")] if folder.parent.is_dir() else []
+    if not _exists(str(folder)) or not folder.is_dir():
+        parent = str(folder.parent)
+        near = [str(p) for p in folder.parent.glob("*/")] if _exists(parent) else []
         raise InvalidValue("model", name, "a folder with a model, or a hub id", near)
     try:
         values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -101,11 +120,11 @@ def _folder(name: str, folder: Path) -> Source:
     return Source(name, str(folder), None, digest.hexdigest()[:32])
 
 
-def _hub(name: str, revision: str | None) -> Source:
+def _hub(name: str, revision: str | None, here: bool) -> Source:
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(name, revision=revision)
+        config = AutoConfig.from_pretrained(name, revision=revision, local_files_only=here)
     except Exception as error:  # the hub's client raises many kinds
         reason = str(error).strip().split("\n")[0]
         allowed = f"{REASONER}, a folder that exists, or a hub id that can be reached ({reason})"
@@ -149,20 +168,26 @@ def resolve_device(device: str) -> str:
     return device
 
 
-def load(source: Source, dtype: str, device: str) -> Loaded:
+def load(source: Source, dtype: str, device: str, device_map: str | None = None) -> Loaded:
     """Read the weights and the tokenizer.
 
     Args:
         source: from `find`.
         dtype: as in `config.DTYPES`.
         device: as `resolve_device` gave it.
+        device_map: instead, as `from_pretrained` takes it: weights are read to where they belong.
 
     Raises:
-        InvalidValue: unreadable, incomplete, or a tokenizer is missing.
+        InvalidValue: unreadable, incomplete, a tokenizer is missing, or a map that spreads the
+            model over devices.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    if device_map is not None and importlib.util.find_spec("accelerate") is None:
+        allowed = "nothing without the package accelerate (pip install accelerate)"
+        raise InvalidValue("device_map", device_map, allowed)
+    placed = {} if device_map is None else {"device_map": device_map}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.location, revision=source.revision)
         model, info = AutoModelForCausalLM.from_pretrained(
@@ -170,26 +195,38 @@ def load(source: Source, dtype: str, device: str) -> Loaded:
             revision=source.revision,
             dtype=getattr(torch, dtype),
             output_loading_info=True,
+            **placed,
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[0]
+        if device_map is not None and "device" in reason:
+            raise InvalidValue("device_map", device_map, f"a map ({reason})") from error
         allowed = f"a causal language model with its tokenizer ({reason})"
         raise InvalidValue("model", source.name, allowed) from error
     if missing := sorted(info["missing_keys"]):
         allowed = f"complete weights ({len(missing)} missing, {missing[0]} the first)"
         raise InvalidValue("model", source.name, allowed)
-    return Loaded(source, model.to(device).eval(), tokenizer)
+    if device_map is None:
+        return Loaded(source, model.to(device).eval(), tokenizer)
+    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    if len(devices) > 1 or devices == ["meta"]:
+        allowed = f"a map that puts the whole model on one device (not on {', '.join(devices)})"
+        raise InvalidValue("device_map", device_map, allowed)
+    return Loaded(source, model.eval(), tokenizer)
 
 
 class Shelf:
     """Room for one model: the one before is let go before the next is read.
 
     Args:
-        dtype, device: as `load` takes them.
+        dtype, device, device_map: as `load` takes them.
+
+    Attributes:
+        device: where models are; with a map known once the first is loaded.
     """
 
-    def __init__(self, dtype: str, device: str) -> None:
-        self.dtype, self.device = dtype, device
+    def __init__(self, dtype: str, device: str, device_map: str | None = None) -> None:
+        self.dtype, self.device, self.device_map = dtype, device, device_map
         self._loaded: Loaded | None = None
 
     def take(self, source: Source) -> Loaded:
@@ -200,7 +237,9 @@ class Shelf:
         """
         if self._loaded is None or self._loaded.source != source:
             self._loaded = None
-            self._loaded = load(source, self.dtype, self.device)
+            self._loaded = load(source, self.dtype, self.device, self.device_map)
+            if self.device_map is not None:
+                self.device = str(self._loaded.model.device)
         return self._loaded
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -212,6 +213,7 @@ def build_detectors(config: Config) -> list[Detector]:
     for entry in config.detectors:
         name, what = split_action(entry)
         params = detector_params(config, name)
+        require_weights(config, name, params)
         if what:
             params["on_stop"] = {"name": what, **config.action_params.get(what, {})}
         made = detectors.get(name, **params)
@@ -250,8 +252,26 @@ def detector_params(config: Config, name: str) -> dict[str, Any]:
     return params
 
 
+def require_weights(config: Config, name: str, params: Mapping[str, Any]) -> None:
+    """Refuse a chopper for a model it knows nothing of, in words of the command line.
+
+    Raises:
+        InvalidValue: no weights are given, and none ship with the model.
+    """
+    if name == "chopper" and "weights" not in params:
+        model = config.models[0]
+        allowed = (
+            f"weights for {model} (--set detector_params.chopper.weights=FILE; "
+            f"`lil chopper train --model {model}` makes them), or another: --detector guardian"
+        )
+        raise InvalidValue("detector", name, allowed)
+
+
 def build_penalties(config: Config) -> list[Penalties]:
     """No penalty first, then each alone.
+
+    An entry may bring parameters of its own, as `repetition(penalty=1.2)`, so that one penalty is
+    tried at several strengths; the others are those of `penalty_params`.
 
     Raises:
         InvalidValue: an unknown penalty or parameter, or a value it refuses.
@@ -259,10 +279,35 @@ def build_penalties(config: Config) -> list[Penalties]:
     from lil import penalties
 
     _require_known(penalties, config.penalty_params)
-    names = [name for name in config.penalties if name != "none"]
-    found = [penalties.get(name, **config.penalty_params.get(name, {})) for name in names]
+    found: list[Penalty] = []
+    for entry in config.penalties:
+        name, own = split_parameters(entry)
+        if name == "none" and not own:
+            continue
+        made = penalties.get(name, **{**config.penalty_params.get(name, {}), **own})
+        if made not in found:
+            found.append(made)
     _require_own_names(found)
     return [(), *((penalty,) for penalty in found)]
+
+
+def split_parameters(entry: str) -> tuple[str, dict[str, Any]]:
+    """The name of `NAME(PARAMETER=VALUE)` and its parameters; none where there are no brackets.
+
+    Raises:
+        InvalidValue: brackets that hold something else.
+    """
+    name, bracket, rest = entry.partition("(")
+    if not bracket:
+        return entry, {}
+    try:
+        if not rest.endswith(")"):
+            raise ValueError
+        pairs = tomllib.loads(f"one = {{{rest[:-1]}}}")["one"]
+    except ValueError as error:  # a TOMLDecodeError is one
+        allowed = "NAME or NAME(PARAMETER=VALUE), such as repetition(penalty=1.2)"
+        raise InvalidValue("penalty", entry, allowed) from error
+    return name.strip(), dict(pairs)
 
 
 def _require_known(registry: Any, names: Iterable[str]) -> None:
@@ -316,7 +361,8 @@ def _rebuilt(registry: Any, asked: Sequence[str], described: Mapping[str, Any]) 
     """What a cell describes under its name, which for a class by import path is no way to it."""
     params = dict(described)
     name = params.pop("name")
-    paths = (path for path in asked if ":" in path and registry.find(path).name == name)
+    bare = (entry.partition("(")[0].strip() for entry in asked)
+    paths = (path for path in bare if ":" in path and registry.find(path).name == name)
     return registry.get(next(paths, name), **params)
 
 

@@ -35,13 +35,19 @@ if TYPE_CHECKING:
 LARGEST = 512 << 20
 
 
-def key(study: Study, cell: Cell, penalty: str, able: Sequence[tuple[str, Detector]]) -> str:
+def key(
+    study: Study,
+    cell: Cell,
+    dataset: str,
+    penalty: str,
+    able: Sequence[tuple[str, Detector]],
+) -> str:
     """The digest of everything that a cell's samples follow from.
 
     Args:
         study: whose runs.
         cell: whose samples.
-        penalty: what the cell's penalty is called.
+        dataset, penalty: what the cell's are called.
         able: the detectors replayed, with what they are called.
     """
     runs = []
@@ -56,7 +62,7 @@ def key(study: Study, cell: Cell, penalty: str, able: Sequence[tuple[str, Detect
         {
             "code": code(),
             "cell": cell.to_dict(),
-            "penalty": penalty,
+            "called": [dataset, penalty],
             "detectors": [[label, described(one), _source(type(one))] for label, one in able],
             "runs": runs,
             "acted": acted,

@@ -110,6 +110,11 @@ def write(folder: Path, sweep: str, values: Mapping[str, Any]) -> None:
     write_atomically(folder / FOLDER / f"{sweep}.json", text)
 
 
+def any_in(folder: Path) -> bool:
+    """Whether there is a manifest, so that the folder is a store."""
+    return (folder / ONE).is_file() or any((folder / FOLDER).glob("[!.]*.json"))
+
+
 def paths(folder: Path) -> list[Path]:
     """The manifests of a store, the oldest first.
 

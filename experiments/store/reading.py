@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from experiments.grid.data_sets import labels as dataset_labels
 from experiments.grid.identity import Cell
 from experiments.store.cached import Cache, key
 from experiments.store.labels import labels, penalty_labels
@@ -22,11 +24,12 @@ FEW = 1000
 
 
 class Job(NamedTuple):
-    """One configuration to read: what its penalty is called, and the detectors it is able to have,
-    with what they are called.
+    """One configuration to read: what its data set and its penalty are called, and the detectors it
+    is able to have, with what they are called.
     """
 
     cell: Cell
+    dataset: str
     penalty: str
     able: tuple[tuple[str, Detector], ...]
 
@@ -69,8 +72,14 @@ def read(
 
 def _jobs(study: Study, detectors: Sequence[Detector]) -> Iterator[Job]:
     named = list(zip(labels(detectors), detectors, strict=True))
+    called = dataset_labels([cell.dataset for cell in study.plan.cells])
     for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
-        yield Job(cell, penalty, tuple(one for one in named if study.able(one[1], cell)))
+        yield Job(
+            cell,
+            called[cell.dataset],
+            penalty,
+            tuple(one for one in named if study.able(one[1], cell)),
+        )
 
 
 def _tell(on_run: Callable[[], None] | None, study: Study, job: Job) -> None:
@@ -100,7 +109,7 @@ def _made(
 
 def _samples(study: Study, job: Job) -> list[Sample]:
     return [
-        sample
+        replace(sample, dataset=job.dataset)
         for run in study.plan.runs(job.cell)
         for sample in samples_of(
             run, study.store.get(run.id), study.cap(run), job.penalty, job.able, study.store

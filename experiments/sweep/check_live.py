@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import lil
 from attention.errors import InvalidValue
-from experiments.grid import data, models
+from experiments.grid import models
+from experiments.grid.data_sets import stream_name
 from experiments.grid.plan import Run
 from experiments.store.store import Record
 from experiments.store.study import Study
@@ -132,7 +133,7 @@ def _decode_model(
     source = models.find(chosen[0][0].cell.model, config.revision)
     if source.digest != digest:
         raise InvalidValue("model", source.name, "the weights the store was made with")
-    loaded = models.load(source, config.dtype, device)
+    loaded = models.load(source, config.dtype, device, config.device_map)
     for cell in study.plan.cells:
         mine = [(run, record.trace()) for run, record in chosen if run.cell == cell]
         if not mine:
@@ -144,7 +145,7 @@ def _decode_model(
                 lil.Request(
                     stored.prompt_ids,
                     study.cap(run),
-                    data.stream_name(cell.dataset, run.item_id),
+                    stream_name(cell.dataset, run.item_id),
                     run.sample_index,
                 )
                 for run, stored in mine

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import attention
 import lil
 from experiments.grid import data, models
 from experiments.grid.config import Config
+from experiments.grid.data_sets import labels, stream_name
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run, build_backends
 from experiments.store import acted_runs, reading
@@ -61,6 +62,7 @@ class Prepared:
     shelf: models.Shelf  # with the first model on it: only once loaded is it known to work
     detectors: tuple[lil.Detector, ...]
     problems: Mapping[tuple[str, str, str], tuple[data.Item, list[int]]]
+    about: Mapping[str, Any] = field(default_factory=dict)  # more for the manifest
 
 
 @dataclass
@@ -116,6 +118,7 @@ class Runner:
         self.store, self.progress, self.counts = store, progress, counts
         self.study = Study(store, prepared.plan, prepared.config)
         self.retry_failed, self.sweep = retry_failed, sweep
+        self.names = labels([cell.dataset for cell in self.plan.cells])
         self.readers = [d for d in prepared.detectors if d.signals]
         self.acting = [d for d in prepared.detectors if acted_runs.acts(d)]
 
@@ -195,7 +198,7 @@ class Runner:
         forced, signals = self._known_prefix(run, len(prompt_ids), cap)
         if detector is not None:  # it has to see every token decoded
             forced, signals = (), {}
-        name = data.stream_name(run.cell.dataset, run.item_id)
+        name = stream_name(run.cell.dataset, run.item_id)
         return lil.Request(prompt_ids, cap, name, run.sample_index, forced, signals)
 
     def _known_prefix(
@@ -327,7 +330,8 @@ class Runner:
         status = "out_of_memory" if is_out_of_memory(error) else "error"
         self._append(run, detector, {"status": status, "message": said, "batch_size": rows}, None)
         self.counts.failed += 1
-        self.progress.note(f"{run.cell.told}, {run.cell.dataset} {run.item_id}: {said}")
+        name = self.names[run.cell.dataset]
+        self.progress.note(f"{run.cell.told}, {name} {run.item_id}: {said}")
 
     def _append(
         self,

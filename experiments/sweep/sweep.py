@@ -25,6 +25,7 @@ from experiments.grid.plan import (
     build_penalties,
     describe_penalties,
 )
+from experiments.grid.prompts import read_template
 from experiments.store import manifest
 from experiments.store.files import lock
 from experiments.store.store import Store, require_writable
@@ -55,11 +56,10 @@ def prepare(config: Config, out: Path) -> Prepared:
     penalties = tuple(build_penalties(config))
     detectors = tuple(build_detectors(config))
     device = models.resolve_device(config.device)
-    datasets = data.expand(config.datasets)
     sources = tuple(models.find(name, config.revision) for name in config.models)
-    items = {name: data.load(name, config.split, config.limit) for name in datasets}
-    for name, of_set in items.items():
-        for scorer in {item.scorer for item in of_set}:
+    sets = data.load_all(config)
+    for name, of_set in sets.items():
+        for scorer in {item.scorer for item in of_set.items}:
             scoring.require(scorer, name)
     threads = models.use_threads(config.threads)
 
@@ -71,19 +71,29 @@ def prepare(config: Config, out: Path) -> Prepared:
         table = token_bytes(tokenizer)
         for detector in detectors:
             cue_ids(detector.action, tokenizer, table)  # unknown words are refused now
-        cells += build_cells(config, source.name, source.digest, datasets, backends, penalties)
-        for dataset, of_set in items.items():
-            prompts = {item.id: item.prompt_ids(tokenizer) for item in of_set}
-            for item in of_set:
+        cells += build_cells(config, source.name, source.digest, tuple(sets), backends, penalties)
+        for dataset, of_set in sets.items():
+            prompts = {item.id: item.prompt_ids(tokenizer) for item in of_set.items}
+            for item in of_set.items:
                 problems[source.name, dataset, item.id] = (item, prompts[item.id])
             planned[source.name, dataset] = tuple(
                 Problem(item.id, prompt_digest(prompts[item.id]), item.gold, item.scorer)
-                for item in of_set
+                for item in of_set.items
             )
-    shelf = models.Shelf(config.dtype, device)
+    shelf = models.Shelf(config.dtype, device, config.device_map)
     require_supported(shelf.take(sources[0]), backends)
     plan = Plan(tuple(cells), planned, config.samples_per_problem)
-    return Prepared(config, plan, threads, sources, shelf, detectors, problems)
+    about = {"datasets": [one.about() for one in sets.values()], "prompt": _prompt(config)}
+    return Prepared(config, plan, threads, sources, shelf, detectors, problems, about)
+
+
+def _prompt(config: Config) -> dict[str, str | None]:
+    """How problems were put: the texts themselves, for files change."""
+    file = config.prompt_template
+    return {
+        "template": None if file is None else read_template(file),
+        "system": config.system,
+    }
 
 
 def _tokenizer(source: models.Source) -> Any:
@@ -161,6 +171,7 @@ def _run(
         "detectors": [
             {"name": d.name, **d.params(), "signals": sorted(d.signals)} for d in prepared.detectors
         ],
+        **prepared.about,
         **manifest.conditions(prepared.shelf.device, config.dtype, prepared.threads),
         "started": manifest.now(),
         "ended": None,

@@ -26,6 +26,9 @@ def place(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "a_file").write_text("not a folder")
     (tmp_path / "unknown_key.toml").write_text("bugdets = [32]\n")
+    (tmp_path / "good.jsonl").write_text('{"question": "a", "answer": "1"}\n')
+    (tmp_path / "half.jsonl").write_text('{"prompt": "\\ud800", "answer": "1"}\n')
+    (tmp_path / "t.txt").write_text("{problm}")
     headless = tmp_path / "headless"
     shutil.copytree(tiny_model, headless)
     config = json.loads((headless / "config.json").read_text())
@@ -76,6 +79,25 @@ CASES = [
     ("penalty text", "run --penalty lz --set penalty_params.lz.alpha=much", ["a number"]),
     ("penalty list", "run --penalty lz --set penalty_params.lz.exempt=3", ["a list of whole"]),
     ("two penalties at once", "run --penalty lz,dry", ["penalty = 'lz,dry'", "one penalty"]),
+    (
+        "a chopper without weights",
+        "sweep --preset demo",
+        ["detector = 'chopper'", "weights for model", "--detector guardian"],
+    ),
+    (
+        "a system prompt",
+        "sweep --system Hi --dataset good.jsonl --scorer exact",
+        ["system", "chat template"],
+    ),
+    ("a template", "sweep --prompt-template t.txt", ["'{problm}'", "did you mean 'problem'"]),
+    ("no template", "sweep --prompt-template none.txt", ["prompt_template", "readable"]),
+    ("sample and limit", "sweep --sample 3 --limit 3", ["sample = 3", "not both"]),
+    ("a scorer", "sweep --scorer maths", ["scorer = 'maths'", "did you mean 'math'"]),
+    ("columns", "sweep --dataset good.jsonl --columns answer=a", ["line 1", "answer (question"]),
+    ("half a character", "sweep --dataset half.jsonl", ["line 1", "whole characters"]),
+    ("a name too long", f"sweep --dataset {'x' * 300}", ["dataset", "JSONL file that exists"]),
+    ("a model's too long", f"sweep --model ./{'x' * 300}", ["model", "a folder"]),
+    ("brackets", "sweep --penalty repetition(penalty)", ["penalty", "NAME(PARAMETER=VALUE)"]),
     ("cap", "sweep --cap 2x", ["cap = '2x'", "'2x-full'"]),
     ("limit", "sweep --limit 0", ["limit = '0'", "at least 1"]),
     ("dtype", "sweep --dtype float23", ["dtype = 'float23'", "did you mean 'float32'"]),

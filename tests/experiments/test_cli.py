@@ -290,6 +290,29 @@ def test_list_names_everything_with_its_source(capfd: CapFd) -> None:
     assert {"demo", "demo-small", "paper"} <= set(found["presets"])
     assert all(line for kind in found.values() for line in kind.values())
     assert set(_json(capfd, "list", "presets")) == {"presets"}
+    # Whole sentences: a comment of several lines is not cut after its first.
+    assert {"lz-paper", "wsc-paper"} <= set(found["presets"])
+    assert all(line.endswith(".") for line in found["presets"].values())
+    assert "Only runs in which a detector fires are decoded" in found["presets"]["actions"]
+
+
+def test_a_chopper_cannot_be_replayed_where_its_notes_are_not(
+    swept: tuple[Path, list[str]], capfd: CapFd
+) -> None:
+    store = str(swept[0])
+    for given, words in (
+        ("--detector chopper", ["detector = 'chopper'", "weights for", "lil chopper train"]),
+        (
+            "--set chopper.weights=experiments.reasoner:chopper.safetensors",
+            ["detector = 'chopper'", "15 of 15", store, "--detector chopper added"],
+        ),
+    ):
+        capfd.readouterr()
+        assert main(["replay", store, *given.split()]) == 2
+        out, err = capfd.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        for word in words:
+            assert word in err
 
 
 def test_list_shows_parameters_and_packages(capfd: CapFd) -> None:

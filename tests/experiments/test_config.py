@@ -11,7 +11,14 @@ import pytest
 import attention
 from attention.errors import InvalidValue
 from experiments.grid.config import Config, load, parse_assignment, preset_names, preset_text
-from experiments.grid.plan import build_backends, build_detectors
+from experiments.grid.identity import run_id
+from experiments.grid.plan import (
+    build_backends,
+    build_cells,
+    build_detectors,
+    build_penalties,
+    penalties_of,
+)
 
 
 def test_the_preset_beats_the_default_and_the_command_line_beats_both() -> None:
@@ -37,6 +44,11 @@ def test_every_preset_loads_and_every_key_has_a_comment(name: str) -> None:
             assert "#" in line, line
     for backend in build_backends(config):
         assert backend.name == "full" or backend.budget in config.budgets
+    if name == "wsc-paper":  # whose classifier is the user's to make
+        with pytest.raises(InvalidValue, match="lil chopper train"):
+            build_detectors(config)
+        kept = {"detectors": ("guardian",)}
+        config = dataclasses.replace(config, **kept)
     guardians = [one for one in build_detectors(config) if one.name == "guardian"]
     assert all(one.params()["rate"] == 0.08 for one in guardians)
     assert guardians or name == "chopper"
@@ -60,6 +72,61 @@ def test_the_paper_preset_holds_the_papers_grid() -> None:
     assert config.budgets == (128, 256, 512, 1024)
     assert config.limit == 200
     assert config.detector_params["guardian"]["f"] == 250
+
+
+def test_the_lz_preset_tries_the_papers_strengths() -> None:
+    config = load("lz-paper")
+    _, *alone = build_penalties(config)
+    told = [{"name": one.name, **one.params()} for (one,) in alone]
+    lz, repetition, frequency = (
+        [one for one in told if one["name"] == name] for name in ("lz", "repetition", "frequency")
+    )
+    assert [(one["alpha"], one["window"], one["buffer"]) for one in lz] == [(0.15, 512, 32)]
+    assert [one["penalty"] for one in repetition] == [1.1, 1.2, 1.25, 1.3, 1.5]
+    assert [one["strength"] for one in frequency] == [0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 0.9, 1.0]
+    assert (config.top_p, config.top_k, config.max_new_tokens) == (0.95, 40, 24000)
+    assert (config.temperature, config.sparse_cap(5)) == (0.0, 24000)
+
+
+def test_the_wsc_preset_is_the_papers_setting() -> None:
+    config = load("wsc-paper")
+    shipped = {"chopper": {"weights": "experiments.reasoner:chopper.safetensors"}}
+    params = {
+        name: {**config.detector_params.get(name, {}), **shipped.get(name, {})}
+        for name in ("chopper", "guardian")
+    }
+    stop, again, _ = build_detectors(dataclasses.replace(config, detector_params=params))
+    told = again.params()
+    assert (told["threshold"], told["short"]) == (0.5, 10)
+    assert (told["long_streak"], told["short_streak"]) == (2, 5)
+    assert told["on_stop"]["tokens"] == 4096
+    assert "core problem" in told["on_stop"]["cue"]
+    assert stop.action.ends
+    assert (config.max_new_tokens, config.temperature, config.backends) == (32768, 0.0, ("full",))
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("repetition(penalty=1.2", r"NAME\(PARAMETER=VALUE\)"),
+        ("repetition(1.2)", r"NAME\(PARAMETER=VALUE\)"),
+        ("repetition(strength=1.2)", "strength"),
+        ("reptition(penalty=1.2)", "did you mean 'repetition'"),
+    ],
+)
+def test_a_strength_that_cannot_be_used(entry: str, words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        build_penalties(load("demo", {"penalties": [entry]}))
+
+
+def test_one_penalty_at_two_strengths_is_rebuilt_as_it_was() -> None:
+    entries = ["repetition(penalty=1.2)", "repetition(penalty=1.5)", "repetition(penalty=1.2)"]
+    config = load("demo", {"penalties": entries, "penalty_params": {"repetition": {"penalty": 3}}})
+    penalties = build_penalties(config)
+    assert [one.params()["penalty"] for (one,) in penalties[1:]] == [1.2, 1.5]
+    cells = build_cells(config, "m", "00", ("easy",), build_backends(config)[:1], penalties)
+    assert [penalties_of(config, cell) for cell in cells] == penalties
+    assert len({run_id(cell, "i", "p", 0) for cell in cells}) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from reasoner_training.tokenizer import build_tokenizer
 
 from attention.errors import InvalidValue
 from experiments.grid import data
+from experiments.grid.data_sets import expand
+from experiments.grid.prompts import MATH_TEMPLATE
 from experiments.reasoner import problem
 
 
@@ -25,11 +27,12 @@ def test_a_level_gives_the_reasoners_problems_as_they_are() -> None:
     assert [item.id for item in items] == [problem("medium", "study", i).id for i in range(3)]
     assert items[1].question == problem("medium", "study", 1).prompt
     assert items[1].gold == problem("medium", "study", 1).answer
-    assert {(item.scorer, item.template) for item in items} == {("exact", "raw")}
+    assert {(item.scorer, item.chat) for item in items} == {("exact", False)}
+    assert items[1].message == items[1].question
 
 
 def test_reasoner_stands_for_its_three_levels_once() -> None:
-    assert data.expand(["reasoner", "easy"]) == ("easy", "medium", "hard")
+    assert expand(["reasoner", "easy"]) == ("easy", "medium", "hard")
 
 
 def test_gsm8k_columns_and_its_gold_after_the_marks(tmp_path: Path) -> None:
@@ -59,7 +62,7 @@ def test_prompts_of_ones_own_are_used_as_they_are(tmp_path: Path) -> None:
     (item,) = data.load(
         _write(tmp_path / "p.jsonl", [{"prompt": "1 1", "answer": "2"}]), "study", 5
     )
-    assert (item.template, item.scorer) == ("raw", "exact")
+    assert (item.message, item.chat, item.scorer) == ("1 1", False, "exact")
 
 
 def test_the_limit_counts_from_the_front(tmp_path: Path) -> None:
@@ -124,13 +127,13 @@ def test_the_hubs_rows_go_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_prompt_goes_through_the_chat_template_where_there_is_one() -> None:
     tokenizer = build_tokenizer()
-    item = data.Item("0", "1 plus 2 ?", "3", "math", "math")
+    item = data.Item("0", "?", "3", "math", MATH_TEMPLATE.format(problem="1 plus 2 ?"), True)
     plain = item.prompt_ids(tokenizer)
-    assert plain == tokenizer(data.MATH_TEMPLATE.format(problem="1 plus 2 ?"))["input_ids"]
+    assert plain == tokenizer(MATH_TEMPLATE.format(problem="1 plus 2 ?"))["input_ids"]
     tokenizer.chat_template = "{% for m in messages %}</think>{{ m.content }}{% endfor %}<think>"
     think, answer = tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
     assert item.prompt_ids(tokenizer) == [answer, *plain, think]
-    raw = data.Item("0", "1 plus 2 ?", "3", "exact", "raw")
+    raw = data.Item("0", "?", "3", "exact", "1 plus 2 ?", False)
     assert raw.prompt_ids(tokenizer) == tokenizer("1 plus 2 ?")["input_ids"]
 
 

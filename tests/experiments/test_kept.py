@@ -67,8 +67,10 @@ def test_what_samples_follow_from_is_in_the_key(
     cell = next(cell for cell in study.plan.cells if not cell.is_full)
     (detector,) = [d for d in build_detectors(study.config) if d.name == "guardian"][:1]
 
-    def key(of: Study = study, penalty: str = "none", able: object = detector) -> str:
-        return cached.key(of, cell, penalty, [("guardian", able)])  # type: ignore[list-item]
+    def key(
+        of: Study = study, dataset: str = "easy", penalty: str = "none", able: object = detector
+    ) -> str:
+        return cached.key(of, cell, dataset, penalty, [("guardian", able)])  # type: ignore[list-item]
 
     def judged(**fields: str) -> Study:
         items = {
@@ -79,6 +81,7 @@ def test_what_samples_follow_from_is_in_the_key(
 
     keys = [
         key(),
+        key(dataset="other"),
         key(penalty="lz"),
         key(able=dataclasses.replace(detector, f=detector.f + 1)),
         key(judged(gold="another")),

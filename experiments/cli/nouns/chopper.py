@@ -18,7 +18,7 @@ from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import open_store
 from experiments.grid import models
 from experiments.grid.config import Config, check
-from experiments.grid.data import expand
+from experiments.grid.data_sets import expand
 from experiments.reasoner import LEVELS
 from experiments.store.store import require_writable
 from experiments.store.study import Study
@@ -212,7 +212,8 @@ def _model(sweeps: Sequence[Study], config: Config) -> tuple[models.Source, mode
     for one in sweeps:
         if any(cell.model_digest != source.digest for cell in one.plan.cells):
             raise InvalidValue("model", source.name, f"the weights {one.folder} was made with")
-    return source, models.load(source, config.dtype, models.resolve_device(config.device))
+    device = models.resolve_device(config.device)
+    return source, models.load(source, config.dtype, device, config.device_map)
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -106,14 +107,16 @@ def _declared(parameters: Sequence[Parameter]) -> str:
 
 def _lines(kind: str) -> dict[str, str]:
     if kind == "datasets":
-        from experiments.grid.data import names
+        from experiments.grid.data_sets import names
 
         return names()
     from experiments.grid.config import preset_names, preset_text
 
-    return {name: _first_comment(preset_text(name)) for name in preset_names()}
+    return {name: _about(preset_text(name)) for name in preset_names()}
 
 
-def _first_comment(text: str) -> str:
+def _about(text: str) -> str:
+    """What a preset says of itself: the comment it begins with."""
     tomllib.loads(text)  # a preset that does not parse should not look fine here
-    return text.splitlines()[0].removeprefix("#").strip()
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in lines)

@@ -18,7 +18,7 @@ from experiments.cli.progress import bar, quiet_transformers
 from experiments.cli.show import open_store, replayed
 from experiments.grid import models
 from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
-from experiments.grid.plan import detector_params, split_action
+from experiments.grid.plan import detector_params, require_weights, split_action
 from experiments.report import measures
 from experiments.report.row import by_penalty
 from experiments.store import manifest
@@ -117,10 +117,28 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
     own = list(dict.fromkeys(split_action(name)[0] for name in study.config.detectors))
     names = comma_list(args.detector or "") or list(choices) or own
     params = {name: detector_params(study.config, name) for name in names}
+    for name in names:
+        require_weights(study.config, name, params[name] | choices.get(name, {}))
     found = combined(names, params, choices)
     for one in found:
         require_stop(one, "what follows was not decoded")
+        _require_notes(one, study)
     return found
+
+
+def _require_notes(detector: Detector, study: Study) -> None:
+    """Hidden states are not stored: a detector of them can replay what was noted, nothing else."""
+    if not detector.signals:
+        return
+    served = [record for run in study.runs() if (record := study.served(run)) is not None]
+    lacking = sum(not record.has(sorted(detector.signals)) for record in served)
+    if lacking:
+        allowed = (
+            f"runs decoded with it at work: {lacking} of {len(served)} in {study.folder} lack its "
+            f"notes of hidden states; the sweep's own command with --detector {detector.name} "
+            "added decodes them again"
+        )
+        raise InvalidValue("detector", detector.name, allowed)
 
 
 def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) -> Table:

@@ -15,6 +15,7 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import data, models, scoring
+from experiments.grid.data_sets import stream_name
 from experiments.grid.plan import (
     build_backends,
     build_detectors,
@@ -44,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--backend", default="full", metavar="NAME", help="default: full")
     group.add_argument("--budget", metavar="N", help="tokens one decode query may attend to")
     add_config_flags(parser, without=_NOT_HERE)
-    parser.set_defaults(detectors="none", penalties="none", limit="3", datasets="easy")
+    parser.set_defaults(detectors="none", penalties="none", datasets="easy")
 
 
 class Echo:
@@ -74,6 +75,8 @@ class Echo:
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Decode a few problems one after the other and print them."""
+    if args.limit is None and args.sample is None:
+        args.limit = "3"
     sparse = args.backend != "full"
     if sparse and args.budget is None:
         raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")
@@ -85,11 +88,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         raise InvalidValue("penalty", ",".join(config.penalties), "one penalty, or none")
     detectors = build_detectors(config)
     device = models.resolve_device(config.device)
-    problems = [
-        (name, item)
-        for name in data.expand(config.datasets)
-        for item in data.load(name, config.split, config.limit)
-    ]
+    problems = [(name, item) for name, one in data.load_all(config).items() for item in one.items]
     for name, item in problems:
         scoring.require(item.scorer, name)
     if len(config.models) > 1:
@@ -98,7 +97,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     with Console(stderr=True).status("loading"):
         models.use_threads(config.threads)
         source = models.find(config.models[0], config.revision)
-        loaded = models.load(source, config.dtype, device)
+        loaded = models.load(source, config.dtype, device, config.device_map)
         require_supported(loaded, [backend])
 
     found = []
@@ -106,11 +105,10 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         console.rule(f"{name} {item.id}", style="dim")
         console.print(item.question, style="dim", markup=False, highlight=False)
         echo = Echo(console)
-        stream_name = data.stream_name(name, item.id)
         (trace,) = lil.decode(
             loaded.model,
             loaded.tokenizer,
-            [lil.Request(item.prompt_ids(loaded.tokenizer), item_id=stream_name)],
+            [lil.Request(item.prompt_ids(loaded.tokenizer), item_id=stream_name(name, item.id))],
             backend=backend,
             penalties=penalties,
             detectors=detectors,

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import add_figure_flags, figure_folder, page_file, show
 from experiments.grid.config import Config, load, preset_names
-from experiments.grid.data import expand
+from experiments.grid.data_sets import expand, labels
 from experiments.grid.identity import digest
 from experiments.store.study import Study
 from experiments.sweep import sweep
+from experiments.sweep.dry_run import dry_run
 
 EXAMPLES = """\
 examples:
@@ -32,6 +36,11 @@ examples:
       the paper's experiment, on a GPU
   lil sweep --penalty lz,repetition --set penalty_params.lz.alpha=0.2
       every backend and budget without a penalty and with each; Guardian on and off in all of them
+  lil sweep --preset paper --dry-run
+      how many runs, tokens, bytes and, where the store knows it, hours that would be
+  lil sweep --model ./my-model --dataset problems.jsonl --columns question=q,answer=gold \\
+      --prompt-template prompt.txt --sample 100
+      other columns, your words, a hundred problems at random
   lil sweep --set backend_params.quest.page=16 --set detector_params.guardian.f=250
 
 The same command again goes on where it was stopped and decodes nothing twice. A store remembers
@@ -53,6 +62,11 @@ def add_arguments(parser: Parser) -> None:
     add_figure_flags(parser)
     group.add_argument(
         "--retry-failed", action="store_true", help="decode again what failed before"
+    )
+    group.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say how many runs, tokens, bytes and seconds it would be; load and write nothing",
     )
 
 
@@ -86,9 +100,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     out = Path(args.out) if args.out else default_folder(preset, config)
     expand(config.datasets)  # a wrong name is said before seconds of loading
     quiet_transformers()
+    if args.dry_run:
+        found = dry_run(config, out)
+        _foresee(found, console)
+        return Done(found)
     with Console(stderr=True).status("loading model and problems"):
         prepared = sweep.prepare(config, out)
-    with Bars() as bars:
+    names = labels([cell.dataset for cell in prepared.plan.cells])
+    with Bars(names) as bars:
         outcome = sweep.run(
             prepared,
             out,
@@ -110,3 +129,95 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         sample.status not in ("error", "out_of_memory", "missing") for sample in shown.samples
     )
     return Done(shown.document, code=shown.code if usable else 1)
+
+
+def _foresee(found: dict[str, Any], console: Console) -> None:
+    """What a dry run found out: a table a model, budgets together, memory, and sentences."""
+    for model in dict.fromkeys(one["model"] for one in found["cells"]):
+        table = Table(title=model, title_justify="left", box=None, pad_edge=False)
+        for name in ("data set", "backend"):
+            table.add_column(name)
+        for name in ("runs", "stored", "tokens", "at most", "time"):
+            table.add_column(name, justify="right", no_wrap=True)
+        of_model = [one for one in found["cells"] if one["model"] == model]
+        for row in _by_backend(of_model, found["labels"]):
+            table.add_row(*row)
+        console.print(table)
+        console.print()
+    if sized := [one for one in found["memory"] if one["weight_bytes"] is not None]:
+        console.print(_memory(found, sized))
+        console.print()
+    lines = [
+        f"{found['runs']:,} runs, {_number(found['stored'])} of them stored; about "
+        f"{found['tokens_expected']:,} tokens, at most {found['tokens_at_most']:,}; "
+        f"time: {_time(found['seconds'])}"
+    ]
+    if found["runs_of_unknown_length"]:
+        lines.append(
+            f"{found['runs_of_unknown_length']:,} runs are reckoned at --max-new-tokens: how long "
+            "full attention is on their problem is not stored"
+        )
+    for line in (*lines, *found["unknown"]):
+        console.print(line, highlight=False, markup=False)
+
+
+def _memory(found: dict[str, Any], sized: Sequence[dict[str, Any]]) -> Table:
+    """Weights, and keys and values, where they are known."""
+    title = f"memory in {found['dtype']}, keys and values of a row and of {found['batch_size']}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in ("model", "backend"):
+        table.add_column(name)
+    for name in ("budget", "weights", "row", "batch"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in sized:
+        sizes = (one["weight_bytes"], one["kv_bytes_per_row"], one["kv_bytes_per_batch"])
+        table.add_row(one["model"], one["backend"], _number(one["budget"]), *map(_bytes, sizes))
+    return table
+
+
+def _by_backend(
+    cells: Sequence[dict[str, Any]], names: Mapping[str, str]
+) -> Iterator[tuple[str, ...]]:
+    """Lines of a model's table: budgets of a backend together."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in cells:
+        told = one["backend"] + ("" if one["penalty"] == "none" else f" + {one['penalty']}")
+        groups.setdefault((names[one["dataset"]], told), []).append(one)
+    for (dataset, backend), some in groups.items():
+        sums: dict[str, Any] = {}
+        for key in ("runs", "stored", "tokens_expected", "tokens_at_most", "seconds"):
+            values = [one[key] for one in some]
+            sums[key] = None if None in values else sum(values)
+        yield (
+            dataset,
+            backend,
+            _number(sums["runs"]),
+            _number(sums["stored"]),
+            _short(sums["tokens_expected"]),
+            _short(sums["tokens_at_most"]),
+            _time(sums["seconds"]),
+        )
+
+
+def _short(count: int) -> str:
+    return f"{count / 1e6:,.1f}M" if count >= 1e6 else f"{count:,}"
+
+
+def _number(value: int | None) -> str:
+    return "—" if value is None else f"{value:,}"
+
+
+def _bytes(value: int | None) -> str:
+    if value is None:
+        return "—"
+    size, units = float(value), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:,.1f} {units[0]}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "—"
+    hours = seconds / 3600
+    return f"{hours:,.1f} h" if hours >= 1 else f"{seconds / 60:,.1f} min"

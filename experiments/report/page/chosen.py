@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from experiments.grid.data_sets import labels
 from experiments.grid.plan import Run
 from experiments.store.labels import penalty_labels
 from experiments.store.sample import Sample, is_usable
@@ -42,9 +43,11 @@ def shown(study: Study, samples: Sequence[Sample]) -> list[Shown]:
     for sample in samples:
         by_run[_key(sample)].append(sample)
     found = []
+    called = labels([cell.dataset for cell in study.plan.cells])
     for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
         for run in study.plan.runs(cell):
-            mine = by_run.get(_key(blank(run, penalty)), [])
+            one = replace(blank(run, penalty), dataset=called[cell.dataset])
+            mine = by_run.get(_key(one), [])
             plain = [one for one in mine if one.detector == "none" and is_usable(one)]
             if plain:
                 watched = tuple(one for one in mine if one.detector != "none" and is_usable(one))

@@ -1,0 +1,101 @@
+"""Data sets by name: which there are, at which revision, and what readers call them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePath
+
+from attention.errors import InvalidValue
+from experiments.reasoner import LEVELS
+
+#: Name -> (hub id, configuration, split, one line about it).
+HUB: dict[str, tuple[str, str | None, str, str]] = {
+    "gsm8k": ("openai/gsm8k", "main", "test", "grade-school word problems, gold after ####"),
+    "math500": ("HuggingFaceH4/MATH-500", None, "test", "500 problems of the MATH test set"),
+    "aime": ("di-zhang-fdu/AIME_1983_2024", None, "train", "AIME competitions 1983 to 2024"),
+}
+
+#: Problems of each, for what is asked before they are fetched.
+SIZES = {"gsm8k": 1319, "math500": 500, "aime": 933}
+
+
+def names() -> dict[str, str]:
+    """Every data set known by name, with one line about each."""
+    steps = {"easy": "2 to 4", "medium": "5 to 8", "hard": "11 to 16"}
+    levels = {level: f"the reasoner's problems of {steps[level]} needed steps" for level in LEVELS}
+    return {
+        **levels,
+        "reasoner": "all three levels",
+        **{name: f"{line} ({repository})" for name, (repository, _, _, line) in HUB.items()},
+    }
+
+
+def split_revision(name: str) -> tuple[str, str]:
+    """Name and revision of `gsm8k@main`; without one, the name as it is and ""."""
+    known, at, revision = name.partition("@")
+    return (known, revision) if at and known in HUB and not is_file(name) else (name, "")
+
+
+def is_file(name: str) -> bool:
+    """Whether there is such a file; what cannot be a path is none."""
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it
+        return False
+
+
+def expand(datasets: Iterable[str]) -> tuple[str, ...]:
+    """The data sets one by one: `reasoner` stands for its three levels; revisions are taken off.
+
+    Raises:
+        InvalidValue: neither a known name nor a file, or one data set at two revisions.
+    """
+    out: list[str] = []
+    asked: dict[str, str] = {}
+    for given in datasets:
+        name, revision = split_revision(given)
+        if "@" in given and name != given and not revision:
+            raise InvalidValue("dataset", given, f"a commit, tag or branch behind {name}@")
+        if asked.setdefault(name, revision) != revision:
+            raise InvalidValue("dataset", given, f"{name} at one revision")
+        if name == "reasoner":
+            out.extend(LEVELS)
+        elif name in LEVELS or name in HUB or is_file(name):
+            out.append(name)
+        else:
+            near = (*names(), *_neighbours(Path(name)))
+            allowed = f"one of {', '.join(names())}, or a JSONL file that exists"
+            raise InvalidValue("dataset", name, allowed, near)
+    return tuple(dict.fromkeys(out))
+
+
+def _neighbours(path: Path) -> list[str]:
+    try:
+        return [str(path.parent / p.name) for p in path.parent.iterdir() if p.suffix == ".jsonl"]
+    except (OSError, ValueError):
+        return []
+
+
+def labels(datasets: Sequence[str]) -> dict[str, str]:
+    """A short name for each data set: a file's stem, with as many folders as tell it from others.
+
+    What is asked for by a known name keeps it. Labels are for readers; identities and random
+    streams go on by the file's name.
+    """
+    asked = list(dict.fromkeys(datasets))
+    found = {name: name for name in asked if name in names()}
+    taken = set(found)
+    left = [name for name in asked if name not in taken]
+    for parts in range(1, max((len(PurePath(name).parts) for name in left), default=0) + 1):
+        short = {name: "/".join(PurePath(name).with_suffix("").parts[-parts:]) for name in left}
+        told = list(short.values())
+        alone = {n: s for n, s in short.items() if told.count(s) == 1 and s not in taken}
+        found |= alone
+        left = [name for name in left if name not in alone]
+    found |= {name: name for name in left}
+    return {name: found[name] for name in asked}
+
+
+def stream_name(dataset: str, item_id: str) -> str:
+    """What the random stream of a problem's row is seeded with, beside seed and sample index."""
+    return f"{Path(dataset).name}/{item_id}"

@@ -1,0 +1,116 @@
+r"""Prompts: what the columns of a problem become before a model reads them.
+
+A template is a text with names in braces: `{problem}` is the question, any other name a column of
+the data set. Braces that are meant, as in `\boxed{}`, are written twice: `\boxed{{}}`.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from attention.errors import InvalidValue
+
+#: The paper prints no prompt; this is the instruction its reasoning models were published with.
+MATH_TEMPLATE = (
+    "{problem}\nPlease reason step by step, and put your final answer within \\boxed{{}}."
+)
+
+#: The name of the question in a template, whatever its column is called.
+PROBLEM = "problem"
+
+
+def read_template(file: str) -> str:
+    """The text of a template's file, without a last line break.
+
+    Raises:
+        InvalidValue: unreadable, braces that do not pair, or no name in it.
+    """
+    field = "prompt_template"
+    try:
+        text = Path(file).read_text(encoding="utf-8").removesuffix("\n")
+    except (OSError, ValueError) as error:
+        raise InvalidValue(field, file, f"a readable text file ({error})") from error
+    if not _names(text, file):
+        allowed = "{problem} or a column's name in it: all prompts would be the same"
+        raise InvalidValue(field, file, allowed)
+    return text
+
+
+def _names(text: str, file: str) -> list[str]:
+    """What stands in braces, in order."""
+    try:
+        parts = list(string.Formatter().parse(text))
+    except ValueError as error:
+        allowed = f"braces that are meant written twice, {{{{ and }}}} ({error})"
+        raise InvalidValue("prompt_template", file, allowed) from error
+    found = []
+    for _, name, spec, conversion in parts:
+        if name is not None:
+            how = f"!{conversion}" if conversion else ""
+            found.append(name + how + (f":{spec}" if spec else ""))
+    return found
+
+
+def fill(text: str, file: str, question: str, columns: Mapping[str, Any], kept: str) -> str:
+    """A template with a problem's values in it.
+
+    Args:
+        text: from `read_template`.
+        file: where it is from, for messages.
+        question: what `{problem}` stands for.
+        columns: the problem's columns by name.
+        kept: the column of the gold answer, which no prompt may show.
+
+    Raises:
+        InvalidValue: a name that is neither `problem` nor a column.
+    """
+    known = {PROBLEM: question, **{k: v for k, v in columns.items() if k not in (PROBLEM, kept)}}
+    for name in _names(text, file):
+        if name not in known:
+            raise InvalidValue("prompt_template", "{" + name + "}", _allowed(known, kept), known)
+    # Values are put in as they are: braces of a problem are no names.
+    return "".join(
+        literal + ("" if name is None else str(known[name]))
+        for literal, name, _, _ in string.Formatter().parse(text)
+    )
+
+
+def _allowed(known: Collection[str], kept: str) -> str:
+    names = ", ".join("{" + name + "}" for name in known)
+    return f"{names} (not the answer's column {kept}; braces that are meant are written twice)"
+
+
+def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> list[int]:
+    """A prompt as the model sees it.
+
+    Args:
+        tokenizer: the model's.
+        message: what the user says.
+        chat: whether it goes through the chat template, where the tokenizer has one.
+        system: said before it; None for nothing.
+
+    Raises:
+        InvalidValue: a system prompt without a chat template, or one that refuses it.
+    """
+    if system is not None and not (chat and tokenizer.chat_template):
+        why = "the tokenizer has none" if chat else "prompts used as they are go through none"
+        allowed = f"no system prompt without a chat template: {why} (write it into the template)"
+        raise InvalidValue("system", system, allowed)
+    if not chat or not tokenizer.chat_template:
+        return list(tokenizer(message)["input_ids"])
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    messages.append({"role": "user", "content": message})
+    try:
+        rendered = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False
+        )
+    except Exception as error:  # a template may raise what it likes
+        if system is None:
+            raise
+        allowed = f"a system prompt that the model's chat template takes ({error})"
+        raise InvalidValue("system", system, allowed) from error
+    # The template writes the special tokens itself.
+    return list(tokenizer(rendered, add_special_tokens=False)["input_ids"])

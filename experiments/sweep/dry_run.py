@@ -1,0 +1,328 @@
+"""What a sweep would do: runs, tokens, memory, time. Nothing is loaded, fetched or written.
+
+What is here is looked at: the store, files of problems, a model's folder or what the hub's cache
+holds of it. What is not here is not known, and is named.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attention.errors import InvalidValue
+from experiments.grid import data, models
+from experiments.grid.config import Config
+from experiments.grid.data_sets import SIZES, expand, labels
+from experiments.grid.footprint import Footprint, footprint
+from experiments.grid.identity import Cell, prompt_digest
+from experiments.grid.plan import (
+    Plan,
+    Problem,
+    Run,
+    backend_of,
+    build_backends,
+    build_cells,
+    build_detectors,
+    build_penalties,
+)
+from experiments.store import manifest
+from experiments.store.study import Study
+
+if TYPE_CHECKING:
+    from experiments.store.store import Store
+
+#: Keys that say which problems are asked and how; of the same, an earlier plan has the prompts.
+_ASKS = ("split", "limit", "sample", "seed", "columns", "scorer", "prompt_template", "system")
+
+#: Stored traces that are read to know how fast a backend decodes.
+_TIMED = 64
+
+
+@dataclass
+class _Known:
+    """What was found out on the way, and sentences about what was not."""
+
+    config: Config
+    stored: Study | None
+    unknown: list[str] = field(default_factory=list)
+    prompts: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # lengths, tokens
+
+    def miss(self, sentence: str) -> None:
+        """Say once what is not known."""
+        if sentence not in self.unknown:
+            self.unknown.append(sentence)
+
+
+def dry_run(config: Config, out: Path) -> dict[str, Any]:
+    """The document of `lil sweep --dry-run --json`; bytes, tokens, seconds, missing is None.
+
+    Args:
+        config: of the sweep.
+        out: folder of its store, which need not be there.
+
+    Raises:
+        InvalidValue: a name, a budget or a file that the sweep would refuse.
+    """
+    backends, penalties = build_backends(config), build_penalties(config)
+    build_detectors(config)
+    known = _Known(config, Study.open(out) if manifest.any_in(out) else None)
+    sets = _sets(known)
+    cells: list[dict[str, Any]] = []
+    memory: list[dict[str, Any]] = []
+    for name in config.models:
+        source = _source(known, name)
+        planned = _planned(known, name, source, sets)
+        size = _size(known, name, source)
+        digest = source.digest if source else _digest(known, name)
+        of_model = build_cells(config, name, digest or "", tuple(sets), backends, penalties)
+        here = tuple(cell for cell in of_model if digest and (name, cell.dataset) in planned)
+        study = None
+        if known.stored is not None and here:
+            plan = Plan(here, planned, config.samples_per_problem)
+            study = Study(known.stored.store, plan, config)
+        cells += [_cell(known, cell, sets[cell.dataset], study, here) for cell in of_model]
+        memory += _memory(known, name, size, of_model)
+    _add_seconds(cells, known)
+    return _document(known, cells, memory)
+
+
+# ---------------------------------------------------------------- what is here
+
+
+def _sets(known: _Known) -> dict[str, data.DataSet | int]:
+    """Each data set's problems; of one that would be fetched, how many there are."""
+    config = known.config
+    wanted = data.Wanted.of(config)
+    found: dict[str, data.DataSet | int] = {}
+    for name in expand(config.datasets):
+        if name in SIZES:
+            asked = [n for n in (config.sample or config.limit, SIZES[name]) if n is not None]
+            found[name] = min(asked)
+            known.miss(f"{name} is not fetched: {found[name]} problems, as published")
+        else:
+            found[name] = data.load_set(name, config.split, config.limit, wanted)
+    return found
+
+
+def _source(known: _Known, name: str) -> models.Source | None:
+    try:
+        return models.find(name, known.config.revision, here=True)
+    except InvalidValue:
+        if name == models.REASONER or models.is_folder(name):
+            raise
+        known.miss(f"{name} is not here: the memory it takes is not known")
+        return None
+
+
+def _digest(known: _Known, name: str) -> str | None:
+    """Which weights an earlier sweep into this store had under this name."""
+    cells = known.stored.plan.cells if known.stored else ()
+    return next((cell.model_digest for cell in cells if cell.model == name), None)
+
+
+def _planned(
+    known: _Known,
+    model: str,
+    source: models.Source | None,
+    sets: Mapping[str, data.DataSet | int],
+) -> dict[tuple[str, str], tuple[Problem, ...]]:
+    """Problems with their prompts' digests, where tokenizer and texts are here or were before."""
+    found: dict[tuple[str, str], tuple[Problem, ...]] = {}
+    tokenizer = _tokenizer(source)
+    earlier = _earlier(known)
+    for name, one in sets.items():
+        if isinstance(one, data.DataSet) and tokenizer is not None:
+            prompts = [item.prompt_ids(tokenizer) for item in one.items]
+            known.prompts[model, name] = [len(ids) for ids in prompts]
+            found[model, name] = tuple(
+                Problem(item.id, prompt_digest(ids), item.gold, item.scorer)
+                for item, ids in zip(one.items, prompts, strict=True)
+            )
+        elif (model, name) in earlier:
+            found[model, name] = earlier[model, name]
+    return found
+
+
+def _tokenizer(source: models.Source | None) -> Any:
+    from transformers import AutoTokenizer
+
+    if source is None:
+        return None
+    try:
+        return AutoTokenizer.from_pretrained(
+            source.location, revision=source.revision, local_files_only=True
+        )
+    except (OSError, ValueError, KeyError):
+        return None  # of a hub model whose config.json alone is in the cache
+
+
+def _earlier(known: _Known) -> Mapping[tuple[str, str], tuple[Problem, ...]]:
+    """Problems of the store's own plan, if it asked for the same ones in the same way."""
+    stored = known.stored
+    if stored is None:
+        return {}
+    same = all(getattr(stored.config, key) == getattr(known.config, key) for key in _ASKS)
+    return stored.plan.items if same else {}
+
+
+def _size(known: _Known, name: str, source: models.Source | None) -> Footprint | None:
+    if source is None:
+        return None
+    try:
+        return footprint(source.location, source.revision, known.config.dtype)
+    except InvalidValue as error:
+        known.miss(f"memory of {name} is not known: {error.allowed}")
+        return None
+
+
+# ---------------------------------------------------------------- runs and tokens
+
+
+def _cell(
+    known: _Known,
+    cell: Cell,
+    one: data.DataSet | int,
+    study: Study | None,
+    here: Sequence[Cell],
+) -> dict[str, Any]:
+    """One configuration: its runs, what is stored of them, the tokens left."""
+    config = known.config
+    problems = len(one.items) if isinstance(one, data.DataSet) else one
+    total = problems * config.samples_per_problem
+    told: dict[str, Any] = {
+        "model": cell.model,
+        "dataset": cell.dataset,
+        "backend": cell.backend["name"],
+        "budget": cell.budget,
+        "penalty": "+".join(str(table["name"]) for table in cell.penalties) or "none",
+        "runs": total,
+        "stored": 0 if known.stored is None else None,
+    }
+    longest = config.max_new_tokens if cell.is_full else _most(config)
+    lengths: list[int | None] = [None] * total
+    most = [longest] * total
+    if study is not None and cell in here:
+        left = [run for run in study.plan.runs(cell) if _pending(study, run)]
+        told["stored"] = total - len(left)
+        lengths = [study.full_tokens(run) for run in left]
+        most = [
+            study.cap(run) if length is not None else longest
+            for run, length in zip(left, lengths, strict=True)
+        ]
+    elif known.stored is not None:
+        known.miss(f"what is stored of {cell.dataset} under {cell.model} is not known")
+    guessed = [config.max_new_tokens if length is None else length for length in lengths]
+    return told | {
+        "tokens_expected": sum(guessed),
+        "runs_of_unknown_length": lengths.count(None),
+        "tokens_at_most": sum(most),
+    }
+
+
+def _pending(study: Study, run: Run) -> bool:
+    record = study.store.get(run.id)
+    return record is None or not record.serves(study.cap(run))
+
+
+def _most(config: Config) -> int:
+    """The most tokens a sparse run may have when nothing is known of full attention's."""
+    return config.sparse_cap(config.max_new_tokens)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _memory(
+    known: _Known, name: str, size: Footprint | None, cells: Sequence[Cell]
+) -> list[dict[str, Any]]:
+    """Weights, and keys and values of a row and of a batch, of every backend and budget."""
+    config = known.config
+    prompts = [n for (model, _), of in known.prompts.items() if model == name for n in of]
+    found: list[dict[str, Any]] = []
+    for backend, alike in itertools.groupby(cells, key=lambda cell: dict(cell.backend)):
+        cell = next(alike)
+        told = {"model": name, "backend": backend["name"], "budget": cell.budget}
+        if any(told.items() <= other.items() for other in found):
+            continue  # the same under another penalty
+        tokens = max(prompts, default=0) + (
+            config.max_new_tokens if cell.is_full else _most(config)
+        )
+        row = None if size is None else size.kv_bytes(backend_of(config, cell), tokens)
+        found.append(
+            told
+            | {
+                "weight_bytes": None if size is None else size.weight_bytes,
+                "row_tokens": tokens,
+                "prompt_tokens_max": max(prompts, default=None),
+                "kv_bytes_per_row": row,
+                "kv_bytes_per_batch": None if row is None else row * config.batch_size,
+            }
+        )
+    return found
+
+
+# ---------------------------------------------------------------- time
+
+
+def _add_seconds(cells: Iterable[dict[str, Any]], known: _Known) -> None:
+    """Seconds of each configuration from what stored runs took; None where none was measured."""
+    speeds = _speeds(None if known.stored is None else known.stored.store)
+    for cell in cells:
+        per_token = speeds.get((cell["model"], cell["backend"]))
+        cell["tokens_per_sec"] = None if per_token is None else 1 / per_token
+        left = cell["tokens_expected"]
+        cell["seconds"] = None if per_token is None and left else left * (per_token or 0.0)
+
+
+def _speeds(store: Store | None) -> dict[tuple[str, str], float]:
+    """Seconds a token took, by model and backend: a row's share of its batch, prompts included."""
+    records = defaultdict(list)
+    for record in store or ():
+        if not record.failed and record.meta.get("detector") is None:
+            cell = record.meta["cell"]
+            records[cell["model"], cell["backend"]["name"]].append(record)
+    found = {}
+    for key, some in records.items():
+        step = max(1, len(some) // _TIMED)  # spread evenly: later runs are longer
+        traces = [record.trace() for record in some[::step]]
+        timed = [one for one in traces if one.decode_sec is not None and one.tokens]
+        tokens = sum(one.tokens for one in timed)
+        seconds = sum((one.decode_sec or 0.0) + (one.prefill_sec or 0.0) for one in timed)
+        if seconds:
+            found[key] = seconds / tokens
+    return found
+
+
+def _document(
+    known: _Known, cells: list[dict[str, Any]], memory: list[dict[str, Any]]
+) -> dict[str, Any]:
+    seconds = [cell["seconds"] for cell in cells]
+    stored = [cell["stored"] for cell in cells]
+    unmeasured: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell["seconds"] is None and cell["backend"] not in unmeasured.get(cell["model"], []):
+            unmeasured.setdefault(cell["model"], []).append(cell["backend"])
+    for model, backends in unmeasured.items():
+        known.miss(
+            f"time of {model} under {', '.join(backends)} is not known: nothing of it is stored; "
+            "the same command with --limit 8 into the same folder measures it"
+        )
+    return {
+        "runs": sum(cell["runs"] for cell in cells),
+        "stored": None if None in stored else sum(stored),
+        "tokens_expected": sum(cell["tokens_expected"] for cell in cells),
+        "runs_of_unknown_length": sum(cell["runs_of_unknown_length"] for cell in cells),
+        "tokens_at_most": sum(cell["tokens_at_most"] for cell in cells),
+        "seconds": None if None in seconds else sum(seconds),
+        "batch_size": known.config.batch_size,
+        "dtype": known.config.dtype,
+        "config": known.config.to_dict(),
+        "labels": labels([cell["dataset"] for cell in cells]),
+        "cells": cells,
+        "memory": memory,
+        "unknown": known.unknown,
+    }

@@ -1,0 +1,130 @@
+"""A dry run: what a sweep would do, from what is here, and names of what is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeping import go
+
+import attention
+from experiments.cli import main
+from experiments.grid import models
+from experiments.grid.config import Config
+from experiments.grid.footprint import footprint
+from experiments.store.study import Study
+from experiments.sweep.dry_run import dry_run
+
+
+def _files(folder: Path) -> dict[str, float]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_before_during_and_after_a_sweep(
+    tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    config = tiny_config(penalties="none,lz", detectors="none")  # 10 configurations of 4 problems
+    monkeypatch.setattr(models, "load", lambda *_: pytest.fail("a model was loaded"))
+    found = dry_run(config, out)
+    assert not out.exists()
+    assert (found["runs"], found["stored"], found["runs_of_unknown_length"]) == (40, 0, 40)
+    assert found["tokens_expected"] == 40 * 24
+    assert found["tokens_at_most"] == 4 * 24 + 36 * 48  # full without penalty; twice its length
+    assert found["seconds"] is None
+    assert any("time of" in line and "h2o" in line for line in found["unknown"])
+    monkeypatch.undo()
+
+    go(tiny_config(backends="full,h2o", budgets="32", detectors="none"), out)
+    before = _files(out)
+    study = Study.open(out)
+    records = [study.served(run) for run in study.runs() if run.cell.is_full]
+    full = [record.meta["tokens"] for record in records if record]
+    capped = sum(record.meta["finish"] == "length" for record in records if record)
+    assert 0 < capped < 4
+    found = dry_run(config, out)
+    assert _files(out) == before
+    assert (found["stored"], found["runs_of_unknown_length"]) == (8, 0)
+    assert found["tokens_expected"] == 8 * sum(full)
+    assert found["tokens_at_most"] == 8 * (2 * sum(full) - 24 * capped)  # a cut pair: no more room
+    by_backend = {(one["backend"], one["penalty"]): one for one in found["cells"]}
+    assert by_backend["full", "none"]["seconds"] == 0.0
+    h2o = by_backend["h2o", "lz"]
+    assert h2o["seconds"] == pytest.approx(h2o["tokens_expected"] / h2o["tokens_per_sec"])
+    assert by_backend["sink", "none"]["seconds"] is None
+    assert found["seconds"] is None  # one of them is not known, so the sum is not
+
+    # Another model's weights under the same name: nothing of it is stored.
+    monkeypatch.setattr(models, "find", _other(models.find))
+    assert dry_run(config, out)["stored"] == 0
+
+
+def _other(find: Callable[..., models.Source]) -> Callable[..., models.Source]:
+    import dataclasses
+
+    return lambda *given, **more: dataclasses.replace(find(*given, **more), digest="other")
+
+
+def test_memory_is_what_a_run_takes(tmp_path: Path, tiny_config: Callable[..., Config]) -> None:
+    config = tiny_config(backends="full,sink,quest", budgets="32", limit=2)
+    source = models.find(config.models[0])
+    size = footprint(source.location, None, "float32")
+    loaded = models.load(source, "float32", "cpu")
+    assert size.parameters == sum(p.numel() for p in loaded.model.parameters())
+    go(config, tmp_path)
+    study = Study.open(tmp_path)
+    for run in study.runs():
+        record = study.served(run)
+        assert record is not None
+        trace = record.trace()
+        backend = study.backend(run.cell)
+        # The newest token is chosen, not yet held.
+        held = size.kv_bytes(backend, len(trace.prompt_ids) + trace.tokens - 1)
+        if backend.name == "full":
+            assert trace.cache_bytes_peak == held
+        else:  # and the bounds of pages, or a few free slots
+            assert held <= trace.cache_bytes_peak < 1.3 * held, backend.name
+    dense = attention.get("sink", budget=32, dense_layers=1)
+    assert size.kv_bytes(dense, 100) == (100 + 32) * size.kv_bytes_per_token
+    assert size.kv_bytes(dense, 20) == size.kv_bytes(attention.get("full"), 20)
+
+
+def test_without_network_models_or_data_it_says_what_it_cannot_know(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    command = ["sweep", "--preset", "paper", "--dry-run"]
+    assert main([*command, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capfd.readouterr().out)
+    assert found["runs"] == 3 * 3 * 17 * 200
+    assert found["tokens_at_most"] == 3 * 3 * 200 * 16384 * (1 + 16 * 2)
+    assert (found["stored"], found["seconds"]) == (0, None)
+    assert {one["weight_bytes"] for one in found["memory"]} == {None}
+    told = "\n".join(found["unknown"])
+    for word in ("gsm8k is not fetched: 200", "DeepScaleR-1.5B-Preview is not here", "time of"):
+        assert word in told
+    assert main([*command, "--limit", "all"]) == 0
+    out = capfd.readouterr().out
+    assert "1,319" in out
+    assert "math500 is not fetched: 500" in out
+    assert list(tmp_path.iterdir()) in ([], [tmp_path / "cache"])
+
+
+def test_what_an_earlier_sweep_asked_is_known_where_its_data_is_not(
+    tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on the hub: neither problems nor tokenizer are here, but the store's plan has prompts."""
+    from experiments.sweep import dry_run as module
+
+    config = tiny_config(backends="full,sink", budgets="32", limit=3)
+    go(config, tmp_path)
+    monkeypatch.setitem(module.SIZES, "easy", 100)
+    assert dry_run(config, tmp_path)["stored"] == 6
+    other = tiny_config(backends="full,sink", budgets="32", limit=2)
+    found = dry_run(other, tmp_path)
+    assert found["stored"] is None
+    assert any("what is stored of easy" in line for line in found["unknown"])

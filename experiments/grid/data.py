@@ -25,6 +25,9 @@ MATH_TEMPLATE = (
     "{problem}\nPlease reason step by step, and put your final answer within \\boxed{{}}."
 )
 
+#: Problems of a level of the reasoner that may be asked for: there is no last one.
+MOST_MADE = 10_000
+
 # Accepted pairs of columns, the first that a file has: (question, answer, id, scorer).
 _COLUMNS: tuple[tuple[str, str, Scorer], ...] = (
     ("question", "answer", "math"),  # gsm8k; AIME as published, capital letters aside
@@ -111,6 +114,8 @@ def load(dataset: str, split: str, limit: int) -> list[Item]:
         InvalidValue: an unknown name, an unreadable file, a missing column, no `datasets` package.
     """
     if dataset in LEVELS:
+        if limit > MOST_MADE:  # a problem is made for every number
+            raise InvalidValue("limit", limit, f"at most {MOST_MADE:,} problems of the reasoner")
         return [_reasoner_item(dataset, split, index) for index in range(limit)]
     (dataset,) = expand([dataset])
     rows = _hub_rows(dataset, limit) if dataset in HUB else _file_rows(Path(dataset), limit)
@@ -156,7 +161,7 @@ def _hub_rows(name: str, limit: int) -> list[dict[str, Any]]:
         import datasets
     except ImportError as error:
         allowed = (
-            "the package `datasets` to load it (pip install 'lil-attention[eval]'), "
+            "the package `datasets` to load it (`scripts/setup eval` installs it), "
             "or the path of a JSONL file with the same columns"
         )
         raise InvalidValue("dataset", name, allowed) from error

@@ -102,7 +102,7 @@ def test_a_name_nobody_knows_suggests_names_and_files(tmp_path: Path) -> None:
 
 def test_without_the_package_a_hub_set_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(InvalidValue, match="pip install"):
+    with pytest.raises(InvalidValue, match=r"`scripts/setup eval` installs it"):
         data.load("math500", "study", 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -42,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Print names with one line each."""
+    """Print names, and what each is."""
     kinds = [args.kind] if args.kind else list(KINDS)
     found: dict[str, object] = {}
     for kind in kinds:
@@ -111,9 +112,11 @@ def _lines(kind: str) -> dict[str, str]:
         return names()
     from experiments.grid.config import preset_names, preset_text
 
-    return {name: _first_comment(preset_text(name)) for name in preset_names()}
+    return {name: _about(preset_text(name)) for name in preset_names()}
 
 
-def _first_comment(text: str) -> str:
+def _about(text: str) -> str:
+    """The comment a preset begins with."""
     tomllib.loads(text)  # a preset that does not parse should not look fine here
-    return text.splitlines()[0].removeprefix("#").strip()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in comment)

@@ -184,6 +184,9 @@ def _item(dataset: str, index: int, row: Mapping[str, Any]) -> Item:
     if not isinstance(by_name[question], str):
         place = f"{question} of problem {index + 1} in {dataset}"
         raise InvalidValue(place, by_name[question], "a text")
+    if any("\ud800" <= character <= "\udfff" for character in by_name[question]):
+        place = f"{question} of problem {index + 1} in {dataset}"
+        raise InvalidValue(place, by_name[question][:60], "a text without halves of characters")
     gold = _gold(dataset, index, by_name[answer])
     id_ = next((str(by_name[key]) for key in _IDS if by_name.get(key) not in (None, "")), None)
     return Item(

@@ -126,17 +126,16 @@ class Bars(runner.Progress):
 
 def _columns(width: int) -> list[ProgressColumn]:
     """What fits: the configuration gives way to the numbers, and the bar to the configuration."""
-    whole = Column(no_wrap=True)  # the times are what others would be cut for
     rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
     return [
         SpinnerColumn(),
         TextColumn("{task.fields[runs]}"),
         *([BarColumn(bar_width=width - 90)] if width >= 100 else []),
-        TaskProgressColumn(table_column=whole),
+        TaskProgressColumn(),
         *([TextColumn("{task.fields[rate]}")] if width >= 72 else []),
-        TimeElapsedColumn(table_column=whole),
+        TimeElapsedColumn(),
         TextColumn("left"),
-        TimeRemainingColumn(table_column=whole),
+        TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False, table_column=rest),
     ]
 

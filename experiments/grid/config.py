@@ -20,9 +20,6 @@ from attention.errors import InvalidValue
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
-#: More than any machine has cores; with many more, torch cannot start them.
-MOST_THREADS = 1024
-
 _CAP = re.compile(r"(?:(?P<times>[1-9]\d*)x-full|(?P<tokens>[1-9]\d*))")
 
 
@@ -69,13 +66,6 @@ def _seed(key: str, value: object) -> int:
 
 def _count_or_none(key: str, value: object) -> int | None:
     return None if value in (None, "none", 0, "0") else _whole(key, value, 1)
-
-
-def _threads(key: str, value: object) -> int | None:
-    threads = _count_or_none(key, value)
-    if threads is not None and threads > MOST_THREADS:
-        raise InvalidValue(key, value, f"a whole number, at most {MOST_THREADS}")
-    return threads
 
 
 def _counts(key: str, value: object) -> tuple[int, ...]:
@@ -309,7 +299,7 @@ class Config:
     )
     threads: int | None = _key(
         None,
-        _threads,
+        _count_or_none,
         "CPU threads; all cores unless OMP_NUM_THREADS says otherwise",
         group="machine",
         flag="--threads",

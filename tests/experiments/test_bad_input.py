@@ -80,8 +80,6 @@ CASES = [
     ("limit", "sweep --limit 0", ["limit = 0", "at least 1"]),
     ("no end of problems", "sweep --limit 99999999999999", ["limit", "at most 10,000"]),
     ("measured without end", "chopper train --held-out-limit 9999999", ["held-out", "10,000"]),
-    ("threads", "sweep --threads 100000", ["threads", "at most 1024"]),
-    ("threads of 64 bits and more", f"sweep --threads {'9' * 20}", ["threads", "at most 1024"]),
     ("dtype", "sweep --dtype float23", ["dtype = 'float23'", "did you mean 'float32'"]),
     ("device", "sweep --device cdua", ["device = 'cdua'", "cpu"]),
     ("samples of greedy", "sweep --samples-per-problem 3", ["samples_per_problem", "temperature"]),

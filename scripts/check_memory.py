@@ -86,7 +86,7 @@ def check(name: str, steps: int, report: Table) -> bool:
     bar = Console(stderr=True)
     for i in track(range(1, steps + 1), description=name, transient=True, console=bar):
         feed(cache, 1)
-        reads = max(reads, int(cache.row_stats().read_max.max()))
+        reads = max(reads, int(cache.layers[0].reads(cache.seen.numpy()).max()))
         if i % max(steps // 10, 1) == 0:
             bytes_held.append(allocated(cache))
             trouble = trouble or wrong_positions(cache, PROMPT + i)

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import runpy
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "check_memory.py"
 DROPPING = ["h2o", "raas", "random", "rkv", "sink", "snapkv", "tova", "window"]
 
 
-def run(*args: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, SCRIPT, *args], capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script's `main` with arguments, in this process."""
+    main = runpy.run_path(str(SCRIPT))["main"]
+    threads = torch.get_num_threads()
+
+    def with_arguments(*args: str) -> int:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *args])
+        return int(main())
+
+    yield with_arguments
+    torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
-def test_a_method_that_keeps_everything_is_found_out() -> None:
-    code, said = run("--method", "quest", "--steps", "400")
-    assert code == 1, said
+def test_a_method_that_keeps_everything_is_found_out(run: Any) -> None:
+    assert run("--method", "quest", "--steps", "400") == 1
 
 
 def test_every_method_that_drops_tokens_is_checked() -> None:
@@ -30,7 +38,5 @@ def test_every_method_that_drops_tokens_is_checked() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DROPPING)
-def test_twenty_thousand_steps(name: str) -> None:
-    code, said = run("--method", name)
-    print(said)
-    assert code == 0, said
+def test_twenty_thousand_steps(name: str, run: Any) -> None:
+    assert run("--method", name) == 0

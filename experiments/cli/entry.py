@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from experiments.cli.parser import Parser, nearest
+from experiments.cli.output import careful, written
+from experiments.cli.parser import Parser, add_json, nearest
 
 #: Noun, which is also its module, and what it does. A module defines `EXAMPLES`,
 #: `add_arguments(parser)` and `command(args, console)`; with `HANDS_ON` another program reads
@@ -50,16 +50,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     # that no file there hides a module.
     if "" not in sys.path:
         sys.path.append("")
+    with careful():
+        return _exit_code(arguments)
+
+
+def _exit_code(arguments: list[str]) -> int:
     try:
-        with _ended_like_ctrl_c():
+        with _ended_like_ctrl_c(), written():
             return _dispatch(arguments)
     except KeyboardInterrupt:
         print("lil: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader (head, less) has gone; nothing can be said to it any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 1  # nothing can be said to a reader that has gone
     except ValueError as error:
         from attention.errors import InvalidValue
 
@@ -96,6 +99,8 @@ def _dispatch(arguments: list[str]) -> int:
         epilog=_EXAMPLES,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.set_defaults(json=False)
+    add_json(parser)
     nouns = parser.add_subparsers(dest="noun", metavar="NOUN", title="nouns")
     chosen = next((a for a in arguments if not a.startswith("-")), None)
     for noun, line in NOUNS.items():
@@ -103,11 +108,8 @@ def _dispatch(arguments: list[str]) -> int:
         if noun == chosen:
             module = importlib.import_module(f"experiments.cli.nouns.{noun}")
             sub.epilog = module.EXAMPLES
-            sub.add_argument(
-                "--json",
-                action="store_true",
-                help="one JSON document on stdout, everything else on stderr",
-            )
+            sub.set_defaults(parser=sub)
+            add_json(sub)
             module.add_arguments(sub)
     if chosen is not None and chosen not in NOUNS:
         parser.error(
@@ -124,7 +126,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 2
     module = importlib.import_module(f"experiments.cli.nouns.{args.noun}")
     if unknown and not getattr(module, "HANDS_ON", False):
-        sub = nouns.choices[args.noun]
+        sub = args.parser
         near = nearest(unknown[0].partition("=")[0], sub.option_strings())
         sub.error(f"{sub.prog!r} has no {unknown[0]!r}{near}")
     args.arguments = arguments

@@ -38,10 +38,27 @@ class Parser(argparse.ArgumentParser):
         return list(self._option_string_actions)
 
 
+def add_json(parser: Parser) -> None:
+    """The flag `--json`, which may stand before a noun, behind it and behind its part."""
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,  # the last parser's would undo what an earlier one was told
+        help="one JSON document on stdout, everything else on stderr",
+    )
+
+
 def nearest(value: str, choices: Iterable[str]) -> str:
     """A hint at the nearest choice, or nothing."""
     found = difflib.get_close_matches(value, list(choices), n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def typed(value: Any) -> str:
+    """A default as one would type it."""
+    if value is None or value == ():
+        return "none"
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def comma_list(text: str) -> list[str]:

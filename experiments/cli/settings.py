@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from attention.errors import InvalidValue
-from experiments.cli.parser import Parser
+from experiments.cli.parser import Parser, typed
 from experiments.grid.config import Config, load, parse_assignment, preset_names
 from experiments.grid.models import REASONER
 
 
-def add_config_flags(parser: Parser, without: Iterable[str] = ()) -> None:
-    """The flags of every key of a configuration but some, in groups."""
+def add_config_flags(
+    parser: Parser,
+    without: Iterable[str] = (),
+    own: Mapping[str, str] = MappingProxyType({}),
+    presets: tuple[str, str] = ("demo", "paper"),
+) -> None:
+    """The flags of the keys of a configuration, in groups, each with its default.
+
+    Args:
+        parser: gets them.
+        without: keys without a flag.
+        own: defaults that the command has for itself, over every preset's.
+        presets: what is taken without --preset: for the reasoner, and with another --model.
+    """
     skipped = set(without)
     group = parser.add_argument_group("where values come from (later ones win)")
+    shipped = ", ".join(preset_names())
     group.add_argument(
         "--preset",
         metavar="NAME|FILE",
-        help=f"{', '.join(preset_names())} or a TOML file (default: demo, or paper with --model)",
+        help=f"{shipped} or a TOML file (default: {presets[0]}, or {presets[1]} with --model)",
     )
     group.add_argument(
         "--set",
@@ -29,6 +43,7 @@ def add_config_flags(parser: Parser, without: Iterable[str] = ()) -> None:
         metavar="KEY=VALUE",
         help="any key of a preset, such as backend_params.quest.page=16",
     )
+    usual = [load(name) for name in presets]
     groups: dict[str, Any] = {}
     for key in dataclasses.fields(Config):
         flag, name = key.metadata["flag"], key.metadata["group"]
@@ -36,13 +51,20 @@ def add_config_flags(parser: Parser, without: Iterable[str] = ()) -> None:
             continue
         if name not in groups:
             groups[name] = parser.add_argument_group(name)
+        default = own.get(key.name) or _default(key.name, usual)
         groups[name].add_argument(
             flag,
             dest=key.name,
-            default=None,
+            default=own.get(key.name),
             metavar=key.metadata["metavar"],
-            help=key.metadata["help"],
+            help=f"{key.metadata['help']} (default: {default})".replace("%", "%%"),
         )
+
+
+def _default(key: str, usual: Sequence[Config]) -> str:
+    """The value a preset gives a key, and another preset where it takes effect by itself."""
+    ours, other = (typed(getattr(config, key)) for config in usual)
+    return ours if ours == other or key == "models" else f"{ours}; with --model {other}"
 
 
 def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:

@@ -17,6 +17,9 @@ from experiments.reasoner import LEVELS, problem
 
 Scorer = Literal["exact", "math"]
 
+#: Problems of a level of the reasoner that may be asked for: there is no last one.
+MOST_MADE = 10_000
+
 # Columns a question may have, the first that is there, and what it is used as.
 _QUESTIONS = (
     ("question", "question"),  # gsm8k; AIME as published, capital letters aside
@@ -150,6 +153,8 @@ def _of_level(limit: int | None, wanted: Wanted) -> int:
         raise InvalidValue("sample", wanted.sample, allowed)
     if limit is None:
         raise InvalidValue("limit", "all", "a number: the reasoner's problems never end")
+    if limit > MOST_MADE:  # a problem is made for every number
+        raise InvalidValue("limit", limit, f"at most {MOST_MADE:,} problems of the reasoner")
     return limit
 
 

@@ -67,7 +67,7 @@ def require(scorer: str, dataset: str) -> None:
     if scorer == "math" and importlib.util.find_spec("math_verify") is None:
         allowed = (
             "the package `math-verify` to judge mathematical answers "
-            "(pip install 'lil-attention[eval]')"
+            "(`scripts/setup eval` installs it)"
         )
         raise InvalidValue("dataset", dataset, allowed)
 

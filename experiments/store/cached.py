@@ -15,7 +15,7 @@ import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import zstandard
@@ -28,15 +28,34 @@ from experiments.store.files.records import Record
 from experiments.store.sample import Sample
 
 if TYPE_CHECKING:
-    from experiments.store.study import Study
+    from experiments.grid.plan import Plan, Run
+    from experiments.store.store import Store
     from lil import Detector
 
 #: Bytes above which files that were not used for longest are deleted.
 LARGEST = 512 << 20
 
 
+class Planned(Protocol):
+    """What of a `Study` its samples follow from."""
+
+    @property
+    def store(self) -> Store:
+        """Where the traces are."""
+
+    @property
+    def plan(self) -> Plan:
+        """Which of them count."""
+
+    def cap(self, run: Run) -> int:
+        """The most tokens a run may have."""
+
+    def able(self, detector: Detector, cell: Cell) -> bool:
+        """Whether the cell's backend can do what follows the detector's verdict."""
+
+
 def key(
-    study: Study,
+    study: Planned,
     cell: Cell,
     dataset: str,
     penalty: str,

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.grid.data_sets import labels as dataset_labels
 from experiments.grid.identity import Cell
-from experiments.store.cached import Cache, key
+from experiments.store.cached import Cache, Planned, key
 from experiments.store.labels import labels, penalty_labels
 from experiments.store.sample import Sample
 from experiments.store.samples import samples_of
 
 if TYPE_CHECKING:
-    from experiments.store.study import Study
     from lil import Detector
 
 #: Traces to read below which another process is not worth its start.
@@ -35,7 +34,7 @@ class Job(NamedTuple):
 
 
 def read(
-    study: Study,
+    study: Planned,
     detectors: Sequence[Detector],
     on_run: Callable[[], None] | None = None,
     workers: int = 1,
@@ -52,7 +51,7 @@ def read(
         cells: those alone; None for all.
     """
     jobs = [job for job in _jobs(study, detectors) if cells is None or job.cell in cells]
-    cache = Cache(study.folder)
+    cache = Cache(study.store.path)
     names = [key(study, *job) for job in jobs]
     found = {}
     for at, name in enumerate(names):
@@ -70,7 +69,7 @@ def read(
     return [sample for at in range(len(jobs)) for sample in found[at]]
 
 
-def _jobs(study: Study, detectors: Sequence[Detector]) -> Iterator[Job]:
+def _jobs(study: Planned, detectors: Sequence[Detector]) -> Iterator[Job]:
     named = list(zip(labels(detectors), detectors, strict=True))
     called = dataset_labels([cell.dataset for cell in study.plan.cells])
     for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
@@ -82,14 +81,14 @@ def _jobs(study: Study, detectors: Sequence[Detector]) -> Iterator[Job]:
         )
 
 
-def _tell(on_run: Callable[[], None] | None, study: Study, job: Job) -> None:
+def _tell(on_run: Callable[[], None] | None, study: Planned, job: Job) -> None:
     for _ in study.plan.runs(job.cell) if on_run is not None else ():
         assert on_run is not None
         on_run()
 
 
 def _made(
-    study: Study, jobs: Sequence[Job], left: Sequence[int], workers: int
+    study: Planned, jobs: Sequence[Job], left: Sequence[int], workers: int
 ) -> Iterator[tuple[int, list[Sample]]]:
     traces = sum(len(study.plan.runs(jobs[at].cell)) for at in left)
     if workers < 2 or traces < FEW:
@@ -107,7 +106,7 @@ def _made(
         pool.shutdown(cancel_futures=True)
 
 
-def _samples(study: Study, job: Job) -> list[Sample]:
+def _samples(study: Planned, job: Job) -> list[Sample]:
     return [
         replace(sample, dataset=job.dataset)
         for run in study.plan.runs(job.cell)
@@ -118,10 +117,10 @@ def _samples(study: Study, job: Job) -> list[Sample]:
 
 
 # What a worker reads, handed to it once as it begins.
-_study: Study | None = None
+_study: Planned | None = None
 
 
-def _begin(study: Study) -> None:
+def _begin(study: Planned) -> None:
     global _study
     _study = study
 

@@ -119,7 +119,7 @@ class SentenceModel:
             from sentence_transformers import SentenceTransformer
         except ImportError as error:
             allowed = (
-                "the package sentence-transformers (pip install 'lil-attention[chopper]'), "
+                "the package sentence-transformers (`scripts/setup chopper` installs it), "
                 "or the embedder `text`, which needs none"
             )
             raise InvalidValue("embedder", self.model, allowed) from error

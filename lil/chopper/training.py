@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import InvalidValue
+
+if TYPE_CHECKING:  # help that names the recipe is no reason to wait for torch
+    import torch
+    from torch import Tensor
 
 
 class Fitted(NamedTuple):
@@ -69,6 +69,9 @@ class Training:
             InvalidValue: not one label and length a state, a state that is not finite, or no chunk
                 of one class.
         """
+        import torch
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
         if not (len(states) == len(labels) == len(tokens)):
             sizes = (len(states), len(labels), len(tokens))
             raise InvalidValue("chunks", sizes, "as many states as labels and lengths")
@@ -98,6 +101,8 @@ class Training:
 
     def _balanced(self, labels: Tensor, usable: Tensor, draw: torch.Generator) -> Tensor:
         """Indices of as many chunks of one class as of the other."""
+        import torch
+
         classes = [torch.nonzero(usable & (labels == kind)).flatten() for kind in (0, 1)]
         counts = [len(indices) for indices in classes]
         if not min(counts):

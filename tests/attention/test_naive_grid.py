@@ -5,12 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.attention.oracles.compare import Case, decisive, oracle, run_oracle
+from tests.attention.oracles.compare import STEPS, Case, decisive, oracle, run_oracle
 from tests.attention.oracles.grid import (
+    DTYPES,
+    FAMILIES,
+    HEADS,
     further_grid,
     further_sample,
     further_ties,
     further_variants,
+    slow_grid,
+    small_sample,
+    variants,
 )
 from tests.attention.oracles.models import tiny_model
 
@@ -36,6 +42,21 @@ def test_the_tied_cases_keep_the_older() -> None:
         assert run.margin == 0
         # After the prompt: the first 16 (heavy) and the last 15 (recent but one).
         assert run.kept[0] == [[[*range(16), *range(65, 80)]] * case.heads[1]] * case.layers
+
+
+def test_the_slow_grid_has_every_variant_on_every_family_and_grouping() -> None:
+    """With those of the quick samples; each variant is long once, methods in all places."""
+    cases = [*slow_grid(), *small_sample(), *further_sample()]
+    for every, field in ((FAMILIES, "family"), (HEADS, "heads"), (DTYPES, "dtype")):
+        met = {(c.method, c.params, getattr(c, field)) for c in cases}
+        wanted = {(v.method, v.params) for v in (*variants(), *further_variants())}
+        assert met == {(*variant, one) for variant in wanted for one in every}
+    long = [c for c in slow_grid() if c.steps in (80, STEPS)]
+    assert {(c.method, c.params) for c in long} == wanted
+    many = {name for name in {c.method for c in long} if sum(c.method == name for c in long) > 4}
+    assert {(c.method, c.heads) for c in long} >= {
+        (name, heads) for name in many for heads in HEADS
+    }
 
 
 @pytest.mark.slow

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import importlib
+import itertools
 import json
 import os
 import signal
@@ -15,10 +18,13 @@ import pytest
 
 import lil
 from experiments.cli import entry, main
+from experiments.cli.parser import Parser
+from experiments.grid.config import Config, check, load, preset_text
 from experiments.report import figures
 from experiments.report.measures import ReportRow
 from experiments.store import manifest
 from experiments.sweep import runner
+from lil.chopper import Labeller, Training
 
 ROOT = Path(__file__).parents[2]
 CapFd = pytest.CaptureFixture[str]
@@ -268,16 +274,42 @@ def test_curves_of_a_text_and_of_a_stored_trace(
 
     record = max(Store(swept[0]), key=lambda record: record.meta["tokens"])
     trace = record.trace()
-    (document,) = _json(capfd, "curve", f"{swept[0]}:{record.id[:8]}", "--every", "7")
+    (document,) = _json(capfd, "curve", f"{swept[0]}:{record.id[:8]}", "--every-tokens", "7")
     assert [p["tokens"] for p in document["points"]][:2] == [7, 14]
     assert _points(document) == lil.token_curve(trace.text_pieces, every_tokens=7)
     assert trace.finish == "length"
     # At the step of its checks, the curve is the one that was made while the run was going on.
     step = str(trace.curve[0][0])
-    (document,) = _json(capfd, "curve", f"{swept[0]}:{record.id[:8]}", "--every", step)
+    stored = ["curve", f"{swept[0]}:{record.id[:8]}"]
+    (document,) = _json(capfd, *stored, "--every-tokens", step)
     assert tuple(_points(document)) == trace.curve
+    (document,) = _json(capfd, *stored, "--every", "30")  # bytes, as of any text
+    written = b"".join(trace.text_pieces)
+    assert _points(document) == lil.curve(written, every_bytes=30) != tuple(trace.curve)
     assert main(["curve", str(text)]) == 0
     assert "ratio" in capfd.readouterr().out
+
+
+def test_a_long_curve_is_a_table_one_can_read(capfd: CapFd, tmp_path: Path) -> None:
+    file = tmp_path / "long"
+    file.write_bytes(bytes(range(256)) * 400)
+    (document,) = _json(capfd, "curve", str(file), "--every", "100")
+    points = document["points"]
+    assert len(points) == 1024
+    assert main(["curve", str(file), "--every", "100"]) == 0
+    printed = capfd.readouterr().out
+    assert "32 of 1,024 points; --json has them all" in printed
+    rows = [line.split() for line in printed.splitlines() if line.startswith(" ") and "—" in line]
+    shown = [(int(row[1]), int(row[2])) for row in rows]
+    known = [(p["original_bytes"], p["compressed_bytes"]) for p in points]
+    assert shown[0] == known[0]
+    assert shown[-1] == known[-1]
+    assert len(shown) == 32
+    assert set(shown) <= set(known)
+    steps = {b - a for (a, _), (b, _) in itertools.pairwise(shown)}
+    assert steps == {3300}  # equal ones: (1024 - 1) / 31 points of 100 bytes
+    # What a line grew by is since the line above, so that together they are the whole.
+    assert sum(int(row[4]) for row in rows) == known[-1][1]
 
 
 def test_list_names_everything_with_its_source(capfd: CapFd) -> None:
@@ -379,6 +411,21 @@ def test_a_backend_may_lie_in_the_folder_of_the_command(
     assert sys.path[-1] == ""  # behind all others, so that no file here hides a module
 
 
+def test_json_may_stand_before_the_noun_and_its_part(capfd: CapFd) -> None:
+    presets = _json(capfd, "list", "presets")
+    assert main(["--json", "list", "presets"]) == 0
+    assert json.loads(capfd.readouterr().out) == presets
+    for before in (["--json", "bench", "meter"], ["bench", "--json", "meter"]):
+        assert main([*before, "--tokens", "300", "--repeats", "1"]) == 0
+        assert json.loads(capfd.readouterr().out)["rows"][0]["tokens"] == 300
+
+
+def test_presets_are_described_in_sentences(capfd: CapFd) -> None:
+    for name, line in _json(capfd, "list", "presets")["presets"].items():
+        assert line.endswith("."), name
+        assert preset_text(name).startswith(f"# {line[:40]}")
+
+
 def test_bench_measures_a_check(capfd: CapFd) -> None:
     rows = _json(capfd, "bench", "meter", "--tokens", "2000,700", "--repeats", "2")["rows"]
     assert [row["tokens"] for row in rows] == [2000, 700]
@@ -417,6 +464,40 @@ def test_every_flag_the_specification_names(capfd: CapFd) -> None:
     )
     for flag in flags.split():
         assert f"{flag} " in out or f"{flag}\n" in out
+
+
+@pytest.mark.parametrize("noun", ["sweep", "run", "chopper"])
+def test_help_tells_the_default_of_every_key(noun: str) -> None:
+    parser = Parser(prog="lil")
+    module = importlib.import_module(f"experiments.cli.nouns.{noun}")
+    module.add_arguments(parser)
+    ours, other = ("chopper" if noun == "chopper" else "demo"), "paper"
+    keys = {field.name for field in dataclasses.fields(Config)}
+    flags = {action.dest: action for action in parser._actions if action.dest in keys}
+    assert len(flags) >= 15
+    for key, flag in flags.items():
+        assert flag.help is not None
+        told = flag.help.rpartition("(default: ")[2].removesuffix(")").partition("; with --model ")
+        given = [flag.default] if flag.default else [getattr(load(p), key) for p in (ours, other)]
+        # Typed in, what is told is the value that is taken.
+        for text, value in zip(told[::2], given, strict=False):
+            if text:
+                assert check({key: text}, "help")[key] == check({key: value}, "preset")[key], key
+        assert key == "models" or bool(told[2]) == (given[0] != given[-1])
+
+
+def test_flags_of_the_chopper_are_its_classes() -> None:
+    from experiments.cli.nouns import chopper
+
+    parser = Parser(prog="lil")
+    chopper.add_arguments(parser)
+    args = parser.parse_args(["train"])
+    assert Labeller(**chopper._given(args, chopper._LABELS)).params() == Labeller().params()
+    assert Training(**chopper._given(args, chopper._RECIPE)) == Training()
+    args = parser.parse_args(["train", "--lr", "0.5", "--train-batch", "7", "--similarity", "0.7"])
+    assert chopper._given(args, chopper._RECIPE)["lr"] == 0.5
+    assert chopper._given(args, chopper._RECIPE)["batch_size"] == 7
+    assert chopper._given(args, chopper._LABELS)["similarity"] == 0.7
 
 
 @pytest.mark.usefixtures("no_figures")

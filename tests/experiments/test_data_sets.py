@@ -83,6 +83,7 @@ def test_the_limit_counts_from_the_front(tmp_path: Path) -> None:
             "id",
         ),
         ('{"question": 3, "answer": "1"}', "a text"),
+        (r'{"question": "a\ud800", "answer": "1"}', "halves of characters"),
         ('{"question": "a", "answer": ""}', "an answer"),
         ('{"question": "a", "answer": null}', "an answer"),
         ('{"question": "a", "answer": "work ####  "}', "an answer"),
@@ -105,7 +106,7 @@ def test_a_name_nobody_knows_suggests_names_and_files(tmp_path: Path) -> None:
 
 def test_without_the_package_a_hub_set_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(InvalidValue, match="pip install"):
+    with pytest.raises(InvalidValue, match=r"`scripts/setup eval` installs it"):
         data.load("math500", "study", 1)
 
 

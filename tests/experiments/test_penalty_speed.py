@@ -116,5 +116,6 @@ def test_command(capfd: pytest.CaptureFixture[str]) -> None:
     ]
     assert main(line) == 0
     assert "unfold by length" in capfd.readouterr().out
-    assert main([*line, "--budget", "3"]) == 2
-    assert "a flag of bench penalty" in capfd.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([*line, "--budget", "3"])
+    assert "'lil bench penalty' has no '--budget'" in capfd.readouterr().err

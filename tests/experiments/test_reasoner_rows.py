@@ -13,7 +13,7 @@ from experiments.reasoner import LEVELS, checkpoint_path, problem
 from lil import Request, decode
 
 # Twelve prompts through eight places: four rows are replaced while their neighbours go on.
-CAPS = (300, 150, 300, 201, 300, 250, 300, 163, 300, 300, 140, 300)
+CAPS = (150, 75, 150, 101, 150, 125, 150, 82, 150, 150, 70, 150)
 BACKENDS = ("full", "sink", "h2o", "quest", "infllm")
 
 

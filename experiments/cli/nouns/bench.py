@@ -3,102 +3,42 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from attention.errors import InvalidValue
-from experiments.cli.parser import Done, Parser, comma_list
+from experiments.cli.parser import Done, Parser, add_json, comma_list, typed
 
 EXAMPLES = """\
 examples:
-  lil bench meter                    one Guardian check at 10,000 to 1,000,000 tokens
-  lil bench meter --tokens 131072 --f 1000
-  lil bench attention                a decode step of a layer at 1k to 128k tokens
+  lil bench meter
   lil bench attention --contexts 32768 --backends full,quest --budget 512
-  lil bench penalty                  a step of the LZ penalty, and of a model of 1.5B weights
   lil bench penalty --batches 16 --layers 0
+
+`lil bench PART --help` shows the flags of a part.
 """
 
 
-#: The flags of each part, with their defaults.
-PARTS: dict[str, dict[str, Any]] = {
-    "meter": {
-        "tokens": [10_000, 32_768, 131_072, 1_000_000],
-        "f": 250,
-        "repeats": 9,
-        "seed": 0,
-    },
-    "attention": {
-        "backends": ["full", "sink", "h2o", "quest", "infllm"],
-        "budget": 1024,
-        "contexts": [1024, 4096, 16_384, 32_768, 131_072],
-        "batches": [1, 16],
-        "dtype": "float32",
-        "device": "cpu",
-        "steps": 64,
-    },
-    "penalty": {
-        "batches": [1, 16, 64],
-        "vocabulary": 151_936,
-        "context": 1024,
-        "window": 512,
-        "buffer": 32,
-        "layers": 28,
-        "dtype": "bfloat16",
-        "device": "cpu",
-        "steps": 20,
-    },
-}
-
-
 def add_arguments(parser: Parser) -> None:
-    """Flags of `lil bench`."""
-    parser.add_argument(
-        "what",
-        choices=tuple(PARTS),
-        help="meter: a Guardian check, incremental against from scratch; "
-        "attention: a decode step of a layer, beside transformers' own; "
-        "penalty: a step of the LZ penalty, beside plain ways and a model's own step",
-    )
-    meter = parser.add_argument_group("meter", argument_default=argparse.SUPPRESS)
-    meter.add_argument("--tokens", type=comma_list, help="lengths of the text")
-    meter.add_argument("--f", type=int, help="tokens between two checks")
-    meter.add_argument("--repeats", type=int, help="measurements; the median counts")
-    meter.add_argument("--seed", type=int)
-    layer = parser.add_argument_group("attention", argument_default=argparse.SUPPRESS)
-    layer.add_argument("--backends", type=comma_list, help="names, separated by commas")
-    layer.add_argument("--budget", type=int, help="tokens a decode query may read")
-    layer.add_argument("--contexts", type=comma_list, help="tokens seen before")
-    both = parser.add_argument_group("attention and penalty", argument_default=argparse.SUPPRESS)
-    both.add_argument("--batches", type=comma_list, help="rows")
-    both.add_argument("--dtype", help="float32, bfloat16 or float16; of the model in penalty")
-    both.add_argument("--device", help="cpu or cuda")
-    both.add_argument("--steps", type=int, help="steps a point; the median counts")
-    penalty = parser.add_argument_group("penalty", argument_default=argparse.SUPPRESS)
-    penalty.add_argument("--vocabulary", type=int, help="scores")
-    penalty.add_argument("--context", type=int, help="tokens of a row so far")
-    penalty.add_argument("--window", type=int, help="tokens that are searched")
-    penalty.add_argument("--buffer", type=int, help="newest tokens that are matched")
-    penalty.add_argument(
-        "--layers",
-        type=int,
-        help="of the model; 0 leaves its step out, which takes most of the time",
-    )
+    """The parts of `lil bench`, each with flags of its own."""
+    parts = parser.add_subparsers(dest="what", metavar="PART", required=True, title="parts")
+    for name, part in PARTS.items():
+        told = f"{part.line[0].upper()}{part.line[1:]}."
+        sub = parts.add_parser(name, help=part.line, description=told, epilog=part.examples)
+        sub.set_defaults(parser=sub)
+        add_json(sub)
+        for flag in part.flags:
+            line = f"{flag.line} ({typed(flag.default)})"
+            sub.add_argument(f"--{flag.name}", type=flag.kind, default=flag.default, help=line)
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Measure and print, conditions beside the numbers."""
-    flags = PARTS[args.what]
-    for name in {flag for part in PARTS.values() for flag in part} - set(flags):
-        if hasattr(args, name):
-            allowed = f"a flag of bench {args.what}: " + ", ".join(f"--{flag}" for flag in flags)
-            raise InvalidValue("flag", f"--{name}", allowed)
-    given = argparse.Namespace(**{**flags, **vars(args)})
-    return {"meter": _meter, "attention": _attention, "penalty": _penalty}[args.what](
-        given, console
-    )
+    return PARTS[args.what].measure(args, console)
 
 
 def _meter(args: argparse.Namespace, console: Console) -> Done:
@@ -218,3 +158,82 @@ def _conditions(console: Console, title: str, found: dict[str, Any]) -> None:
     for name, value in found.items():
         table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
     console.print(table)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag of a part: its default, what it is, and how what is typed is read."""
+
+    name: str
+    default: Any
+    line: str
+    kind: Callable[[str], Any] = int
+
+
+@dataclass(frozen=True)
+class Part:
+    """What can be measured by name."""
+
+    line: str
+    examples: str
+    measure: Callable[[argparse.Namespace, Console], Done]
+    flags: tuple[Flag, ...]
+
+
+_DEVICE = Flag("device", "cpu", "cpu or cuda", str)
+
+PARTS = {
+    "meter": Part(
+        "a Guardian check, incremental against from scratch",
+        """\
+examples:
+  lil bench meter                    one check at 10,000 to 1,000,000 tokens
+  lil bench meter --tokens 131072 --f 1000
+""",
+        _meter,
+        (
+            Flag("tokens", [10_000, 32_768, 131_072, 1_000_000], "lengths of the text", comma_list),
+            Flag("f", 250, "tokens between two checks"),
+            Flag("repeats", 9, "measurements; the median counts"),
+            Flag("seed", 0, "of the text"),
+        ),
+    ),
+    "attention": Part(
+        "a decode step of a layer, beside transformers' own",
+        """\
+examples:
+  lil bench attention                1k to 128k tokens
+  lil bench attention --contexts 32768 --backends full,quest --budget 512
+""",
+        _attention,
+        (
+            Flag("backends", ["full", "sink", "h2o", "quest", "infllm"], "names", comma_list),
+            Flag("budget", 1024, "tokens a decode query may read"),
+            Flag("contexts", [1024, 4096, 16_384, 32_768, 131_072], "tokens before", comma_list),
+            Flag("batches", [1, 16], "rows", comma_list),
+            Flag("dtype", "float32", "float32, bfloat16 or float16", str),
+            _DEVICE,
+            Flag("steps", 64, "steps a point; the median counts"),
+        ),
+    ),
+    "penalty": Part(
+        "a step of the LZ penalty, beside plain ways and a model's own step",
+        """\
+examples:
+  lil bench penalty                  and of a model of 1.5B weights
+  lil bench penalty --batches 16 --layers 0
+""",
+        _penalty,
+        (
+            Flag("batches", [1, 16, 64], "rows", comma_list),
+            Flag("vocabulary", 151_936, "scores"),
+            Flag("context", 1024, "tokens of a row so far"),
+            Flag("window", 512, "tokens that are searched"),
+            Flag("buffer", 32, "newest tokens that are matched"),
+            Flag("layers", 28, "of the model; 0 leaves its step out, which takes most of the time"),
+            Flag("dtype", "bfloat16", "of the model: float32, bfloat16 or float16", str),
+            _DEVICE,
+            Flag("steps", 20, "steps a point; the median counts"),
+        ),
+    ),
+}

@@ -16,9 +16,8 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, bar, quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import open_store
-from experiments.grid import models
+from experiments.grid import data, models
 from experiments.grid.config import Config, check
-from experiments.grid.data_sets import expand
 from experiments.reasoner import LEVELS
 from experiments.store.store import require_writable
 from experiments.store.study import Study
@@ -38,9 +37,25 @@ Decoded traces are kept in --out, and decoded once.
 
 _NOT_HERE = ("split", "detectors", "detector_params")
 
+#: Flag -> the parameter it sets and what that is; kind and default are the class's own.
+_LABELS = {
+    "--similarity": ("similarity", "least cosine of a repeated chunk"),
+    "--window": ("window", "chunks before it that a chunk is compared with"),
+    "--run": ("run", "repeated chunks in a row that begin word salad"),
+}
+_RECIPE = {
+    "--lr": ("lr", "learning rate"),
+    "--epochs": ("epochs", "passes over the chunks"),
+    "--train-batch": ("batch_size", "chunks a step"),
+    "--train-seed": ("seed", "of draw, start and order"),
+    "--short": ("short", "chunks of at most so many tokens are left out"),
+}
+
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil chopper`."""
+    from lil.chopper import Labeller, Training
+
     parser.add_argument("what", choices=("train",), help="train: from traces to weights")
     group = parser.add_argument_group("traces")
     group.add_argument("--from", dest="store", metavar="STORE", help="a sweep, instead of decoding")
@@ -53,7 +68,7 @@ def add_arguments(parser: Parser) -> None:
         help="problems of each level of the reasoner to measure on (6); other data sets have one "
         "split, and every fifth problem is held out",
     )
-    add_config_flags(parser, without=_NOT_HERE)
+    add_config_flags(parser, without=_NOT_HERE, presets=("chopper", "paper"))
     group = parser.add_argument_group("labels")
     group.add_argument(
         "--embedder",
@@ -61,26 +76,12 @@ def add_arguments(parser: Parser) -> None:
         metavar="text|minilm|MODEL",
         help="what makes chunks similar: their text, or a sentence-transformers model (text)",
     )
-    for flag, kind, line in (
-        ("--similarity", float, "least cosine of a repeated chunk (0.99)"),
-        ("--window", int, "chunks before it that a chunk is compared with (100)"),
-        ("--run", int, "repeated chunks in a row that begin word salad (10)"),
-    ):
-        group.add_argument(flag, type=kind, default=argparse.SUPPRESS, metavar="N", help=line)
+    _add(group, Labeller, _LABELS)
     group = parser.add_argument_group("classifier")
     group.add_argument(
         "--block", type=int, default=-2, metavar="N", help="whose output is read (-2)"
     )
-    for flag, dest, kind, line in (
-        ("--lr", "lr", float, "learning rate (0.01)"),
-        ("--epochs", "epochs", int, "passes over the chunks (50)"),
-        ("--train-batch", "train_batch", int, "chunks a step (8192)"),
-        ("--train-seed", "train_seed", int, "of draw, start and order (41)"),
-        ("--short", "short", int, "chunks of at most so many tokens are left out (10)"),
-    ):
-        group.add_argument(
-            flag, dest=dest, type=kind, default=argparse.SUPPRESS, metavar="N", help=line
-        )
+    _add(group, Training, _RECIPE)
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out", default="lil-out/chopper", metavar="DIR", help="traces (lil-out/chopper)"
@@ -96,10 +97,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     from lil.chopper import Labeller, Training
 
     embedder = _embedder(args.embedder)
-    labels = _given(args, similarity="similarity", window="window", run="run")
-    labeller = Labeller(embedder=embedder, **labels)
-    recipe = {"batch_size": "train_batch", "seed": "train_seed"}
-    training = Training(**_given(args, **recipe, lr="lr", epochs="epochs", short="short"))
+    labeller = Labeller(embedder=embedder, **_given(args, _LABELS))
+    training = Training(**_given(args, _RECIPE))
     out = Path(args.weights or Path(args.out) / "chopper.safetensors")
     require_writable(out.parent)
     if not args.block < 0:
@@ -147,9 +146,18 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done(document | {"rows": rows})
 
 
-def _given(args: argparse.Namespace, **flags: str) -> dict[str, Any]:
-    """The parameters whose flags were given."""
-    return {name: getattr(args, flag) for name, flag in flags.items() if hasattr(args, flag)}
+def _add(group: Any, parameters: type, flags: Mapping[str, tuple[str, str]]) -> None:
+    """The flags of some of a dataclass's parameters."""
+    defaults = {field.name: field.default for field in dataclasses.fields(parameters)}
+    for flag, (name, line) in flags.items():
+        default = defaults[name]
+        line = f"{line} ({default})"
+        group.add_argument(flag, type=type(default), default=default, metavar="N", help=line)
+
+
+def _given(args: argparse.Namespace, flags: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The parameters those flags were given or have by default."""
+    return {name: getattr(args, flag[2:].replace("-", "_")) for flag, (name, _) in flags.items()}
 
 
 def _embedder(name: str) -> Any:
@@ -181,8 +189,9 @@ def _decoded(args: argparse.Namespace) -> list[Study]:
     """Sweeps for training and, where the problems have a split for it, for measuring."""
     if args.held_out:
         raise InvalidValue("held-out", args.held_out, "nothing without --from")
-    if args.held_out_limit < 1:
-        raise InvalidValue("held-out-limit", args.held_out_limit, "at least 1 problem")
+    if not 1 <= args.held_out_limit <= data.MOST_MADE:
+        allowed = f"1 to {data.MOST_MADE:,} problems"
+        raise InvalidValue("held-out-limit", args.held_out_limit, allowed)
     own = getattr(args, "models", None) in (None, models.REASONER)
     args.preset = args.preset or ("chopper" if own else "paper")
     fixed = {"detectors": "none", "split": "train"}

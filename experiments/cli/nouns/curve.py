@@ -28,17 +28,27 @@ examples:
 
 Point = tuple[int | None, int, int]
 
+_LINES = 32  # of a table
+
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil curve`."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="a text file, or STORE:ID")
-    parser.add_argument(
+    step = parser.add_mutually_exclusive_group()
+    step.add_argument(
         "--every",
         type=int,
+        metavar="BYTES",
+        help="bytes between two points, of a text or of a trace's text (1000; of a trace, "
+        "--every-tokens 50)",
+    )
+    step.add_argument(
+        "--every-tokens",
+        type=int,
         metavar="N",
-        help="bytes between points of a text (1000), tokens between points of a trace (50)",
+        help="tokens between two points of a trace; a text has none",
     )
     parser.add_argument("--codec", default="deflate", help="compressor (deflate)")
     parser.add_argument(
@@ -49,14 +59,19 @@ def add_arguments(parser: Parser) -> None:
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Print table and drawing of every file."""
-    if args.every is not None and args.every < 1:
-        raise InvalidValue("every", args.every, "at least 1")
+    for name in ("every", "every_tokens"):
+        if (given := getattr(args, name)) is not None and given < 1:
+            raise InvalidValue(name, given, "at least 1")
     ahead = _lookahead(args.codec) if args.bounds else None
     if args.plot:
         require_writable(Path(args.plot).parent)
-    curves = {name: _curve(name, args.every, args.codec) for name in args.files}
+    curves = {name: _curve(name, args) for name in args.files}
     for name, points in curves.items():
-        console.print(_table(name, points))
+        shown = _some(points)
+        console.print(_table(name, shown))
+        if len(shown) < len(points):
+            line = f"{len(shown)} of {len(points):,} points; --json has them all"
+            console.print(line, highlight=False)
         console.print(f"ratio  {_sparkline(points)}", highlight=False)
         if bounds := _bounds(points, ahead):
             least, most = bounds
@@ -88,29 +103,35 @@ def _bounds(points: Sequence[Point], ahead: int | None) -> tuple[float, float] |
     return None if ahead is None or ratio is None else entropy_bounds(ratio, ahead)
 
 
-def _curve(name: str, every: int | None, codec: str) -> list[Point]:
+def _curve(name: str, args: argparse.Namespace) -> list[Point]:
     path = Path(name)
     folder, colon, id_ = name.rpartition(":")
     if colon and not path.exists() and Path(folder).is_dir():
-        return _of_trace(Path(folder), id_, every or 50, codec)
+        trace = _trace(Path(folder), id_)
+        if not args.every:
+            every = args.every_tokens or 50
+            return lil.token_curve(trace.text_pieces, every_tokens=every, codec=args.codec)
+        text = b"".join(trace.text_pieces)
+        return lil.curve(text, every_bytes=args.every, codec=args.codec)
     if path.is_dir():
         raise InvalidValue("file", name, f"a file, or {name}:ID with one of {_some_ids(path)}")
+    if args.every_tokens:
+        allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
+        raise InvalidValue("every_tokens", args.every_tokens, allowed)
     try:
-        return lil.curve(path.read_bytes(), every_bytes=every or 1000, codec=codec)
+        return lil.curve(path.read_bytes(), every_bytes=args.every or 1000, codec=args.codec)
     except OSError as error:
         near = [str(path.parent / p.name) for p in path.parent.glob("*")]
         allowed = f"a readable file, or STORE:ID ({error.strerror})"
         raise InvalidValue("file", name, allowed, near) from error
 
 
-def _of_trace(folder: Path, id_: str, every: int, codec: str) -> list[Point]:
-    store = Store(folder)
-    found = [record for record in store if record.id.startswith(id_) and not record.failed]
+def _trace(folder: Path, id_: str) -> lil.Trace:
+    found = [record for record in Store(folder) if record.id.startswith(id_) and not record.failed]
     if len(found) != 1 or not id_:
         allowed = f"an id that names one trace, such as {_some_ids(folder)}"
         raise InvalidValue("id", id_, f"{allowed} ({len(found)} begin with it)")
-    trace = found[0].trace()
-    return lil.token_curve(trace.text_pieces, every_tokens=every, codec=codec)
+    return found[0].trace()
 
 
 def _some_ids(folder: Path) -> str:
@@ -122,6 +143,13 @@ def _some_ids(folder: Path) -> str:
 
 def _ratio(point: Point) -> float | None:
     return point[2] / point[1] if point[1] else None
+
+
+def _some(points: Sequence[Point]) -> Sequence[Point]:
+    """As many as one can read, at equal steps, with the first and the last."""
+    if len(points) <= _LINES:
+        return points
+    return [points[round(i * (len(points) - 1) / (_LINES - 1))] for i in range(_LINES)]
 
 
 def _table(name: str, points: Sequence[Point]) -> Table:

@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Print names with one line each."""
+    """Print names, and what each is."""
     kinds = [args.kind] if args.kind else list(KINDS)
     found: dict[str, object] = {}
     for kind in kinds:

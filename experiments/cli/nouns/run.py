@@ -37,6 +37,7 @@ Nothing is stored; `lil sweep` stores.
 """
 
 _NOT_HERE = ("backends", "budgets", "cap", "batch_size", "samples_per_problem")
+_OWN = {"detectors": "none", "penalties": "none", "limit": "3", "datasets": "easy"}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -44,8 +45,7 @@ def add_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("configuration")
     group.add_argument("--backend", default="full", metavar="NAME", help="default: full")
     group.add_argument("--budget", metavar="N", help="tokens one decode query may attend to")
-    add_config_flags(parser, without=_NOT_HERE)
-    parser.set_defaults(detectors="none", penalties="none", datasets="easy")
+    add_config_flags(parser, without=_NOT_HERE, own=_OWN)
 
 
 class Echo:
@@ -80,6 +80,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     sparse = args.backend != "full"
     if sparse and args.budget is None:
         raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")
+    if not sparse and args.budget is not None:
+        allowed = "none with --backend full, which attends to every token"
+        raise InvalidValue("budget", args.budget, allowed)
     budgets = args.budget if args.budget is not None else "1"
     _, config = config_from(args, backends=args.backend, budgets=budgets)
     backend = build_backends(config)[-1]

@@ -1,0 +1,154 @@
+"""Output a stream can take: other characters where its encoding lacks ours, one message if full."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO, cast
+
+from attention.errors import InvalidValue
+
+#: What stands for a character that an encoding lacks. One for one where columns have to stay under
+#: each other; a number's sign is written out, for nothing may read as another number. Filled marks
+#: are capital letters, hollow ones small.
+_LIKE = {
+    **dict.fromkeys("─━╌╸╺·", "-"),
+    **dict.fromkeys("│┃", "|"),
+    **dict.fromkeys("└┌┐┘├┤┬┴┼", "+"),
+    **dict(zip("▁▂▃▄▅▆▇█", "_.-=+*%#", strict=True)),
+    **dict(zip("●■▲◆★♥○□△◇☆♡", "OMAXSVomaxsv", strict=True)),
+    "∞": "inf",
+    "≤": "<=",
+    "≥": ">=",
+    "±": "+-",
+    "→": "->",
+    "…": ".",
+    "\N{MULTIPLICATION SIGN}": "x",
+    "\N{MINUS SIGN}": "-",
+}
+#: The same for every dash and every quotation mark.
+_LIKE_CATEGORY = {"Pd": "-", "Pi": '"', "Pf": '"'}
+
+
+def spelt(text: str, encoding: str, errors: str = "strict") -> str:
+    """A text in characters that an encoding has; a lone surrogate is no character in any.
+
+    Args:
+        text: to be written.
+        encoding: as Python names it.
+        errors: how the stream itself answers to what it cannot encode.
+    """
+    try:
+        text.encode(encoding, errors)
+        return text
+    except UnicodeEncodeError:
+        return "".join(_nearest(character, encoding) for character in text)
+
+
+def _nearest(character: str, encoding: str) -> str:
+    like = _LIKE.get(character) or _LIKE_CATEGORY.get(unicodedata.category(character))
+    plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    for one in (character, like, plain, "\ufffd"):
+        with contextlib.suppress(UnicodeEncodeError):
+            if one and one.encode(encoding):
+                return one
+    return "?"
+
+
+class _Careful:
+    """A stream that is written to by `spelt`, and keeps the first fault of what lies below it.
+
+    Args:
+        stream: what is written to.
+        name: what a message calls it.
+        needed: whether a fault is raised. A log that cannot be written is no reason to stop.
+    """
+
+    def __init__(self, stream: TextIO, name: str, needed: bool) -> None:
+        self._stream, self._name, self._needed = stream, name, needed
+        self.fault: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        if encoding := getattr(self._stream, "encoding", None):
+            text = spelt(text, encoding, getattr(self._stream, "errors", None) or "strict")
+        with self._faults():
+            self._stream.write(text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        with self._faults():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.fault = error
+            if isinstance(error, BrokenPipeError):  # the reader (head, less) has gone
+                raise
+            if self._needed:
+                allowed = f"a file or pipe that can be written to ({error.strerror})"
+                raise InvalidValue("output", self._name, allowed) from error
+
+
+@contextlib.contextmanager
+def careful() -> Iterator[None]:
+    """Let everything printed in here, by whatever library, be spelt and its faults be raised.
+
+    Raises:
+        InvalidValue: stdout cannot be written to. What stderr does not take is let go.
+        BrokenPipeError: nobody reads any more.
+    """
+    before = sys.stdout, sys.stderr
+    # A process may have been started without them.
+    out, err = (
+        stream and _Careful(stream, name, needed)
+        for stream, name, needed in zip(before, ("stdout", "stderr"), (True, False), strict=True)
+    )
+    sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream in (out, err):
+            if stream and stream.fault:
+                _let_go(stream)
+
+
+@contextlib.contextmanager
+def written() -> Iterator[None]:
+    """Write what still waits to be written, while its faults can be said.
+
+    Raises:
+        InvalidValue, BrokenPipeError: as in `careful`.
+    """
+    try:
+        yield
+    except SystemExit:  # as after --help
+        _flush()
+        raise
+    _flush()
+
+
+def _flush() -> None:
+    if sys.stdout:
+        sys.stdout.flush()
+
+
+def _let_go(stream: _Careful) -> None:
+    """Python flushes once more when it ends, which would fail again and change the exit code."""
+    with contextlib.suppress(OSError, ValueError):  # one in memory has no number
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

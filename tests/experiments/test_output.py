@@ -1,0 +1,140 @@
+"""What is printed arrives: in any encoding, or with one message that it did not."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from experiments.cli import main
+from experiments.cli.output import careful, spelt
+from experiments.report.terminal import _HOLLOW, _MARKS
+
+ROOT = Path(__file__).parents[2]
+CapFd = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437", "latin-1"])
+def test_everything_printed_has_a_spelling(encoding: str) -> None:
+    files = (ROOT / "experiments").rglob("*.py")
+    ours = {c for file in files for c in file.read_text() if ord(c) > 127}
+    assert len(ours) > 25
+    for character in sorted(ours):
+        told = spelt(character, encoding)
+        assert told.encode(encoding).decode(encoding) == told
+        assert "?" not in told, character
+    marks = [spelt(mark, encoding) for mark in _MARKS + _HOLLOW]
+    assert len(set(marks)) == len(marks)  # no two backends look the same
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "told"),
+    [
+        ("plain", "ascii", "plain"),
+        ("│ ●─○ ≤ 3", "ascii", "| O-o <= 3"),
+        ("│ é — ●", "cp1252", "| é — O"),
+        ("naïve ﬁ 東", "ascii", "naive fi ?"),
+        ("“so” \u2018it\u2019 \u2013 \u22125 3 \u00d7 …", "ascii", '"so" "it" - -5 3 x .'),
+        ("a\ud800b\udc80", "utf-8", "a\ufffdb\ufffd"),
+        ("a\ud800b", "cp1252", "a?b"),
+    ],
+)
+def test_what_an_encoding_lacks_is_spelt(text: str, encoding: str, told: str) -> None:
+    assert spelt(text, encoding) == told
+
+
+def test_bytes_of_a_file_name_pass_where_the_stream_takes_them() -> None:
+    assert spelt("a\udc80", "utf-8", "surrogateescape") == "a\udc80"
+    assert spelt("a\ud800\udc80", "utf-8", "surrogateescape") == "a\ufffd\ufffd"
+
+
+def test_a_command_prints_in_any_encoding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("so so so\n" * 400)
+    for encoding in ("ascii", "cp1252"):
+        taken = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", taken)
+        assert main(["curve", str(tmp_path / "text")]) == 0
+        assert sys.stdout is taken  # as it was
+        taken.seek(0)
+        printed = taken.read()
+        assert "ratio  ____" in printed
+        assert "\n      -   3600 " in printed.replace("\N{EM DASH}", "-")
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
+@pytest.mark.parametrize(
+    "arguments",
+    ["", "list presets", "list presets --json", "--version", "curve --help", "curve FILE"],
+)
+def test_a_full_disk_below_stdout_is_one_message(
+    arguments: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: CapFd
+) -> None:
+    (tmp_path / "text").write_text("so so so\n")
+    typed = [a.replace("FILE", str(tmp_path / "text")) for a in arguments.split()]
+    with FULL.open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(typed) == 2
+    # Closing the file wrote what it held, and said nothing: the end of a process does the same.
+    said = capfd.readouterr().err.splitlines()
+    errors = [line for line in said if line.startswith("lil: error")]
+    expected = "lil: error: output = 'stdout': expected a file or pipe that can be written to"
+    assert [e.partition(" (")[0] for e in errors] == ([expected] if typed else [])
+    assert not any("Traceback" in line for line in said)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
+def test_a_log_that_cannot_be_written_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: CapFd
+) -> None:
+    with FULL.open("w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        assert main(["list", "presets", "--json"]) == 0
+    assert capfd.readouterr().out.startswith('{"presets"')
+
+
+def test_no_stream_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["list", "presets"]) == 0
+    assert sys.stdout is None
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
+def test_a_real_process_ends_with_2_and_a_closed_pipe_with_nothing_said() -> None:
+    command = [sys.executable, "-m", "experiments.cli", "list", "presets"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    with FULL.open("w") as full:
+        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, env=env, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_whatever_library_prints_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        taken = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        monkeypatch.setattr(sys, name, taken)
+        with careful():
+            print("a\ud800", file=getattr(sys, name))
+        taken.seek(0)
+        assert taken.read() == "a\ufffd\n"
+
+
+def test_messages_name_an_extra_that_is_there() -> None:
+    """What `scripts/setup` installs is an extra of the project."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    sources = [f for p in ("experiments", "lil", "attention") for f in (ROOT / p).rglob("*.py")]
+    told = [line for file in sources for line in file.read_text().split("`scripts/setup ")[1:]]
+    assert len(told) == 3
+    assert {line.partition("`")[0] for line in told} <= set(extras["optional-dependencies"])
+    assert not any("pip install 'lil-attention" in file.read_text() for file in sources)

@@ -79,8 +79,8 @@ def _neighbours(path: Path) -> list[str]:
 def labels(datasets: Sequence[str]) -> dict[str, str]:
     """A short name for each data set: a file's stem, with as many folders as tell it from others.
 
-    What is asked for by a known name keeps it. Labels are for readers; identities and random streams go on by
-    the file's name.
+    What is asked for by a known name keeps it. Labels are for readers; identities and random
+    streams go on by the file's name.
     """
     asked = list(dict.fromkeys(datasets))
     found = {name: name for name in asked if name in names()}

@@ -502,4 +502,4 @@ def test_figures_that_cannot_be_written_lose_nothing(
     elsewhere = tmp_path / "pictures"
     shown = _json(capfd, "report", str(out), "--figures", str(elsewhere))["manifest"]["figures"]
     assert {Path(one).parent for one in shown} == {elsewhere}
-    assert len(list(elsewhere.iterdir())) == len(shown) == 6
+    assert len(list(elsewhere.iterdir())) == len(shown) == 10

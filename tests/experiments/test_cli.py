@@ -108,6 +108,12 @@ def test_a_report_gives_the_sweeps_rows_and_files(
     lines = csv.read_text().splitlines()
     assert len(lines) > 2 * 15
     assert lines[0].startswith("model,dataset,item_id")
+    files = [str(tmp_path / f"rows.{suffix}") for suffix in ("csv", "md", "tex")]
+    asked = [word for file in files for word in ("--rows", file)]
+    assert _json(capfd, "report", str(out), *asked)["rows"] == expected
+    assert len(Path(files[0]).read_text().splitlines()) == len(expected) + 1
+    assert "| backend | budget |" in Path(files[1]).read_text()
+    assert Path(files[2]).read_text().count(r"\end{tabular}") == 2
 
 
 def test_replay_takes_other_parameters(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
@@ -601,4 +607,4 @@ def test_figures_that_cannot_be_written_lose_nothing(
     elsewhere = tmp_path / "pictures"
     shown = _json(capfd, "report", str(out), "--figures", str(elsewhere))["manifest"]["figures"]
     assert {Path(one).parent for one in shown} == {elsewhere}
-    assert len(list(elsewhere.iterdir())) == len(shown) == 6
+    assert len(list(elsewhere.iterdir())) == len(shown) == 10

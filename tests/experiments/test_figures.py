@@ -190,9 +190,9 @@ def test_every_figure_says_under_which_conditions(
     monkeypatch.setattr(
         module, "save", lambda figure, stem: kept.update({stem.name: figure}) or [stem]
     )
-    samples = crowded(problems=2, budgets=(64,))
+    samples = [one for one in crowded(problems=2, budgets=(64,)) if one.penalty == "none"]
     figures(samples, rows(samples, seed=0), tmp_path, Conditions(7, "bfloat16", "4x-full", 999))
-    assert len(kept) == 10
+    assert len(kept) == 5
     for name, figure in kept.items():
         said = " ".join(figure.texts[0].get_text().split())
         assert said.startswith(
@@ -261,7 +261,8 @@ def test_figure_5_pools_each_detector_over_what_all_share(
     assert mark.get_xdata()[0] == pytest.approx(1 - kept / whole)
     small = [line for line in axis.lines if line.get_markersize() == 3]
     assert sorted(line.get_xdata()[0] for line in small) == sorted(r.token_savings for r in hard)
-    (ends,) = [p[:, 0] for c in axis.collections for p in c.get_segments() if p[0, 1] == p[1, 1]]
+    bars = [p for c in axis.collections for p in c.get_segments()]
+    (ends,) = [bar[:, 0] for bar in bars if bar[0, 0] < bar[1, 0]]
     assert ends[0] < mark.get_xdata()[0] < ends[1]
 
 

@@ -209,7 +209,7 @@ def studies(draw: st.DrawFn) -> list[Sample]:
     # What all problems share makes clear cases likely; what each has apart makes unclear ones so.
     length, cost, keeps = (draw(st.sampled_from([0.5, 1.0, 1.6])) for _ in range(3))
     spread = draw(st.sampled_from([0.0, 0.4]))
-    solved = draw(st.sampled_from([0.0, 0.5, 1.0]))
+    solved = draw(st.sampled_from([0.0, 0.8, 1.0]))
     cut, cut_full = draw(st.sampled_from([0.0, 0.2, 1.0])), draw(st.sampled_from([0.0, 0.3, 1.0]))
     random = draw(st.randoms(use_true_random=False))
     found = []

@@ -94,14 +94,13 @@ MAKERS = (main_tables, cost_tables, sampling_tables, table1, table3, penalty_tab
 
 
 def wrapped(table: Table, width: int) -> list[str]:
-    """Lines of cells that are not one line, the heading aside; a cut one counts."""
-    inside = list(cells(table))
+    """What stands below the heading if it has more lines than its cells ask for."""
     table.title = table.caption = None
     shown = [line for line in lines(table, width) if line.strip()]
     assert max(map(len, shown)) <= width
     body = shown[next(i for i, line in enumerate(shown) if "──" in line) + 1 :]
-    told = [max(cell.count("\n") + 1 for cell in line) for line in inside]
-    return [] if len(body) == sum(told) and "…" not in "".join(body).replace("a…", "") else body
+    told = sum(max(cell.count("\n") + 1 for cell in line) for line in cells(table))
+    return [] if len(body) == told else body
 
 
 def several() -> list[Sample]:

@@ -80,7 +80,7 @@ def _of_detector(
         for label in labels
     ]
     start = min(_DATASET, max([len("data set"), *(len(name) for name, _ in lines)]))
-    room = width - start - _BUDGET - 2
+    room = width - start - _BUDGET - 4  # edges and the blanks between
     found = []
     for part in in_parts(labels, [one + 1 for one in wide], room):
         keys = sorted({(d, b) for d, label, b in shown if label in part}, key=_order(lines))

@@ -135,6 +135,6 @@ def test_messages_name_an_extra_that_is_there() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     sources = [f for p in ("experiments", "lil", "attention") for f in (ROOT / p).rglob("*.py")]
     told = [line for file in sources for line in file.read_text().split("`scripts/setup ")[1:]]
-    assert len(told) == 3
+    assert len(told) >= 3
     assert {line.partition("`")[0] for line in told} <= set(extras["optional-dependencies"])
     assert not any("pip install 'lil-attention" in file.read_text() for file in sources)

@@ -16,13 +16,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
 from rich.console import Console
 
 from experiments.cli.show import open_store, show
 
 ROOT = Path(__file__).parent.parent
-WIDE, NARROW, HIGH = 1280, 400, 1500
+WIDE, NARROW, HIGH, TEXT = 1280, 400, 1200, 700
 COLUMNS = 80
 
 #: Rich's own format asks the network for a font; this one takes what the machine has.
@@ -65,8 +64,6 @@ def main() -> int:
         terminal.write_text(printed(args.store, page), encoding="utf-8")
         take(where, page, terminal, args.out)
     for picture in sorted(args.out.glob("*.png")):
-        with Image.open(picture) as taken:  # few colours: a third of the bytes
-            taken.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(picture, optimize=True)
         print(f"{picture} {picture.stat().st_size:,} bytes")
     return 0
 
@@ -76,7 +73,7 @@ def printed(store: Path, page: Path) -> str:
     notes = Console(stderr=True)
     console = Console(record=True, width=COLUMNS, file=sys.stderr, force_terminal=True)
     show(open_store(store, notes), console, notes, None, page)
-    return console.export_svg(title=f"lil report {store.name}", code_format=TERMINAL)
+    return console.export_svg(title=f"lil report {store}", code_format=TERMINAL)
 
 
 def take(where: str, page: Path, terminal: Path, out: Path) -> None:
@@ -99,12 +96,12 @@ def take(where: str, page: Path, terminal: Path, out: Path) -> None:
                 view.locator(".tools button", has_text=", token").first.click()
             view.screenshot(path=out / f"{name}-trace.png")
             view.close()
-        view = browser.new_page(viewport={"width": 900, "height": 800})
+        view = browser.new_page(viewport={"width": TEXT, "height": 800})
         view.goto(terminal.as_uri())
         size = view.evaluate(
             "(({width, height}) => [width, height])(document.documentElement.viewBox.baseVal)"
         )
-        view.set_viewport_size({"width": 900, "height": round(900 * size[1] / size[0])})
+        view.set_viewport_size({"width": TEXT, "height": round(TEXT * size[1] / size[0])})
         view.screenshot(path=out / "terminal.png")
         browser.close()
 

@@ -388,6 +388,7 @@ def opened(browser: Any, made: Report) -> Iterator[Opened]:
     assert one.said == []
     assert [url.partition("#")[0] for url in one.asked] == [made.written.path.as_uri()]
     assert page.evaluate("window.harmed") is None
+    assert page.locator("img").count() == 0
     page.close()
 
 
@@ -467,15 +468,15 @@ def test_a_text_is_its_traces_with_marks_at_the_right_tokens(opened: Opened, mad
     page = opened.page
     before = "m => { const r = document.createRange(); r.setStart(m.closest('pre'), 0); "
     before += "r.setEndBefore(m); return r.toString(); }"
-    for item in ("0", "1", ITEM):
-        run = opened.open(dataset="easy", item=item, backend="h2o", budget=32)
+    for dataset, item in (("easy", "0"), (HOSTILE, "1"), ("easy", ITEM)):
+        run = opened.open(dataset=dataset, item=item, backend="h2o", budget=32)
         (of_run,) = [
             one for one in shown(made.study, made.samples)
-            if one.plain.pair[1:3] == ("easy", item) and one.plain.budget == 32
+            if one.plain.pair[1:3] == (dataset, item) and one.plain.budget == 32
         ]  # fmt: skip
         (whole,) = [
             one for one in shown(made.study, made.samples)
-            if one.plain.pair[1:3] == ("easy", item) and one.plain.backend == "full"
+            if one.plain.pair[1:3] == (dataset, item) and one.plain.backend == "full"
         ]  # fmt: skip
         mine, theirs = page.query_selector_all(".texts pre")
         assert mine.text_content() == of_run.plain.text

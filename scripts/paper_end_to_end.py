@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.grid.config import Config, load
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
 from experiments.sweep import sweep
 

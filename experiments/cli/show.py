@@ -19,7 +19,7 @@ from experiments.grid.plan import build_detectors
 from experiments.report import figures, measures, tables, terminal
 from experiments.report.page.page import NAME, Written, write
 from experiments.store import manifest
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 from experiments.store.study import Results, Study
 from lil import Detector
 

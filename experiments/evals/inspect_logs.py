@@ -16,7 +16,7 @@ from attention.errors import InvalidValue
 from experiments.evals.inspect_samples import Asked, failure, logged_sample, problems_of
 from experiments.grid.identity import digest
 from experiments.store import manifest
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.grid.data_sets import labels
+from experiments.grid.data.sets import labels
 from experiments.grid.scoring import last_boxed
-from experiments.store.sample import Sample, is_usable
+from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from experiments.report.statistics import Bootstrap, Interval
-from experiments.store.sample import Sample, is_usable
+from experiments.store.samples.sample import Sample, is_usable
 
 Key = tuple[str, str, str, int]
 Pairs = list[tuple[Sample, Sample]]

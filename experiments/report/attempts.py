@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.report.aggregate import mean
 from experiments.report.statistics import Bootstrap
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 
 def pass_at(n: int, solved: int, k: int) -> float:

@@ -48,7 +48,7 @@ from experiments.report.statistics import (
     wilson,
 )
 from experiments.report.timing import comparable
-from experiments.store.sample import Sample, is_usable
+from experiments.store.samples.sample import Sample, is_usable
 
 __all__ = ["ReportRow", "finding", "rows"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from experiments.report.row import ReportRow
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 #: The most characters of a name that a table's column and a panel's title have room for.
 WIDTH = 20

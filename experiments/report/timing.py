@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.store.sample import Sample, setting
+from experiments.store.samples.sample import Sample, setting
 
 #: A row's measures that are seconds, or are made of them.
 SECONDS = (

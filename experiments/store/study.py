@@ -13,9 +13,9 @@ from experiments.grid.plan import Plan, Run, backend_of, penalties_of
 from experiments.store.files import lock
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
-from experiments.store.reading import read
-from experiments.store.sample import Sample
-from experiments.store.samples import with_text
+from experiments.store.samples.of_trace import with_text
+from experiments.store.samples.reading import read
+from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.sweeps import Group, Sweep, grouped, named, read_all, together
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import lil
 from attention.errors import InvalidValue
 from experiments.grid import models
-from experiments.grid.data_sets import stream_name
+from experiments.grid.data.sets import stream_name
 from experiments.grid.plan import Run
 from experiments.store.store import Record
 from experiments.store.study import Study

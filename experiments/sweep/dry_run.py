@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from attention.errors import InvalidValue
 from experiments.grid import data, models
 from experiments.grid.config import Config
-from experiments.grid.data_sets import SIZES, expand, labels
+from experiments.grid.data.sets import SIZES, expand, labels
 from experiments.grid.footprint import Footprint, footprint
 from experiments.grid.identity import Cell, prompt_digest
 from experiments.grid.plan import (

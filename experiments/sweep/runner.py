@@ -11,10 +11,10 @@ import attention
 import lil
 from experiments.grid import data, models
 from experiments.grid.config import Config
-from experiments.grid.data_sets import labels, stream_name
+from experiments.grid.data.sets import labels, stream_name
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run, build_backends
-from experiments.store import acted_runs, reading
+from experiments.store.samples import acted_runs, reading
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep.failures import free_memory, is_out_of_memory, message

@@ -15,6 +15,7 @@ from typing import Any
 from attention.errors import InvalidValue
 from experiments.grid import data, models, scoring
 from experiments.grid.config import Config
+from experiments.grid.data.prompts import read_template
 from experiments.grid.identity import Cell, prompt_digest
 from experiments.grid.plan import (
     Plan,
@@ -25,7 +26,6 @@ from experiments.grid.plan import (
     build_penalties,
     describe_penalties,
 )
-from experiments.grid.prompts import read_template
 from experiments.store import manifest
 from experiments.store.files import lock
 from experiments.store.store import Store, require_writable

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from synthetic_samples import demo, guarded
 
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 MODEL = "some-organisation/DeepThought-R1-Distill-Qwen2.5-32B-Instruct"
 DATASETS = {

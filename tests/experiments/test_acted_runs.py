@@ -15,9 +15,10 @@ from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import Plan, build_detectors
 from experiments.report import measures
-from experiments.store import acted_runs, manifest
+from experiments.store import manifest
 from experiments.store.labels import labels
-from experiments.store.sample import Sample
+from experiments.store.samples import acted_runs
+from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Results, Study
 

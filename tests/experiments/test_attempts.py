@@ -11,7 +11,7 @@ from synthetic_samples import sample, sparse
 from experiments.report.attempts import pass_at, steps
 from experiments.report.measures import rows
 from experiments.report.tables import sampling_tables
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])

@@ -12,8 +12,8 @@ from reasoner_training.tokenizer import build_tokenizer
 
 from attention.errors import InvalidValue
 from experiments.grid import data
-from experiments.grid.data_sets import expand
-from experiments.grid.prompts import MATH_TEMPLATE
+from experiments.grid.data.prompts import MATH_TEMPLATE
+from experiments.grid.data.sets import expand
 from experiments.reasoner import problem
 
 

@@ -21,7 +21,7 @@ from experiments.report import figures as module
 from experiments.report.figures import Conditions, figures
 from experiments.report.figures.pareto import front
 from experiments.report.measures import rows
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from synthetic_samples import failed, guarded, sample, sparse
 
 from experiments.report.finding import LEAST, keeps_accuracy
 from experiments.report.measures import finding, rows
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 
 def sweep(ratios: dict[int, float], correct: Sequence[bool] = (True,) * 8) -> list[Sample]:

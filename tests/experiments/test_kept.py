@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from experiments.grid.plan import build_detectors
-from experiments.store import cached, reading
 from experiments.store.files import made_by, records
+from experiments.store.samples import cached, reading
 from experiments.store.store import Store
 from experiments.store.study import Study
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from synthetic_samples import demo, failed, guarded, sample, sparse
 
 from experiments.report.measures import ReportRow, rows
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 
 def row_of(samples: list[Sample], **which: object) -> ReportRow:

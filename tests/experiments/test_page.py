@@ -32,7 +32,7 @@ from experiments.report.page.page import Written, write
 from experiments.report.page.pareto import frontier
 from experiments.report.row import ReportRow
 from experiments.store import manifest
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
 from lil import detectors
 

@@ -31,7 +31,7 @@ from experiments.report.tables import main_tables, penalty_tables, table1
 from experiments.report.terminal import draw
 from experiments.store import manifest
 from experiments.store.labels import penalty_labels
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import check_live, sweep

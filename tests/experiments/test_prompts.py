@@ -15,7 +15,7 @@ from sweeping import go
 from attention.errors import InvalidValue
 from experiments.grid import data
 from experiments.grid.config import Config, load
-from experiments.grid.data_sets import expand, labels
+from experiments.grid.data.sets import expand, labels
 from experiments.reasoner import problem
 from experiments.store.study import Study
 from experiments.sweep import sweep
@@ -254,7 +254,7 @@ def test_files_of_one_name_are_scored_by_their_own_answers_and_told_apart(
     assert outcome.manifest["prompt"] == {"template": "{prompt}", "system": None}
 
     # Another answer: decodes nothing, and only the file it stands in is judged by it.
-    import experiments.store.samples as samples
+    import experiments.store.samples.of_trace as samples
 
     def judged(_: str, gold: str, __: str) -> bool:
         return gold == "right"

@@ -14,7 +14,7 @@ from experiments.grid.config import Config
 from experiments.grid.plan import Plan, build_detectors
 from experiments.store import manifest
 from experiments.store.labels import labels
-from experiments.store.samples import blank, measured
+from experiments.store.samples.of_trace import blank, measured
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import check_live, sweep

@@ -20,7 +20,7 @@ from experiments.report.tables import (
     table1,
     table3,
 )
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 
 def lines(table: Table, width: int = 80) -> list[str]:

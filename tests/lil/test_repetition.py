@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
-from experiments.store.repetition import repeats
+from experiments.store.samples.repetition import repeats
 
 
 def by_definition(tokens: list[int], times: int) -> bool:

@@ -18,7 +18,7 @@ from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import open_store
 from experiments.grid import data, models
 from experiments.grid.config import Config, check
-from experiments.grid.data_sets import expand
+from experiments.grid.data.sets import expand
 from experiments.reasoner import LEVELS
 from experiments.store.store import require_writable
 from experiments.store.study import Study

@@ -13,7 +13,7 @@ from rich.table import Table
 import lil
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
-from experiments.store.outputs import replace_whole
+from experiments.store.files.outputs import replace_whole
 from experiments.store.store import Store, require_writable
 from lil.compression.entropy import entropy_bounds
 

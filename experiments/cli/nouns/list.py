@@ -107,7 +107,7 @@ def _declared(parameters: Sequence[Parameter]) -> str:
 
 def _lines(kind: str) -> dict[str, str]:
     if kind == "datasets":
-        from experiments.grid.data_sets import names
+        from experiments.grid.data.sets import names
 
         return names()
     from experiments.grid.config import preset_names, preset_text

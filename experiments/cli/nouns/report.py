@@ -14,7 +14,7 @@ from experiments.cli.stores import Opened, add_sweep_flags, listing, opened
 from experiments.evals.inspect_logs import require_inspect, write_logs
 from experiments.report import exports
 from experiments.report.page.page import NAME
-from experiments.store.samples import with_text
+from experiments.store.samples.of_trace import with_text
 from experiments.store.store import require_writable
 
 DEFAULT_STORE = "lil-out/demo"

@@ -15,7 +15,7 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import data, models, scoring
-from experiments.grid.data_sets import stream_name
+from experiments.grid.data.sets import stream_name
 from experiments.grid.plan import (
     build_backends,
     build_detectors,

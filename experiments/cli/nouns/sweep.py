@@ -16,7 +16,7 @@ from experiments.cli.progress import Bars, quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import add_figure_flags, figure_folder, page_file, show
 from experiments.grid.config import Config, load, preset_names
-from experiments.grid.data_sets import expand, labels
+from experiments.grid.data.sets import expand, labels
 from experiments.grid.identity import digest
 from experiments.store.study import Study
 from experiments.sweep import sweep

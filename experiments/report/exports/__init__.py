@@ -14,7 +14,7 @@ from experiments.report.exports.markup import latex, markdown
 from experiments.report.row import ReportRow
 from experiments.report.tables.backends import cost_grids, main_grids, sampling_grids
 from experiments.report.tables.grid import Grid
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from experiments.report.row import ReportRow
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 if TYPE_CHECKING:
     import pandas as pd

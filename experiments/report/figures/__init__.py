@@ -17,7 +17,7 @@ from experiments.report.figures.pareto import pareto
 from experiments.report.figures.style import STYLE, save
 from experiments.report.names import naming, shortly_named
 from experiments.report.row import ReportRow, by_penalty
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 __all__ = ["Conditions", "figures"]
 

@@ -12,7 +12,7 @@ from experiments.report.figures.against_budget import budgets_of
 from experiments.report.figures.footer import Conditions, cut, footer
 from experiments.report.figures.style import finish, panels
 from experiments.report.row import ReportRow, dataset_order, series
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 _CORRECT, _INCORRECT = "#1a9850", "#d73027"
 

@@ -15,7 +15,7 @@ from experiments.report.figures.footer import Conditions, footer
 from experiments.report.figures.style import COLOURS, FULL, MARKS, finish, panel_title, panels
 from experiments.report.row import Key, ReportRow, dataset_order, pairs
 from experiments.report.statistics import Bootstrap, Interval
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 
 Watched = tuple[str, str]
 Place = tuple[str, Key]  # a data set and a configuration in it

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from experiments.grid.data_sets import labels
+from experiments.grid.data.sets import labels
 from experiments.grid.plan import Run
 from experiments.store.labels import penalty_labels
-from experiments.store.sample import Sample, is_usable
-from experiments.store.samples import blank
+from experiments.store.samples.of_trace import blank
+from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
 
 #: Said on the page beside how many there are.

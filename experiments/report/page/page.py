@@ -22,7 +22,7 @@ from experiments.report.page.chosen import RULE, shown
 from experiments.report.page.traces import Packed, pack
 from experiments.report.row import ReportRow
 from experiments.store.files.disk import write_atomically
-from experiments.store.sample import Sample
+from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
 
 NAME = "report.html"

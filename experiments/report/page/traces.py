@@ -14,8 +14,8 @@ from typing import Any
 from experiments.grid.scoring import last_boxed
 from experiments.report.page.chosen import Shown, by_worth
 from experiments.report.row import ReportRow, by_penalty, series
-from experiments.store.sample import Sample
-from experiments.store.samples import with_text
+from experiments.store.samples.of_trace import with_text
+from experiments.store.samples.sample import Sample
 from experiments.store.store import Record
 from experiments.store.study import Study
 from lil import Trace

@@ -21,11 +21,11 @@ import msgspec
 import zstandard
 
 from experiments.grid.identity import Cell, digest
-from experiments.store.acted_runs import acts, described
 from experiments.store.files import kept
 from experiments.store.files.made_by import code
 from experiments.store.files.records import Record
-from experiments.store.sample import Sample
+from experiments.store.samples.acted_runs import acts, described
+from experiments.store.samples.sample import Sample
 
 if TYPE_CHECKING:
     from experiments.grid.plan import Plan, Run

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attention.errors import InvalidValue
-from experiments.grid import data_rows, prompts
 from experiments.grid.config import Config
-from experiments.grid.data_rows import Row, Rows
-from experiments.grid.data_sets import HUB, expand, split_revision
+from experiments.grid.data import prompts
+from experiments.grid.data import rows as data_rows
+from experiments.grid.data.rows import Row, Rows
+from experiments.grid.data.sets import HUB, expand, split_revision
 from experiments.grid.identity import digest
 from experiments.reasoner import LEVELS, problem
 

@@ -12,10 +12,10 @@ from itertools import pairwise
 
 from experiments.grid.plan import Problem, Run
 from experiments.grid.scoring import correct
-from experiments.store.acted_runs import acted_id, acts, verdict_on
 from experiments.store.files.records import Record
-from experiments.store.repetition import repeats
-from experiments.store.sample import Sample
+from experiments.store.samples.acted_runs import acted_id, acts, verdict_on
+from experiments.store.samples.repetition import repeats
+from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from lil import Detector, Meter, Trace, Verdict
 

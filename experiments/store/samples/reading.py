@@ -8,12 +8,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.grid.data_sets import labels as dataset_labels
+from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.identity import Cell
-from experiments.store.cached import Cache, Planned, key
 from experiments.store.labels import labels, penalty_labels
-from experiments.store.sample import Sample
-from experiments.store.samples import samples_of
+from experiments.store.samples.cached import Cache, Planned, key
+from experiments.store.samples.of_trace import samples_of
+from experiments.store.samples.sample import Sample
 
 if TYPE_CHECKING:
     from lil import Detector

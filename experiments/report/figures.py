@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import io
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from experiments.report.row import ReportRow, by_penalty, dataset_order, series, shown_detector
+from experiments.store.outputs import replace_whole
 from experiments.store.sample import Sample
 
 # Okabe and Ito's colours: told apart by readers who see fewer of them; marks differ as well.
@@ -296,19 +296,13 @@ def _finish(figure: Figure, title: str, handles: list[Line2D]) -> None:
 
 
 def _save(figure: Figure, stem: Path) -> list[Path]:
-    """Write beside the target and move into place, so that no reader sees half a file."""
+    """Write both formats of a figure, each whole."""
     paths = []
     for suffix in (".png", ".svg"):
         target = stem.with_name(stem.name + suffix)
-        handle, name = tempfile.mkstemp(suffix=suffix, prefix=".", dir=target.parent)
-        os.close(handle)
-        try:
-            metadata = {"Date": None} if suffix == ".svg" else {}
-            figure.savefig(name, dpi=160, format=suffix[1:], metadata=metadata)
-            os.chmod(name, 0o644)
-            os.replace(name, target)
-        except BaseException:
-            os.unlink(name)
-            raise
+        metadata = {"Date": None} if suffix == ".svg" else {}
+        drawn = io.BytesIO()
+        figure.savefig(drawn, dpi=160, format=suffix[1:], metadata=metadata)
+        replace_whole(target, drawn.getvalue())
         paths.append(target)
     return paths

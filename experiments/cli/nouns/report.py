@@ -11,6 +11,7 @@ from rich.console import Console
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import add_figure_flags, figure_folder, open_store, show
+from experiments.store.outputs import replace_whole
 from experiments.store.sample import Sample
 from experiments.store.store import require_writable
 
@@ -56,9 +57,9 @@ def _export(samples: object, csv: str | None, parquet: str | None) -> None:
     frame = pd.DataFrame([_flat(sample) for sample in samples])
     try:
         if csv:
-            frame.to_csv(csv, index=False)
+            replace_whole(Path(csv), frame.to_csv(index=False).encode())
         if parquet:
-            frame.to_parquet(parquet, index=False)
+            replace_whole(Path(parquet), frame.to_parquet(index=False))
     except ImportError as error:
         allowed = "CSV, or the package pyarrow for Parquet (pip install pyarrow)"
         raise InvalidValue("parquet", parquet, allowed) from error

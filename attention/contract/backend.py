@@ -17,6 +17,9 @@ from attention.layers.sliding import SlidingLayer
 from attention.patching.cache import AttentionCache
 from attention.patching.patched import patched
 
+#: No sequence is longer; far beyond, a budget is no number that a tensor or a float can hold.
+MOST_TOKENS = 2**31 - 1
+
 #: The default of a parameter that follows from the others: `__post_init__` resolves it.
 AUTO: Any = None
 
@@ -54,6 +57,8 @@ class Backend(ABC):
                 self._resolve(f.name, value.item())
         if self.budget is not None:
             check_int("budget", self.budget, self.least_budget)
+            if self.budget > MOST_TOKENS:
+                raise InvalidValue("budget", self.budget, f"at most {MOST_TOKENS} tokens")
         check_int("dense_layers", self.dense_layers, 0)
 
     def _resolve(self, name: str, value: Any) -> None:

@@ -80,15 +80,15 @@ def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
     overrides: dict[str, Any] = {}
     for assignment in args.set:
         for key, value in parse_assignment(assignment).items():
-            if isinstance(value, dict):
-                table = overrides.setdefault(key, {})
-                if not isinstance(table, dict):
-                    allowed = f"{key} as one value or as parameters, not both"
-                    raise InvalidValue("--set", assignment, allowed)
-                for method, params in value.items():
-                    table[method] = {**table.get(method, {}), **params}
-            else:
+            before = overrides.get(key)
+            if before is None or not isinstance(value, dict):
                 overrides[key] = value
+                continue
+            try:
+                overrides[key] = _merged(before, value)
+            except TypeError:
+                allowed = f"one kind of value for {key}, which was set to {before!r} before"
+                raise InvalidValue("--set", assignment, allowed) from None
     for declared in dataclasses.fields(Config):
         given = getattr(args, declared.name, None)
         if given is not None:
@@ -96,6 +96,13 @@ def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
     overrides |= fixed
     preset = args.preset or _default_preset(overrides)
     return preset, load(preset, overrides)
+
+
+def _merged(table: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of parameters by method with what was set later."""
+    if not isinstance(table, Mapping):
+        raise TypeError
+    return {**table, **{name: {**table.get(name, {}), **later[name]} for name in later}}
 
 
 def _default_preset(overrides: dict[str, Any]) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import signal
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -16,7 +18,7 @@ from typing import Any, NoReturn
 PACKAGES = ("attention", "lil", "experiments")
 ROOT = Path(__file__).parents[2]
 
-#: Seconds after which a command hangs.
+#: Processor seconds after which a command hangs; a busy machine is no hang.
 PATIENCE = 20.0
 
 
@@ -84,7 +86,8 @@ def tried(
         return
     findings.refused += 1
     messages = [line for line in err.getvalue().splitlines() if line.startswith("lil: error")]
-    if len(messages) != 1:
+    helped = not messages and err.getvalue().startswith("usage: lil")  # nothing was asked for
+    if len(messages) != 1 and not helped:
         findings.fault(f"exit code 2 with {len(messages)} messages", shown)
     if not may_write and (left := sorted(set(_listing(folder)) - set(before))):
         findings.fault(f"left behind: {', '.join(left)[:80]}", shown)
@@ -95,13 +98,13 @@ def _alarm() -> Iterator[None]:
     def ring(_number: int, _frame: object) -> NoReturn:
         raise Hung
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _place(error: Exception) -> str:
@@ -129,8 +132,12 @@ def _listing(folder: Path) -> list[str]:
 @contextlib.contextmanager
 def nothing_decoded() -> Iterator[None]:
     """No model is loaded, no hub asked, nothing timed; every check before that is the real one."""
+    import torch
+
     from experiments.bench import attention, meter, penalty
     from experiments.grid import data, models
+    from experiments.grid.config import Config
+    from experiments.report import measures, statistics
     from experiments.sweep import sweep
 
     def reached(*_: Any, **__: Any) -> NoReturn:
@@ -141,17 +148,29 @@ def nothing_decoded() -> Iterator[None]:
             return found(name, revision)
         return models.Source(name, "/nowhere", None, "0" * 32)
 
-    found = models.find
+    def prepared(config: Config, out: Path) -> NoReturn:
+        try:
+            prepare(config, out)
+        except Reached:
+            json.dumps(config.to_dict(), allow_nan=False)  # as the manifest is written next
+            raise
+        raise AssertionError("a sweep was prepared without its tokenizer")
+
+    found, prepare = models.find, sweep.prepare
     places: list[tuple[object, str, object]] = [
         (models, "find", known),
         (models, "load", reached),
         (models, "_hub", reached),
-        (models, "use_threads", lambda threads: threads or 1),
+        # As torch: a number of threads has 32 bits.
+        (torch, "set_num_threads", lambda threads: threads.to_bytes(4, "little", signed=True)),
+        (sweep, "prepare", prepared),
         (sweep, "_tokenizer", reached),
         (data, "_hub_rows", reached),
         (attention, "bandwidth", reached),
         (penalty, "_ways", reached),
         (meter, "random", SimpleNamespace(Random=reached)),
+        # What is asked is whether there are intervals, not where they lie.
+        (measures, "Bootstrap", partial(statistics.Bootstrap, resamples=20)),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
     try:

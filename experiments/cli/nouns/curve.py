@@ -65,6 +65,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     ahead = _lookahead(args.codec) if args.bounds else None
     if args.plot:
         require_writable(Path(args.plot).parent)
+    for name in args.files:
+        _require_name(name)
     curves = {name: _curve(name, args) for name in args.files}
     for name, points in curves.items():
         shown = _some(points)
@@ -86,6 +88,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             for name, points in curves.items()
         ]
     )
+
+
+def _require_name(name: str) -> None:
+    """Refuse what no file can be called."""
+    try:
+        Path(name).exists()
+    except (OSError, ValueError) as error:
+        raise InvalidValue("file", name, f"a name that a file can have ({error})") from error
 
 
 def _lookahead(codec: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from experiments.report.row import ReportRow, by_penalty, dataset_order, series, shown_detector
-from experiments.store.outputs import replace_whole
+from experiments.store.outputs import whole_file
 from experiments.store.sample import Sample
 
 # Okabe and Ito's colours: told apart by readers who see fewer of them; marks differ as well.
@@ -301,8 +300,7 @@ def _save(figure: Figure, stem: Path) -> list[Path]:
     for suffix in (".png", ".svg"):
         target = stem.with_name(stem.name + suffix)
         metadata = {"Date": None} if suffix == ".svg" else {}
-        drawn = io.BytesIO()
-        figure.savefig(drawn, dpi=160, format=suffix[1:], metadata=metadata)
-        replace_whole(target, drawn.getvalue())
+        with whole_file(target) as half:
+            figure.savefig(str(half), dpi=160, format=suffix[1:], metadata=metadata)
         paths.append(target)
     return paths

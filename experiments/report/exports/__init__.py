@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attention.errors import InvalidValue
-from experiments.report.exports.files import check_file, whole_file
+from experiments.report.exports.files import check_file
 from experiments.report.exports.frames import row_frame, sample_frame
 from experiments.report.exports.markup import latex, markdown
 from experiments.report.row import ReportRow
 from experiments.report.tables.backends import cost_grids, main_grids, sampling_grids
 from experiments.report.tables.grid import Grid
+from experiments.store.files.outputs import whole_file
 from experiments.store.samples.sample import Sample
 
 if TYPE_CHECKING:

@@ -1,37 +1,12 @@
-"""Files that appear whole or not at all, and what is said before one is written."""
+"""What is said before a file is written."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from attention.errors import InvalidValue
 from experiments.store.store import require_writable
-
-
-@contextmanager
-def whole_file(target: Path) -> Iterator[Path]:
-    """A path beside the target to write to; moved into its place when all went well.
-
-    Raises:
-        OSError: it cannot be written; the target is as it was.
-    """
-    target = target.resolve()  # through a link to what it names
-    handle, name = tempfile.mkstemp(suffix=target.suffix, prefix=".", dir=target.parent)
-    os.close(handle)
-    try:
-        yield Path(name)
-        with open(name, "rb") as file:
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -> None:

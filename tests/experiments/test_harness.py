@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import lil
 from attention import methods
 from attention.errors import InvalidValue
+from experiments.cli import main
 from experiments.reasoner import problem
 from experiments.store.study import Study
 
@@ -168,6 +169,22 @@ def test_the_harnesss_flags_yield_to_model_arguments(tiny_model: Path) -> None:
     assert made.settings.batch_size == 7
     assert LilLM.create_from_arg_obj(given, flags).settings.batch_size == 1
     assert LilLM.create_from_arg_obj(given, flags | {"batch_size": "auto"}).settings.batch_size > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--tasks", "a", "--limit", "3", "--samples", '{"a": [0]}'], "--limit must be None"),
+        (["--config", "nowhere.yaml"], "not found"),
+    ],
+)
+def test_what_the_harness_refuses_is_one_message(
+    arguments: list[str], reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", *arguments]) == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"lil: error: eval = {' '.join(['run --model lil', *arguments])!r}")
+    assert reason in said
 
 
 @pytest.mark.slow

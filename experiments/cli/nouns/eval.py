@@ -8,7 +8,8 @@ import importlib.util
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ Arguments are those of `lm_eval` (`lm_eval run --help`), with the model `lil` wh
 
 #: Arguments are the harness's, which it checks itself.
 HANDS_ON = True
+
+#: Where the harness does so.
+_ARGUMENTS = ("lm_eval._cli.", "lm_eval.config.", "lm_eval.evaluator.simple_evaluate")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -60,8 +64,22 @@ def command(args: argparse.Namespace, console: Console) -> Done:  # noqa: ARG001
         _results(rest, wanted=args.json and is_run) as (arguments, document),
         _command_line(["lm_eval", *arguments]),
     ):
-        cli_evaluate()
+        _evaluate(cli_evaluate, rest)
     return Done(document)
+
+
+def _evaluate(harness: Callable[[], None], arguments: Sequence[str]) -> None:
+    """Run the harness; what it says of its arguments is a message of ours."""
+    try:
+        harness()
+    except (ValueError, OSError) as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        where = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}"
+        if not where.startswith(_ARGUMENTS):
+            raise
+        reason = str(error).strip().split("\n")[0]
+        allowed = f"arguments that the harness takes ({reason})"
+        raise InvalidValue("eval", " ".join(arguments), allowed) from error
 
 
 def _with_model(arguments: Sequence[str]) -> list[str]:

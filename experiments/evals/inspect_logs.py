@@ -39,7 +39,7 @@ def require_inspect(folder: Path) -> None:
     """
     if importlib.util.find_spec("inspect_ai") is None:
         allowed = (
-            "the package `inspect-ai` to write its logs (pip install 'lil-attention[inspect]')"
+            "the package `inspect-ai` to write its logs (`scripts/setup inspect`)"
         )
         raise InvalidValue("inspect", str(folder), allowed)
 

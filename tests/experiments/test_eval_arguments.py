@@ -162,10 +162,10 @@ def test_without_the_packages_one_message_says_so(
         importlib.util, "find_spec", lambda name, *_: None if name in absent else find(name)
     )
     assert main(["eval", "--tasks", "easy"]) == 2
-    assert "pip install 'lil-attention[lm-eval]'" in capfd.readouterr().err
+    assert "`scripts/setup lm-eval`" in capfd.readouterr().err
     assert main(["eval"]) == 2
     assert "--tasks" in capfd.readouterr().err
     logs = tmp_path / "logs"
     assert main(["report", str(tmp_path), "--inspect", str(logs)]) == 2
-    assert "pip install 'lil-attention[inspect]'" in capfd.readouterr().err
+    assert "`scripts/setup inspect`" in capfd.readouterr().err
     assert not logs.exists()

@@ -28,7 +28,7 @@ examples:
   lil eval ls tasks
 
 Arguments are those of `lm_eval` (`lm_eval run --help`), with the model `lil` where none is named;
---json prints its results. Needs pip install 'lil-attention[lm-eval]'.
+--json prints its results. Needs `scripts/setup lm-eval`.
 """
 
 #: Arguments are the harness's, which it checks itself.
@@ -50,7 +50,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:  # noqa: ARG001
     if not rest:
         raise InvalidValue("--tasks", None, "names of tasks, see `lil eval --help`")
     if importlib.util.find_spec("lm_eval") is None:
-        allowed = "the package `lm-eval` to run it (pip install 'lil-attention[lm-eval]')"
+        allowed = "the package `lm-eval` to run it (`scripts/setup lm-eval`)"
         raise InvalidValue("eval", " ".join(rest), allowed)
     from lm_eval.__main__ import cli_evaluate
 

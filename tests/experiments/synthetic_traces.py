@@ -32,10 +32,10 @@ def words(text: str) -> list[bytes]:
 
 
 def full_pieces(item: int) -> list[bytes]:
-    """Prose that ends with the answer; `eos` last."""
+    """Prose that ends with the answer, a wrong one for problem 2; `eos` last."""
     said = words(_WORDS)
     said = said[item:] + said[:item]
-    return [POISON.encode(), *SPLIT, *said, rf" \boxed{{{item}}}".encode(), b""]
+    return [POISON.encode(), *SPLIT, *said, rf" \boxed{{{item + item // 2}}}".encode(), b""]
 
 
 def sparse_pieces(item: int, budget: int) -> list[bytes]:

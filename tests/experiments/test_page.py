@@ -304,6 +304,7 @@ def test_no_text_becomes_an_element(made: Report) -> None:
     assert read.tags.count("script") == 1 + 1 + 1 + blocks  # charts, index, problems, the script
     assert not {"img", "b"} & set(Cells(markup.escape(MODEL + HOSTILE + ITEM)).tags)
     assert "img" not in read.tags
+    assert made.html.index("</main>") < made.html.index('id="index"')  # though a name says where
     assert "\ufffd" in markup.escape(ITEM)
     runs = listed(made.html)
     assert {run["item"] for run in runs} == {"0", "1", ITEM}
@@ -456,6 +457,8 @@ def test_filters_leave_what_they_say(opened: Opened, made: Report) -> None:
         assert 0 < len(fired) < 18
         assert shows(fired=f"fired {name}") == fired
     assert shows(fired="none") == those(lambda r: not r["fired"])
+    gained = those(lambda r: r["correct"] and not full[r["block"]])
+    assert shows(answer="gained") == gained != []
     assert shows(answer="gained", ending="capped") == []
     hidden = "#filters label[hidden]"
     assert page.eval_on_selector_all(hidden, "all => all.map(l => l.dataset.name)") == [
@@ -547,6 +550,9 @@ def test_the_keyboard_alone_reaches_and_opens_a_text(opened: Opened) -> None:
     page.keyboard.press("Enter")
     page.wait_for_selector("#trace pre")
     assert page.evaluate("document.querySelector('[aria-current]').dataset.run") == "2"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate(f"{here}.dataset.run") == "2"
     page.keyboard.press("End")
     assert page.evaluate(f"{here}.dataset.run") == "17"
     page.keyboard.press("Tab")

@@ -48,12 +48,14 @@ const markOf = (style, given = {}) =>
 
 function scale(axis, values, from, to) {
   // From data to the drawing, and where the ticks are.
-  let low = axis.from ?? Math.min(...values), high = axis.to ?? Math.max(...values);
+  const known = values.length ? values : [0, 1];
+  let low = axis.from ?? Math.min(...known), high = axis.to ?? Math.max(...known);
   if (axis.log) {
     if (axis.ticks) [low, high] = [low / 1.35, high * 1.35];
     else [low, high] = [low / 1.15, high * 1.15];
     const reach = Math.log(high) - Math.log(low) || 1;
-    const at = (value) => from + ((Math.log(value) - Math.log(low)) / reach) * (to - from);
+    // A bound may be 0, which a logarithm cannot place: it lies at the edge.
+    const at = (value) => from + ((Math.log(Math.max(value, low)) - Math.log(low)) / reach) * (to - from);
     return { at, ticks: axis.ticks ?? logTicks(low, high), low, high };
   }
   if (high === low) high = low + 1;

@@ -181,8 +181,8 @@ class Trace:
             for name in ("evidence", "action"):
                 if not (record[name] is None or isinstance(record[name], Mapping)):
                     raise TypeError(f"{name} is {record[name]!r}")
-            if len(values["pieces"]) != len(values["new_ids"]) or not values["checks"]:
-                raise ValueError("a piece of text for every token, and checks")
+            if len(values["pieces"]) != len(values["new_ids"]):
+                raise ValueError("a piece of text for every token")
             return cls(**values)
         # OverflowError: numbers too large for bytes; LookupError: an encoding nobody knows.
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -38,9 +38,7 @@ def require_inspect(folder: Path) -> None:
         InvalidValue: it is not.
     """
     if importlib.util.find_spec("inspect_ai") is None:
-        allowed = (
-            "the package `inspect-ai` to write its logs (`scripts/setup inspect`)"
-        )
+        allowed = "the package `inspect-ai` to write its logs (`scripts/setup inspect`)"
         raise InvalidValue("inspect", str(folder), allowed)
 
 

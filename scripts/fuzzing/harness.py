@@ -135,8 +135,9 @@ def nothing_decoded() -> Iterator[None]:
     import torch
 
     from experiments.bench import attention, meter, penalty
-    from experiments.grid import data, models
+    from experiments.grid import models
     from experiments.grid.config import Config
+    from experiments.grid.data import rows
     from experiments.report import measures, statistics
     from experiments.sweep import sweep
 
@@ -165,7 +166,7 @@ def nothing_decoded() -> Iterator[None]:
         (torch, "set_num_threads", lambda threads: threads.to_bytes(4, "little", signed=True)),
         (sweep, "prepare", prepared),
         (sweep, "_tokenizer", reached),
-        (data, "_hub_rows", reached),
+        (rows, "hub_rows", reached),
         (attention, "bandwidth", reached),
         (penalty, "_ways", reached),
         (meter, "random", SimpleNamespace(Random=reached)),

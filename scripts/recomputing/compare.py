@@ -31,6 +31,8 @@ CLOSE = 1e-9
 CLUSTERED = (
     "accuracy_low",
     "accuracy_high",
+    "pass_at_low",
+    "pass_at_high",
     *(
         f"{change}_{part}"
         for change in (
@@ -152,6 +154,9 @@ class Comparison:
             if field not in definitions.FIELDS:
                 continue
             number, largest = self.fields.get(field, (0, 0.0))
+            if expected.get(field) == definitions.UNSAID and value:
+                self.fields[field] = (number + 1, largest)
+                continue
             try:
                 off, count = apart(value, expected.get(field))
             except ValueError as error:

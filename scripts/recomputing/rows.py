@@ -41,9 +41,26 @@ FIELDS = frozenset(
     keys_read_per_solved_ratio keys_read_per_solved_ratio_low keys_read_per_solved_ratio_high
     prefill_sec decode_sec end_to_end_sec end_to_end_ratio sec_per_solved sec_per_solved_ratio
     cache_bytes_peak cache_byte_sec cache_byte_sec_ratio
-    compression_ratio compression_curve repetition_rate cheaper
+    compression_ratio compression_ratio_low compression_ratio_high
+    compression_curve repetition_rate cheaper
+    pass_at pass_at_low pass_at_high seconds_null_why
     """.split()  # noqa: SIM905 - a hundred quoted names are no easier to read
 )
+
+
+SECONDS = [
+    "prefill_sec",
+    "decode_sec",
+    "end_to_end_sec",
+    "end_to_end_ratio",
+    "sec_per_solved",
+    "sec_per_solved_ratio",
+    "cache_byte_sec",
+    "cache_byte_sec_ratio",
+]
+
+#: A sentence is expected, whichever.
+UNSAID = "..."
 
 
 def row(line: Line, full: Line, without: Line | None, unpenalised: Line | None) -> dict[str, Any]:
@@ -68,6 +85,7 @@ def row(line: Line, full: Line, without: Line | None, unpenalised: Line | None) 
     }
     found |= accuracy(samples) | change("accuracy_change", "solved", pairs)
     found |= length(samples) | ratios(lengths) | costs(samples, lengths) | text(samples)
+    found |= timing([*samples, *(full for _, full in pairs)])
     if without is not None:
         found |= savings(both(line, without), len(samples))
     if unpenalised is not None:
@@ -106,12 +124,38 @@ def accuracy(samples: Sequence[Sample]) -> dict[str, Any]:
     by_problem = grouped(samples, lambda one: one.problem)
     k = max(map(len, by_problem))
     found: dict[str, Any] = {"accuracy": solved / len(samples), "avg_at_k": None, "pass_at_k": None}
+    found["pass_at"] = (
+        {}
+        if k == 1
+        else {
+            str(j): mean(_any_of(j, [one.solved for one in group]) for group in by_problem)
+            for j in sorted({1, 2, 5, 10, 20, 50, 100, k})
+            if j <= k
+        }
+    )
     if k == 1:
+        found["pass_at_low"] = found["pass_at_high"] = {}
         found["accuracy_low"], found["accuracy_high"] = wilson(solved, len(samples))
     else:
         found["avg_at_k"] = mean(mean(one.solved for one in group) for group in by_problem)
         found["pass_at_k"] = mean(any(one.solved for one in group) for group in by_problem)
     return found
+
+
+def _any_of(j: int, solved: Sequence[bool]) -> float:
+    """The chance that of j of the samples, drawn without putting back, one is solved."""
+    none = 1.0
+    for drawn in range(j):
+        none *= max(0, len(solved) - sum(solved) - drawn) / (len(solved) - drawn)
+    return 1 - none
+
+
+def timing(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Seconds that have no common measure are no seconds."""
+    settings = {one.setting for one in samples}
+    if len(settings) == 1 and None not in settings:
+        return {"seconds_null_why": None}
+    return dict.fromkeys(SECONDS) | {"seconds_null_why": UNSAID}
 
 
 def change(field: str, solved: str, pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -258,8 +302,12 @@ def text(samples: Sequence[Sample]) -> dict[str, Any]:
         measured = [small / raw for s in there for n, raw, small in s.curve if n == at and raw]
         if len(measured) == len(there):
             curve.append((at, mean(measured), len(there)))
+    told = [one for one in samples if one.curve[-1][1]]
+    low, high = sums_interval(told, lambda one: (one.curve[-1][2] / one.curve[-1][1], 1))
     return {
         "compression_ratio": mean_known(small / raw for _, raw, small in whole),
+        "compression_ratio_low": low,
+        "compression_ratio_high": high,
         "repetition_rate": mean(one.repeated for one in samples),
         "compression_curve": curve,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Sample:
     prefill: float | None = None
     decode: float | None = None
     byte_sec: float | None = None
+    setting: tuple[str, int] | None = None  # sweep and rows decoded together, if both are known
 
     @property
     def usable(self) -> bool:
@@ -98,7 +99,25 @@ class Sweep:
         for item, prompt, *answer in problems:
             for index in range(plan["samples_per_problem"]):
                 sample = self._sample(cell, detector, item, prompt, answer, index)
-                yield sample.at, sample
+                yield (
+                    sample.at,
+                    replace(sample, setting=self._setting(cell, detector, sample, prompt)),
+                )
+
+    def _setting(
+        self,
+        cell: Mapping[str, Any],
+        detector: Mapping[str, Any] | None,
+        sample: Sample,
+        prompt: str,
+    ) -> tuple[str, int] | None:
+        """In which sweep the sample's trace was decoded, with how many rows at a time."""
+        acts = detector is not None and detector["on_stop"]["name"] != "stop" and sample.fired
+        name = (cell, sample.problem, prompt, sample.index, *([detector] if acts else []))
+        record = self.records.get(frames.key_of(*name))
+        told = {} if record is None else record.meta
+        sweep, rows = told.get("sweep"), told.get("batch_size")
+        return None if sweep is None or rows is None else (sweep, rows)
 
     def _sample(
         self,

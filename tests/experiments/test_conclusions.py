@@ -76,7 +76,7 @@ def test_a_corrected_answer_changes_accuracy_and_decodes_nothing(
         found = rows(Study.open(tmp_path / "out").samples([]).samples, seed=0)
         return outcome.counts.decoded, {row.dataset: row.accuracy for row in found}
 
-    one, other = map(str, files)
+    one, other = f"{tmp_path.name}/mine", "other/mine"
     assert sweep("wrong", "right")[1] == {one: 0, other: 1}
     assert sweep("right", "right") == (0, {one: 1, other: 1})
     store = Store(tmp_path / "out")

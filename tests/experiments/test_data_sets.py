@@ -83,7 +83,7 @@ def test_the_limit_counts_from_the_front(tmp_path: Path) -> None:
             "id",
         ),
         ('{"question": 3, "answer": "1"}', "a text"),
-        (r'{"question": "a\ud800", "answer": "1"}', "halves of characters"),
+        (r'{"question": "a\ud800", "answer": "1"}', "whole characters"),
         ('{"question": "a", "answer": ""}', "an answer"),
         ('{"question": "a", "answer": null}', "an answer"),
         ('{"question": "a", "answer": "work ####  "}', "an answer"),

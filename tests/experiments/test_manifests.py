@@ -356,8 +356,8 @@ def test_two_stores_side_by_side(
     assert mine == alone["rows"]
     assert len(document["rows"]) == 2 * len(mine)
     header, *lines = csv.read_text().splitlines()
-    assert header.endswith(",store")
-    assert sum(line.endswith(",other/store") for line in lines) * 2 == len(lines)
+    assert header.startswith("store,")
+    assert sum(line.startswith("other/store,") for line in lines) * 2 == len(lines)
     assert main(given) == 0
     printed = capfd.readouterr().out
     assert all(label in printed for label in labels)
@@ -372,7 +372,9 @@ def test_each_stores_figures_have_a_place_of_their_own(
     other = tmp_path / "store"
     shutil.copytree(out, other)
     folders: list[Path] = []
-    monkeypatch.setattr(figures, "figures", lambda _samples, _rows, to: folders.append(to) or [])
+    monkeypatch.setattr(
+        figures, "figures", lambda _samples, _rows, to, _about: folders.append(to) or []
+    )
     assert main(["report", str(out), str(other)]) == 0
     assert folders == [out / "figures", other / "figures"]
     folders.clear()

@@ -68,13 +68,14 @@ def test_all_stored_is_all_done(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_log_tells_how_long_it_took_and_will_take(monkeypatch: pytest.MonkeyPatch) -> None:
     bars, out = _bars(monkeypatch, 80, terminal=False)
+    bars._names = {LONG.dataset: "problems-of-2026"}
     bars.plan(4, 0, 400.0)
     bars.cell(LONG)
     bars.run_done(100.0)
     bars.cell(LONG)
     first, second = (line for line in out.getvalue().splitlines() if "infllm" in line)
     assert "0/4 runs" in first
-    assert "time left not known yet: infllm 1024 + lz · problems-of-2026.jsonl" in first
+    assert "time left not known yet: infllm 1024 + lz · problems-of-2026" in first
     # A quarter is done, so three times as long as until now is left; the clock moved on between.
     words = second.replace(",", "").split()
     gone, left = words[words.index("so") - 1], words[words.index("left:") - 1]

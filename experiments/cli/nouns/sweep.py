@@ -89,9 +89,16 @@ def _safe(name: str) -> str:
 
     Where that is long, its beginning and digits of the whole.
     """
-    parts = [Path(part).resolve().name if Path(part).exists() else part for part in name.split("+")]
-    safe = re.sub(r"[^A-Za-z0-9.+_-]+", "-", "+".join(parts)).strip("-.")
+    safe = re.sub(r"[^A-Za-z0-9.+_-]+", "-", "+".join(map(_last, name.split("+")))).strip("-.")
     return safe if len(safe) <= 60 else f"{safe[:50]}-{digest(name)[:6]}"
+
+
+def _last(part: str) -> str:
+    """A path's last part, if there is such a path."""
+    try:
+        return Path(part).resolve().name if Path(part).exists() else part
+    except (OSError, ValueError):  # a name that no file can have
+        return part
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:

@@ -112,7 +112,7 @@ def hub_rows(
         import datasets
     except ImportError as error:
         allowed = (
-            "the package `datasets` to load it (`scripts/setup eval`), "
+            "the package `datasets` to load it (`scripts/setup eval` installs it), "
             "or the path of a JSONL file with the same columns"
         )
         raise InvalidValue("dataset", name, allowed) from error

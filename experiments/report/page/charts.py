@@ -84,7 +84,11 @@ def _charts(rows: list[ReportRow]) -> list[dict[str, Any]]:
             "Compression ratio",
             "Compressed over original bytes of whole outputs: low where a text repeats itself.",
             {"unit": "ratio", "from": 0},
-            lambda row: (row.compression_ratio, None, None),
+            lambda row: (
+                row.compression_ratio,
+                row.compression_ratio_low,
+                row.compression_ratio_high,
+            ),
             detector=False,
         ),
     ]

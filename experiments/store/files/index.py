@@ -55,7 +55,7 @@ def keep(path: Path, entries: Sequence[Entry], at: tuple[int, int]) -> None:
     """
     if state(path) != at:
         return
-    kept.save(_place(path), msgspec.msgpack.encode(_Index(code(), *at, list(entries))))
+    kept.save(_place(path), _Index(code(), *at, list(entries)))
 
 
 def forget(folder: Path) -> None:

@@ -123,7 +123,7 @@ class Cache:
 
     def put(self, name: str, samples: Sequence[Sample]) -> None:
         """Keep samples, if the folder can be written."""
-        kept.save(self._path(name), msgspec.msgpack.encode(samples))
+        kept.save(self._path(name), samples)
 
     def tidy(self) -> None:
         """Delete what was not used for longest, above `LARGEST` bytes."""

@@ -110,11 +110,13 @@ class Trace:
         """Cost of the first `tokens` generated tokens: exact at a check, else on a straight line.
 
         Raises:
-            InvalidValue: `tokens` below 0 or above the trace's length.
+            InvalidValue: `tokens` below 0 or above the trace's length, or a trace without costs.
         """
         if not 0 <= tokens <= self.tokens:
             raise InvalidValue("tokens", tokens, f"0 to {self.tokens}, the trace's length")
         right = bisect.bisect_left(self.checks, tokens, key=lambda check: check.tokens)
+        if right == len(self.checks):
+            raise InvalidValue("tokens", tokens, "a trace whose costs were recorded up to there")
         after = self.checks[right]
         if tokens == after.tokens:
             return after

@@ -255,7 +255,7 @@ def test_a_sweeps_chopper_is_its_models(tiny_config: Callable[..., Config], tmp_
         detectors="chopper", detector_params={"chopper": {"weights": "reasoner", "short": 4}}
     )
     assert plan.build_detectors(by_name)[0].params()["short"] == 4
-    with pytest.raises(InvalidValue, match="chopper.weights=FILE"):
+    with pytest.raises(InvalidValue, match=r"chopper\.weights=FILE"):
         plan.build_detectors(tiny_config(detectors="chopper"))
     detector.classifier.save(tmp_path / "w.safetensors")
     by_file = {"chopper": {"weights": str(tmp_path / "w.safetensors")}}

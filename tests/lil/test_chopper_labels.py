@@ -148,7 +148,7 @@ def test_bad_n() -> None:
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
-    with pytest.raises(InvalidValue, match=r"lil-attention\[chopper\]"):
+    with pytest.raises(InvalidValue, match=r"`scripts/setup chopper`"):
         SentenceModel().embed(["a"])
 
 

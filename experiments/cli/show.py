@@ -5,21 +5,24 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from attention.errors import InvalidValue
 from experiments.cli.parser import Parser
 from experiments.cli.progress import bar
+from experiments.grid.identity import digest
 from experiments.grid.plan import build_detectors
 from experiments.report import figures, measures, tables, terminal
-from experiments.report.page.page import NAME, Written, write
+from experiments.report.found import Found
+from experiments.report.page.page import NAME, write
 from experiments.store import manifest
-from experiments.store.samples.sample import Sample
+from experiments.store.files import kept
 from experiments.store.study import Results, Study
 from lil import Detector
 
@@ -41,24 +44,27 @@ def say(notices: Sequence[str], notes: Console) -> None:
         notes.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
 
 
-def replayed(study: Study, detectors: Sequence[Detector], notes: Console) -> Results:
-    """Samples of the plan under no detector and each of these; what is missing is said."""
-    with bar("replaying", len(study.plan)) as advance:
-        results = study.samples(detectors, advance, texts=False, workers=os.cpu_count() or 1)
-    if results.missing:
+def found_in(study: Study, detectors: Sequence[Detector], notes: Console) -> Found:
+    """Rows of the plan under no detector and each of these; what is missing is said."""
+
+    def read() -> Results:
+        with bar("replaying", len(study.plan)) as advance:
+            return study.samples(detectors, advance, texts=False, workers=os.cpu_count() or 1)
+
+    found = Found(study, detectors, read)
+    if found.missing:
         notes.print(
-            f"{results.missing} of {len(study.plan)} runs are not in the store; "
+            f"{found.missing} of {len(study.plan)} runs are not in the store; "
             "the sweep's own command decodes them"
         )
-    return results
+    return found
 
 
 @dataclass(frozen=True)
 class Shown:
     """Everything a report is made of."""
 
-    samples: Sequence[Sample]
-    rows: Sequence[measures.ReportRow]
+    found: Found
     document: dict[str, Any]
     code: int = 0  # 2 where everything was shown but figures or page could not be written
 
@@ -103,8 +109,8 @@ def show(
         folder: of the figures; None draws none.
         page: the file of the page; None writes none.
     """
-    results = replayed(study, build_detectors(study.config), notes)
-    rows = measures.rows(results.samples, study.config.seed)
+    found = found_in(study, build_detectors(study.config), notes)
+    rows = found.rows
     shown = (
         tables.main_tables,
         tables.cost_tables,
@@ -121,7 +127,7 @@ def show(
     paths, code = [], 0
     if folder is not None:
         try:
-            paths = figures.figures(results.samples, rows, folder, _conditions(study))
+            paths = _drawn(found, folder)
         except OSError as error:  # all that is asked for is known: only the pictures are not there
             reason = InvalidValue(
                 "figures", str(folder), f"a folder to write in ({error.strerror})"
@@ -135,39 +141,60 @@ def show(
         "finding": finding,
         "figures": [str(path) for path in paths],
         "page": None,
-        "runs_missing": results.missing,
+        "runs_missing": found.missing,
         "notices": study.said,
     }
     if page is not None:
         try:
-            written = write(page, study, results.samples, rows, made, about)
+            said = _written(found, page, made, about)
         except InvalidValue as error:
             _refuse(error, notes)
             code = 2
         else:
             about["page"] = str(page)
-            _say_page(written, console)
+            console.print(said, highlight=False, markup=False, soft_wrap=True)
     _say_spared(rows, console)
     console.print()
     console.print(finding, style="bold", highlight=False, markup=False)
     document = {"manifest": about, "rows": [row.to_dict() for row in rows]}
-    return Shown(results.samples, rows, document, code)
-
-
-def _conditions(study: Study) -> figures.Conditions:
-    config = study.config
-    return figures.Conditions(config.seed, config.dtype, config.cap, config.max_new_tokens)
+    return Shown(found, document, code)
 
 
 def _refuse(reason: InvalidValue, notes: Console) -> None:
     notes.print(f"lil: error: {reason}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _say_page(written: Written, console: Console) -> None:
-    few = "" if written.kept == written.of else f", {written.kept:,} of {written.of:,} traces in it"
-    few += f", {written.left_out} charts or tables left out" if written.left_out else ""
-    text = f"page: {written.path}{few}"
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+def _drawn(found: Found, folder: Path) -> list[Path]:
+    """The figures' files, drawn again only where what they show has changed."""
+    config = found.study.config
+    told = figures.Conditions(config.seed, config.dtype, config.cap, config.max_new_tokens)
+    note, key = _note(found, folder), digest([found.key, asdict(told)])
+    before = kept.made(note, key)
+    if before is not None:
+        return before.paths
+    paths = figures.figures(found.samples, found.rows, folder, told)
+    kept.note(note, key, paths)
+    return paths
+
+
+def _written(found: Found, page: Path, made: Sequence[Table], about: Mapping[str, Any]) -> str:
+    """What is said of the page, which is written again only where what it shows has changed."""
+    note, key = _note(found, page), digest([found.key, dict(about)])
+    before = kept.made(note, key)
+    if before is not None:
+        return before.said
+    written = write(page, found.study, found.samples, found.rows, made, about)
+    said = f"page: {page}"
+    if written.kept < written.of:
+        said += f", {written.kept:,} of {written.of:,} traces in it"
+    if written.left_out:
+        said += f", {written.left_out} charts or tables left out"
+    kept.note(note, key, [page], said)
+    return said
+
+
+def _note(found: Found, made: Path) -> Path:
+    return kept.folder(found.study.folder) / f"{digest(str(made.resolve()))}.made"
 
 
 def _say_spared(rows: Sequence[measures.ReportRow], console: Console) -> None:

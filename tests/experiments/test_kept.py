@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.cli import main
 from experiments.grid.plan import build_detectors
+from experiments.report.found import Found
 from experiments.store.files import made_by, records
 from experiments.store.samples import cached, reading
 from experiments.store.store import Store
@@ -150,3 +152,38 @@ def test_the_code_is_told_by_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     made_by.code.cache_clear()
     monkeypatch.undo()
     assert made_by.code() != less
+
+
+def test_a_report_of_the_same_draws_and_reads_nothing_again(
+    store: Path,
+    no_trace: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def report(*more: str) -> tuple[str, dict[str, int]]:
+        assert main(["report", str(store), "--json", *more]) == 0
+        files = [*(store / "figures").iterdir(), store / "report.html"]
+        return capfd.readouterr().out, {path.name: path.stat().st_mtime_ns for path in files}
+
+    first, made = report()
+    (store / "figures" / "figure4-cost.svg").unlink()
+    (store / "report.html").write_text("another")
+    again, mended = report()
+    assert again == first
+    assert mended.keys() == made.keys()
+    assert all(mended[name] > made[name] for name in ("figure4-cost.svg", "report.html"))
+    no_trace()
+    monkeypatch.setattr(Study, "samples", None)
+    assert report() == (first, mended)
+
+
+def test_rows_of_another_seed_or_detector_are_not_those_kept(store: Path) -> None:
+    study = Study.open(store)
+    detectors = build_detectors(study.config)
+    other = dataclasses.replace(study, config=dataclasses.replace(study.config, seed=7))
+    keys = {
+        Found(one, watching, lambda: pytest.fail("read")).key
+        for one in (study, other)
+        for watching in (detectors, detectors[:1])
+    }
+    assert len(keys) == 4

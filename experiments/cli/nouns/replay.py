@@ -15,7 +15,7 @@ from attention.errors import InvalidValue
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser, comma_list
 from experiments.cli.progress import bar, quiet_transformers
-from experiments.cli.show import open_store, replayed
+from experiments.cli.show import found_in, open_store
 from experiments.grid import models
 from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
 from experiments.grid.plan import detector_params, require_weights, split_action
@@ -75,15 +75,15 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     notes = Console(stderr=True)
     study = open_store(Path(args.store), notes)
     detectors = _detectors(args, study)
-    results = replayed(study, detectors, notes)
-    rows = measures.rows(results.samples, study.config.seed)
+    found = found_in(study, detectors, notes)
+    rows = found.rows
     console.print(_table(rows, detectors))
     about: dict[str, Any] = manifest.public(study.manifest) | {
         "detectors": [
             {"label": label, "name": d.name, **d.params()}
             for label, d in zip(labels(detectors), detectors, strict=True)
         ],
-        "runs_missing": results.missing,
+        "runs_missing": found.missing,
     }
     code = 0
     if args.check_live or args.decode:

@@ -82,11 +82,15 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         folder = Path(args.inspect)
         _log(one, shown, folder / one.label.replace("/", "-") if several else folder, console)
     if args.csv or args.parquet:
-        samples = [s for one, shown in parts for s in with_text(shown.samples, one.study.store)]
-        labels = [one.label for one, shown in parts for _ in shown.samples] if several else None
+        samples = [
+            s for one, shown in parts for s in with_text(shown.found.samples, one.study.store)
+        ]
+        labels = (
+            [one.label for one, shown in parts for _ in shown.found.samples] if several else None
+        )
         exports.write_samples(samples, args.csv, args.parquet, labels)
-    rows = [row for shown in results for row in shown.rows]
-    labels = [one.label for one, shown in parts for _ in shown.rows] if several else None
+    rows = [row for shown in results for row in shown.found.rows]
+    labels = [one.label for one, shown in parts for _ in shown.found.rows] if several else None
     for file in args.rows:
         exports.write_rows(rows, file, labels)
     code = max(shown.code for shown in results)
@@ -108,8 +112,8 @@ def _figures(args: argparse.Namespace, one: Opened, several: bool) -> Path | Non
 
 
 def _log(one: Opened, shown: Shown, folder: Path, console: Console) -> None:
-    rows = [row.to_dict() for row in shown.rows]
-    samples = [*with_text(shown.samples, one.study.store)]
+    rows = [row.to_dict() for row in shown.found.rows]
+    samples = [*with_text(shown.found.samples, one.study.store)]
     written = write_logs(one.study, samples, rows, folder)
     said = f"{len(written)} logs: {folder}"
     console.print(said, highlight=False, markup=False, soft_wrap=True)

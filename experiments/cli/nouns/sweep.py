@@ -132,9 +132,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     study = Study.open(out, outcome.sweep)
     shown = show(study, console, bars.console, figure_folder(args, out), page_file(args, out))
     console.print(f"store: {out}", highlight=False, markup=False, soft_wrap=True)
-    usable = any(
-        sample.status not in ("error", "out_of_memory", "missing") for sample in shown.samples
-    )
+    usable = any(row.samples > row.errors + row.missing for row in shown.found.rows)
     return Done(shown.document, code=shown.code if usable else 1)
 
 

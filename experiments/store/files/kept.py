@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,50 @@ def load(path: Path) -> bytes:
         zstandard.ZstdError: it is damaged.
     """
     return zstandard.ZstdDecompressor().decompress(path.read_bytes())
+
+
+class Made(msgspec.Struct, frozen=True):
+    """Files that were made, of what, and what there was to say of them.
+
+    Attributes:
+        key: a digest of all that they follow from.
+        files: path, size in bytes and time of change in nanoseconds.
+    """
+
+    key: str
+    files: tuple[tuple[str, int, int], ...]
+    said: str = ""
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where they are."""
+        return [Path(name) for name, _, _ in self.files]
+
+
+def made(path: Path, key: str) -> Made | None:
+    """What was made under this key, if every file is as it was then; else None.
+
+    Args:
+        path: where `note` noted it.
+        key: a digest of all that the files follow from now.
+    """
+    try:
+        noted = msgspec.msgpack.decode(load(path), type=Made)
+        there = all(_state(Path(name)) == (size, at) for name, size, at in noted.files)
+    except (OSError, zstandard.ZstdError, msgspec.DecodeError):
+        return None
+    return noted if there and noted.key == key else None
+
+
+def note(path: Path, key: str, files: Sequence[Path], said: str = "") -> None:
+    """Note which files were made, so that they need not be made again."""
+    with contextlib.suppress(OSError):
+        save(path, Made(key, tuple((str(file), *_state(file)) for file in files), said))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
 
 
 def save(path: Path, content: object) -> None:

@@ -69,6 +69,11 @@ def read(
     return [sample for at in range(len(jobs)) for sample in found[at]]
 
 
+def names(study: Planned, detectors: Sequence[Detector]) -> list[str]:
+    """What the samples of each configuration are kept under: a digest of all they follow from."""
+    return [key(study, *job) for job in _jobs(study, detectors)]
+
+
 def _jobs(study: Planned, detectors: Sequence[Detector]) -> Iterator[Job]:
     named = list(zip(labels(detectors), detectors, strict=True))
     called = dataset_labels([cell.dataset for cell in study.plan.cells])

@@ -1,0 +1,76 @@
+"""What a report is made of: its rows, kept between reports, and samples, read where needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import msgspec
+import zstandard
+
+from experiments.grid.identity import digest
+from experiments.report import measures
+from experiments.report.row import ReportRow
+from experiments.store.files import kept
+from experiments.store.samples import reading
+from experiments.store.samples.sample import Sample
+from experiments.store.study import Results, Study
+from lil import Detector
+
+
+class _Kept(msgspec.Struct):
+    missing: int
+    rows: list[ReportRow]
+
+
+class Found:
+    """Rows of a study under some detectors, and the samples behind them.
+
+    Rows are kept beside the traces under a digest of all they follow from: where nothing changed,
+    no sample is read for them.
+
+    Args:
+        study: what was decoded.
+        detectors: replayed over it.
+        read: gives the samples, once, when they are first needed.
+    """
+
+    def __init__(
+        self, study: Study, detectors: Sequence[Detector], read: Callable[[], Results]
+    ) -> None:
+        self.study, self.detectors, self._read = study, detectors, read
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of all that rows and samples follow from."""
+        return digest([self.study.config.seed, *reading.names(self.study, self.detectors)])
+
+    @cached_property
+    def _results(self) -> Results:
+        return self._read()
+
+    @property
+    def samples(self) -> list[Sample]:
+        """Every run as decoded and under each detector, without texts."""
+        return self._results.samples
+
+    @cached_property
+    def _kept(self) -> _Kept:
+        path = kept.folder(self.study.folder) / f"{self.key}.rows"
+        try:
+            return msgspec.msgpack.decode(kept.load(path), type=_Kept)
+        except (OSError, zstandard.ZstdError, msgspec.DecodeError):
+            rows = measures.rows(self.samples, self.study.config.seed)
+            made = _Kept(self._results.missing, rows)
+            kept.save(path, made)
+            return made
+
+    @property
+    def rows(self) -> list[ReportRow]:
+        """A row for each configuration."""
+        return self._kept.rows
+
+    @property
+    def missing(self) -> int:
+        """Runs that the store cannot serve."""
+        return self._kept.missing

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiments.cli import main
 from experiments.grid.plan import build_detectors
 from experiments.report.found import Found
 from experiments.store.files import made_by, records
 from experiments.store.samples import cached, reading
+from experiments.store.samples.points import Point, Points
 from experiments.store.store import Store
 from experiments.store.study import Study
 
@@ -187,3 +190,22 @@ def test_rows_of_another_seed_or_detector_are_not_those_kept(store: Path) -> Non
         for watching in (detectors, detectors[:1])
     }
     assert len(keys) == 4
+
+
+points = st.lists(
+    st.tuples(st.none() | st.integers(0, 2**31 - 1), *[st.integers(0, 2**31 - 1)] * 2), max_size=6
+)
+
+
+@given(points, st.integers(-7, 7), st.integers(-7, 7))
+def test_points_are_the_tuple_of_them(told: list[Point], start: int, end: int) -> None:
+    curve = Points(told)
+    assert curve == tuple(told) == tuple(curve)
+    assert len(curve) == len(told)
+    assert Points.from_bytes(bytes(curve)) == curve
+    assert curve[start:end] == tuple(told[start:end])
+    if told:
+        assert (curve[0], curve[-1]) == (told[0], told[-1])
+    assert curve != (*told, (1, 2, 3))
+    with pytest.raises(IndexError):
+        curve[len(told)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import zstandard
@@ -72,14 +73,17 @@ def _state(path: Path) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-def save(path: Path, content: object) -> None:
+def save(path: Path, content: object, hook: Callable[[Any], object] | None = None) -> None:
     """Keep it, if it can be: a store on a full or foreign disk is read all the same.
 
     Names with half a character, which JSON can hold, are never kept.
+
+    Args:
+        hook: what is written for a type that msgspec does not know.
     """
     packer = zstandard.ZstdCompressor(level=1, write_checksum=True)
     with contextlib.suppress(InvalidValue, OSError, UnicodeEncodeError):
-        packed = packer.compress(msgspec.msgpack.encode(content))
+        packed = packer.compress(msgspec.msgpack.encode(content, enc_hook=hook))
         unwatched = path.parent / ".gitignore"
         if not unwatched.exists():  # a store in a repository is its traces
             write_atomically(unwatched, "*\n")

@@ -25,6 +25,7 @@ from experiments.store.files import kept
 from experiments.store.files.made_by import code
 from experiments.store.files.records import Record
 from experiments.store.samples.acted_runs import acts, described
+from experiments.store.samples.points import decoded, encoded
 from experiments.store.samples.sample import Sample
 
 if TYPE_CHECKING:
@@ -114,7 +115,10 @@ class Cache:
         """The samples kept under this digest; None where there are none, or damaged ones."""
         path = self._path(name)
         try:
-            samples: list[Sample] = msgspec.msgpack.decode(kept.load(path), type=list[Sample])
+            packed = kept.load(path)
+            samples: list[Sample] = msgspec.msgpack.decode(
+                packed, type=list[Sample], dec_hook=decoded
+            )
         except (OSError, zstandard.ZstdError, msgspec.DecodeError):
             return None
         with contextlib.suppress(OSError):
@@ -123,7 +127,7 @@ class Cache:
 
     def put(self, name: str, samples: Sequence[Sample]) -> None:
         """Keep samples, if the folder can be written."""
-        kept.save(self._path(name), samples)
+        kept.save(self._path(name), samples, encoded)
 
     def tidy(self) -> None:
         """Delete what was not used for longest, above `LARGEST` bytes."""

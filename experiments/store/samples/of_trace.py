@@ -14,6 +14,7 @@ from experiments.grid.plan import Problem, Run
 from experiments.grid.scoring import correct
 from experiments.store.files.records import Record
 from experiments.store.samples.acted_runs import acted_id, acts, verdict_on
+from experiments.store.samples.points import Points
 from experiments.store.samples.repetition import repeats
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
@@ -126,7 +127,7 @@ def measured(
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,
         cache_byte_sec=_byte_sec(trace, paid),
-        curve=_curve(trace, kept),
+        curve=Points(_curve(trace, kept)),
         repeated=repeats(trace.new_ids[:kept]),
         reused_tokens=min(paid, trace.reused_tokens),
         dropped_tokens=len(trace.dropped) + paid - kept,

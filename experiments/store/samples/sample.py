@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from experiments.store.samples.points import Points
+
 Status = Literal["ok", "capped", "stopped", "out_of_memory", "error", "missing"]
 
 
@@ -51,7 +53,7 @@ class Sample:
     dense_layer_keys_read_mean: float | None = None
     cache_bytes_peak: int | None = None
     cache_byte_sec: float | None = None
-    curve: tuple[tuple[int | None, int, int], ...] = ()
+    curve: Points = Points()  # noqa: RUF009 - never changed
     repeated: bool | None = None  # some block repeated back to back at least 20 times
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output

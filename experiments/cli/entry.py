@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import signal
 import sys
 import threading
@@ -93,6 +94,13 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    for argument in arguments:
+        try:
+            os.fsencode(argument)
+        except UnicodeEncodeError as error:
+            from attention.errors import InvalidValue
+
+            raise InvalidValue("argument", argument, "whole characters") from error
     parser = Parser(
         prog="lil",
         description="Less is Less: what sparse attention saves, what it costs, how to stop it.",

@@ -21,6 +21,8 @@ def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -
         InvalidValue: an unknown suffix, no such format here, a folder, a place that cannot be
             written.
     """
+    if not isinstance(file, str):  # what `--rows=--` comes as
+        raise InvalidValue(field, file, "a file")
     path = Path(file)
     if suffixes is not None and path.suffix.lower() not in suffixes:
         near = tuple(str(path.with_suffix(suffix)) for suffix in suffixes if path.name)

@@ -109,5 +109,7 @@ class SweepFields(msgspec.Struct, frozen=True):
     detectors: tuple[dict[str, Any], ...]
     started: str
     ended: str | None
+    models: tuple[dict[str, Any], ...] = ()
+    packages: dict[str, str | None] = {}
     host: str | None = None
     pid: int | None = None

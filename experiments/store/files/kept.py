@@ -76,13 +76,13 @@ def _state(path: Path) -> tuple[int, int]:
 def save(path: Path, content: object, hook: Callable[[Any], object] | None = None) -> None:
     """Keep it, if it can be: a store on a full or foreign disk is read all the same.
 
-    Names with half a character, which JSON can hold, are never kept.
+    Half a character or an endless number, which JSON can hold, are never kept.
 
     Args:
         hook: what is written for a type that msgspec does not know.
     """
     packer = zstandard.ZstdCompressor(level=1, write_checksum=True)
-    with contextlib.suppress(InvalidValue, OSError, UnicodeEncodeError):
+    with contextlib.suppress(InvalidValue, OSError, UnicodeEncodeError, OverflowError):
         packed = packer.compress(msgspec.msgpack.encode(content, enc_hook=hook))
         unwatched = path.parent / ".gitignore"
         if not unwatched.exists():  # a store in a repository is its traces

@@ -149,10 +149,11 @@ def with_text(samples: Iterable[Sample], store: Store) -> Iterator[Sample]:
             yield replace(sample, text=_text(record.trace(), sample.tokens))
 
 
-def _solved(text: str, problem: Problem, record: Record) -> bool:
+def _solved(text: str, problem: Problem, record: Record) -> bool | None:
     """Judged whenever it is read: a corrected answer or a better scorer decodes nothing again."""
     if problem.gold is None or problem.scorer is None:  # a plan that leaves them to the traces
-        return correct(text, record.meta["gold"], record.meta["scorer"])
+        gold, scorer = record.meta.get("gold"), record.meta.get("scorer")
+        return None if gold is None or scorer is None else correct(text, gold, scorer)
     return correct(text, problem.gold, problem.scorer)
 
 

@@ -31,7 +31,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the checkout this script belongs to
 sys.path.insert(0, str(Path(__file__).parent))
 
-from killing.readers import READERS, kill_reader
+from killing.readers import READERS, kill_reader, left_hidden
 from killing.signals import end_politely
 from killing.sweeps import (
     comparable,
@@ -111,7 +111,7 @@ def _compare(
     torn = len(store.notices)
     same_rows = comparable(found) == expected
     same_tokens = tokens(killed) == tokens(whole)
-    hidden = [path.name for path in killed.rglob(".*")]
+    hidden = left_hidden(killed)
     print(
         f"{done} kills: {runs} runs, {twice} stored twice, {lost} lost, "
         f"{torn} torn records dropped, {len(hidden)} hidden files left; "

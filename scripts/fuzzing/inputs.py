@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -121,7 +122,8 @@ def _flags(noun: str) -> tuple[list[Callable[[str], list[str]]], list[list[str]]
 
 
 def _command(findings: Findings, folder: Path, argv: list[str]) -> None:
-    argv = [word.replace("\x00", "") for word in argv]  # no process can be given one
+    # What no process can be given: a NUL, and half a character.
+    argv = [re.sub("[\x00\ud800-\udc7f\udd00-\udfff]", "", word) for word in argv]
     tried(findings, folder, argv, f"lil {' '.join(map(_word, argv))}")
 
 

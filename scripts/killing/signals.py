@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.store.store import Store
-from killing.readers import READERS, fingerprints
+from killing.readers import READERS, left_hidden, what_was_decoded
 from killing.sweeps import comparable, end_after, finish, start, sweep
 
 HOW = (signal.SIGTERM, signal.SIGHUP)
@@ -23,7 +23,7 @@ def end_politely(
     for how in HOW:
         out = folder / f"{command}-{how.name}"
         out.mkdir()
-        before = fingerprints(whole)
+        before = what_was_decoded(whole)
         if command == "sweep":
             process = sweep(out, arguments)
         else:
@@ -35,17 +35,17 @@ def end_politely(
             continue
         printed, said = process.communicate()
         lines = [line for line in said.splitlines() if line.startswith("lil: interrupted")]
-        hidden = [path.name for path in out.rglob(".*")]
+        hidden = left_hidden(out)
         right = (process.returncode, printed, len(lines), hidden) == (130, "", 1, [])
-        right &= "Traceback" not in said and fingerprints(whole) == before
+        right &= "Traceback" not in said and what_was_decoded(whole) == before
         print(
             f"{command}, {how.name}: exit code {process.returncode}, {len(lines)} message, "
             f"{len(hidden)} hidden files",
             flush=True,
         )
         if command == "sweep":
-            if (out / "manifest.json").is_file():
-                status = json.loads((out / "manifest.json").read_text())["status"]
+            for path in out.glob("sweeps/*.json"):
+                status = json.loads(path.read_text())["status"]
                 print(f"  status {status}, {len(Store(out))} runs stored")
                 right &= status == "interrupted"
             again, _ = finish(out, arguments)

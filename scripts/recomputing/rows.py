@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 from recomputing.intervals import Floats, interval, mcnemar, tango, wilson
 from recomputing.samples import Line, Sample
 
+#: Some words, whichever.
+WORDS = "words"
+
+_ONE_TWO_FIVE = tuple(digit * 10**power for power in range(4) for digit in (1, 2, 5))
+
 Pair = tuple[Sample, Sample]
 Band = tuple[float, float]
 
@@ -20,7 +25,7 @@ FIELDS = frozenset(
     """
     n samples problems samples_per_problem finished capped stopped errors out_of_memory missing
     fired pairs pairs_missing pairs_censored
-    accuracy accuracy_low accuracy_high avg_at_k pass_at_k
+    accuracy accuracy_low accuracy_high avg_at_k pass_at_k pass_at pass_at_low pass_at_high
     accuracy_change accuracy_change_low accuracy_change_high accuracy_change_p
     solved_lost solved_gained solved_by_both
     mean_tokens mean_tokens_low mean_tokens_high mean_paid_tokens reused_tokens
@@ -39,28 +44,19 @@ FIELDS = frozenset(
     keys_kept_max keys_read_mean keys_read_max dense_layer_keys_read_mean keys_read
     keys_read_per_solved keys_read_per_solved_low keys_read_per_solved_high
     keys_read_per_solved_ratio keys_read_per_solved_ratio_low keys_read_per_solved_ratio_high
-    prefill_sec decode_sec end_to_end_sec end_to_end_ratio sec_per_solved sec_per_solved_ratio
+    seconds_null_why prefill_sec decode_sec end_to_end_sec end_to_end_ratio sec_per_solved
+    sec_per_solved_ratio
     cache_bytes_peak cache_byte_sec cache_byte_sec_ratio
-    compression_ratio compression_ratio_low compression_ratio_high
-    compression_curve repetition_rate cheaper
-    pass_at pass_at_low pass_at_high seconds_null_why
+    compression_ratio compression_ratio_low compression_ratio_high compression_curve
+    repetition_rate cheaper
     """.split()  # noqa: SIM905 - a hundred quoted names are no easier to read
 )
 
 
-SECONDS = [
-    "prefill_sec",
-    "decode_sec",
-    "end_to_end_sec",
-    "end_to_end_ratio",
-    "sec_per_solved",
-    "sec_per_solved_ratio",
-    "cache_byte_sec",
-    "cache_byte_sec_ratio",
-]
-
-#: A sentence is expected, whichever.
-UNSAID = "..."
+SECONDS = (
+    *("prefill_sec", "decode_sec", "end_to_end_sec", "end_to_end_ratio", "sec_per_solved"),
+    *("sec_per_solved_ratio", "cache_byte_sec", "cache_byte_sec_ratio"),
+)
 
 
 def row(line: Line, full: Line, without: Line | None, unpenalised: Line | None) -> dict[str, Any]:
@@ -85,7 +81,11 @@ def row(line: Line, full: Line, without: Line | None, unpenalised: Line | None) 
     }
     found |= accuracy(samples) | change("accuracy_change", "solved", pairs)
     found |= length(samples) | ratios(lengths) | costs(samples, lengths) | text(samples)
-    found |= timing([*samples, *(full for _, full in pairs)])
+    settings = {one.setting for one in samples} | {its.setting for _, its in pairs}
+    if None in settings or len(settings) > 1:
+        # Decoded in several sweeps or in batches of different size, or nobody knows.
+        found |= {field: None for field in found if field in SECONDS}
+        found["seconds_null_why"] = WORDS
     if without is not None:
         found |= savings(both(line, without), len(samples))
     if unpenalised is not None:
@@ -114,6 +114,7 @@ def counts(samples: Sequence[Sample]) -> dict[str, Any]:
         "errors": ended.count("error") + ended.count("out_of_memory"),
         "out_of_memory": ended.count("out_of_memory"),
         "missing": ended.count("missing"),
+        **{field: {} for field in ("pass_at", "pass_at_low", "pass_at_high")},
         "fired": sum(one.fired for one in samples),
     }
 
@@ -124,38 +125,25 @@ def accuracy(samples: Sequence[Sample]) -> dict[str, Any]:
     by_problem = grouped(samples, lambda one: one.problem)
     k = max(map(len, by_problem))
     found: dict[str, Any] = {"accuracy": solved / len(samples), "avg_at_k": None, "pass_at_k": None}
-    found["pass_at"] = (
-        {}
-        if k == 1
-        else {
-            str(j): mean(_any_of(j, [one.solved for one in group]) for group in by_problem)
-            for j in sorted({1, 2, 5, 10, 20, 50, 100, k})
-            if j <= k
-        }
-    )
     if k == 1:
-        found["pass_at_low"] = found["pass_at_high"] = {}
         found["accuracy_low"], found["accuracy_high"] = wilson(solved, len(samples))
     else:
         found["avg_at_k"] = mean(mean(one.solved for one in group) for group in by_problem)
         found["pass_at_k"] = mean(any(one.solved for one in group) for group in by_problem)
+        found |= pass_at(k, [sum(one.solved for one in group) for group in by_problem])
     return found
 
 
-def _any_of(j: int, solved: Sequence[bool]) -> float:
-    """The chance that of j of the samples, drawn without putting back, one is solved."""
-    none = 1.0
-    for drawn in range(j):
-        none *= max(0, len(solved) - sum(solved) - drawn) / (len(solved) - drawn)
-    return 1 - none
-
-
-def timing(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Seconds that have no common measure are no seconds."""
-    settings = {one.setting for one in samples}
-    if len(settings) == 1 and None not in settings:
-        return {"seconds_null_why": None}
-    return dict.fromkeys(SECONDS) | {"seconds_null_why": UNSAID}
+def pass_at(drawn: int, solved: Sequence[int]) -> dict[str, Any]:
+    """The chance that k of the samples drawn hold a correct one, mean over problems."""
+    steps = sorted({k for k in (*_ONE_TWO_FIVE, drawn) if k <= drawn})
+    found: dict[str, dict[str, Any]] = {"pass_at": {}, "pass_at_low": {}, "pass_at_high": {}}
+    for k in steps:
+        chances = [1 - math.comb(drawn - right, k) / math.comb(drawn, k) for right in solved]
+        low, high = mean_interval(list(enumerate(chances)), lambda at: at[1], lambda at: at[0])
+        found["pass_at"][str(k)] = mean(chances)
+        found["pass_at_low"][str(k)], found["pass_at_high"][str(k)] = low, high
+    return found
 
 
 def change(field: str, solved: str, pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -294,7 +282,8 @@ def held(sample: Sample) -> float | None:
 
 def text(samples: Sequence[Sample]) -> dict[str, Any]:
     """Compressed over original bytes of the outputs, and who repeats a block 20 times."""
-    whole = [s.curve[-1] for s in samples if s.curve[-1][1]]
+    whole = [(s.problem, s.curve[-1][2] / s.curve[-1][1]) for s in samples if s.curve[-1][1]]
+    low, high = mean_interval(whole, lambda one: one[1], lambda one: one[0])
     points = sorted({at for one in samples for at, raw, _ in one.curve if raw})
     curve = []
     for at in points:
@@ -302,10 +291,8 @@ def text(samples: Sequence[Sample]) -> dict[str, Any]:
         measured = [small / raw for s in there for n, raw, small in s.curve if n == at and raw]
         if len(measured) == len(there):
             curve.append((at, mean(measured), len(there)))
-    told = [one for one in samples if one.curve[-1][1]]
-    low, high = sums_interval(told, lambda one: (one.curve[-1][2] / one.curve[-1][1], 1))
     return {
-        "compression_ratio": mean_known(small / raw for _, raw, small in whole),
+        "compression_ratio": mean_known(ratio for _, ratio in whole),
         "compression_ratio_low": low,
         "compression_ratio_high": high,
         "repetition_rate": mean(one.repeated for one in samples),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Sample:
     prefill: float | None = None
     decode: float | None = None
     byte_sec: float | None = None
-    setting: tuple[str, int] | None = None  # sweep and rows decoded together, if both are known
+    setting: tuple[str, int] | None = None  # sweep and rows of its batch, where both are known
 
     @property
     def usable(self) -> bool:
@@ -99,25 +99,7 @@ class Sweep:
         for item, prompt, *answer in problems:
             for index in range(plan["samples_per_problem"]):
                 sample = self._sample(cell, detector, item, prompt, answer, index)
-                yield (
-                    sample.at,
-                    replace(sample, setting=self._setting(cell, detector, sample, prompt)),
-                )
-
-    def _setting(
-        self,
-        cell: Mapping[str, Any],
-        detector: Mapping[str, Any] | None,
-        sample: Sample,
-        prompt: str,
-    ) -> tuple[str, int] | None:
-        """In which sweep the sample's trace was decoded, with how many rows at a time."""
-        acts = detector is not None and detector["on_stop"]["name"] != "stop" and sample.fired
-        name = (cell, sample.problem, prompt, sample.index, *([detector] if acts else []))
-        record = self.records.get(frames.key_of(*name))
-        told = {} if record is None else record.meta
-        sweep, rows = told.get("sweep"), told.get("batch_size")
-        return None if sweep is None or rows is None else (sweep, rows)
+                yield sample.at, sample
 
     def _sample(
         self,
@@ -139,7 +121,7 @@ class Sweep:
             raise NotImplementedError(f"scorer {scorer}")
         if record.meta["finish"] == "length" and record.meta["tokens"] < cap:
             return Sample(item, index, "missing", censored)
-        trace = Trace(record.trace, cap)
+        trace = Trace(record, cap)
         if detector is None:
             return trace.sample(item, index, gold, censored, None)
         verdict = trace.verdict(detector)
@@ -151,7 +133,7 @@ class Sweep:
                 return Sample(item, index, "missing", censored)
             if acted.trace is None:
                 return Sample(item, index, acted.meta["status"], censored)
-            trace = Trace(acted.trace, cap - len(acted.trace["dropped"]))
+            trace = Trace(acted, cap - len(acted.trace["dropped"]))
         return trace.sample(item, index, gold, censored, None, acted=verdict is not None)
 
     def _cap(self, cell: Mapping[str, Any], item: str, prompt: str, index: int) -> tuple[int, bool]:
@@ -187,8 +169,10 @@ def is_baseline(cell: Mapping[str, Any]) -> bool:
 class Trace:
     """A stored trace within a cap."""
 
-    def __init__(self, stored: Mapping[str, Any], cap: int) -> None:
-        self.stored = stored
+    def __init__(self, record: frames.Stored, cap: int) -> None:
+        stored = record.trace
+        assert stored is not None
+        self.stored, self.meta = stored, record.meta
         text = stored["pieces"]["text"].encode(stored["pieces"]["encoding"])
         ends = np.cumsum([0, *stored["pieces"]["lengths"]]).tolist()
         self.pieces = [text[a:b] for a, b in itertools.pairwise(ends)]
@@ -251,7 +235,12 @@ class Trace:
             prefill=stored["prefill_sec"] if timed else None,
             decode=cost["seconds"] if timed else None,
             byte_sec=self._byte_seconds(step) if timed else None,
+            setting=self._setting(),
         )
+
+    def _setting(self) -> tuple[str, int] | None:
+        sweep, size = self.meta.get("sweep"), self.meta.get("batch_size")
+        return None if sweep is None or size is None else (sweep, size)
 
     def _cost(self, tokens: int) -> dict[str, float | None]:
         """Cost of the first tokens: as recorded, on a straight line between two recordings."""

@@ -124,16 +124,14 @@ def show(
     made = list(itertools.chain.from_iterable(make(rows) for make in shown))
     if any(row.backend != "full" for row in rows):
         console.print(terminal.draw(rows, width=console.width))
-    paths, code = [], 0
+    paths: list[Path] = []
+    refused: list[InvalidValue] = []
     if folder is not None:
         try:
             paths = _drawn(found, folder)
         except OSError as error:  # all that is asked for is known: only the pictures are not there
-            reason = InvalidValue(
-                "figures", str(folder), f"a folder to write in ({error.strerror})"
-            )
-            _refuse(reason, notes)
-            code = 2
+            allowed = f"a folder to write in ({error.strerror})"
+            refused.append(InvalidValue("figures", str(folder), allowed))
     for path in paths:
         console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
     finding = measures.finding(rows)
@@ -148,20 +146,18 @@ def show(
         try:
             said = _written(found, page, made, about)
         except InvalidValue as error:
-            _refuse(error, notes)
-            code = 2
+            refused.append(error)
         else:
             about["page"] = str(page)
             console.print(said, highlight=False, markup=False, soft_wrap=True)
+    if refused:
+        said = f"lil: error: {'; '.join(map(str, refused))}"
+        notes.print(said, markup=False, highlight=False, soft_wrap=True)
     _say_spared(rows, console)
     console.print()
     console.print(finding, style="bold", highlight=False, markup=False)
     document = {"manifest": about, "rows": [row.to_dict() for row in rows]}
-    return Shown(found, document, code)
-
-
-def _refuse(reason: InvalidValue, notes: Console) -> None:
-    notes.print(f"lil: error: {reason}", markup=False, highlight=False, soft_wrap=True)
+    return Shown(found, document, 2 if refused else 0)
 
 
 def _drawn(found: Found, folder: Path) -> list[Path]:

@@ -24,7 +24,8 @@ class Cheaper:
     budgets between `first` and `last` may cost more: `budgets` of the `of` measured ones cost less.
 
     Attributes:
-        budgets, of: how many measured budgets cost less, of how many whose cost is known.
+        budgets, of: how many measured budgets cost less, of how many that can be compared; one that
+            solves nothing where full attention solves something costs without bound.
         first, last: between these it costs less; None where no budget does.
         first_kind: "crossing", or "at most": nothing dearer was measured below it with any solved.
         last_kind: "crossing", or "at least".

@@ -37,8 +37,9 @@ def short_names(names: Iterable[str], width: int = WIDTH) -> dict[str, str]:
 
 def _parts(name: str) -> list[str]:
     for ending in _FILES:
-        if name.endswith(ending) and not name.endswith("/" + ending):
-            name = name[: -len(ending)]
+        stem = name.removesuffix(ending)
+        if stem != name and stem and not stem.endswith("/"):
+            name = stem
             break
     return [part for part in name.split("/") if part] or [name]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from experiments.report.names import WIDTH, short_names
@@ -32,6 +32,7 @@ def test_a_long_name_keeps_its_ends() -> None:
 NAMES = st.text(st.sampled_from("ab/.jsonl"), min_size=1, max_size=40)
 
 
+@example([".json"])
 @given(st.lists(NAMES | st.sampled_from(["a" * 40 + x + "b" * 40 for x in "xyz"]), max_size=8))
 def test_no_two_are_equal_and_none_is_long(names: list[str]) -> None:
     found = short_names(names)

@@ -169,7 +169,8 @@ def _drawn(found: Found, folder: Path) -> list[Path]:
     if before is not None:
         return before.paths
     paths = figures.figures(found.samples, found.rows, folder, told)
-    kept.note(note, key, paths)
+    if paths:
+        kept.note(note, key, paths)
     return paths
 
 

@@ -8,6 +8,7 @@ import importlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -596,6 +597,7 @@ def test_figures_that_cannot_be_written_lose_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(figures, "figures", full)
+    shutil.rmtree(out / "cache")  # which says that they are there
     capfd.readouterr()
     assert main(["report", str(out), "--json"]) == 2
     printed, said = capfd.readouterr()

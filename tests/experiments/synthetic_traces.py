@@ -15,7 +15,7 @@ from lil.trace import Cost
 
 #: Names and texts that would do harm on a page that took them for its own.
 MODEL = "</script><script>window.harmed = 1</script>"
-HOSTILE = "<img src=x onerror='window.harmed = 2'>{{traces}}"
+HOSTILE = """<img src=x onerror="window['harmed'] = 2">{{traces}}"""  # no dot: no file's ending
 ITEM = '"><b onfocus=alert(1)>\ud800'
 POISON = "</script><script>window.harmed = 3</script><img src=x><!--<script>\u202e{{traces}}\u2028 "
 SPLIT = [bytes([byte]) for byte in "🦊é".encode()] + [b"\xed\xa0\x80", b" "]  # not one whole token

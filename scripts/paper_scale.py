@@ -30,7 +30,13 @@ import numpy as np
 
 from experiments.grid.config import Config, load
 from experiments.grid.identity import Cell, digest
-from experiments.grid.plan import Plan, Problem, build_backends, build_cells
+from experiments.grid.plan import (
+    Plan,
+    Problem,
+    build_backends,
+    build_cells,
+    build_detectors,
+)
 from experiments.store import manifest
 from experiments.store.store import Store
 from lil import Cost, Trace
@@ -133,11 +139,15 @@ def make(folder: Path, problems: int, tokens: int) -> None:
                 store.append(run.id, meta, made.to_dict())
     values: dict[str, Any] = {
         "status": "finished",
+        "preset": "paper",
+        "arguments": ["sweep", "--preset", "paper"],
         "config": config.to_dict(),
         "plan": plan.to_dict(),
+        "detectors": [{"name": d.name, **d.params()} for d in build_detectors(config)],
         "started": manifest.now(),
+        "ended": manifest.now(),
     }
-    manifest.write(folder, values)
+    manifest.write(folder, manifest.new_id(), values)
 
 
 def measured(arguments: list[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 from attention.errors import InvalidValue
@@ -260,8 +261,5 @@ def _from_text(record: Mapping[str, Any]) -> bytes:
 def _split(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:
     if sum(lengths) != len(data):
         raise ValueError(f"pieces: {len(data)} bytes, lengths add up to {sum(lengths)}")
-    pieces, start = [], 0
-    for length in lengths:
-        pieces.append(data[start : start + length])
-        start += length
-    return tuple(pieces)
+    ends = [*accumulate(lengths)]
+    return tuple(map(data.__getitem__, map(slice, [0, *ends], ends)))

@@ -5,8 +5,9 @@
 
 Nothing is decoded: three models, three data sets, 17 configurations of attention, texts of random
 words that get repetitive in some, answers right and wrong. Kept where the folder is there already.
-Each command then runs in a process of its own; its seconds and its largest resident memory, that of
-its helpers added, are printed.
+A sweep keeps the samples of each configuration as it ends; here a command of its own does so before
+the report. Each command runs in a process of its own; its seconds and its largest resident memory,
+that of its helpers added, are printed.
 """
 
 from __future__ import annotations
@@ -196,10 +197,13 @@ def main() -> None:
     store = str(args.store)
     lil = [sys.executable, "-m", "experiments.cli"]
     opening = "import pathlib, sys; from experiments.store.study import Study; "
-    opening += "Study.open(pathlib.Path(sys.argv[1]))"
+    opening += "study = Study.open(pathlib.Path(sys.argv[1]))"
+    keeping = "; import os; from experiments.grid.plan import build_detectors; "
+    keeping += "study.samples(build_detectors(study.config), texts=False, workers=os.cpu_count())"
     commands = {
         "open": [sys.executable, "-c", opening, store],
         "replay": [*lil, "replay", store, "--f", "500"],
+        "keep samples": [sys.executable, "-c", opening + keeping, store],
         "report": [*lil, "report", store],
         "report again": [*lil, "report", store],
     }

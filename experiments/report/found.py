@@ -12,6 +12,7 @@ from experiments.grid.identity import digest
 from experiments.report import measures
 from experiments.report.row import ReportRow
 from experiments.store.files import kept
+from experiments.store.files.made_by import REPORTING, code
 from experiments.store.samples import reading
 from experiments.store.samples.sample import Sample
 from experiments.store.study import Results, Study
@@ -43,7 +44,8 @@ class Found:
     @cached_property
     def key(self) -> str:
         """A digest of all that rows and samples follow from."""
-        return digest([self.study.config.seed, *reading.names(self.study, self.detectors)])
+        names = reading.names(self.study, self.detectors)
+        return digest([code(REPORTING), self.study.config.seed, *names])
 
     @cached_property
     def _results(self) -> Results:

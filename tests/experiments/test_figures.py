@@ -13,6 +13,8 @@ import pytest
 from crowded_samples import crowded
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from synthetic_samples import demo, guarded, sample, sparse
@@ -102,7 +104,7 @@ def test_figure_1_draws_the_detector_only_where_it_moved_something(
 
 def test_legend_covers_no_panel(drawn: tuple[list[Path], dict[str, Figure]]) -> None:
     for figure in drawn[1].values():
-        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+        renderer = FigureCanvasAgg(figure).get_renderer()
         (legend,) = figure.legends
         box = legend.get_window_extent(renderer)
         assert not any(box.overlaps(axis.get_tightbbox(renderer)) for axis in figure.axes)
@@ -129,11 +131,22 @@ def test_figure_3_draws_one_line_a_sample_green_or_red_at_the_middle_budget(
         for s in sweep
         if (s.dataset, s.backend, s.budget, s.detector) == ("medium", "h2o", 32, "none")
     ]
-    lines = [line for line in axis.lines if line.get_linestyle() == "-"]
+    lines = [
+        (*line[-1].tolist(), to_hex(group.get_color()[0]))
+        for group in axis.collections
+        for line in group.get_segments()
+    ]
     assert len(lines) == len(chosen) == 6
     assert {s.correct for s in chosen} == {True, False}
-    expected = sorted((s.curve[-1][1], "#1a9850" if s.correct else "#d73027") for s in chosen)
-    assert sorted((line.get_xdata()[-1], to_hex(line.get_color())) for line in lines) == expected
+    colours = {True: "#1a9850", False: "#d73027"}
+    expected = sorted((*s.curve[-1][1:], colours[bool(s.correct)]) for s in chosen)
+    assert sorted(lines) == expected
+    ends = {
+        (x, y, to_hex(marks.get_color()))
+        for marks in axis.lines
+        for x, y in zip(marks.get_xdata(), marks.get_ydata(), strict=True)
+    }
+    assert ends == set(expected)
     column = figure.axes[1::3]  # panels below each other can be compared by eye
     assert {(one.get_xlim(), one.get_ylim()) for one in column} == {
         (axis.get_xlim(), axis.get_ylim())
@@ -161,11 +174,11 @@ def test_a_broken_save_leaves_the_old_file_and_no_other(
     (tmp_path / "figure1-accuracy-length.png").write_text("old")
     samples = [sample(0), sparse(0)]
 
-    def full_disk(_: Figure, name: str, **__: object) -> None:
+    def full_disk(_: FigureCanvasAgg, name: str) -> None:
         Path(name).write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Figure, "savefig", full_disk)
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", full_disk)
     with pytest.raises(OSError, match="No space left"):
         figures(samples, rows(samples, seed=0), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["figure1-accuracy-length.png"]
@@ -204,7 +217,7 @@ def test_every_figure_says_under_which_conditions(
         assert (others in said) == (name[:7] in ("figure1", "figure2", "figure4"))
         titles = [axis.get_title() for axis in figure.axes if axis.get_title()]
         assert len({title.split("\n")[0] for title in titles}) == 2
-        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+        renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw_without_rendering()
         boxes = [a.title.get_window_extent(renderer) for a in figure.axes if a.get_title()]
         (legend,) = figure.legends
@@ -276,7 +289,8 @@ def test_the_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> N
 
 
 def test_models_get_their_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Figure, "savefig", lambda _, name, **__: Path(name).write_text("drawn"))
+    for canvas, name in ((FigureCanvasAgg, "print_png"), (FigureCanvasSVG, "print_svg")):
+        monkeypatch.setattr(canvas, name, lambda _, path, **__: Path(path).write_text("drawn"))
     samples = [make(0, model=m) for m in ("org/one", "two") for make in (sample, sparse)]
     names = [path.name for path in figures(samples, rows(samples, seed=0), tmp_path)]
     assert names[0] == "figure1-accuracy-length-one.png"

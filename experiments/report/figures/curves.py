@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -41,11 +43,16 @@ def curves(
         for across, dataset in enumerate(datasets):
             axis = axes[down][across]
             if any(d == dataset and key[3:] == row.key[3:] for d, key in whole):
-                for sample in samples:
-                    if (sample.backend, sample.budget, sample.dataset) == (
-                        row.backend, row.budget, dataset,
-                    ) and dict(sample.backend_params) == row.backend_params:  # fmt: skip
-                        _draw(axis, sample)
+                _draw(
+                    axis,
+                    [
+                        sample
+                        for sample in samples
+                        if (sample.backend, sample.budget, sample.dataset)
+                        == (row.backend, row.budget, dataset)
+                        and dict(sample.backend_params) == row.backend_params
+                    ],
+                )
             if down == 0:
                 axis.set_title(dataset)
             if down == len(chosen) - 1:
@@ -65,13 +72,25 @@ def curves(
     return figure
 
 
-def _draw(axis: Any, sample: Sample) -> None:
-    if sample.correct is None or not sample.curve:
-        return
-    original = [0, *(point[1] for point in sample.curve)]
-    compressed = [0, *(point[2] for point in sample.curve)]
-    colour = _CORRECT if sample.correct else _INCORRECT
-    axis.plot(original, compressed, color=colour, linewidth=0.8, alpha=0.55)
-    # The end marks differ too, for readers who do not tell green from red.
-    end = "." if sample.correct else "x"
-    axis.plot(original[-1], compressed[-1], end, color=colour, markersize=3.5, alpha=0.8)
+def _draw(axis: Any, samples: Sequence[Sample]) -> None:
+    """All lines of one colour at once: there may be thousands."""
+    for correct, colour in ((True, _CORRECT), (False, _INCORRECT)):
+        lines = [
+            [(0, 0), *((original, compressed) for _, original, compressed in sample.curve)]
+            for sample in samples
+            if sample.correct is correct and sample.curve
+        ]
+        axis.add_collection(
+            LineCollection(lines, colors=colour, linewidths=0.8, alpha=0.55), autolim=True
+        )
+        # The end marks differ too, for readers who do not tell green from red.
+        ends = [line[-1] for line in lines]
+        axis.plot(
+            [original for original, _ in ends],
+            [compressed for _, compressed in ends],
+            "." if correct else "x",
+            color=colour,
+            markersize=3.5,
+            alpha=0.8,
+        )
+    axis.autoscale_view()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -37,6 +38,7 @@ STYLE: dict[str, Any] = {
 _WIDE = 3.0  # inches of a panel
 _LEAST = 4.6  # inches of a figure
 _FOOT, _HEAD = 7, 11  # points
+_DPI = 160  # of the PNG
 _LETTER = 0.52  # of a letter's height, the mean width of one
 
 
@@ -112,14 +114,13 @@ def finish(figure: Figure, title: str, handles: Sequence[Line2D], notes: Sequenc
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """PNG and SVG, each whole or not at all."""
-    paths = []
-    # Laid out once: both files would do it again, twice each.
+    # Laid out once. `Figure.savefig` draws it once more before each file, to see how large it is.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    for suffix in (".png", ".svg"):
-        target = stem.with_name(stem.name + suffix)
-        metadata = {"Date": None} if suffix == ".svg" else {}
-        with whole_file(target) as temporary:
-            figure.savefig(str(temporary), dpi=160, format=suffix[1:], metadata=metadata)
-        paths.append(target)
-    return paths
+    png, svg = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
+    figure.set_dpi(_DPI)
+    with whole_file(png) as temporary:
+        FigureCanvasAgg(figure).print_png(str(temporary))
+    with whole_file(svg) as temporary:
+        FigureCanvasSVG(figure).print_svg(str(temporary), metadata={"Date": None})
+    return [png, svg]

@@ -29,6 +29,9 @@ COLUMNS = (
 #: Characters of the page around a block, at most.
 AROUND = 80
 
+#: 9 takes three times as long and gives 0.2% less.
+_LEVEL = 7
+
 Pair = tuple[str, str, str, int]
 
 
@@ -95,7 +98,7 @@ def deflated(values: object) -> str:
     """JSON, compressed, in characters that mean nothing to HTML."""
     # Escaped to ASCII: half a surrogate pair in a name is JSON but not UTF-8.
     plain = json.dumps(values, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(zlib.compress(plain.encode("ascii"), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(plain.encode("ascii"), _LEVEL)).decode("ascii")
 
 
 def _packed(

@@ -16,7 +16,7 @@ import msgspec
 import zstandard
 
 from experiments.store.files import kept
-from experiments.store.files.made_by import code
+from experiments.store.files.made_by import READING, code
 
 #: Id, offset and length of a record and what is said of its run.
 Entry = tuple[str, int, int, dict[str, Any]]
@@ -42,7 +42,7 @@ def load(path: Path) -> list[Entry] | None:
     except (OSError, zstandard.ZstdError, msgspec.DecodeError):
         return None
     known = (index.code, index.size, index.changed_ns)
-    return index.entries if known == (code(), *state(path)) else None
+    return index.entries if known == (code(READING), *state(path)) else None
 
 
 def keep(path: Path, entries: Sequence[Entry], at: tuple[int, int]) -> None:
@@ -55,7 +55,7 @@ def keep(path: Path, entries: Sequence[Entry], at: tuple[int, int]) -> None:
     """
     if state(path) != at:
         return
-    kept.save(_place(path), _Index(code(), *at, list(entries)))
+    kept.save(_place(path), _Index(code(READING), *at, list(entries)))
 
 
 def forget(folder: Path) -> None:

@@ -9,12 +9,14 @@ import zlib
 from importlib import metadata
 from pathlib import Path
 
-_ROOMS = ("grid", "report", "store")
+#: What samples are made by; rows, figures and the page are made by the report as well.
+READING = ("grid", "store")
+REPORTING = (*READING, "report")
 
 
 @functools.cache
-def code() -> str:
-    """A digest of the code that reads traces and of what it stands on."""
+def code(rooms: tuple[str, ...]) -> str:
+    """A digest of these rooms of `experiments`, of `lil` and of what they stand on."""
     import experiments
     import lil
 
@@ -22,9 +24,9 @@ def code() -> str:
     for package in ("math-verify", "matplotlib", "msgspec", "numpy", "scipy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             told.update(f"{package} {metadata.version(package)}\n".encode())
-    rooms = [Path(lil.__file__).parent]
-    rooms += [Path(experiments.__file__).parent / name for name in _ROOMS]
-    for room in rooms:
+    folders = [Path(lil.__file__).parent]
+    folders += [Path(experiments.__file__).parent / name for name in rooms]
+    for room in folders:
         for path in sorted(room.rglob("*.py")):
             told.update(path.read_bytes())
     return told.hexdigest()[:32]

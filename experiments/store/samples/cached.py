@@ -22,7 +22,7 @@ import zstandard
 
 from experiments.grid.identity import Cell, digest
 from experiments.store.files import kept
-from experiments.store.files.made_by import code
+from experiments.store.files.made_by import READING, code
 from experiments.store.files.records import Record
 from experiments.store.samples.acted_runs import acts, described
 from experiments.store.samples.points import decoded, encoded
@@ -80,7 +80,7 @@ def key(
         acted = sorted(str(_place(one)) for one in study.store if one.meta.get("detector"))
     return digest(
         {
-            "code": code(),
+            "code": code(READING),
             "cell": cell.to_dict(),
             "called": [dataset, penalty],
             "detectors": [[label, described(one), _source(type(one))] for label, one in able],

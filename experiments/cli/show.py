@@ -168,7 +168,7 @@ def _drawn(found: Found, folder: Path) -> list[Path]:
     before = kept.made(note, key)
     if before is not None:
         return before.paths
-    paths = figures.figures(found.samples, found.rows, folder, told)
+    paths = figures.figures(found.samples, found.rows, folder, told, workers=os.cpu_count() or 1)
     if paths:
         kept.note(note, key, paths)
     return paths

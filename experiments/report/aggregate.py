@@ -5,6 +5,7 @@ Sums are exact (`math.fsum`), so that no order of the samples moves a result.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -93,11 +94,11 @@ def mean_curve(
         for tokens, plain, packed in curve:
             if tokens is not None:
                 points[tokens].append(packed / plain)
-    ends = [max((at[0] or 0 for at in curve), default=0) for curve in curves]
+    ends = sorted(max((at[0] or 0 for at in curve), default=0) for curve in curves)
     return tuple(
         (tokens, math.fsum(ratios) / len(ratios), len(ratios))
         for tokens, ratios in sorted(points.items())
-        if len(ratios) == sum(end >= tokens for end in ends)
+        if len(ratios) == len(ends) - bisect.bisect_left(ends, tokens)
     )
 
 

@@ -194,11 +194,11 @@ class Bootstrap:
         if np.isnan(drawn).any():
             return Interval(estimate, None, None)
         tail = 50 * (1 - LEVEL)
-        # Beside an infinite value there is nothing to interpolate towards.
-        low = float(np.percentile(drawn, tail, method="lower"))
-        high = float(np.percentile(drawn, 100 - tail, method="higher"))
         if np.isfinite(drawn).all():
             low, high = map(float, np.percentile(drawn, [tail, 100 - tail]))
+        else:  # beside an infinite value there is nothing to interpolate towards
+            low = float(np.percentile(drawn, tail, method="lower"))
+            high = float(np.percentile(drawn, 100 - tail, method="higher"))
         # Rounding alone can put a bound on the wrong side of the estimate (equal values).
         return Interval(
             estimate,

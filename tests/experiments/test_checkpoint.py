@@ -36,7 +36,7 @@ def test_tokenizer_is_the_language(loaded: tuple[Any, Any]) -> None:
 
 def test_solves_a_sample(loaded: tuple[Any, Any]) -> None:
     model, tokenizer = loaded
-    drawn = [problem(level, "test", 1000 + i) for level in LEVELS[:2] for i in range(6)]
+    drawn = [problem(level, "test", 1000 + i) for level in LEVELS[:2] for i in range(4)]
     traces = decode(model, tokenizer, [p.prompt for p in drawn], max_new_tokens=1500)
-    assert sum(solved(p, t) for p, t in zip(drawn, traces, strict=True)) >= 11
-    assert sum(t.finish == "eos" for t in traces) >= 11
+    assert sum(solved(p, t) for p, t in zip(drawn, traces, strict=True)) >= 7
+    assert sum(t.finish == "eos" for t in traces) >= 7

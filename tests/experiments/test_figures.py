@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
@@ -168,17 +170,31 @@ def test_same_samples_same_svg_and_global_state_untouched(
     assert matplotlib.rcParams.copy() == before
 
 
+def to_files(monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], object]) -> None:
+    """Whatever is drawn into a file is written by `write`; into memory it is drawn as ever."""
+    for canvas, name in ((FigureCanvasAgg, "print_png"), (FigureCanvasSVG, "print_svg")):
+        draw = getattr(canvas, name)
+
+        def print_(on: Any, to: Any, draw: Any = draw, **more: Any) -> None:
+            if isinstance(to, str):
+                write(Path(to))
+            else:
+                draw(on, to, **more)
+
+        monkeypatch.setattr(canvas, name, print_)
+
+
 def test_a_broken_save_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "figure1-accuracy-length.png").write_text("old")
     samples = [sample(0), sparse(0)]
 
-    def full_disk(_: FigureCanvasAgg, name: str) -> None:
-        Path(name).write_text("half")
+    def full_disk(path: Path) -> None:
+        path.write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(FigureCanvasAgg, "print_png", full_disk)
+    to_files(monkeypatch, full_disk)
     with pytest.raises(OSError, match="No space left"):
         figures(samples, rows(samples, seed=0), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["figure1-accuracy-length.png"]
@@ -289,8 +305,7 @@ def test_the_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> N
 
 
 def test_models_get_their_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for canvas, name in ((FigureCanvasAgg, "print_png"), (FigureCanvasSVG, "print_svg")):
-        monkeypatch.setattr(canvas, name, lambda _, path, **__: Path(path).write_text("drawn"))
+    to_files(monkeypatch, lambda path: path.write_text("drawn"))
     samples = [make(0, model=m) for m in ("org/one", "two") for make in (sample, sparse)]
     names = [path.name for path in figures(samples, rows(samples, seed=0), tmp_path)]
     assert names[0] == "figure1-accuracy-length-one.png"

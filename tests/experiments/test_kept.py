@@ -153,6 +153,7 @@ def test_the_code_is_told_by_its_files() -> None:
     assert len({made_by.code(one) for one in rooms}) == len(rooms)
 
 
+@pytest.mark.slow
 def test_a_report_of_the_same_draws_and_reads_nothing_again(
     store: Path,
     no_trace: Callable[[], None],

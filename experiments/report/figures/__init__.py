@@ -18,8 +18,12 @@ from experiments.report.figures.style import STYLE, save
 from experiments.report.names import naming, shortly_named
 from experiments.report.row import ReportRow, by_penalty
 from experiments.store.samples.sample import Sample
+from experiments.store.workers import processes
 
 __all__ = ["Conditions", "figures"]
+
+#: Samples below which another process is not worth its start.
+FEW = 10_000
 
 _NOTHING = Conditions()
 
@@ -29,6 +33,7 @@ def figures(
     rows: Sequence[ReportRow],
     out_dir: Path,
     conditions: Conditions = _NOTHING,
+    workers: int = 1,
 ) -> list[Path]:
     """Write the figures of every model and penalty; their paths, PNG before SVG.
 
@@ -45,6 +50,7 @@ def figures(
         samples, rows: what was found.
         out_dir: where the files go; made if it is not there.
         conditions: what stands in the footer beside what the rows say.
+        workers: processes that draw, where there are several models or penalties and many samples.
 
     Raises:
         OSError: a file cannot be written.
@@ -53,27 +59,45 @@ def figures(
     named = naming(rows)
     samples, rows = [named(one) for one in samples], shortly_named(rows)
     models = sorted({row.model for row in rows if row.budget is not None})
-    paths = []
+    parts = []
     for model in models:
         of_model = [row for row in rows if row.model == model]
         for penalty in by_penalty([row for row in of_model if row.budget is not None]):
             suffix = f"-{_file_name(model)}" if len(models) > 1 else ""
             suffix += "" if penalty == "none" else f"-{_file_name(penalty)}"
-            under = "" if penalty == "none" else f", penalty {penalty}"
             shown = [row for row in of_model if row.penalty == penalty or row.is_baseline]
             mine = [one for one in samples if (one.model, one.penalty) == (model, penalty)]
-            mine.sort(key=lambda one: one.pair)
-            plain = [one for one in mine if one.detector == "none"]
-            with matplotlib.rc_context(STYLE):
-                for name, figure in (
-                    ("figure1-accuracy-length", accuracy_length(shown, under, conditions)),
-                    ("figure2-compression", compression(shown, under, conditions)),
-                    ("figure3-curves", curves(plain, shown, penalty, under, conditions)),
-                    ("figure4-cost", cost(shown, under, conditions)),
-                    ("figure5-detectors", pareto(mine, shown, under, conditions)),
-                ):
-                    if figure is not None:
-                        paths += save(figure, out_dir / f"{name}{suffix}")
+            parts.append((mine, shown, penalty, suffix, out_dir, conditions))
+    if workers < 2 or len(parts) < 2 or len(samples) < FEW:
+        return [path for part in parts for path in _drawn(*part)]
+    with processes(min(workers, len(parts))) as pool:
+        waiting = [pool.submit(_drawn, *part) for part in parts]
+        return [path for drawn in waiting for path in drawn.result()]
+
+
+def _drawn(
+    samples: list[Sample],
+    rows: list[ReportRow],
+    penalty: str,
+    suffix: str,
+    out_dir: Path,
+    conditions: Conditions,
+) -> list[Path]:
+    """The figures of one model under one penalty."""
+    under = "" if penalty == "none" else f", penalty {penalty}"
+    samples.sort(key=lambda one: one.pair)
+    plain = [one for one in samples if one.detector == "none"]
+    paths = []
+    with matplotlib.rc_context(STYLE):
+        for name, figure in (
+            ("figure1-accuracy-length", accuracy_length(rows, under, conditions)),
+            ("figure2-compression", compression(rows, under, conditions)),
+            ("figure3-curves", curves(plain, rows, penalty, under, conditions)),
+            ("figure4-cost", cost(rows, under, conditions)),
+            ("figure5-detectors", pareto(samples, rows, under, conditions)),
+        ):
+            if figure is not None:
+                paths += save(figure, out_dir / f"{name}{suffix}")
     return paths
 
 

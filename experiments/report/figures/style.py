@@ -114,8 +114,9 @@ def finish(figure: Figure, title: str, handles: Sequence[Line2D], notes: Sequenc
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """PNG and SVG, each whole or not at all."""
-    # Laid out once. `Figure.savefig` draws it once more before each file, to see how large it is.
-    figure.draw_without_rendering()
+    # Laid out once. `Figure.savefig` does it for each file, and draws once more to see how large.
+    layout: Any = figure.get_layout_engine()
+    layout.execute(figure)
     figure.set_layout_engine("none")
     png, svg = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
     figure.set_dpi(_DPI)

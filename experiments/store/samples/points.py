@@ -43,8 +43,9 @@ class Points(Sequence[Point]):
         return len(self._flat) // 3
 
     def __iter__(self) -> Iterator[Point]:
-        for at in range(len(self)):
-            yield self._point(at)
+        flat = self._flat
+        for tokens, raw, small in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            yield (None if tokens < 0 else tokens), raw, small
 
     @overload
     def __getitem__(self, at: int) -> Point: ...

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +13,7 @@ from experiments.store.labels import labels, penalty_labels
 from experiments.store.samples.cached import Cache, Planned, key
 from experiments.store.samples.of_trace import samples_of
 from experiments.store.samples.sample import Sample
+from experiments.store.workers import processes
 
 if TYPE_CHECKING:
     from lil import Detector
@@ -100,15 +100,10 @@ def _made(
         for at in left:
             yield at, _samples(study, jobs[at])
         return
-    # A fork would take the locks of torch's threads along.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(study,))
-    try:
+    with processes(workers, _begin, (study,)) as pool:
         waiting = {pool.submit(_work, jobs[at]): at for at in left}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _samples(study: Planned, job: Job) -> list[Sample]:

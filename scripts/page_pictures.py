@@ -4,7 +4,8 @@
     python scripts/page_pictures.py lil-out/demo         # needs the extra `browser` and Chromium
     python scripts/page_pictures.py STORE --out FOLDER --chromium PATH
 
-The page in light and dark and at the width of a telephone; the terminal at 80 columns.
+The page in light and dark and at the width of a telephone; the beginning and the end of
+what the terminal shows at 80 columns.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from experiments.cli.show import open_store, show
 ROOT = Path(__file__).parent.parent
 WIDE, NARROW, HIGH, TEXT = 1280, 400, 1200, 700
 COLUMNS = 80
+PART = 1000  # pixels of the terminal's beginning and of its end
 
 #: Rich's own format asks the network for a font; this one takes what the machine has.
 TERMINAL = """\
@@ -101,8 +103,11 @@ def take(where: str, page: Path, terminal: Path, out: Path) -> None:
         size = view.evaluate(
             "(({width, height}) => [width, height])(document.documentElement.viewBox.baseVal)"
         )
-        view.set_viewport_size({"width": TEXT, "height": round(TEXT * size[1] / size[0])})
-        view.screenshot(path=out / "terminal.png")
+        high = round(TEXT * size[1] / size[0])
+        view.set_viewport_size({"width": TEXT, "height": high})
+        for name, top in (("tables", 0), ("finding", high - PART)):
+            clip = {"x": 0, "y": top, "width": TEXT, "height": PART}
+            view.screenshot(path=out / f"terminal-{name}.png", clip=clip)
         browser.close()
 
 

@@ -26,16 +26,53 @@ def percent(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"{100 * value:.{digits}f}"
 
 
-def points(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:+.0f}"
+def interval(row: dict[str, Any], name: str) -> str:
+    """A ratio of the row with its interval, where it has one."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row[name]:.2f}" + ("" if None in (low, high) else f" [{low:.2f}, {high:.2f}]")
 
 
 def ratio(row: dict[str, Any]) -> str:
-    if row["length_ratio"] is None or row["budget"] is None:
-        return "1"
-    low, high = row["length_ratio_low"], row["length_ratio_high"]
-    bounds = "" if low is None else f" [{low:.2f}, {high:.2f}]"
-    return f"{row['length_ratio']:.2f}{bounds}"
+    return "-" if row["length_ratio"] is None else interval(row, "length_ratio")
+
+
+def both(row: dict[str, Any]) -> str:
+    if row["length_ratio_solved"] is None:
+        return "-"
+    return f"{interval(row, 'length_ratio_solved')}, {row['solved_by_both']}"
+
+
+def cost(row: dict[str, Any]) -> str:
+    if row["keys_read_per_solved"] is None:
+        return "none solved"
+    return interval(row, "keys_read_per_solved_ratio")
+
+
+def place(row: dict[str, Any]) -> str:
+    return f"`{row['backend']}` {row['budget']} on {row['dataset']}"
+
+
+def readings(rows: list[dict[str, Any]]) -> list[str]:
+    """What stands out, by rule: whole intervals on one side of 1."""
+    sparse = [row for row in rows if row["detector"] == "none" and row["budget"] is not None]
+    told = [row for row in sparse if row["length_ratio_solved_low"] is not None]
+    longer = [row for row in told if row["length_ratio_solved_low"] > 1]
+    ends = [row for row in sparse if row["length_ratio_high"] is not None]
+    shorter = [row for row in ends if row["length_ratio_high"] < 1 and not row["capped"]]
+    lines = ["By rule, where the whole 95% interval lies on one side of 1:", ""]
+    for what, found, name, among in (
+        ("Longer over the problems that both solve", longer, "length_ratio_solved", told),
+        ("Shorter, and no output cut at the cap", shorter, "length_ratio", ends),
+    ):
+        which = "; ".join(f"{place(row)} {interval(row, name)}" for row in found) or "none"
+        lines.append(f"- {what}, {len(found)} of {len(among)}: {which}.")
+    counts = []
+    for backend in dict.fromkeys(row["backend"] for row in sparse):
+        of = [row for row in sparse if row["backend"] == backend]
+        highs = [row["keys_read_per_solved_ratio_high"] for row in of]
+        counts.append(f"`{backend}` {sum(h is not None and h < 1 for h in highs)} of {len(of)}")
+    lines.append(f"- Fewer keys per solved problem than full attention: {', '.join(counts)}.")
+    return lines
 
 
 def render(document: dict[str, Any]) -> str:
@@ -61,26 +98,21 @@ def render(document: dict[str, Any]) -> str:
             f"**{dataset}**, {plain[0]['n']} problems, full attention "
             f"{plain[0]['mean_tokens']:.0f} tokens",
             "",
-            "| backend | budget | solved, % | output length / full | keys per solved / full | "
-            "Guardian saves, % | its accuracy change, points |",
-            "|---|---|---|---|---|---|---|",
+            "| backend | budget | solved, % | length / full | cut, % | length, both solve, n | "
+            "keys per solved / full | Guardian saves, % | lost, gained |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
-        cost = plain[0]["keys_read_per_solved"]
         for row in plain:
             guard = guarded[row["backend"], row["budget"]]
-            per_solved = row["keys_read_per_solved"]
-            relative = "none solved" if per_solved is None else "-"
-            if per_solved is not None and cost:
-                relative = f"{per_solved / cost:.2f}"
             low, high = percent(row["accuracy_low"]), percent(row["accuracy_high"])
-            change = guard["accuracy"] - row["accuracy"]
             lines.append(
                 f"| `{row['backend']}` | {row['budget'] or 'all'} | {percent(row['accuracy'])} "
-                f"[{low}, {high}] | {ratio(row)} | {relative} | "
-                f"{percent(guard['token_savings'])} | {points(change)} |"
+                f"[{low}, {high}] | {ratio(row)} | {percent(row['capped'] / row['n'])} | "
+                f"{both(row)} | {cost(row)} | {percent(guard['token_savings'])} | "
+                f"{guard['detector_solved_lost']}, {guard['detector_solved_gained']} |"
             )
         lines.append("")
-    lines += [f"In one sentence, as `lil sweep` says it: {manifest['finding']}", ""]
+    lines += [f"As `lil sweep` says it: {manifest['finding']}", "", *readings(rows), ""]
     return "\n".join(lines)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -124,35 +125,42 @@ def show(
     made = list(itertools.chain.from_iterable(make(rows) for make in shown))
     if any(row.backend != "full" for row in rows):
         console.print(terminal.draw(rows, width=console.width))
-    paths: list[Path] = []
-    refused: list[InvalidValue] = []
-    if folder is not None:
-        try:
-            paths = _drawn(found, folder)
-        except OSError as error:  # all that is asked for is known: only the pictures are not there
-            allowed = f"a folder to write in ({error.strerror})"
-            refused.append(InvalidValue("figures", str(folder), allowed))
-    for path in paths:
-        console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
     finding = measures.finding(rows)
     about = manifest.public(study.manifest) | {
         "finding": finding,
-        "figures": [str(path) for path in paths],
+        "figures": [],
         "page": None,
         "runs_missing": found.missing,
         "notices": study.said,
     }
-    if page is not None:
+    paths: list[Path] = []
+    said: str | None = None
+    refused: list[InvalidValue] = []
+    # All that is asked for is known: where they cannot be written, pictures alone are not there.
+    with contextlib.ExitStack() as stack:
         try:
-            said = _written(found, page, made, about)
-        except InvalidValue as error:
-            refused.append(error)
-        else:
-            about["page"] = str(page)
-            console.print(said, highlight=False, markup=False, soft_wrap=True)
+            drawn = stack.enter_context(_drawing(found, folder))
+        except OSError as error:
+            refused.append(_unwritten(folder, error))
+            drawn = list
+        if page is not None:  # while figures of many samples are drawn
+            try:
+                said = _written(found, page, made, about)
+            except InvalidValue as error:
+                refused.append(error)
+        try:
+            paths = drawn()
+        except OSError as error:
+            refused.insert(0, _unwritten(folder, error))
+    for path in paths:
+        console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
+    about["figures"] = [str(path) for path in paths]
+    if said is not None:
+        about["page"] = str(page)
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
     if refused:
-        said = f"lil: error: {'; '.join(map(str, refused))}"
-        notes.print(said, markup=False, highlight=False, soft_wrap=True)
+        errors = f"lil: error: {'; '.join(map(str, refused))}"
+        notes.print(errors, markup=False, highlight=False, soft_wrap=True)
     _say_spared(rows, console)
     console.print()
     console.print(finding, style="bold", highlight=False, markup=False)
@@ -160,18 +168,33 @@ def show(
     return Shown(found, document, 2 if refused else 0)
 
 
-def _drawn(found: Found, folder: Path) -> list[Path]:
-    """The figures' files, drawn again only where what they show has changed."""
+@contextlib.contextmanager
+def _drawing(found: Found, folder: Path | None) -> Iterator[Callable[[], list[Path]]]:
+    """Gives the figures' files when called; drawn again only where what they show has changed."""
+    if folder is None:
+        yield list
+        return
     config = found.study.config
     told = figures.Conditions(config.seed, config.dtype, config.cap, config.max_new_tokens)
     note, key = _note(found, folder), digest([found.key, asdict(told)])
     before = kept.made(note, key)
     if before is not None:
-        return before.paths
-    paths = figures.figures(found.samples, found.rows, folder, told, workers=os.cpu_count() or 1)
-    if paths:
-        kept.note(note, key, paths)
-    return paths
+        yield lambda: before.paths
+        return
+    workers = os.cpu_count() or 1
+    with figures.drawing(found.samples, found.rows, folder, told, workers) as drawn:
+
+        def noted() -> list[Path]:
+            paths = drawn()
+            if paths:
+                kept.note(note, key, paths)
+            return paths
+
+        yield noted
+
+
+def _unwritten(folder: Path | None, error: OSError) -> InvalidValue:
+    return InvalidValue("figures", str(folder), f"a folder to write in ({error.strerror})")
 
 
 def _written(found: Found, page: Path, made: Sequence[Table], about: Mapping[str, Any]) -> str:

@@ -99,13 +99,16 @@ def run_id(cell: Cell, item_id: str, prompt: str, sample_index: int) -> str:
         prompt: `prompt_digest` of the prompt.
         sample_index: which of several outputs of the same problem.
     """
-    fields = {key: value for key, value in cell.to_dict().items() if key != "model"}
-    # A file moved to another folder holds the same problems.
-    fields["dataset"] = PurePath(cell.dataset).name
     return digest(
         {
             "version": VERSION,
-            **fields,
+            "model_digest": cell.model_digest,
+            # A file moved to another folder holds the same problems.
+            "dataset": PurePath(cell.dataset).name,
+            "backend": dict(cell.backend),
+            "penalties": [dict(penalty) for penalty in cell.penalties],
+            "sampling": dict(cell.sampling),
+            "dtype": cell.dtype,
             "item_id": item_id,
             "prompt": prompt,
             "sample_index": sample_index,

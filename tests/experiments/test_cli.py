@@ -596,7 +596,7 @@ def test_figures_that_cannot_be_written_lose_nothing(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(figures, "figures", full)
+    monkeypatch.setattr(figures, "drawing", full)
     shutil.rmtree(out / "cache")  # which says that they are there
     capfd.readouterr()
     assert main(["report", str(out), "--json"]) == 2

@@ -133,10 +133,10 @@ def test_figure_3_draws_one_line_a_sample_green_or_red_at_the_middle_budget(
         for s in sweep
         if (s.dataset, s.backend, s.budget, s.detector) == ("medium", "h2o", 32, "none")
     ]
+    (drawn,) = axis.collections
     lines = [
-        (*line[-1].tolist(), to_hex(group.get_color()[0]))
-        for group in axis.collections
-        for line in group.get_segments()
+        (*line[-1].tolist(), to_hex(colour))
+        for line, colour in zip(drawn.get_segments(), drawn.get_color(), strict=True)
     ]
     assert len(lines) == len(chosen) == 6
     assert {s.correct for s in chosen} == {True, False}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -20,7 +21,7 @@ from experiments.report.row import ReportRow, by_penalty
 from experiments.store.samples.sample import Sample
 from experiments.store.workers import processes
 
-__all__ = ["Conditions", "figures"]
+__all__ = ["Conditions", "drawing", "figures"]
 
 #: Samples below which another process is not worth its start.
 FEW = 10_000
@@ -33,7 +34,6 @@ def figures(
     rows: Sequence[ReportRow],
     out_dir: Path,
     conditions: Conditions = _NOTHING,
-    workers: int = 1,
 ) -> list[Path]:
     """Write the figures of every model and penalty; their paths, PNG before SVG.
 
@@ -50,10 +50,30 @@ def figures(
         samples, rows: what was found.
         out_dir: where the files go; made if it is not there.
         conditions: what stands in the footer beside what the rows say.
-        workers: processes that draw, where there are several models or penalties and many samples.
 
     Raises:
         OSError: a file cannot be written.
+    """
+    with drawing(samples, rows, out_dir, conditions) as drawn:
+        return drawn()
+
+
+@contextlib.contextmanager
+def drawing(
+    samples: Sequence[Sample],
+    rows: Sequence[ReportRow],
+    out_dir: Path,
+    conditions: Conditions = _NOTHING,
+    workers: int = 1,
+) -> Iterator[Callable[[], list[Path]]]:
+    """`figures` while something else is done: call what is given to wait for their paths.
+
+    Args:
+        samples, rows, out_dir, conditions: as there.
+        workers: processes that draw, where samples are many.
+
+    Raises:
+        OSError: a file cannot be written; of its folder at once, else by what is given.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     named = naming(rows)
@@ -68,11 +88,12 @@ def figures(
             shown = [row for row in of_model if row.penalty == penalty or row.is_baseline]
             mine = [one for one in samples if (one.model, one.penalty) == (model, penalty)]
             parts.append((mine, shown, penalty, suffix, out_dir, conditions))
-    if workers < 2 or len(parts) < 2 or len(samples) < FEW:
-        return [path for part in parts for path in _drawn(*part)]
+    if workers < 2 or len(samples) < FEW:
+        yield lambda: [path for part in parts for path in _drawn(*part)]
+        return
     with processes(min(workers, len(parts))) as pool:
         waiting = [pool.submit(_drawn, *part) for part in parts]
-        return [path for drawn in waiting for path in drawn.result()]
+        yield lambda: [path for drawn in waiting for path in drawn.result()]
 
 
 def _drawn(

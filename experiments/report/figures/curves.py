@@ -73,24 +73,16 @@ def curves(
 
 
 def _draw(axis: Any, samples: Sequence[Sample]) -> None:
-    """All lines of one colour at once: there may be thousands."""
-    for correct, colour in ((True, _CORRECT), (False, _INCORRECT)):
-        lines = [
-            [(0, 0), *((original, compressed) for _, original, compressed in sample.curve)]
-            for sample in samples
-            if sample.correct is correct and sample.curve
-        ]
-        axis.add_collection(
-            LineCollection(lines, colors=colour, linewidths=0.8, alpha=0.55), autolim=True
-        )
-        # The end marks differ too, for readers who do not tell green from red.
-        ends = [line[-1] for line in lines]
-        axis.plot(
-            [original for original, _ in ends],
-            [compressed for _, compressed in ends],
-            "." if correct else "x",
-            color=colour,
-            markersize=3.5,
-            alpha=0.8,
-        )
+    """All lines as one object: there may be thousands."""
+    known = [sample for sample in samples if sample.correct is not None and sample.curve]
+    lines = [[(0, 0), *(point[1:] for point in sample.curve)] for sample in known]
+    colours = [_CORRECT if sample.correct else _INCORRECT for sample in known]
+    axis.add_collection(
+        LineCollection(lines, colors=colours, linewidths=0.8, alpha=0.55), autolim=True
+    )
+    # The end marks differ too, for readers who do not tell green from red.
+    for colour, end in ((_CORRECT, "."), (_INCORRECT, "x")):
+        ends = [line[-1] for line, drawn in zip(lines, colours, strict=True) if drawn == colour]
+        original, compressed = zip(*ends, strict=True) if ends else ((), ())
+        axis.plot(original, compressed, end, color=colour, markersize=3.5, alpha=0.8)
     axis.autoscale_view()

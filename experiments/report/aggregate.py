@@ -8,7 +8,10 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from experiments.report.statistics import Bootstrap, Interval
 from experiments.store.samples.sample import Sample, is_usable
@@ -81,24 +84,27 @@ def ratio_of_sums(pairs: Pairs, cost: Cost) -> float | None:
     return math.fsum(mine for mine, _ in known) / below if below else None
 
 
-def mean_curve(
-    curves: list[list[tuple[int | None, int, int]]],
-) -> tuple[tuple[int, float, int], ...]:
+def mean_curve(curves: Sequence[npt.NDArray[np.intc]]) -> tuple[tuple[int, float, int], ...]:
     """Mean ratio by tokens, only where every output that long has a point.
 
     The last point of an output lies between the common checks; averaging over the few outputs that
     happen to end there would put spikes into the curve.
+
+    Args:
+        curves: of each output its points (tokens, or -1 where not known; original bytes, more than
+            0; compressed bytes).
     """
-    points: dict[int, list[float]] = defaultdict(list)
-    for curve in curves:
-        for tokens, plain, packed in curve:
-            if tokens is not None:
-                points[tokens].append(packed / plain)
-    ends = sorted(max((at[0] or 0 for at in curve), default=0) for curve in curves)
+    ends = sorted(max(0, curve[:, 0].max(initial=0)) for curve in curves)
+    points = np.concatenate([np.empty((0, 3), np.intc), *curves])
+    points = points[points[:, 0] >= 0]
+    points = points[np.argsort(points[:, 0], kind="stable")]
+    ratios = points[:, 2] / points[:, 1]
+    tokens, first = np.unique(points[:, 0], return_index=True)
+    of_each = zip(tokens.tolist(), np.split(ratios, first[1:]), strict=True) if len(tokens) else ()
     return tuple(
-        (tokens, math.fsum(ratios) / len(ratios), len(ratios))
-        for tokens, ratios in sorted(points.items())
-        if len(ratios) == len(ends) - bisect.bisect_left(ends, tokens)
+        (at, math.fsum(mine) / len(mine), len(mine))
+        for at, mine in of_each
+        if len(mine) == len(ends) - bisect.bisect_left(ends, at)
     )
 
 

@@ -330,8 +330,12 @@ def _keys(usable: list[Sample]) -> dict[str, Any]:
 
 
 def _compression(usable: list[Sample], bootstrap: Bootstrap) -> dict[str, Any]:
-    curves = [(sample.item_id, [at for at in sample.curve if at[1]]) for sample in usable]
-    ratio = bootstrap.ratio(by_problem((item, c[-1][2] / c[-1][1], 1) for item, c in curves if c))
+    curves = [(sample.item_id, sample.curve.columns()) for sample in usable]
+    curves = [(item, curve[curve[:, 1] > 0]) for item, curve in curves]
+    ends = [(item, curve[-1].tolist()) for item, curve in curves if len(curve)]
+    ratio = bootstrap.ratio(
+        by_problem((item, small / plain, 1) for item, (_, plain, small) in ends)
+    )
     return {
         "compression_ratio": ratio.estimate,
         "compression_ratio_low": ratio.low,

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from experiments.store.samples.points import Points
 from experiments.store.samples.sample import Sample
 
 
@@ -43,7 +44,8 @@ def sample(item: int | str = 0, **fields: Any) -> Sample:
         "sweep": "one",
         "batch_size": 8,
     }
-    return Sample(**(values | fields))
+    told = values | fields
+    return Sample(**told | {"curve": Points(told["curve"])})
 
 
 def sparse(item: int | str = 0, **fields: Any) -> Sample:
@@ -77,7 +79,7 @@ def guarded(plain: Sample, at: int | None) -> Sample:
         stopped_at=at,
         decode_sec=(plain.decode_sec or 0) * share,
         keys_read=(plain.keys_read or 0) * share,
-        curve=tuple(point for point in plain.curve if (point[0] or 0) <= at),
+        curve=Points(point for point in plain.curve if (point[0] or 0) <= at),
     )
 
 
@@ -149,6 +151,6 @@ def _run(
         keys_read=float(read),
         decode_sec=tokens * 0.002,
         prefill_sec=0.01,
-        curve=curve,
+        curve=Points(curve),
         repeated=loops,
     )

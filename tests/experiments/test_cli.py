@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     command += ["--set", "detector_params.guardian.f=10"]
     command += ["--set", "detector_params.guardian.rate=0.8"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "figures", lambda *_: [])
+        patch.setattr(figures, "drawing", lambda *_: nullcontext(list))
         assert main(command) == 0
     return out, command
 
@@ -58,7 +59,7 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes seconds; where it is not what is tested, it is left out."""
-    monkeypatch.setattr(figures, "figures", lambda *_: [])
+    monkeypatch.setattr(figures, "drawing", lambda *_: nullcontext(list))
 
 
 def _json(capfd: CapFd, *arguments: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from experiments.grid.data.sets import labels
 from experiments.grid.plan import Run
@@ -45,9 +45,11 @@ def shown(study: Study, samples: Sequence[Sample]) -> list[Shown]:
     found = []
     called = labels([cell.dataset for cell in study.plan.cells])
     for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
-        for run in study.plan.runs(cell):
-            one = replace(blank(run, penalty), dataset=called[cell.dataset])
-            mine = by_run.get(_key(one), [])
+        runs = study.plan.runs(cell)
+        method = _method(blank(runs[0], penalty)) if runs else ()
+        for run in runs:
+            pair = cell.model, called[cell.dataset], run.item_id, run.sample_index
+            mine = by_run.get((*pair, *method), [])
             plain = [one for one in mine if one.detector == "none" and is_usable(one)]
             if plain:
                 watched = tuple(one for one in mine if one.detector != "none" and is_usable(one))

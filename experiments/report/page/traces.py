@@ -29,6 +29,9 @@ COLUMNS = (
 #: Characters of the page around a block, at most.
 AROUND = 80
 
+#: Characters of the index about a run, at most in most cases.
+_LINE = 100
+
 #: 9 takes three times as long and gives 0.2% less.
 _LEVEL = 7
 
@@ -78,10 +81,14 @@ def pack(study: Study, runs: Sequence[Shown], rows: Sequence[ReportRow], limit: 
     detectors = _detectors(runs)
     chosen: list[_Read] = []
     full: dict[Pair, tuple[int, ...]] = {}
+    problems: set[Pair] = set()
     size = 0
     for one in by_worth(runs):
         read = _read(study, one, full, detectors)
-        size += len(deflated(read.values))
+        size += len(deflated(read.values)) + _LINE
+        if one.plain.pair not in problems:
+            size += len(deflated([read.prompt, read.gold])) + AROUND
+        problems.add(one.plain.pair)
         if size > limit:
             break
         chosen.append(read)
@@ -90,7 +97,6 @@ def pack(study: Study, runs: Sequence[Shown], rows: Sequence[ReportRow], limit: 
         packed = _packed(chosen, runs, labels, detectors)
         if packed.size <= limit or not chosen:
             return packed
-        # Runs of one problem share most of their text; but prompts and the index come on top.
         chosen = chosen[: len(chosen) * limit // packed.size]
 
 

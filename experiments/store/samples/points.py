@@ -6,6 +6,9 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, overload
 
+import numpy as np
+import numpy.typing as npt
+
 #: Tokens (None: not known), original bytes, compressed bytes.
 Point: TypeAlias = tuple[int | None, int, int]
 
@@ -38,6 +41,10 @@ class Points(Sequence[Point]):
 
     def __bytes__(self) -> bytes:
         return self._flat.tobytes()
+
+    def columns(self) -> npt.NDArray[np.intc]:
+        """The same numbers as an array (points, 3); -1 where tokens are not known."""
+        return np.frombuffer(self._flat, dtype=np.intc).reshape(-1, 3)
 
     def __len__(self) -> int:
         return len(self._flat) // 3

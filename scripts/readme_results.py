@@ -66,12 +66,17 @@ def readings(rows: list[dict[str, Any]]) -> list[str]:
     ):
         which = "; ".join(f"{place(row)} {interval(row, name)}" for row in found) or "none"
         lines.append(f"- {what}, {len(found)} of {len(among)}: {which}.")
-    counts = []
-    for backend in dict.fromkeys(row["backend"] for row in sparse):
-        of = [row for row in sparse if row["backend"] == backend]
-        highs = [row["keys_read_per_solved_ratio_high"] for row in of]
-        counts.append(f"`{backend}` {sum(h is not None and h < 1 for h in highs)} of {len(of)}")
-    lines.append(f"- Fewer keys per solved problem than full attention: {', '.join(counts)}.")
+    for what, name, side in (
+        ("Longer output", "length_ratio", "low"),
+        ("Fewer keys per solved problem than full attention", "keys_read_per_solved_ratio", "high"),
+    ):
+        counts = []
+        for backend in dict.fromkeys(row["backend"] for row in sparse):
+            bounds = [row[f"{name}_{side}"] for row in sparse if row["backend"] == backend]
+            known = [bound for bound in bounds if bound is not None]
+            found = sum(bound > 1 if side == "low" else bound < 1 for bound in known)
+            counts.append(f"`{backend}` {found} of {len(bounds)}")
+        lines.append(f"- {what}: {', '.join(counts)}.")
     return lines
 
 

@@ -8,9 +8,10 @@ from tiny_models import asked
 
 import attention
 from lil.decoding.loop import DecodeLoop
+from tests.sampling import some_slow
 
 
-@pytest.mark.parametrize("name", ["full", "quest", "infllm"])
+@pytest.mark.parametrize("name", some_slow(["quest", "infllm", "full"], 1))
 def test_densify_before_anything_is_sparse_is_full_attention(qwen, tokenizer, name):
     """Below the budget the keys are full attention's, so from there on all tokens are."""
     # InfLLM moves positions from its window on, so this one's holds the prompt and eight tokens.
@@ -57,7 +58,7 @@ def test_densify_with_nothing_kept_keeps_the_first_token(qwen, tokenizer):
         assert trace.decoded_tokens == 70
 
 
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", some_slow([3, 1], 1))
 def test_dense_rows_count_towards_the_batch(qwen, tokenizer, size, monkeypatch):
     """Rows that leave make room only when they end, and the batch fills up again."""
     prompts = PROMPTS * 2

@@ -1,0 +1,50 @@
+"""What the README says of the demo is said by rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import readme_results
+
+
+def row(**fields: Any) -> dict[str, Any]:
+    names = ("length_ratio", "length_ratio_solved", "keys_read_per_solved_ratio")
+    values: dict[str, Any] = {"backend": "h2o", "budget": 64, "dataset": "easy", "detector": "none"}
+    for name in names:
+        values |= {name: 1.0, f"{name}_low": 0.9, f"{name}_high": 1.1}
+    return values | {"capped": 0} | fields
+
+
+def told(**fields: Any) -> str:
+    return "\n".join(readme_results.readings([row(**fields)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "said"),
+    [
+        (
+            "length_ratio_solved",
+            1.01,
+            1.2,
+            "solve, 1 of 1: `h2o` 64 on easy 1.00 [1.01, 1.20]",
+        ),
+        ("length_ratio", 0.8, 0.99, "at the cap, 1 of 1: `h2o` 64"),
+        ("length_ratio", 1.01, 1.2, "Longer output: `h2o` 1 of 1"),
+        ("keys_read_per_solved_ratio", 0.8, 0.99, "full attention: `h2o` 1 of 1"),
+    ],
+)
+def test_a_whole_interval_on_one_side_is_told(
+    name: str, low: float, high: float, said: str
+) -> None:
+    assert said in told(**{f"{name}_low": low, f"{name}_high": high})
+    assert said not in told()
+    assert said not in told(**{f"{name}_low": None, f"{name}_high": None})
+    touching = {"low": 1.0} if low > 1 else {"high": 1.0}
+    assert said not in told(**{f"{name}_{side}": value for side, value in touching.items()})
+
+
+def test_what_was_cut_is_not_called_shorter() -> None:
+    short = {"length_ratio_low": 0.8, "length_ratio_high": 0.9}
+    assert "at the cap, 1 of 1" in told(**short)
+    assert "at the cap, 0 of 1: none" in told(**short, capped=1)

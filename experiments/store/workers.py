@@ -7,14 +7,15 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 
 @contextlib.contextmanager
 def processes(
     count: int, begin: Callable[..., None] | None = None, told: tuple[Any, ...] = ()
 ) -> Iterator[ProcessPoolExecutor]:
-    """Some processes started anew; what has not begun when the block ends is not done.
+    """Some processes started anew; what has not begun when the block ends is not done, and what has
+    is given up where the block ends by an exception.
 
     Args:
         count: how many.
@@ -22,15 +23,26 @@ def processes(
     """
     # A fork would take the locks of torch's threads along.
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(begin, told))
     try:
         yield pool
+    except BaseException:
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()  # what it is at is not wanted any more
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _begin(begin: Callable[..., None] | None, told: tuple[Any, ...]) -> None:
-    # Ctrl-C reaches the whole group: who asked for the work says so, these end without a word.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Ctrl-C reaches the whole group; who asked for the work ends it, and says so.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
     if begin is not None:
         begin(*told)
+
+
+def _leave(_number: int, _frame: object) -> NoReturn:
+    """Like Ctrl-C, so that nothing half-written stays."""
+    raise SystemExit(128 + signal.SIGTERM)

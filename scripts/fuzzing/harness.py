@@ -145,9 +145,9 @@ def nothing_decoded() -> Iterator[None]:
     def reached(*_: Any, **__: Any) -> NoReturn:
         raise Reached
 
-    def known(name: str, revision: str | None = None) -> models.Source:
+    def known(name: str, revision: str | None = None, *, here: bool = False) -> models.Source:
         if name != models.REASONER:
-            return found(name, revision)
+            return found(name, revision, here=here)
         return models.Source(name, "/nowhere", None, "0" * 32)
 
     def prepared(config: Config, out: Path) -> NoReturn:

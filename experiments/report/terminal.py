@@ -80,7 +80,7 @@ def _panel(rows: list[ReportRow], penalty: str, width: int, height: int) -> Text
     if any(line.watched for line in lines):
         name, action = next(r for line in lines for r in line.watched.values()).watched
         others = len({row.watched for row in rows if row.detector != "none"}) - 1
-        head.append(f"   hollow: {name} ({action})" + (f", 1 of {others + 1}" if others else ""))
+        head.append(f"  hollow: {name} ({action})" + (f", 1 of {others + 1}" if others else ""))
     parts = [head]
     beside = width >= _SIDE_BY_SIDE
     each = (width - _APART) // 2 if beside else width

@@ -10,6 +10,34 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 
+#: Modules of many equal cases: every run takes one in so many of each test's, `slow` the others.
+THINNED = {
+    "test_dense": 3,
+    "test_families": 3,
+    "test_generate_matrix": 3,
+    "test_naive_logits": 3,
+    "test_naive_others": 3,
+    "test_penalties_generate": 3,
+    "test_rewind": 3,
+    "test_copies": 2,
+    "test_naive_families": 2,
+    "test_testing": 2,
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before the mark is looked at
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark cases `slow` by turns, in modules of many."""
+    seen: dict[str, int] = {}
+    for item in items:
+        share = THINNED.get(item.path.stem, 1)
+        test = item.nodeid.partition("[")[0]
+        if "[" in item.nodeid and not item.get_closest_marker("slow"):
+            turn = seen[test] = seen.get(test, -1) + 1
+            if turn % share:
+                item.add_marker(pytest.mark.slow)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Count the cases that `properties.holding.holds` recorded, wherever the tests ran."""
     cases: dict[str, int] = {}

@@ -12,16 +12,27 @@ settings.load_profile("unhurried")
 
 #: Modules of many equal cases: every run takes one in so many of each test's, `slow` the others.
 THINNED = {
-    "test_dense": 3,
-    "test_families": 3,
-    "test_generate_matrix": 3,
-    "test_naive_logits": 3,
-    "test_naive_others": 3,
-    "test_penalties_generate": 3,
-    "test_rewind": 3,
+    "test_attention_speed": 5,
+    "test_codec_chunkings": 2,
     "test_copies": 2,
-    "test_naive_families": 2,
-    "test_testing": 2,
+    "test_decode_endings": 2,
+    "test_dense": 5,
+    "test_families": 4,
+    "test_full": 2,
+    "test_generate_matrix": 4,
+    "test_h2o": 2,
+    "test_lil_testing": 2,
+    "test_naive_families": 3,
+    "test_naive_logits": 5,
+    "test_naive_others": 4,
+    "test_naive_paper": 2,
+    "test_options": 3,
+    "test_penalties_generate": 5,
+    "test_raas": 2,
+    "test_rewind": 4,
+    "test_stopping": 3,
+    "test_tables": 2,
+    "test_testing": 3,
 }
 
 

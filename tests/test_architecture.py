@@ -89,6 +89,7 @@ def test_top_level_is_fixed() -> None:
     assert {n for n in names if not n.startswith(".")} <= TOP_LEVEL
 
 
+@pytest.mark.slow
 def test_importing_changes_nothing() -> None:
     """No random state, thread count, default type, registry or file is touched by an import."""
     code = """

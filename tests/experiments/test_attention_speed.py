@@ -16,6 +16,7 @@ TINY = speed.Shape(heads=4, kv_heads=2, head_size=8, batch=2, context=130)
 NAMES = ["full", "sink", "h2o", "quest", "infllm"]
 
 
+@pytest.mark.slow
 def test_every_backend_stands_beside_transformers() -> None:
     told: list[str] = []
     found = speed.attention(NAMES, 32, [TINY], steps=2, progress=told.append)

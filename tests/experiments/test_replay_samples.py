@@ -193,6 +193,7 @@ def test_live_and_replayed_agree_on_every_trace(swept: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_real_decoding_agrees_with_replay(swept: Any) -> None:
     store, plan, config, _ = swept
     (guardian,) = build_detectors(config)

@@ -104,6 +104,7 @@ def test_the_chopper_goes_back_to_its_last_cold_chunk(qwen, tokenizer, name):
     assert fired > 0
 
 
+@pytest.mark.slow
 def test_given_tokens_bring_their_signals(qwen, tokenizer):
     one = chopper(qwen)
     plain = run(qwen, tokenizer, probes=[one])

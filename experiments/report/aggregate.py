@@ -94,7 +94,7 @@ def mean_curve(curves: Sequence[npt.NDArray[np.intc]]) -> tuple[tuple[int, float
         curves: of each output its points (tokens, or -1 where not known; original bytes, more than
             0; compressed bytes).
     """
-    ends = sorted(max(0, curve[:, 0].max(initial=0)) for curve in curves)
+    ends = sorted(curve[:, 0].max(initial=0) for curve in curves)
     points = np.concatenate([np.empty((0, 3), np.intc), *curves])
     points = points[points[:, 0] >= 0]
     points = points[np.argsort(points[:, 0], kind="stable")]

@@ -313,6 +313,26 @@ def test_models_get_their_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
 
 
+def test_nothing_sparse_of_many_starts_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FEW", 1)
+    full = [sample(0), sample(1)]
+    with module.drawing(full, rows(full, seed=0), tmp_path, workers=2) as drawn:
+        assert drawn() == []
+
+
+@pytest.mark.slow
+def test_processes_draw_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [make(0, model=m) for m in ("one", "two") for make in (sample, sparse)]
+    alone = figures(both, rows(both, seed=0), tmp_path / "alone")
+    monkeypatch.setattr(module, "FEW", 1)
+    with module.drawing(both, rows(both, seed=0), tmp_path / "helped", workers=2) as drawn:
+        helped = drawn()
+    assert [path.name for path in helped] == [path.name for path in alone]
+    assert [path.read_bytes() for path in helped] == [path.read_bytes() for path in alone]
+
+
 def test_nothing_sparse_nothing_drawn(tmp_path: Path) -> None:
     assert figures([], [], tmp_path / "none") == []
     only_full = [sample(0)]

@@ -88,7 +88,7 @@ def drawing(
             shown = [row for row in of_model if row.penalty == penalty or row.is_baseline]
             mine = [one for one in samples if (one.model, one.penalty) == (model, penalty)]
             parts.append((mine, shown, penalty, suffix, out_dir, conditions))
-    if workers < 2 or len(samples) < FEW:
+    if workers < 2 or len(samples) < FEW or not parts:
         yield lambda: [path for part in parts for path in _drawn(*part)]
         return
     with processes(min(workers, len(parts))) as pool:

@@ -119,7 +119,8 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     layout.execute(figure)
     figure.set_layout_engine("none")
     for axis in figure.axes:  # the solver's last digits differ from run to run
-        axis.set_position([round(share, 6) for share in axis.get_position().bounds])
+        left, bottom, width, height = axis.get_position().bounds
+        axis.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
     png, svg = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
     figure.set_dpi(_DPI)
     with whole_file(png) as temporary:

@@ -7,7 +7,10 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NoReturn
+
+from attention.errors import InvalidValue
 
 
 @contextlib.contextmanager
@@ -20,6 +23,9 @@ def processes(
     Args:
         count: how many.
         begin: called in each as it starts, with `told`.
+
+    Raises:
+        InvalidValue: one was killed from outside, as a system does that has no memory left.
     """
     # A fork would take the locks of torch's threads along.
     context = multiprocessing.get_context("spawn")
@@ -27,6 +33,10 @@ def processes(
     pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(begin, told))
     try:
         yield pool
+    except BrokenProcessPool as error:
+        killed = f"one of {count} was killed"
+        allowed = "memory for all of them; what was read before is kept"
+        raise InvalidValue("helper processes", killed, allowed) from error
     except BaseException:
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()  # what it is at is not wanted any more

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from attention.errors import InvalidValue
 from experiments.store.files.outputs import whole_file
 from experiments.store.workers import processes
 
@@ -40,3 +43,12 @@ def test_what_was_asked_for_is_waited_for(tmp_path: Path) -> None:
     with processes(1) as pool:
         pool.submit(write_slowly, target, 0.1).result()
     assert target.read_text() == "whole"
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_one_killed_for_want_of_memory_is_said_in_one_message() -> None:
+    with pytest.raises(InvalidValue, match="one of 2 was killed"), processes(2) as pool:
+        pool.submit(killed).result()

@@ -48,9 +48,10 @@ def say(notices: Sequence[str], notes: Console) -> None:
 def found_in(study: Study, detectors: Sequence[Detector], notes: Console) -> Found:
     """Rows of the plan under no detector and each of these; what is missing is said."""
 
-    def read() -> Results:
+    def read(named: list[str]) -> Results:
+        workers = os.cpu_count() or 1
         with bar("replaying", len(study.plan)) as advance:
-            return study.samples(detectors, advance, texts=False, workers=os.cpu_count() or 1)
+            return study.samples(detectors, advance, texts=False, workers=workers, named=named)
 
     found = Found(study, detectors, read)
     if found.missing:

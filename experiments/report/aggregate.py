@@ -113,7 +113,10 @@ def by_problem(items: Iterable[tuple[str, *tuple[float, ...]]]) -> list[tuple[fl
     apart: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     for item, *values in items:
         apart[item].append(tuple(values))
-    return [tuple(map(math.fsum, zip(*rows, strict=True))) for rows in apart.values()]
+    return [
+        rows[0] if len(rows) == 1 else tuple(map(math.fsum, zip(*rows, strict=True)))
+        for rows in apart.values()
+    ]
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -33,23 +33,27 @@ class Found:
     Args:
         study: what was decoded.
         detectors: replayed over it.
-        read: gives the samples, once, when they are first needed.
+        read: gives the samples of what `names` names, once, when they are first needed.
     """
 
     def __init__(
-        self, study: Study, detectors: Sequence[Detector], read: Callable[[], Results]
+        self, study: Study, detectors: Sequence[Detector], read: Callable[[list[str]], Results]
     ) -> None:
         self.study, self.detectors, self._read = study, detectors, read
 
     @cached_property
+    def names(self) -> list[str]:
+        """What the samples of each configuration are kept under."""
+        return reading.names(self.study, self.detectors)
+
+    @cached_property
     def key(self) -> str:
         """A digest of all that rows and samples follow from."""
-        names = reading.names(self.study, self.detectors)
-        return digest([code(REPORTING), self.study.config.seed, *names])
+        return digest([code(REPORTING), self.study.config.seed, *self.names])
 
     @cached_property
     def _results(self) -> Results:
-        return self._read()
+        return self._read(self.names)
 
     @property
     def samples(self) -> list[Sample]:

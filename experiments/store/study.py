@@ -169,6 +169,7 @@ class Study:
         *,
         texts: bool = True,
         workers: int = 1,
+        named: Sequence[str] | None = None,
     ) -> Results:
         """Every run as decoded, and as each detector would have left it.
 
@@ -177,8 +178,8 @@ class Study:
             on_run: called for each run that is done, for a progress bar.
             texts: also the outputs' texts, for which every trace is read; without them, only those
                 that have not been read before.
-            workers: processes that read traces, where there are many; see `reading.read`.
+            workers, named: see `reading.read`.
         """
-        found = read(self, detectors, on_run, workers)
+        found = read(self, detectors, on_run, workers, named=named)
         runs = {sample.run for sample in found if sample.status == "missing"}
         return Results([*with_text(found, self.store)] if texts else found, len(runs))

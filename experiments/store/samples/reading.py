@@ -39,6 +39,7 @@ def read(
     on_run: Callable[[], None] | None = None,
     workers: int = 1,
     cells: Sequence[Cell] | None = None,
+    named: Sequence[str] | None = None,
 ) -> list[Sample]:
     """Every run as decoded and as each detector would have left it, without texts.
 
@@ -49,12 +50,13 @@ def read(
         workers: processes to read traces with. Above 1 they are started anew, so a program that
             asks for them has to be importable: its own work behind `if __name__ == "__main__"`.
         cells: those alone; None for all.
+        named: what `names` gave of all cells, where that has been asked.
     """
     jobs = [job for job in _jobs(study, detectors) if cells is None or job.cell in cells]
     cache = Cache(study.store.path)
-    names = [key(study, *job) for job in jobs]
+    keys = [key(study, *job) for job in jobs] if named is None else named
     found = {}
-    for at, name in enumerate(names):
+    for at, name in enumerate(keys):
         kept = cache.get(name)
         if kept is not None:
             found[at] = kept
@@ -62,7 +64,7 @@ def read(
     left = [at for at in range(len(jobs)) if at not in found]
     for at, made in _made(study, jobs, left, workers):
         found[at] = made
-        cache.put(names[at], made)
+        cache.put(keys[at], made)
         _tell(on_run, study, jobs[at])
     if left:
         cache.tidy()

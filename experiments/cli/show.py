@@ -6,7 +6,9 @@ import argparse
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,11 @@ from experiments.report.page.page import NAME, write
 from experiments.store import manifest
 from experiments.store.files import kept
 from experiments.store.study import Results, Study
+from experiments.store.workers import processes
 from lil import Detector
+
+#: Samples below which another process is not worth its start.
+FEW = 10_000
 
 
 def open_store(folder: Path, notes: Console) -> Study:
@@ -45,7 +51,9 @@ def say(notices: Sequence[str], notes: Console) -> None:
         notes.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
 
 
-def found_in(study: Study, detectors: Sequence[Detector], notes: Console) -> Found:
+def found_in(
+    study: Study, detectors: Sequence[Detector], notes: Console, pool: Executor | None = None
+) -> Found:
     """Rows of the plan under no detector and each of these; what is missing is said."""
 
     def read(named: list[str]) -> Results:
@@ -53,7 +61,7 @@ def found_in(study: Study, detectors: Sequence[Detector], notes: Console) -> Fou
         with bar("replaying", len(study.plan)) as advance:
             return study.samples(detectors, advance, texts=False, workers=workers, named=named)
 
-    found = Found(study, detectors, read)
+    found = Found(study, detectors, read, pool)
     if found.missing:
         notes.print(
             f"{found.missing} of {len(study.plan)} runs are not in the store; "
@@ -111,8 +119,22 @@ def show(
         folder: of the figures; None draws none.
         page: the file of the page; None writes none.
     """
-    found = found_in(study, build_detectors(study.config), notes)
-    rows = found.rows
+    with _helpers(study) as pool:
+        found = found_in(study, build_detectors(study.config), notes, pool)
+        return _show(found, console, notes, folder, page)
+
+
+def _helpers(study: Study) -> AbstractContextManager[ProcessPoolExecutor | None]:
+    """Processes that share the work, where there are many samples; they start when first needed."""
+    samples = len(study.plan) * (1 + len(study.config.detectors))
+    workers = os.cpu_count() or 1
+    return processes(workers) if samples >= FEW and workers > 1 else contextlib.nullcontext()
+
+
+def _show(
+    found: Found, console: Console, notes: Console, folder: Path | None, page: Path | None
+) -> Shown:
+    study, rows = found.study, found.rows
     shown = (
         tables.main_tables,
         tables.cost_tables,
@@ -138,21 +160,20 @@ def show(
     said: str | None = None
     refused: list[InvalidValue] = []
     # All that is asked for is known: where they cannot be written, pictures alone are not there.
-    with contextlib.ExitStack() as stack:
+    drawn: Callable[[], list[Path]] = list
+    try:
+        drawn = _drawing(found, folder)
+    except OSError as error:
+        refused.append(_unwritten(folder, error))
+    if page is not None:  # while figures of many samples are drawn
         try:
-            drawn = stack.enter_context(_drawing(found, folder))
-        except OSError as error:
-            refused.append(_unwritten(folder, error))
-            drawn = list
-        if page is not None:  # while figures of many samples are drawn
-            try:
-                said = _written(found, page, made, about)
-            except InvalidValue as error:
-                refused.append(error)
-        try:
-            paths = drawn()
-        except OSError as error:
-            refused.insert(0, _unwritten(folder, error))
+            said = _written(found, page, made, about)
+        except InvalidValue as error:
+            refused.append(error)
+    try:
+        paths = drawn()
+    except OSError as error:
+        refused.insert(0, _unwritten(folder, error))
     for path in paths:
         console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
     about["figures"] = [str(path) for path in paths]
@@ -169,29 +190,25 @@ def show(
     return Shown(found, document, 2 if refused else 0)
 
 
-@contextlib.contextmanager
-def _drawing(found: Found, folder: Path | None) -> Iterator[Callable[[], list[Path]]]:
+def _drawing(found: Found, folder: Path | None) -> Callable[[], list[Path]]:
     """Gives the figures' files when called; drawn again only where what they show has changed."""
     if folder is None:
-        yield list
-        return
+        return list
     config = found.study.config
     told = figures.Conditions(config.seed, config.dtype, config.cap, config.max_new_tokens)
     note, key = _note(found, folder), digest([found.key, asdict(told)])
     before = kept.made(note, key)
     if before is not None:
-        yield lambda: before.paths
-        return
-    workers = os.cpu_count() or 1
-    with figures.drawing(found.samples, found.rows, folder, told, workers) as drawn:
+        return lambda: before.paths
+    drawn = figures.drawing(found.samples, found.rows, folder, told, found.pool)
 
-        def noted() -> list[Path]:
-            paths = drawn()
-            if paths:
-                kept.note(note, key, paths)
-            return paths
+    def noted() -> list[Path]:
+        paths = drawn()
+        if paths:
+            kept.note(note, key, paths)
+        return paths
 
-        yield noted
+    return noted
 
 
 def _unwritten(folder: Path | None, error: OSError) -> InvalidValue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from functools import cached_property
 
 import msgspec
@@ -34,12 +35,17 @@ class Found:
         study: what was decoded.
         detectors: replayed over it.
         read: gives the samples of what `names` names, once, when they are first needed.
+        pool: processes that share the work, for many samples.
     """
 
     def __init__(
-        self, study: Study, detectors: Sequence[Detector], read: Callable[[list[str]], Results]
+        self,
+        study: Study,
+        detectors: Sequence[Detector],
+        read: Callable[[list[str]], Results],
+        pool: Executor | None = None,
     ) -> None:
-        self.study, self.detectors, self._read = study, detectors, read
+        self.study, self.detectors, self._read, self.pool = study, detectors, read, pool
 
     @cached_property
     def names(self) -> list[str]:
@@ -66,7 +72,7 @@ class Found:
         try:
             return msgspec.msgpack.decode(kept.load(path), type=_Kept)
         except (OSError, zstandard.ZstdError, msgspec.DecodeError):
-            rows = measures.rows(self.samples, self.study.config.seed)
+            rows = measures.rows(self.samples, self.study.config.seed, self.pool)
             made = _Kept(self._results.missing, rows)
             kept.save(path, made)
             return made

@@ -11,8 +11,10 @@ counts, and one whose partners are not complete is compared with nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -62,15 +64,26 @@ _FLOATS = (
 )
 
 
-def rows(samples: Sequence[Sample], seed: int) -> list[ReportRow]:
+def rows(samples: Sequence[Sample], seed: int, pool: Executor | None = None) -> list[ReportRow]:
     """One row per configuration, the same whatever the order of the samples.
 
     Args:
         seed: of the bootstrap.
+        pool: processes that share the work, for many samples.
 
     Raises:
         ValueError: a problem occurs twice in one configuration.
     """
+    apart: dict[tuple[str, str], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        apart[sample.model, sample.dataset].append(sample)
+    spread = map if pool is None else pool.map
+    found = spread(_rows, apart.values(), itertools.repeat(seed))
+    return with_cheaper(sorted(itertools.chain.from_iterable(found), key=order))
+
+
+def _rows(samples: Sequence[Sample], seed: int) -> list[ReportRow]:
+    """The rows of one model and data set."""
     groups: dict[tuple[tuple[object, ...], str, str], dict[Key, Sample]] = defaultdict(dict)
     full: dict[Key, Sample] = {}
     for sample in map(_finite, samples):
@@ -90,7 +103,7 @@ def rows(samples: Sequence[Sample], seed: int) -> list[ReportRow]:
         free = (*run[:-1], "none")
         without = {} if run == free else groups.get((free, detector, action), {})
         found.append(_row([group[key] for key in sorted(group)], full, alone, without, bootstrap))
-    return with_cheaper(sorted(found, key=order))
+    return found
 
 
 def _run(sample: Sample) -> tuple[object, ...]:

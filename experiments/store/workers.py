@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -27,6 +28,9 @@ def processes(
     Raises:
         InvalidValue: one was killed from outside, as a system does that has no memory left.
     """
+    # Several threads each would wait for each other; libraries look when they are loaded.
+    threads = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    os.environ.update(dict.fromkeys(threads, "1"))
     # A fork would take the locks of torch's threads along.
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
@@ -43,6 +47,11 @@ def processes(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+        for name, value in threads.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _begin(begin: Callable[..., None] | None, told: tuple[Any, ...]) -> None:

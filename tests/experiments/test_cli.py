@@ -12,14 +12,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lil
-from experiments.cli import entry, main
+from experiments.cli import entry, main, show
 from experiments.cli.parser import Parser
 from experiments.grid.config import Config, check, load, preset_text
 from experiments.report import figures
@@ -51,7 +50,7 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     command += ["--set", "detector_params.guardian.f=10"]
     command += ["--set", "detector_params.guardian.rate=0.8"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "drawing", lambda *_: nullcontext(list))
+        patch.setattr(figures, "drawing", lambda *_: list)
         assert main(command) == 0
     return out, command
 
@@ -59,7 +58,7 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes seconds; where it is not what is tested, it is left out."""
-    monkeypatch.setattr(figures, "drawing", lambda *_: nullcontext(list))
+    monkeypatch.setattr(figures, "drawing", lambda *_: list)
 
 
 def _json(capfd: CapFd, *arguments: str) -> Any:
@@ -591,6 +590,24 @@ def test_a_scheduler_ends_a_sweep_as_ctrl_c_does(
     assert after is signal.SIG_DFL
     assert "interrupted" in capfd.readouterr().err
     assert manifest.read(out)["status"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_helping_processes_find_and_draw_the_same(
+    swept: tuple[Path, list[str]], tmp_path: Path, capfd: CapFd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, _ = swept
+    found = []
+    for few in (show.FEW, 1):
+        monkeypatch.setattr(show, "FEW", few)
+        shutil.rmtree(out / "cache", ignore_errors=True)
+        folder = tmp_path / str(few)
+        capfd.readouterr()
+        assert main(["report", str(out), "--json", "--no-page", "--figures", str(folder)]) == 0
+        rows = json.loads(capfd.readouterr().out)["rows"]
+        found.append((rows, {path.name: path.read_bytes() for path in folder.iterdir()}))
+    assert found[0] == found[1]
+    assert found[0][1]
 
 
 def test_figures_that_cannot_be_written_lose_nothing(

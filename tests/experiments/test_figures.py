@@ -22,10 +22,11 @@ from matplotlib.figure import Figure
 from synthetic_samples import demo, guarded, sample, sparse
 
 from experiments.report import figures as module
-from experiments.report.figures import Conditions, figures
+from experiments.report.figures import Conditions, drawing, figures
 from experiments.report.figures.pareto import front
 from experiments.report.measures import rows
 from experiments.store.samples.sample import Sample
+from experiments.store.workers import processes
 
 
 @pytest.fixture(scope="module")
@@ -313,22 +314,14 @@ def test_models_get_their_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
 
 
-def test_nothing_sparse_of_many_starts_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "FEW", 1)
-    full = [sample(0), sample(1)]
-    with module.drawing(full, rows(full, seed=0), tmp_path, workers=2) as drawn:
-        assert drawn() == []
-
-
 @pytest.mark.slow
-def test_processes_draw_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = [make(0, model=m) for m in ("one", "two") for make in (sample, sparse)]
-    alone = figures(both, rows(both, seed=0), tmp_path / "alone")
-    monkeypatch.setattr(module, "FEW", 1)
-    with module.drawing(both, rows(both, seed=0), tmp_path / "helped", workers=2) as drawn:
-        helped = drawn()
+def test_processes_find_the_same_rows_and_draw_the_same_files(tmp_path: Path) -> None:
+    both = [make(i, model=m) for m in ("one", "two") for i in (0, 1) for make in (sample, sparse)]
+    found = rows(both, seed=0)
+    alone = figures(both, found, tmp_path / "alone")
+    with processes(2) as pool:
+        assert rows(both, 0, pool) == found
+        helped = drawing(both, found, tmp_path / "helped", pool=pool)()
     assert [path.name for path in helped] == [path.name for path in alone]
     assert [path.read_bytes() for path in helped] == [path.read_bytes() for path in alone]
 

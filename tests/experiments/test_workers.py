@@ -52,3 +52,12 @@ def killed() -> None:
 def test_one_killed_for_want_of_memory_is_said_in_one_message() -> None:
     with pytest.raises(InvalidValue, match="one of 2 was killed"), processes(2) as pool:
         pool.submit(killed).result()
+
+
+def test_they_have_one_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    names = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"]
+    with processes(1) as pool:
+        assert list(pool.map(os.getenv, names)) == ["1", "1"]
+    assert [os.getenv(name) for name in names] == ["3", None]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 
 import matplotlib
+from matplotlib.figure import Figure
 
 from experiments.report.figures.accuracy_length import accuracy_length
 from experiments.report.figures.compression import compression
@@ -19,14 +21,12 @@ from experiments.report.figures.style import STYLE, save
 from experiments.report.names import naming, shortly_named
 from experiments.report.row import ReportRow, by_penalty
 from experiments.store.samples.sample import Sample
-from experiments.store.workers import processes
 
 __all__ = ["Conditions", "drawing", "figures"]
 
-#: Samples below which another process is not worth its start.
-FEW = 10_000
-
 _NOTHING = Conditions()
+
+_Part = tuple[Path, Callable[..., Figure | None], tuple[Any, ...]]
 
 
 def figures(
@@ -54,23 +54,21 @@ def figures(
     Raises:
         OSError: a file cannot be written.
     """
-    with drawing(samples, rows, out_dir, conditions) as drawn:
-        return drawn()
+    return drawing(samples, rows, out_dir, conditions)()
 
 
-@contextlib.contextmanager
 def drawing(
     samples: Sequence[Sample],
     rows: Sequence[ReportRow],
     out_dir: Path,
     conditions: Conditions = _NOTHING,
-    workers: int = 1,
-) -> Iterator[Callable[[], list[Path]]]:
+    pool: Executor | None = None,
+) -> Callable[[], list[Path]]:
     """`figures` while something else is done: call what is given to wait for their paths.
 
     Args:
         samples, rows, out_dir, conditions: as there.
-        workers: processes that draw, where samples are many.
+        pool: processes that draw meanwhile; without them all is drawn by the call.
 
     Raises:
         OSError: a file cannot be written; of its folder at once, else by what is given.
@@ -79,7 +77,7 @@ def drawing(
     named = naming(rows)
     samples, rows = [named(one) for one in samples], shortly_named(rows)
     models = sorted({row.model for row in rows if row.budget is not None})
-    parts = []
+    parts: list[_Part] = []
     for model in models:
         of_model = [row for row in rows if row.model == model]
         for penalty in by_penalty([row for row in of_model if row.budget is not None]):
@@ -87,39 +85,41 @@ def drawing(
             suffix += "" if penalty == "none" else f"-{_file_name(penalty)}"
             shown = [row for row in of_model if row.penalty == penalty or row.is_baseline]
             mine = [one for one in samples if (one.model, one.penalty) == (model, penalty)]
-            parts.append((mine, shown, penalty, suffix, out_dir, conditions))
-    if workers < 2 or len(samples) < FEW or not parts:
-        yield lambda: [path for part in parts for path in _drawn(*part)]
-        return
-    with processes(min(workers, len(parts))) as pool:
-        waiting = [pool.submit(_drawn, *part) for part in parts]
-        yield lambda: [path for drawn in waiting for path in drawn.result()]
+            mine.sort(key=lambda one: one.pair)
+            parts += _parts(mine, shown, penalty, out_dir, suffix, conditions)
+    if pool is None:
+        return lambda: [path for part in parts for path in _saved(*part)]
+    waiting = [pool.submit(_saved, *part) for part in parts]
+    return lambda: [path for saved in waiting for path in saved.result()]
 
 
-def _drawn(
+def _parts(
     samples: list[Sample],
     rows: list[ReportRow],
     penalty: str,
-    suffix: str,
     out_dir: Path,
+    suffix: str,
     conditions: Conditions,
-) -> list[Path]:
-    """The figures of one model under one penalty."""
+) -> list[_Part]:
+    """The figures of one model under one penalty: where each goes, what draws it and from what."""
     under = "" if penalty == "none" else f", penalty {penalty}"
-    samples.sort(key=lambda one: one.pair)
     plain = [one for one in samples if one.detector == "none"]
-    paths = []
+    made: tuple[tuple[str, Callable[..., Figure | None], tuple[Any, ...]], ...] = (
+        ("figure1-accuracy-length", accuracy_length, (rows,)),
+        ("figure2-compression", compression, (rows,)),
+        ("figure3-curves", curves, (plain, rows, penalty)),
+        ("figure4-cost", cost, (rows,)),
+        ("figure5-detectors", pareto, (samples, rows)),
+    )
+    return [
+        (out_dir / f"{name}{suffix}", draw, (*what, under, conditions)) for name, draw, what in made
+    ]
+
+
+def _saved(path: Path, draw: Callable[..., Figure | None], what: tuple[Any, ...]) -> list[Path]:
     with matplotlib.rc_context(STYLE):
-        for name, figure in (
-            ("figure1-accuracy-length", accuracy_length(rows, under, conditions)),
-            ("figure2-compression", compression(rows, under, conditions)),
-            ("figure3-curves", curves(plain, rows, penalty, under, conditions)),
-            ("figure4-cost", cost(rows, under, conditions)),
-            ("figure5-detectors", pareto(samples, rows, under, conditions)),
-        ):
-            if figure is not None:
-                paths += save(figure, out_dir / f"{name}{suffix}")
-    return paths
+        figure = draw(*what)
+        return [] if figure is None else save(figure, path)
 
 
 def _file_name(text: str) -> str:

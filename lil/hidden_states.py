@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
@@ -70,6 +71,13 @@ class HiddenStates:
         if index not in self._newest:
             raise RuntimeError("hidden states before the first forward")
         return self._newest[index]
+
+    def held(self, copied: Callable[[Tensor], Tensor]) -> HiddenStates:
+        """Copies of the newest states, which stay what they are while the model goes on."""
+        twin = copy.copy(self)
+        twin._newest = {index: copied(states) for index, states in self._newest.items()}
+        twin._handles = []
+        return twin
 
     def _index(self, block: int) -> int:
         if not -self._count <= block < self._count:

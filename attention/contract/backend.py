@@ -105,16 +105,23 @@ class Backend(ABC):
             return KeepAll(geometry, Full())
         return self.layer(geometry)
 
-    def on(self, model: Any) -> AbstractContextManager[AttentionCache]:
+    def on(self, model: Any, engine: str = "auto") -> AbstractContextManager[AttentionCache]:
         """Patch a transformers model for the length of a `with` block; yields an empty cache.
 
         Inside the block pass the cache as `past_key_values`; `cache.new()` gives further ones.
         The model is restored on leaving, whatever happened.
 
+        Args:
+            model: to patch.
+            engine: what decode queries read keys and values with: "torch", everywhere; "cpp", on
+                CPUs in one pass; "triton", on GPUs in one pass; "flash", flash-attn for what it
+                has an operation for and Triton for the rest; "auto", "cpp" or "triton" where they
+                can work, else "torch". `cache.stats().engine` is the one in force.
+
         Raises:
-            InvalidValue: the model, its rotary embedding or a parameter does not fit.
+            InvalidValue: the model, its rotary embedding, a parameter or the engine does not fit.
         """
-        return patched(self, Full(), model)
+        return patched(self, Full(), model, engine)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from attention.core import devices
+
 # Keys of this many elements no longer stay in a CPU's cache. Reading them row by row (K q^T) is
 # then twice as fast as q K^T, which wins below.
 LARGE = 1 << 21
+# Elements that are sorted sooner than the largest of them are found.
+FEW = 2048
 # Elements of the largest temporary in a prefill with probabilities, and of its masks.
 BLOCK_ELEMENTS = 1 << 22
 MASK_ELEMENTS = 1 << 25
@@ -24,9 +28,9 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 
 def group(q: Tensor, Hkv: int, scaling: float) -> Tensor:
-    """One query per head (B, Hq, 1, D) as (B * Hkv, G, D), scaled."""
+    """One query per head (B, Hq, 1, D) as (B, Hkv, G, D), scaled."""
     B, Hq, _, D = q.shape
-    return q.reshape(B * Hkv, Hq // Hkv, D) * scaling
+    return q.reshape(B, Hkv, Hq // Hkv, D) * scaling
 
 
 def logits(q: Tensor, k: Tensor) -> Tensor:
@@ -65,24 +69,6 @@ def spread(sink_logits: Tensor | None, q: Tensor) -> Tensor | None:
         return None
     N, G = q.shape[:2]
     return sink_logits.repeat(N * G // len(sink_logits)).view(N, G, 1)
-
-
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, sink_logits: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """One query per head over S slots.
-
-    Args:
-        q: (B * H, G, D), scaled.
-        k, v: (B * H, S, D); strided views are read in place.
-        hidden: (B, 1 or H, 1, S), True where a slot must not be read, or None.
-        sink_logits: the model's own logits beside the slots, (Hq,), or None.
-
-    Returns:
-        Output (B * H, G, D) and probabilities (B * H, G, S), at least float32.
-    """
-    probs = softmax(hide(logits(q, k), hidden), spread(sink_logits, q))
-    return torch.bmm(probs.to(v.dtype), v), probs
 
 
 def dense(
@@ -232,14 +218,14 @@ def over_group(scores: Tensor, how: str, dim: int) -> Tensor:
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of the last axis, values and indices; among equals the lower index wins.
 
-    `torch.topk` is an order of magnitude faster than a stable sort on CPUs but breaks ties at
-    will. Ties matter only between the last one taken and the first one left, so those alone are
-    checked; on a GPU the check would wait for the device and the sort is cheap.
+    `torch.topk` is an order of magnitude faster than a stable sort of many on CPUs but breaks ties
+    at will. Ties matter only between the last one taken and the first one left, so those alone are
+    checked; elsewhere the check would wait for the device, and a GPU's sort is cheap.
     """
     n = scores.shape[-1]
     if k >= n:
         return scores, torch.arange(n, device=scores.device).expand(scores.shape)
-    if scores.device.type == "cpu":
+    if devices.answers_at_once(scores.device) and scores.numel() > FEW:
         values, index = scores.topk(k + 1, dim=-1)
         tie = (values[..., k - 1] == values[..., k]) & values[..., k].isfinite()
         if k == 0 or not bool(tie.any()):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attention.core import devices
 from attention.core.kernels import accumulator
 from attention.errors import InvalidValue
 
@@ -70,7 +71,8 @@ class Rope:
         return cos.to(wide).unsqueeze(1), sin.to(wide).unsqueeze(1)
 
     def turn(self, start: Tensor | range, end: Tensor | range, like: Tensor) -> Turn:
-        """The rotation that takes a vector roped at `start` to what it would be at `end`.
+        """The rotation that takes a vector roped at `start` to what it would be at `end`: cos, and
+        the sin that the other number of a pair is multiplied with, negative in the first half.
 
         Args:
             start, end: positions, (B or 1, N); a range where they are the same at every step and
@@ -79,7 +81,23 @@ class Rope:
         """
         c0, s0 = self._once(self._undoing, start, like)
         c1, s1 = self._once(self.angles, end, like)
-        return c1 * c0 - s1 * s0, s1 * c0 + c1 * s0
+        first, second = (s1 * c0 + c1 * s0).chunk(2, dim=-1)
+        return c1 * c0 - s1 * s0, torch.cat((-first, second), dim=-1)
+
+    def turn_each(self, start: Tensor, below: int, end: range, like: Tensor) -> Turn:
+        """`turn` of few tokens at a time, looked up in a table that grows with the positions.
+
+        Args:
+            start: (B, N), below `below`.
+            end: one position.
+        """
+        key = ("table", end, like.dtype, like.device)
+        if key not in self._known or len(self._known[key][0]) < below:
+            every = torch.arange(1 << max(below - 1, 1023).bit_length(), device=like.device)
+            cos, sin = self.turn(every[None], end, like)
+            self._known[key] = cos[0, 0], sin[0, 0]
+        cos, sin = (table[start][:, None] for table in self._known[key])
+        return cos, sin
 
     def _undoing(self, start: Tensor | range, like: Tensor) -> Turn:
         """The rotation from `start` to no rotation."""
@@ -100,7 +118,7 @@ class Rope:
     @staticmethod
     def _tensor(positions: Tensor | range, like: Tensor) -> Tensor:
         if isinstance(positions, range):
-            return torch.tensor(positions, device=like.device)[None]
+            return devices.put(positions, like.device)[None]
         return positions
 
 
@@ -109,6 +127,5 @@ def rotate(x: Tensor, turn: Turn) -> Tensor:
     cos, sin = turn
     n = cos.shape[-1]
     part = x[..., :n].to(cos.dtype)
-    first, second = part.chunk(2, dim=-1)
-    turned = (part * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
+    turned = (part * cos + part.roll(n // 2, -1) * sin).to(x.dtype)
     return turned if n == x.shape[-1] else torch.cat((turned, x[..., n:]), dim=-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,8 +11,39 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from attention.core import devices
+
 Counts = npt.NDArray[np.int64]
 X = TypeVar("X")
+
+
+class Held:
+    """How many slots of each row hold a token, from the first on; made by `Step.held`.
+
+    Args:
+        counts: (B,).
+        device: where the tensors go.
+
+    Attributes:
+        most: the most that a row holds.
+    """
+
+    def __init__(self, counts: Counts, device: torch.device) -> None:
+        self.counts, self.device = counts, device
+        self.most = int(counts.max())
+
+    @cached_property
+    def tensor(self) -> Tensor:
+        """The counts on the device, (B,)."""
+        return devices.put(self.counts, self.device)
+
+    @cached_property
+    def hidden(self) -> Tensor | None:
+        """Which of the slots 0..most lie behind those held, (B, 1, 1, S); None when none do."""
+        if (self.counts == self.most).all():
+            return None
+        slots = torch.arange(self.most, device=self.device)
+        return (slots >= self.tensor[:, None])[:, None, None]
 
 
 class Step:
@@ -64,7 +96,7 @@ class Step:
 
     def tensor(self, counts: Counts | npt.NDArray[np.bool_] | list[int]) -> Tensor:
         """Host numbers on the device."""
-        return torch.as_tensor(np.asarray(counts), device=self.device)
+        return devices.put(counts, self.device)
 
     @property
     def past_tokens(self) -> Tensor:
@@ -87,25 +119,17 @@ class Step:
             lambda: self.heads(H) * capacity + self.tensor(slot).repeat_interleave(H),
         )
 
-    def hidden(self, limit: int | None = None) -> Tensor | None:
-        """Which of the slots 0..max hold nothing, (B, 1, 1, S); None when all rows are full.
+    def held(self, limit: int | None = None) -> Held:
+        """What rows hold that keep all they see, this forward's tokens included.
 
         Args:
             limit: the most slots a row can fill.
         """
-        return self.behind(self.seen if limit is None else np.minimum(self.seen, limit), limit)
+        return self.holding(self.seen if limit is None else np.minimum(self.seen, limit), limit)
 
-    def behind(self, held: Counts, key: Hashable) -> Tensor | None:
-        """Which of the slots 0..max(held) lie behind those held, (B, 1, 1, S); None when none."""
-
-        def make() -> Tensor | None:
-            widest = int(held.max())
-            if (held == widest).all():
-                return None
-            slots = torch.arange(widest, device=self.device)
-            return (slots >= self.tensor(held)[:, None])[:, None, None]
-
-        return self.once(("behind", key), make)
+    def holding(self, counts: Counts, key: Hashable) -> Held:
+        """Rows that hold so many slots, (B,)."""
+        return self.once(("held", key), lambda: Held(counts, self.device))
 
     def newest(self, queries: int) -> Tensor:
         """Which columns are among the last real tokens, this many, (B or 1, T)."""

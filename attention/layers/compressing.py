@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.kernels import attend, dense, group
+from attention.core.kernels import dense, group
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue, check_int
@@ -74,15 +74,22 @@ class Compressing(Layer):
         return self.limit - interval(self.limit)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        Hkv = self.geometry.Hkv
+        g = self.geometry
         self.append(q * scaling, k, v, step)
         held: Counts = self.held + 1
         S = int(held.max())
         self.spend(S)
-        keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.k, self.v))
-        hidden = step.behind(held, "compressing")
-        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)
-        self.learn(probs.view(step.rows, Hkv, -1, S), step)
+        learns = type(self).learn is not Compressing.learn
+        out, probs, _ = g.engine.attend(
+            group(q, g.Hkv, scaling),
+            self.k.data,
+            self.v.data,
+            step.holding(held, "compressing"),
+            g.sink_logits,
+            probs=learns,
+        )
+        if probs is not None:
+            self.learn(probs, step)
         self.held = self.last_read = held
         full = np.flatnonzero(held >= self.limit)
         self.before = self.position.data[:, :, :S].clone() if len(full) else None
@@ -148,15 +155,16 @@ class Compressing(Layer):
         ring = step.tensor(newest % max(self.observers, 1))
         queries = self.queries.data[rows[:, None], :, ring].transpose(1, 2)
         grouped = queries.reshape(len(full), g.Hkv, g.G, self.observers, g.D)
-        worth = self.rank(self.k.data[rows, :, :S], grouped, rows)
+        worth = self.rank(self.k.data.index_select(0, rows)[:, :, :S], grouped, rows)
         order = worth.argsort(dim=-1, descending=True, stable=True)
         index = order[:, :, :most].sort(dim=-1).values
+        heads = rows[:, None] * g.Hkv + torch.arange(g.Hkv, device=rows.device)
+        slot = torch.arange(S, device=rows.device)
         for slots in self.per_slot:
-            held = slots.data[rows]
-            wide = index.reshape(*index.shape, *([1] * (held.ndim - 3)))
-            kept = held.take_along_dim(wide, dim=2)
-            held[:, :, :most], held[:, :, most:] = kept, slots.fill
-            slots.data[rows] = held
+            first = heads[..., None] * slots.capacity
+            kept = slots.flat.index_select(0, (first + index).view(-1))
+            slots.flat.index_copy_(0, (first + slot[:most]).view(-1), kept)
+            slots.flat.index_fill_(0, (first + slot[most:]).view(-1), slots.fill)
         self.held = self.held.copy()
         self.held[full] = most
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.kernels import attend, dense, dense_with_mass, group
+from attention.core.kernels import dense, dense_with_mass, group
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
 from attention.layers.layer import Geometry, Layer, Method, row_lists
@@ -96,11 +96,14 @@ class Evicting(Layer):
         for slots in self.memories:
             slots.flat.index_fill_(0, at, slots.fill)
         self.spend(S)
-        keys = self.placed(S, self.reads(step.seen), step).flatten(0, 1)
-        values = self.v.data.flatten(0, 1)[:, :S]
-        hidden = step.hidden(self.limit)
-        out, probs = attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)
-        self.learn(probs.view(step.rows, Hkv, -1, S), step)
+        g, held = self.geometry, step.held(self.limit)
+        keys, values = self.placed(S, held.counts, step), self.v.data[:, :, :S]
+        learns = type(self).learn is not Evicting.learn
+        out, probs, _ = g.engine.attend(
+            group(q, Hkv, scaling), keys, values, held, g.sink_logits, probs=learns
+        )
+        if probs is not None:
+            self.learn(probs, step)
         if step.longest < self.limit:
             self.next.data.copy_(step.seen_tokens[:, None, None])
         else:

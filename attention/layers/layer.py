@@ -13,10 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attention.core.kernels import accumulator, attend, dense, group
+from attention.core.kernels import accumulator, dense, group
 from attention.core.ropes import Rope
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
+from attention.engines import Engine, TorchEngine
 from attention.errors import BudgetExceeded, InvalidValue
 
 
@@ -35,6 +36,7 @@ class Geometry:
             elsewhere.
         sink_logits: the model's own logits beside the keys in each softmax, (Hq,); None in most
             models. They take their share of the probability, in what a method learns too.
+        engine: what decode queries read keys and values with.
     """
 
     method: str
@@ -48,6 +50,7 @@ class Geometry:
     rope: Rope
     model_window: int | None = None
     sink_logits: Tensor | None = field(default=None, compare=False, repr=False)
+    engine: Engine = field(default=TorchEngine(), compare=False)
 
     def __deepcopy__(self, memo: object) -> Geometry:
         return self  # frozen, and the model's tensors and modules are not ours to copy
@@ -238,7 +241,18 @@ class Layer(ABC):
 
     def cost(self, seen: Counts) -> Counts:
         """Keys the last decode step read, summed over KV heads, index structures included."""
-        return self.reads(seen) * self.geometry.Hkv
+        return self.reads(seen) * self.geometry.Hkv + self.overhead(seen)
+
+    def overhead(self, seen: Counts) -> Counts:
+        """Keys' worth of index structures that the last decode step read, over KV heads, (B,)."""
+        return np.zeros_like(seen)
+
+    def measured(self, seen: Counts) -> Tensor | None:  # noqa: ARG002
+        """`reads`, `mean_reads` and `cost` of the last decode step where they follow from a choice.
+
+        (3, B), float64, on the device, so that nobody waits for them; None where lengths tell.
+        """
+        return None
 
     def row_bytes(self, seen: Counts) -> Counts:
         """Bytes of kept keys and values and of method state, (B,)."""
@@ -284,9 +298,9 @@ class KeepAll(Layer):
 
     def attend_all(self, q: Tensor, scaling: float, step: Step) -> Tensor:
         """The decode query over every token."""
-        keys, values = (x.data.flatten(0, 1)[:, : step.longest] for x in (self.k, self.v))
         g = self.geometry
-        return attend(group(q, g.Hkv, scaling), keys, values, step.hidden(), g.sink_logits)[0]
+        query, held = group(q, g.Hkv, scaling), step.held()
+        return g.engine.attend(query, self.k.data, self.v.data, held, g.sink_logits).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.append(k, v, step)

@@ -83,12 +83,26 @@ class Paged(Selecting):
             return
         # Only the page of the new token changes.
         at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "summary")
-        renewed = None
-        if (step.past % self.page).all():  # no row begins a page
-            renewed = self.grown(self.summaries.flat.index_select(0, at), k.flatten(0, 2))
+        renewed = self.grown(self.summaries.flat.index_select(0, at), k.flatten(0, 2))
         if renewed is None:
             renewed = self.renewed(step)
+        else:
+            begun = step.once(("begun", self.page), lambda: self.begun(step))
+            if begun is not None:
+                renewed = torch.where(begun, self.alone(k), renewed)
         self.summaries.flat.index_copy_(0, at, renewed.to(self.summaries.data.dtype))
+
+    def begun(self, step: Step) -> Tensor | None:
+        """Which rows begin a page, once for each KV head, (B * Hkv, 1); None for none."""
+        first = step.past % self.page == 0
+        if not first.any():
+            return None
+        return step.tensor(first.repeat(self.geometry.Hkv))[:, None]
+
+    def alone(self, k: Tensor) -> Tensor:
+        """Summaries (B * Hkv, size) of pages that hold one key each, (B, Hkv, 1, D)."""
+        held = torch.ones(1, 1, 1, 1, 1, dtype=torch.bool, device=k.device)
+        return self.summary(k[:, :, :, None], held).flatten(0, 2)
 
     def renewed(self, step: Step) -> Tensor:
         """Summaries (B * Hkv, size) of the newest pages, from their keys."""
@@ -127,12 +141,16 @@ class Paged(Selecting):
 
         return score.masked_fill(step.once(("no page", pages), make), float("-inf"))
 
+    def best(self, q: Tensor, compete: Counts, step: Step) -> tuple[Tensor, Tensor]:
+        """The quota - 1 pages with the best score and their scores, (B, H, U)."""
+        values, index = top(self.scores(q, compete, step), self.quota - 1)
+        return index, values
+
     def choose(self, q: Tensor, step: Step) -> Choice:
         others = self.pages(step.seen) - 1
-        score = self.scores(q, others, step)
-        H = score.shape[1]
+        index, values = self.best(q, others, step)
+        H = index.shape[1]
         self.cost_varies = self.geometry.Hkv < H
-        values, index = top(score, self.quota - 1)
         last = step.once("last page", lambda: step.tensor(others)[:, None, None]).expand(-1, H, -1)
         live = torch.cat((values > float("-inf"), torch.ones_like(last, dtype=torch.bool)), -1)
         return Choice(torch.cat((index, last), dim=-1), live)
@@ -155,11 +173,11 @@ class Paged(Selecting):
         full = (self.quota - 1) * self.page
         return np.where(pages <= self.quota, seen, full + seen - (pages - 1) * self.page)
 
-    def cost(self, seen: Counts) -> Counts:
-        """Keys read, and the summaries in keys' worth."""
+    def overhead(self, seen: Counts) -> Counts:
+        """The summaries in keys' worth."""
         pages, g = self.pages(seen), self.geometry
         summaries = -(-pages * self.summaries.data.shape[-1] // g.D) * g.Hkv
-        return super().cost(seen) + np.where(pages <= self.allowed(seen), 0, summaries)
+        return np.where(pages <= self.allowed(seen), 0, summaries)
 
     def row_bytes(self, seen: Counts) -> Counts:
         known = self.summaries.data

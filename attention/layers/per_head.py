@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from attention.core import devices
 from attention.core.step import Counts, Step
+from attention.layers.evicting import Evicting
 from attention.layers.layer import Geometry, Layer, Method
 
 
@@ -15,14 +18,16 @@ class PerQueryHead(Layer):
     """Gives each query head a copy of its KV head's keys and values, and a set of its own.
 
     For comparison with code that knows no grouped heads: what is kept takes G times the memory.
-    The layer that keeps one set per KV head is the method's `layer_class`.
+    The layer that keeps one set per KV head is the method's `layer_class`, an `Evicting`.
     """
 
     cost_varies = True
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         super().__init__(geometry, backend)
-        self.inner = backend.layer_class(replace(geometry, Hkv=geometry.Hq), backend)
+        inner = backend.layer_class(replace(geometry, Hkv=geometry.Hq), backend)
+        assert isinstance(inner, Evicting)
+        self.inner = inner
         # Rows are selected and replaced in one place.
         self.state = self.inner.state
 
@@ -42,15 +47,18 @@ class PerQueryHead(Layer):
     def reads(self, seen: Counts) -> Counts:
         return self.inner.reads(seen)
 
+    def measured(self, seen: Counts) -> Tensor:
+        """What any query head of a group reads costs once, summed over KV heads."""
+        position = self.inner.position.data
+        heads = position.view(len(position), self.geometry.Hkv, -1).sort(dim=-1).values
+        first = torch.ones_like(heads, dtype=torch.bool)
+        first[:, :, 1:] = heads[:, :, 1:] != heads[:, :, :-1]
+        cost = (first & (heads >= 0)).sum((1, 2)).double()
+        told = np.stack((self.reads(seen), self.mean_reads(seen)))
+        return torch.cat((devices.put(told, cost.device, cost.dtype), cost[None]))
+
     def cost(self, seen: Counts) -> Counts:
-        """Keys read by any query head of a group, summed over KV heads."""
-        total: Counts = seen * 0
-        for row, n in enumerate(seen.tolist()):
-            heads = self.read_positions(row, n)
-            groups = heads.reshape(self.geometry.Hkv, -1).sort(dim=-1).values
-            first = torch.ones_like(groups, dtype=torch.bool)
-            first[:, 1:] = groups[:, 1:] != groups[:, :-1]
-            total[row] = int((first & (groups >= 0)).sum())
+        total: Counts = self.measured(seen)[2].long().cpu().numpy()
         return total
 
     def row_bytes(self, seen: Counts) -> Counts:

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attention.core.kernels import attend, group, take_pages
+from attention.core import devices
+from attention.core.kernels import group
 from attention.core.step import Counts, Step
 from attention.layers.layer import Geometry, KeepAll, Method, row_lists
 
@@ -35,8 +36,8 @@ class Selecting(KeepAll):
     While all pages of all rows fit, attention is dense and nothing is chosen. A method answers
     `choose`, and updates what it knows of the keys in `notice`. Without a budget it always chooses.
 
-    What was read is counted in the choice, which on a GPU waits for the device. A method for which
-    it follows from the tokens seen answers `reads` and sets `cost_varies` to False.
+    What was read is counted in the choice, see `measured`. A method for which it follows from the
+    tokens seen answers `reads` and sets `cost_varies` to False.
     """
 
     cost_varies = True
@@ -45,6 +46,7 @@ class Selecting(KeepAll):
         super().__init__(geometry, backend, page)
         self.page, self.quota = page, (self.budget or 0) // page
         self.chosen: Choice | None = None
+        self.pages_then = 0  # pages of the longest row when they were chosen
 
     @abstractmethod
     def choose(self, q: Tensor, step: Step) -> Choice:
@@ -75,15 +77,17 @@ class Selecting(KeepAll):
             self.spend(step.longest)
             return self.attend_all(q, scaling, step)
         scaled = group(q, g.Hkv, scaling)
-        choice = self.choose(scaled.view(step.rows, g.Hkv, g.G, g.D), step)
+        choice = self.choose(scaled, step)
         if choice.pages.shape[1] == 1:
             choice = Choice(*(x.expand(-1, g.Hkv, -1) for x in (choice.pages, choice.live)))
-        self.chosen = choice
+        self.chosen, self.pages_then = choice, int(self.pages(step.seen).max())
         self.spend(choice.pages.shape[2] * self.page)
-        keys, values = take_pages((self.k.data, self.v.data), choice.pages, self.page)
-        hidden = ~self.live_slots(choice, step.seen_tokens)[:, :, None]
-        # One query per set: G query heads share a KV head's set, or each has its own.
-        return attend(scaled.view(len(keys), -1, g.D), keys, values, hidden, g.sink_logits)[0]
+        # G query heads share a KV head's set, or each has its own.
+        query = scaled.view(step.rows, choice.pages.shape[1], -1, g.D)
+        counts = self.counts(choice, step.seen_tokens)
+        return g.engine.attend_pages(
+            query, self.k.data, self.v.data, choice.pages, counts, self.page, g.sink_logits
+        ).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = super().prefill(q, k, v, scaling, step)
@@ -101,43 +105,46 @@ class Selecting(KeepAll):
         held = self.slot_positions(choice) < seen[:, None, None]
         return held & choice.live.repeat_interleave(self.page, dim=2)
 
+    def counts(self, choice: Choice, seen: Tensor) -> Tensor:
+        """Tokens to read of each chosen page, (B, H, U)."""
+        held = (seen[:, None, None] - choice.pages * self.page).clamp_(0, self.page)
+        return held * choice.live
+
     def select(self, index: Tensor) -> None:
         super().select(index)
         if self.chosen is not None:
             kept = (x.index_select(0, index) for x in (self.chosen.pages, self.chosen.live))
             self.chosen = Choice(*kept)
 
-    def counted(self, seen: Counts) -> Counts:
-        """Tokens read by each set of each row, (B, H); (B, 1) where all were read."""
-        if self.chosen is None:
-            return seen[:, None]
-        held = torch.as_tensor(seen, device=self.chosen.pages.device)
-        numbers: Counts = self.live_slots(self.chosen, held).sum(-1).cpu().numpy()
-        return numbers
+    def measured(self, seen: Counts) -> Tensor | None:
+        if not self.cost_varies or self.chosen is None:
+            return None
+        pages, live = self.chosen.pages, self.chosen.live
+        held = devices.put(seen, pages.device)
+        counted = self.counts(self.chosen, held).sum(-1).double()  # of each set, (B, H)
+        # What several heads of a group read costs once. A row replaced since the choice may have
+        # been longer than all that are left.
+        begun = max(self.pages_then, int(self.pages(seen).max()))
+        hit = torch.zeros(*pages.shape[:2], begun, dtype=torch.bool, device=pages.device)
+        hit.scatter_(2, pages, live)
+        read = hit.view(len(hit), self.geometry.Hkv, -1, begun).any(2).sum(1)
+        first = torch.arange(begun, device=pages.device) * self.page
+        cost = (read * (held[:, None] - first).clamp_(0, self.page)).sum(1)
+        cost = cost + devices.put(self.overhead(seen), pages.device)
+        return torch.stack((counted.amax(1), counted.sum(1) / counted.shape[1], cost.double()))
 
     def reads(self, seen: Counts) -> Counts:
-        most: Counts = self.counted(seen).max(1)
-        return most
+        measured = self.measured(seen)
+        return seen if measured is None else measured[0].long().cpu().numpy()
 
     def mean_reads(self, seen: Counts) -> npt.NDArray[np.float64]:
-        if not self.cost_varies:
-            return super().mean_reads(seen)
-        mean: npt.NDArray[np.float64] = self.counted(seen).mean(1)
-        return mean
+        measured = self.measured(seen)
+        return super().mean_reads(seen) if measured is None else measured[1].cpu().numpy()
 
     def cost(self, seen: Counts) -> Counts:
         """Keys read, summed over KV heads; what several heads of a group read counts once."""
-        if not self.cost_varies or self.chosen is None:
-            return super().cost(seen)
-        pages, live = self.chosen.pages.cpu(), self.chosen.live.cpu()
-        B, H, _ = pages.shape
-        # A row replaced since the choice may have been longer than all that are left.
-        begun = max(int(self.pages(seen).max()), int(pages.max()) + 1)
-        hit = torch.zeros(B, H, begun, dtype=torch.bool).scatter_(2, pages, live)
-        read = hit.view(B, self.geometry.Hkv, -1, begun).any(2).sum(1).numpy()
-        held = np.clip(seen[:, None] - np.arange(begun) * self.page, 0, self.page)
-        total: Counts = (read * held).sum(1)
-        return total
+        measured = self.measured(seen)
+        return super().cost(seen) if measured is None else measured[2].long().cpu().numpy()
 
     def read_positions(self, row: int, seen: int) -> Tensor:
         if self.chosen is None:

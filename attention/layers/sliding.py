@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.kernels import attend, dense, group
+from attention.core.kernels import dense, group
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
 from attention.layers.layer import Geometry, Layer, Method
@@ -26,14 +26,13 @@ class SlidingLayer(Layer):
         self.v = self.slots("v", (geometry.D,), limit=self.window)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        Hkv, held = self.geometry.Hkv, min(step.longest, self.window)
+        g, held = self.geometry, step.held(self.window)
         for slots, new in ((self.k, k), (self.v, v)):
-            slots.fit(held)
-            at = step.flat(step.past % self.window, Hkv, slots.capacity, ("own", self.window))
+            slots.fit(held.most)
+            at = step.flat(step.past % self.window, g.Hkv, slots.capacity, ("own", self.window))
             slots.flat.index_copy_(0, at, new.flatten(0, 2))
-        keys, values = (x.data.flatten(0, 1)[:, :held] for x in (self.k, self.v))
-        hidden = step.hidden(self.window)
-        return attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)[0]
+        query = group(q, g.Hkv, scaling)
+        return g.engine.attend(query, self.k.data, self.v.data, held, g.sink_logits).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         held = self.kept(step.past)

@@ -47,10 +47,24 @@ class QuestLayer(Paged):
     def grown(self, summary: Tensor, k: Tensor) -> Tensor:
         return torch.maximum(summary, torch.cat((k, -k), dim=-1))
 
+    def alone(self, k: Tensor) -> Tensor:
+        return torch.cat((k, -k), dim=-1).flatten(0, 2)
+
+    def signed(self, q: Tensor) -> Tensor:
+        """What is multiplied with the bounds, (B, Hkv, G, 2 D), or one for the group."""
+        signed = torch.cat((q, -q), dim=-1).relu_()
+        return signed.sum(2, keepdim=True) if self.gqa in ("sum", "mean") else signed
+
+    def best(self, q: Tensor, compete: Counts, step: Step) -> tuple[Tensor, Tensor]:
+        signed = self.signed(q)
+        if self.gqa == "query_head":
+            signed = signed.flatten(1, 2)[:, :, None]
+        competing = step.holding(compete, ("pages", self.page))
+        engine, known = self.geometry.engine, self.summaries.data
+        return engine.best_pages(signed, known, competing, self.quota - 1)
+
     def score(self, q: Tensor, summaries: Tensor) -> Tensor:
-        signed = torch.cat((q.relu(), (-q).relu()), dim=-1)
-        if self.gqa in ("sum", "mean"):
-            signed = signed.sum(2, keepdim=True)
+        signed = self.signed(q)
         upper = logits(signed.flatten(0, 1), summaries.flatten(0, 1)).view(*signed.shape[:3], -1)
         return over_group(upper, "max", 2) if self.gqa == "max" else upper.flatten(1, 2)
 

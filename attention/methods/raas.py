@@ -23,7 +23,7 @@ from attention.contract import (
     check_share,
     over_group,
 )
-from attention.core.kernels import attend, group
+from attention.core.kernels import group
 
 GQA = ("sum", "mean", "max")
 # The stamp of a protected token: never the oldest.
@@ -44,8 +44,13 @@ class RaaSLayer(Compressing):
 
     def by_page(self, x: Tensor) -> Tensor:
         """The largest number of each page, (..., S) to (..., pages); numbers are not negative."""
-        padded = functional.pad(x, (0, -x.shape[-1] % self.page))
+        missing = -x.shape[-1] % self.page
+        padded = functional.pad(x, (0, missing)) if missing else x
         return padded.view(*x.shape[:-1], -1, self.page).amax(-1)
+
+    def by_token(self, x: Tensor, S: int) -> Tensor:
+        """What S tokens have of their pages, (..., pages) to (..., S)."""
+        return x[..., None].expand(*x.shape, self.page).flatten(-2)[..., :S]
 
     def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
         super().append(q, k, v, step)
@@ -75,13 +80,13 @@ class RaaSLayer(Compressing):
         for column in range(step.T - int(generated.max()), step.T):
             late = step.T - 1 - column
             held = np.maximum(self.held + step.new - late, 1)
-            S = int(held.max())
-            keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.k, self.v))
-            hidden = step.behind(held, ("raas", column))
             query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
-            _, probs = attend(query, keys, values, hidden, g.sink_logits)
+            those = step.holding(held, ("raas", column))
+            keys, values = self.k.data, self.v.data
+            probs = g.engine.attend(query, keys, values, those, g.sink_logits, probs=True).probs
+            assert probs is not None
             now = (step.seen_tokens - late) * step.generated()[:, column]
-            self.refresh(probs.view(step.rows, g.Hkv, -1, S), held, now, step)
+            self.refresh(probs, held, now, step)
 
     def learn(self, probs: Tensor, step: Step) -> None:
         self.refresh(probs, self.held + 1, step.seen_tokens, step)
@@ -97,12 +102,13 @@ class RaaSLayer(Compressing):
         pages = step.tensor(-(-held // self.page))[:, None, None]
         if self.alpha is None:
             score = score.masked_fill(page >= pages, -1)
-            rank = score.argsort(dim=-1, descending=True, stable=True).argsort(-1)
-            stamped = rank < (pages // 2).clamp(min=1)
+            best = score.argsort(dim=-1, descending=True, stable=True)
+            stamped = torch.empty_like(best, dtype=torch.bool)
+            stamped.scatter_(-1, best, (page < (pages // 2).clamp(min=1)).expand_as(best))
         else:
             stamped = score > self.alpha
         # The current token came with a stamp of its own, so its page needs none.
-        stamped = stamped.repeat_interleave(self.page, dim=-1)[..., :S]
+        stamped = self.by_token(stamped, S)
         old = self.stamp.data[:, :, :S]
         fresh = torch.maximum(old, now.to(torch.int32)[:, None, None])
         self.stamp.data[:, :, :S] = torch.where(stamped, fresh, old)
@@ -119,7 +125,7 @@ class RaaSLayer(Compressing):
         worth = (stamp + age).masked_fill(stamp == PROMPT, float("inf"))
         if S % self.page:
             worth[..., -1] = float("inf")
-        return worth.repeat_interleave(self.page, dim=-1)[..., :S]
+        return self.by_token(worth, S)
 
 
 @dataclass(frozen=True, kw_only=True)

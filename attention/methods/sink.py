@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attention.contract import Backend, Counts, Geometry, Layer, Step, check_choice, check_int
-from attention.core.kernels import attend, dense, group
+from attention.core.kernels import dense, group
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
 
@@ -50,21 +50,19 @@ class SinkLayer(Layer):
         return np.where(position < seen[:, None], position, -1)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        Hkv = self.geometry.Hkv
-        held = min(step.longest, self.limit)
+        g, held = self.geometry, step.held(self.limit)
         if self.place is not None:
             self.drift(self.place, step)
         for slots, new in self.each(k, v, step):
-            slots.fit(held)
+            slots.fit(held.most)
             at = step.flat(self.slot_of(step.past), new.shape[1], slots.capacity, "ring")
             slots.flat.index_copy_(0, at, new.flatten(0, 2))
-        self.spend(held)
+        self.spend(held.most)
         if (step.past < self.sinks).any():
             self.remember(self.k.data, step)
         self.turn_sinks(step.seen, step)
-        keys, values = (x.data.flatten(0, 1)[:, :held] for x in (self.k, self.v))
-        hidden = step.hidden(self.limit)
-        return attend(group(q, Hkv, scaling), keys, values, hidden, self.geometry.sink_logits)[0]
+        query = group(q, g.Hkv, scaling)
+        return g.engine.attend(query, self.k.data, self.v.data, held, g.sink_logits).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.turn_sinks(step.past, step)

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
+from attention.core import devices
 from attention.core.step import Counts, Step
+from attention.engines import chosen
 from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, Layer, Method
 from attention.patching.inputs import check_kind, open_step
@@ -73,8 +75,9 @@ class AttentionCache(Cache):
     @property
     def seen(self) -> Tensor:
         """Real tokens seen per row, (B,); also each row's next position."""
-        device = self.layers[0].geometry.device if self.layers else None
-        return torch.tensor(self._rows.seen, device=device)
+        device = self.layers[0].geometry.device if self.layers else torch.device("cpu")
+        # A copy: on a CPU tensors share the memory of the array they are made of.
+        return devices.put(self._rows.seen.copy(), device)
 
     @property
     def decoded(self) -> bool:
@@ -172,6 +175,7 @@ class AttentionCache(Cache):
                 rope=self.session.rope,
                 model_window=self.session.windows[index],
                 sink_logits=None if sink_logits is None else sink_logits.detach(),
+                engine=chosen(self.session.engine, k.device, k.dtype),
             )
         )
 
@@ -477,6 +481,7 @@ class AttentionCache(Cache):
         indices = range(len(self.layers))
         return cache_stats(
             self.backend,
+            self.session.engine,
             self.layers,
             self._rows.seen,
             [self.kept_positions(i) for i in indices],

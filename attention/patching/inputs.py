@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from attention.core import devices
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
 from attention.layers.layer import Geometry
@@ -28,7 +29,7 @@ def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Count
     if mask.ndim != 2 or mask.shape[-1] != columns + T or mask.shape[0] not in (1, B):
         allowed = f"a padding mask of shape ({B}, {columns + T}), or None"
         raise InvalidValue("attention_mask", tuple(mask.shape), allowed)
-    if T == 1 and past.all() and mask.device.type != "cpu":
+    if T == 1 and past.all() and not devices.answers_at_once(mask.device):
         return everything  # all rows are past their padding; looking would wait for the device
     real = np.broadcast_to(mask[:, -T:].bool().cpu().numpy(), (B, T))
     new: Counts = real.sum(-1).astype(np.int64)
@@ -48,8 +49,7 @@ def check_positions(position_ids: Tensor | None, step: Step) -> None:
     Raises:
         InvalidValue: where the first one does not.
     """
-    # On a GPU a look at every decode step would wait for the device.
-    if position_ids is None or (step.decode and step.device.type != "cpu"):
+    if position_ids is None or (step.decode and not devices.answers_at_once(step.device)):
         return
     given = position_ids.cpu().numpy()
     due = (step.past + step.new - step.T)[:, None] + np.arange(step.T)

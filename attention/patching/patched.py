@@ -14,6 +14,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from attention.core.ropes import Rope
+from attention.engines import chosen
 from attention.errors import InvalidValue
 from attention.layers.layer import Method
 from attention.patching.cache import TAG, AttentionCache
@@ -130,9 +131,10 @@ def check_model(backend: Method, model: Any) -> None:
 
 
 @contextmanager
-def patched(backend: Method, full: Method, model: Any) -> Iterator[AttentionCache]:
+def patched(backend: Method, full: Method, model: Any, engine: str) -> Iterator[AttentionCache]:
     """Let `model` attend through `backend` inside the block; see `Backend.on`."""
     check_model(backend, model)
+    engine = chosen(engine, model.device, model.dtype).name
     if not math.isinf(backend.exact_until) and None not in windows(model.config):
         warnings.warn(
             f"every layer of this {model.config.model_type} is the model's own sliding attention "
@@ -142,7 +144,7 @@ def patched(backend: Method, full: Method, model: Any) -> Iterator[AttentionCach
     # Both are stateless and change no model until a config names them.
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, padding_mask)
-    session = Session(backend, full, model)
+    session = Session(backend, full, model, engine)
     before = model.config._attn_implementation
     model.set_attn_implementation(NAME)
     try:

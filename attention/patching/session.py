@@ -11,10 +11,17 @@ from attention.patching.families import windows
 
 
 class Session:
-    """One `on()` block: the backend, what caches must know of the model, and whether it is open."""
+    """One `on()` block: the backend, what caches must know of the model, and whether it is open.
 
-    def __init__(self, backend: Method, full: Method, model: Any) -> None:
-        self.backend = backend
+    Args:
+        backend: of the block.
+        full: full attention, which rows may go on under.
+        model: the patched model.
+        engine: name of the engine in force.
+    """
+
+    def __init__(self, backend: Method, full: Method, model: Any, engine: str) -> None:
+        self.backend, self.engine = backend, engine
         self.layers: int = model.config.num_hidden_layers
         self.windows = windows(model.config)
         self.rope = Rope(getattr(model.base_model, "rotary_emb", None))

@@ -11,13 +11,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from attention.core import devices
 from attention.core.step import Counts
 from attention.layers.layer import Layer, Method
 
 
 @dataclass(frozen=True)
 class RowStats:
-    """Numbers of the last forward, one per row, on the host; cheap enough for every step.
+    """Numbers of the last forward, one per row; cheap enough for every step.
+
+    On the host, but for what was read where that follows from what was chosen, as in `oracle` with
+    `top_p`: those numbers are on the model's device, and to look at them waits for it.
 
     After a prefill nothing was read by a decode query: `read_*` and `keys_read` are 0.
 
@@ -68,6 +72,7 @@ class CacheStats:
     """A whole cache; `kept` and `read_*` over sparsified layers only.
 
     Attributes:
+        engine: what decode queries read keys and values with.
         seen: real tokens per row.
         layers: one entry per layer if asked for, else empty.
         sliding: numbers of the layers in which the model itself slides a window.
@@ -75,6 +80,7 @@ class CacheStats:
 
     backend: str
     params: dict[str, Any]
+    engine: str
     seen: list[int]
     kept: int
     read_max: int | None
@@ -101,25 +107,45 @@ def row_stats(
     asked = sparse if sparse and sparse[-1].cost_varies else sparse[-1:]
     cost = held = kept = read = np.zeros_like(seen)
     mean = read.astype(np.float64)
-    if asked:
-        cost = np.sum([x.cost(seen) for x in asked], axis=0) * (len(sparse) // len(asked))
+    chosen = [found for x in asked if (found := x.measured(seen)) is not None]
+    if sparse:
         held = sparse[-1].row_bytes(seen) * len(sparse)
         kept = sparse[-1].kept(seen)
+    if asked and not chosen:
+        cost = np.sum([x.cost(seen) for x in asked], axis=0) * (len(sparse) // len(asked))
         read = np.max([x.reads(seen) for x in asked], axis=0) * decoded
         mean = np.mean([x.mean_reads(seen) for x in asked], axis=0) * decoded
     for exempt in (first, sliding):
         if exempt:
             cost = cost + exempt[0].cost(seen) * len(exempt)
             held = held + exempt[0].row_bytes(seen) * len(exempt)
+    numbers = tuple(torch.from_numpy(x) for x in (read, mean, cost * decoded))
+    if chosen:
+        numbers = _chosen_reads(torch.stack(chosen), cost, decoded)
     return RowStats(
         kept_max=torch.from_numpy(kept.copy()),
-        read_max=torch.from_numpy(read),
-        read_mean=torch.from_numpy(mean),
-        keys_read=torch.from_numpy(cost * decoded),
+        read_max=numbers[0],
+        read_mean=numbers[1],
+        keys_read=numbers[2],
         dense_read_mean=_exempt_reads(first, seen, decoded),
         bytes=torch.from_numpy(held),
         sliding_read_mean=_exempt_reads(sliding, seen, decoded),
     )
+
+
+def _chosen_reads(
+    each: Tensor, others: Counts, decoded: npt.NDArray[np.bool_]
+) -> tuple[Tensor, ...]:
+    """`read_max`, `read_mean` and `keys_read` where layers chose; each (B,).
+
+    Args:
+        each: what the layers measured, (layers, 3, B).
+        others: what the other layers cost, (B,).
+    """
+    now = devices.put(decoded, each.device)
+    most, mean, cost = each[:, 0].amax(0), each[:, 1].sum(0) / len(each), each[:, 2].sum(0)
+    total = cost.long() + devices.put(others, each.device)
+    return most.long() * now, mean * now, total * now
 
 
 def _exempt_reads(
@@ -131,6 +157,7 @@ def _exempt_reads(
 
 def cache_stats(
     method: Method,
+    engine: str,
     layers: Sequence[Layer],
     seen: Counts,
     kept: Sequence[Sequence[Tensor]],
@@ -140,6 +167,7 @@ def cache_stats(
     """The summary of a cache, from the positions its layers hold.
 
     Args:
+        method, engine: in force.
         seen: real tokens per row, (B,).
         kept, read: per layer and row the positions kept, and those the last decode query read.
         per_layer: fill `layers` too.
@@ -154,6 +182,7 @@ def cache_stats(
     return CacheStats(
         backend=method.name,
         params=method.params(),
+        engine=engine,
         seen=seen.tolist(),
         kept=max((x.kept for x in sparse), default=0),
         read_max=max(maxima) if maxima else None,

@@ -60,7 +60,8 @@ def left_padded(prompts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Token ids and padding mask, (B, longest)."""
     longest = max(map(len, prompts))
     ids = torch.stack([torch.cat((p.new_zeros(longest - len(p)), p)) for p in prompts])
-    mask = torch.stack([torch.arange(longest) >= longest - len(p) for p in prompts])
+    columns = torch.arange(longest, device=ids.device)
+    mask = torch.stack([columns >= longest - len(p) for p in prompts])
     return ids, mask.long()
 
 

@@ -22,6 +22,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from attention.contract import Full
 from attention.contract.backend import Backend
 from attention.core import kernels
+from attention.engines import chosen
 from attention.errors import InvalidValue
 from attention.methods import find, get
 from attention.patching.cache import AttentionCache
@@ -45,6 +46,7 @@ class Shape:
         context: tokens seen before the first timed step.
         dtype: name of the dtype of keys and values.
         device: where they lie.
+        engine: what decode queries read them with.
     """
 
     heads: int = 32
@@ -54,6 +56,7 @@ class Shape:
     context: int = 32_768
     dtype: str = "float32"
     device: str = "cpu"
+    engine: str = "auto"
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -135,8 +138,8 @@ def attention(
         progress: told what is measured next.
 
     Raises:
-        InvalidValue: a backend, a budget, a dtype, a device or a number of steps that cannot be, or
-            a context that a method refuses.
+        InvalidValue: a backend, a budget, a dtype, a device, an engine or a number of steps that
+            cannot be, or a context that a method refuses.
     """
     if steps < 1:
         raise InvalidValue("steps", steps, "at least 1")
@@ -146,6 +149,7 @@ def attention(
         resolve_device(shape.device)
         if shape.dtype not in DTYPES:
             raise InvalidValue("dtype", shape.dtype, "one of " + ", ".join(DTYPES), list(DTYPES))
+        chosen(shape.engine, torch.device(shape.device), shape.torch_dtype)
     built = {name: sparse(name, budget) for name in backends}
     rows: list[Timing] = []
     left_out: list[str] = []
@@ -178,6 +182,9 @@ def attention(
         "left_out": left_out,
         "bandwidth_bytes_per_s": speed,
         "shape": {k: getattr(shapes[0], k) for k in ("heads", "kv_heads", "head_size", "dtype")},
+        "engines": {
+            d: chosen(shapes[0].engine, torch.device(d), shapes[0].torch_dtype).name for d in speed
+        },
         "steps": steps,
         **conditions(),
         "devices": {d: device_name(d) for d in speed},
@@ -185,9 +192,9 @@ def attention(
 
 
 def sparse(name: str, budget: int) -> Backend:
-    """A method by name as it runs in its sparse layers: none is left dense."""
+    """A method by name as it runs in its sparse layers: none is left dense, no prompt is spared."""
     fields = {f.name for f in dataclasses.fields(find(name)) if f.init}
-    wanted = {"budget": budget, "dense_layers": 0}
+    wanted = {"budget": budget, "dense_layers": 0, "protect_prompt": False}
     return get(name, **{field: value for field, value in wanted.items() if field in fields})
 
 
@@ -284,20 +291,20 @@ def empty(backend: Backend, shape: Shape) -> AttentionCache:
     )
     rope = LlamaRotaryEmbedding(config).to(shape.device)
     model = SimpleNamespace(config=config, base_model=SimpleNamespace(rotary_emb=rope))
-    return AttentionCache(Session(backend, Full(), model))
+    return AttentionCache(Session(backend, Full(), model, shape.engine))
 
 
 def _filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor) -> AttentionCache:
     """A cache that has seen the context."""
     cache = empty(backend, shape)
     q = _random(shape, shape.heads, 1).expand(-1, -1, shape.context, -1)
-    with torch.no_grad(), _prompt_attention_left_out():
+    with torch.no_grad(), prompt_attention_left_out():
         forward(cache, q, k.view(k.shape), v.view(v.shape))
     return cache
 
 
 @contextmanager
-def _prompt_attention_left_out() -> Iterator[None]:
+def prompt_attention_left_out() -> Iterator[None]:
     """Let a prefill store its tokens without attending; its n squared would take minutes."""
 
     def dense(q: Tensor, *_: Any, **__: Any) -> Tensor:

@@ -10,15 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    DynamicCache,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    RepetitionPenaltyLogitsProcessor,
-)
-from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
+from transformers import DynamicCache, Qwen2Config, RepetitionPenaltyLogitsProcessor
 
 from attention.errors import InvalidValue
+from experiments.bench.random_model import count_weights, random_model
 from experiments.bench.timing import conditions, device_name, free_memory, seconds
 from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
@@ -185,7 +180,8 @@ def penalty(
                 continue
             progress(f"batch {shape.batch}: decode step")
             if model is None:
-                model = _model(largest, layers, dtype)
+                config = _config(largest, layers)
+                model = random_model(config, getattr(torch, dtype), largest.device)
             rows.append(_decode_step(model, shape, steps, dtype))
     return {
         "rows": _ratios(rows),
@@ -290,28 +286,11 @@ def _config(shape: Shape, layers: int) -> Qwen2Config:
     )
 
 
-def _model(shape: Shape, layers: int, dtype: str) -> Any:
-    """A model with random weights; filling them in beats transformers' own way by minutes."""
-    config = _config(shape, layers)
-    with torch.device("meta"):
-        model = Qwen2ForCausalLM(config)
-    model = model.to(getattr(torch, dtype)).to_empty(device=shape.device).eval()
-    model.model.rotary_emb = Qwen2RotaryEmbedding(config).to(
-        shape.device
-    )  # its angles are no weights
-    with torch.no_grad():
-        for weights in model.parameters():
-            weights.uniform_(-0.05, 0.05)
-    return model
-
-
 def _model_bytes(shape: Shape, layers: int, dtype: str) -> int:
     """Weights, keys and values while they are copied into a longer cache, and scores."""
     config = _config(shape, layers)
-    with torch.device("meta"):
-        weights = sum(p.numel() for p in Qwen2ForCausalLM(config).parameters())
     kv = 2 * layers * config.num_key_value_heads * shape.batch * shape.context
-    numbers = weights + 2 * kv * config.hidden_size // config.num_attention_heads
+    numbers = count_weights(config) + 2 * kv * config.hidden_size // config.num_attention_heads
     size: int = numbers * getattr(torch, dtype).itemsize
     return size + 8 * shape.batch * shape.vocabulary
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
@@ -24,10 +23,10 @@ from rich.progress import (
 from rich.table import Column
 
 from experiments.grid.identity import Cell
-from experiments.sweep import runner
+from experiments.sweep import watching
 
 
-class Bars(runner.Progress):
+class Bars(watching.Progress):
     """A sweep's progress: runs done, the configuration at work, tokens a second, time left.
 
     The bar moves by expected tokens, not by runs: hard problems come last and take longest.
@@ -73,9 +72,10 @@ class Bars(runner.Progress):
             self._progress.update(self._task, description="nothing left to decode")
         self._weighed(weight)
 
-    def cell(self, cell: Cell) -> None:
-        """One configuration begins."""
-        text = f"{cell.told} · {self._names.get(cell.dataset, cell.dataset)}"
+    def cell(self, cell: Cell, datasets: Sequence[str] = ()) -> None:
+        """One configuration begins, with problems of these data sets; the cell's own if none."""
+        named = (self._names.get(name, name) for name in datasets or (cell.dataset,))
+        text = f"{cell.told} · {', '.join(named)}"
         self._progress.update(self._task, description=text)
         if not self.console.is_terminal:  # a log file gets a line instead of a moving bar
             times = f"{_clock(monotonic() - self._started)} so far, {self._left()}"
@@ -165,13 +165,3 @@ def bar(text: str, total: int) -> Iterator[Callable[..., None]]:
     task = progress.add_task(text, total=total)
     with progress:
         yield lambda pieces=1: progress.advance(task, pieces)
-
-
-def quiet_transformers() -> None:
-    """Loading bars, warnings and retries of transformers and its hub would break our own lines."""
-    from huggingface_hub.utils import logging as hub
-    from transformers.utils import logging as transformers
-
-    transformers.disable_progress_bar()
-    transformers.set_verbosity_error()
-    hub.set_verbosity(logging.CRITICAL)

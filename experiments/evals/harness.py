@@ -84,7 +84,7 @@ class LilLM(TemplateLM):
         models.use_threads(self.settings.threads)
         source = models.find(self.settings.models[0], self.settings.revision)
         self.loaded = models.load(source, self.settings.dtype, device)
-        with self.method.on(self.loaded.model):
+        with self.method.on(self.loaded.model, self.settings.engine):
             pass  # a family it does not work with is refused now
         self.tokenizer = self.loaded.tokenizer
         self.max_gen_toks = check_int("max_gen_toks", max_gen_toks, 1)

@@ -21,7 +21,7 @@ _KEYS = {
     **{
         key: key
         for key in (
-            *("revision", "dtype", "device", "threads", "batch_size", "check_every"),
+            *("revision", "dtype", "device", "engine", "threads", "batch_size", "check_every"),
             *("temperature", "top_k", "top_p", "seed"),
         )
     },

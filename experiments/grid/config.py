@@ -22,6 +22,8 @@ from attention.errors import InvalidValue
 from experiments.grid import schema
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
+ENGINES = ("cpp", "triton", "flash", "torch")
+EXECUTORS = ("local", "ray")
 
 _CAP = re.compile(r"(?:(?P<times>[1-9]\d{0,8})x-full|(?P<tokens>[1-9]\d{0,8}))")
 
@@ -40,6 +42,7 @@ def _as(kind: Any, allowed: str) -> Callable[[str, object], Any]:
 _names_list = _as(tuple[schema.Name, ...], "one or more names, separated by commas")
 _count = _as(schema.Count, "a whole number, at least 1, at most 10^9")
 _threads = _as(Annotated[int, Meta(ge=1, le=1024)], "a whole number from 1 to 1024")
+_gpus = _as(Annotated[float, Meta(ge=0, le=64)], "a number from 0 to 64, or auto")
 _seed = _as(Annotated[int, Meta(ge=0, le=2**63 - 1)], "a whole number, at least 0, below 2^63")
 _temperature = _as(Annotated[float, Meta(ge=0, le=100)], "a number from 0 (greedy) to 100")
 _share = _as(Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1")
@@ -75,6 +78,10 @@ def _count_or_none(key: str, value: object) -> int | None:
 
 def _threads_or_none(key: str, value: object) -> int | None:
     return None if value in (None, "none", 0, "0") else int(_threads(key, value))
+
+
+def _gpus_or_auto(key: str, value: object) -> float | None:
+    return None if value in (None, "none", "auto") else float(_gpus(key, value))
 
 
 def _count_or_all(key: str, value: object) -> int | None:
@@ -357,15 +364,54 @@ class Config:
         flag="--device-map",
         metavar="auto|...",
     )
+    engine: str = _key(
+        "auto",
+        _one_of("auto", *ENGINES),
+        f"what decode queries read keys and values with: {', '.join(ENGINES)}; auto takes the "
+        "fastest that works here",
+        group="machine",
+        flag="--engine",
+    )
     batch_size: int = _key(
         32, _count, "rows decoded together", group="machine", flag="--batch-size", metavar="N"
     )
     threads: int | None = _key(
         None,
         _threads_or_none,
-        "CPU threads; all cores unless OMP_NUM_THREADS says otherwise",
+        "CPU threads of each worker; all cores, shared out, unless OMP_NUM_THREADS says otherwise",
         group="machine",
         flag="--threads",
+        metavar="N",
+    )
+    workers: int = _key(
+        1,
+        _threads,
+        "processes that decode at the same time, each with a model of its own",
+        group="machine",
+        flag="--workers",
+        metavar="N",
+    )
+    executor: str = _key(
+        "local",
+        _one_of(*EXECUTORS),
+        "where workers are: local, on this machine; ray, on a Ray cluster",
+        group="machine",
+        flag="--executor",
+    )
+    address: str | None = _key(
+        None,
+        _text_or_none,
+        "Ray cluster: auto for the one that runs here; none starts one of this machine alone",
+        group="machine",
+        flag="--address",
+        metavar="auto|HOST:PORT",
+    )
+    gpus_per_worker: float | None = _key(
+        None,
+        _gpus_or_auto,
+        "GPUs that Ray gives each worker; auto: 1 where the cluster has any",
+        group="machine",
+        flag="--gpus-per-worker",
         metavar="N",
     )
     check_every: int = _key(
@@ -394,7 +440,7 @@ class Config:
 
     def decode_options(self) -> dict[str, Any]:
         """What every decode of this configuration is told, under the names `lil.decode` has."""
-        names = ("batch_size", "temperature", "top_k", "top_p", "seed", "check_every")
+        names = ("engine", "batch_size", "temperature", "top_k", "top_p", "seed", "check_every")
         return {name: getattr(self, name) for name in names}
 
     def sparse_cap(self, full_tokens: int | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -168,6 +169,13 @@ def resolve_device(device: str) -> str:
     return device
 
 
+def gpus() -> int:
+    """How many GPUs there are here."""
+    import torch
+
+    return int(torch.cuda.device_count())
+
+
 def load(source: Source, dtype: str, device: str, device_map: str | None = None) -> Loaded:
     """Read the weights and the tokenizer.
 
@@ -242,15 +250,39 @@ class Shelf:
                 self.device = str(self._loaded.model.device)
         return self._loaded
 
+    def clear(self) -> None:
+        """Let the model go."""
+        self._loaded = None
 
-def use_threads(threads: int | None) -> int:
-    """Set torch's CPU threads, all cores unless told or OMP_NUM_THREADS is set; their number."""
+
+def use_threads(threads: int | None, workers: int = 1) -> int:
+    """Set torch's CPU threads; their number.
+
+    Args:
+        threads: None for all cores, or for OMP_NUM_THREADS where that is set.
+        workers: processes that share the cores out between them.
+    """
     import torch
 
     if threads is None and "OMP_NUM_THREADS" not in os.environ:
-        threads = (
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        )
+        threads = max(1, _cores() // workers)
     if threads is not None:
         torch.set_num_threads(threads)
     return int(torch.get_num_threads())
+
+
+def _cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def quiet_transformers() -> None:
+    """Loading bars, warnings and retries of transformers and its hub would break our own lines."""
+    from huggingface_hub.utils import logging as hub
+    from transformers.utils import logging as transformers
+
+    transformers.disable_progress_bar()
+    transformers.set_verbosity_error()
+    hub.set_verbosity(logging.CRITICAL)

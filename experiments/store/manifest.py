@@ -50,7 +50,7 @@ def conditions(device: str, dtype: str, threads: int) -> dict[str, Any]:
         "commit": commit,
         "dirty": dirty,
         "device": device,
-        "device_name": _device_name(device),
+        "device_name": device_name(device),
         "dtype": dtype,
         "threads": threads,
         "host": platform.node(),
@@ -66,7 +66,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _device_name(device: str) -> str:
+def device_name(device: str) -> str:
+    """What a device is called: a GPU by its name, the CPU with its cores."""
     if device.startswith("cuda"):
         import torch
 

@@ -27,9 +27,15 @@ from experiments.grid.plan import (
     describe_penalties,
 )
 from experiments.store import manifest
-from experiments.store.files import lock
+from experiments.store.files import kept, lock
+from experiments.store.files.disk import drop_halves
 from experiments.store.store import Store, require_writable
-from experiments.sweep.runner import Counts, Prepared, Progress, Runner, require_supported
+from experiments.sweep.backlog import Prepared
+from experiments.sweep.decoder import require_supported
+from experiments.sweep.executors import begin, open_executor
+from experiments.sweep.keeper import Counts
+from experiments.sweep.runner import Runner
+from experiments.sweep.watching import Progress
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
 
@@ -52,16 +58,18 @@ def prepare(config: Config, out: Path) -> Prepared:
     require_writable(out)
     if lock.is_held(out):
         raise _busy(out)
+    begin(config)
     backends = tuple(build_backends(config))
     penalties = tuple(build_penalties(config))
     detectors = tuple(build_detectors(config))
-    device = models.resolve_device(config.device)
+    remote = config.executor == "ray"  # what devices there are is known on its nodes alone
+    device = "cpu" if remote else models.resolve_device(config.device)
     sources = tuple(models.find(name, config.revision) for name in config.models)
     sets = data.load_all(config)
     for name, of_set in sets.items():
         for scorer in {item.scorer for item in of_set.items}:
             scoring.require(scorer, name)
-    threads = models.use_threads(config.threads)
+    threads = models.use_threads(config.threads, config.workers)
 
     cells: list[Cell] = []
     problems: dict[tuple[str, str, str], tuple[data.Item, list[int]]] = {}
@@ -80,10 +88,14 @@ def prepare(config: Config, out: Path) -> Prepared:
                 Problem(item.id, prompt_digest(prompts[item.id]), item.gold, item.scorer)
                 for item in of_set.items
             )
-    shelf = models.Shelf(config.dtype, device, config.device_map)
-    require_supported(shelf.take(sources[0]), backends)
+    shelf = models.Shelf(config.dtype, device, None if remote else config.device_map)
+    engine = require_supported(shelf.take(sources[0]), backends, config.engine)
     plan = Plan(tuple(cells), planned, config.samples_per_problem)
-    about = {"datasets": [one.about() for one in sets.values()], "prompt": _prompt(config)}
+    about = {
+        "datasets": [one.about() for one in sets.values()],
+        "prompt": _prompt(config),
+        "engine": engine,
+    }
     return Prepared(config, plan, threads, sources, shelf, detectors, problems, about)
 
 
@@ -133,6 +145,8 @@ def run(
         with lock.held(out) as locked:
             if not locked:
                 progress.note("no locks here: a second sweep into this store would not be noticed")
+            for folder in (out / manifest.FOLDER, kept.folder(out)):
+                drop_halves(folder)
             return _run(prepared, out, preset, arguments, progress, retry_failed)
     except lock.Busy:
         raise _busy(out) from None
@@ -173,6 +187,8 @@ def _run(
         ],
         **prepared.about,
         **manifest.conditions(prepared.shelf.device, config.dtype, prepared.threads),
+        "workers": config.workers,
+        "executor": config.executor,
         "started": manifest.now(),
         "ended": None,
         "counts": None,
@@ -184,7 +200,11 @@ def _run(
         with Store(out) as store:
             for notice in store.notices:
                 progress.note(notice)
-            Runner(prepared, store, progress, counts, retry_failed, sweep).run()
+            runner = Runner(prepared, store, progress, counts, retry_failed, sweep, open_executor)
+            try:
+                runner.run()
+            finally:
+                values |= runner.found
         values["status"] = "finished"
     except KeyboardInterrupt:
         values["status"] = "interrupted"

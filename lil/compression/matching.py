@@ -14,8 +14,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from attention.core import devices
+
 EMPTY = -1
 """Stands in a ring where a row has no token yet; equal to no token."""
+
+
+def spare_places(held: int, device: torch.device) -> int:
+    """Places to add to a history of so many that is full.
+
+    One on a CPU, where every place costs time; elsewhere as many again, so that shapes seldom
+    change.
+    """
+    return 1 if devices.answers_at_once(device) else max(64, held)
 
 
 class Matcher:
@@ -46,7 +57,8 @@ class Matcher:
         self.size, self.longest = size, longest
         self.tokens = torch.full((rows, size or 0), EMPTY, dtype=torch.int64, device=device)
         self.lengths = torch.zeros_like(self.tokens)
-        self._breakers = torch.tensor(sorted(breakers), dtype=torch.int64, device=device)
+        self._breakers = sorted(breakers)
+        self._held = 0  # tokens of the longest row, where every token is kept
 
     @property
     def nbytes(self) -> int:
@@ -58,13 +70,16 @@ class Matcher:
         newest = newest[:, None]
         old_tokens, old_lengths = self.tokens, self.lengths
         if self.size is None:
-            # Grown on the left: lengths belong to distances, so the new place is the oldest.
-            old_tokens = torch.cat((torch.full_like(newest, EMPTY), old_tokens), dim=1)
-            old_lengths = torch.cat((torch.zeros_like(newest), old_lengths), dim=1)
+            if self._held == old_tokens.shape[1]:
+                # Grown on the left: lengths belong to distances, so the new places are the oldest.
+                more = (spare_places(self._held, newest.device), 0)
+                old_tokens = torch.nn.functional.pad(old_tokens, more, value=EMPTY)
+                old_lengths = torch.nn.functional.pad(old_lengths, more)
+            self._held += 1
         tokens = torch.cat((old_tokens[:, 1:], newest), dim=1)
         matched = tokens == newest
-        if len(self._breakers):
-            matched &= ~torch.isin(newest, self._breakers)
+        if self._breakers:
+            matched &= ~self.breaks(newest)
         lengths = torch.where(matched, (old_lengths + 1).clamp_(max=self.longest), 0)
         if live is not None:
             tokens = torch.where(live[:, None], tokens, old_tokens)
@@ -81,19 +96,27 @@ class Matcher:
         missing = 0 if self.size is None else self.size - tokens.shape[1]
         self.tokens = torch.nn.functional.pad(tokens, (missing, 0), value=EMPTY)
         self.lengths = torch.zeros_like(self.tokens)
-        n = self.tokens.shape[1]
+        n = self._held = self.tokens.shape[1]
         fit = self.tokens != EMPTY
-        if len(self._breakers):
-            fit &= ~torch.isin(self.tokens, self._breakers)
-        running = fit.clone()
+        if self._breakers:
+            fit &= ~self.breaks(self.tokens)
+        running, looks = fit.clone(), devices.answers_at_once(fit.device)
         for back in range(min(n, self.longest)):
             # Place i still matches if the token `back` before it is the one `back` before the end.
             running[:, :back] = False
             here = self.tokens[:, : n - back] == self.tokens[:, n - 1 - back, None]
             running[:, back:] &= here & fit[:, : n - back]
-            if not bool(running[:, :-1].any()):
+            # To end early somebody has to look.
+            if looks and not bool(running[:, :-1].any()):
                 return
             self.lengths += running
+
+    def breaks(self, tokens: Tensor) -> Tensor:
+        """Which of these tokens are breakers; `torch.isin` may look for distinct ones, and wait."""
+        found = torch.zeros_like(tokens, dtype=torch.bool)
+        for breaker in self._breakers:
+            found |= tokens == breaker
+        return found
 
     def copy(self) -> Matcher:
         """An independent matcher in the same state."""

@@ -1,16 +1,19 @@
-"""Rows that are decoded together: one cache, one ledger, one newest token each."""
+"""Rows that are decoded together: one cache, one ledger, one object a penalty for all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from attention import AttentionCache
+from attention.core import devices
+from lil.compression.matching import EMPTY
+from lil.decoding.flight import Flight, Landed
 from lil.decoding.lane import Lane
-from lil.decoding.ledger import Ledger
-from lil.decoding.penalised import Penalised
+from lil.decoding.ledger import Ledger, Spent
 from lil.penalties import Penalty
 
 
@@ -30,6 +33,7 @@ class Batch:
         self.rows: list[Lane] = []
         self.ledger = Ledger(0)
         self.penalised = Penalised(penalties)
+        self.flight: Flight | None = None  # launched, and not looked at so far
         self.newest: Tensor = torch.zeros(0, dtype=torch.int64, device=device)
         # A row's share of all decode steps, had it been here from the start.
         self.seconds = 0.0
@@ -48,6 +52,17 @@ class Batch:
             row.prefill_sec = per_token * len(row.prompt_ids)
             row.started_at = self.seconds
 
+    def charge(self, landed: Landed) -> None:
+        """What a decode step cost; rows that had ended when it was made pay nothing."""
+        if landed.spent is None:
+            return
+        if landed.rows == self.rows:  # lanes have no equality of their own: the same ones
+            self.ledger.add(landed.spent)
+            return
+        going = [i for i, row in enumerate(landed.rows) if row.finish is None]
+        places = [landed.rows[i].place for i in going]
+        self.ledger.add(landed.spent.select(going), places)
+
     def welcome(self, places: Sequence[int], cache: AttentionCache) -> None:
         """Newcomers' states and costs take these places, some of them behind the rows there are.
 
@@ -59,7 +74,7 @@ class Batch:
         more = max(0, max(places) + 1 - len(self.newest))
         self.newest = torch.cat((self.newest, self.newest.new_zeros(more)))
         self.ledger.grow(more)
-        self.ledger.admit(places, cache.row_stats())
+        self.ledger.admit(places, Spent.of(cache.row_stats()))
         if cache is self.cache:
             return
         inside = [i for i, place in enumerate(places) if place < there]
@@ -80,6 +95,7 @@ class Batch:
             self.cache.select_rows(places)
         else:
             self.cache.reset()
+            self.flight = None
 
     def take_over(self, row: Lane, other: Batch, cache: AttentionCache) -> None:
         """A row of another batch joins this one, `cache` holding its state; it stays there too.
@@ -98,3 +114,73 @@ class Batch:
         self.ledger.append(column)
         row.place = len(self.rows)
         self.rows.append(row)
+
+
+class Penalised:
+    """What the penalties remember of the rows that are decoded together.
+
+    A step in which every row has one token more than at the last costs a push. Where rows joined,
+    left or went back, everything is computed from the rows' tokens, which gives the same numbers. A
+    token at which the host has not looked yet (`Lane.unread`) is known on the device alone.
+
+    Args:
+        penalties: applied in this order.
+    """
+
+    def __init__(self, penalties: Sequence[Penalty]) -> None:
+        # The loop's scores are its own, so nothing needs a copy of them.
+        self._penalties = [p.in_place() for p in penalties if not p.neutral]
+        self._memories: list[Any] = []
+        self._rows: list[tuple[Lane, int, int]] = []
+
+    def __call__(self, rows: Sequence[Lane], newest: Tensor, scores: Tensor) -> Tensor:
+        """Scores (B, V) of the rows' next tokens; those given may be written to.
+
+        Args:
+            rows: B of them.
+            newest: (B,), their newest tokens; where everything is computed anew, those alone count
+                that the host has not seen.
+            scores: (B, V), raw.
+        """
+        if not self._penalties:
+            return scores
+        due = [(lane, tokens + 1, dropped) for lane, tokens, dropped in self._rows]
+        self._rows = [(row, len(row.new_ids) + row.unread, len(row.dropped)) for row in rows]
+        # Lanes have no equality of their own: these are the same ones.
+        if self._rows == due:
+            self._push(newest)
+        else:
+            self._memories = [
+                penalty.begin(_histories(rows, penalty, scores.device), scores.shape[1])
+                for penalty in self._penalties
+            ]
+            unread = [bool(row.unread) for row in rows]
+            if any(unread):
+                self._push(newest, devices.put(unread, newest.device))
+        for penalty, memory in zip(self._penalties, self._memories, strict=True):
+            scores = penalty.apply(memory, scores)
+        return scores
+
+    def _push(self, newest: Tensor, live: Tensor | None = None) -> None:
+        """One token more in the rows that are `live`, (B,); None: all."""
+        for i, penalty in enumerate(self._penalties):
+            taken = live
+            if penalty.pad_token_id is not None:
+                real = newest != penalty.pad_token_id
+                taken = real if live is None else real & live
+            self._memories[i] = penalty.push(self._memories[i], newest, taken)
+
+
+def _histories(rows: Sequence[Lane], penalty: Penalty, device: torch.device) -> Tensor:
+    """What a penalty looks at, (B, n): right-aligned, with `EMPTY` before short rows."""
+    histories = [
+        [
+            token
+            for token in (*(row.prompt_ids if penalty.include_prompt else ()), *row.new_ids)
+            if token != penalty.pad_token_id
+        ]
+        for row in rows
+    ]
+    most = max(map(len, histories))
+    padded = [[EMPTY] * (most - len(history)) + history for history in histories]
+    return devices.put(padded, device, torch.int64)

@@ -60,6 +60,7 @@ class Lane:
         self.index, self.request, self.place, self._shared = index, request, place, shared
         self.prompt_ids = tuple(request.prompt_ids)
         self.new_ids: list[int] = []
+        self.unread = 0  # tokens chosen behind these, at which the host has not looked
         self.pieces: list[bytes] = []
         self.dropped: list[int] = []  # decoded, then chopped off
         self.finish: str | None = None
@@ -105,6 +106,11 @@ class Lane:
     def decoded(self) -> int:
         """Tokens generated, those that were dropped again among them."""
         return len(self.new_ids) + len(self.dropped)
+
+    @property
+    def full(self) -> bool:
+        """Whether the cap is reached with the tokens that are still to be looked at."""
+        return self.decoded + self.unread >= self._cap
 
     @property
     def check_due(self) -> bool:

@@ -1,16 +1,18 @@
-"""What the decode steps cost each row of the batch, kept as tensors so that a step stays cheap."""
+"""What the decode steps cost each row of the batch, kept in arrays so that a step stays cheap."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from attention import RowStats
 from lil.trace import Cost
+
+Numbers: TypeAlias = npt.NDArray[Any]
 
 N = TypeVar("N")
 
@@ -38,59 +40,94 @@ def cost_of(totals: Totals[float], tokens: int, seconds: float) -> Cost:
     return Cost(tokens, totals.keys_read, totals.bytes_now, seconds, totals.read_sum, dense)
 
 
+class Spent(NamedTuple):
+    """What a forward kept, read and holds, each (B,) on the host; see `attention.RowStats`.
+
+    `dense_read_mean` is None where the backend has no dense layers.
+    """
+
+    keys_read: Numbers
+    read_mean: Numbers
+    dense_read_mean: Numbers | None
+    read_max: Numbers
+    kept_max: Numbers
+    bytes: Numbers
+
+    @classmethod
+    def of(cls, stats: RowStats) -> Spent:
+        """What statistics on the host say."""
+        dense = stats.dense_read_mean
+        return cls(
+            keys_read=stats.keys_read.numpy(),
+            read_mean=stats.read_mean.numpy(),
+            dense_read_mean=None if dense is None else dense.numpy(),
+            read_max=stats.read_max.numpy(),
+            kept_max=stats.kept_max.numpy(),
+            bytes=stats.bytes.numpy(),
+        )
+
+    def select(self, rows: Sequence[int]) -> Spent:
+        """Of these rows."""
+        taken: Any = (None if x is None else x[rows] for x in self)
+        return Spent(*taken)
+
+
 class Ledger:
-    """Totals of every row of the batch on the host, where a step's statistics are."""
+    """Totals of every row of the batch on the host."""
 
     def __init__(self, batch: int) -> None:
         # float64 counts keys exactly up to 2**53.
-        self._hold(torch.zeros(len(Totals._fields), batch, dtype=torch.float64))
+        self._hold(np.zeros((len(Totals._fields), batch)))
 
-    def _hold(self, table: Tensor) -> None:
+    def _hold(self, table: Numbers) -> None:
         self._table = table  # (fields, B)
-        self._totals = Totals(*table.unbind())  # its rows, by name
+        self._totals = Totals(*table)  # its rows, by name
 
-    def admit(self, places: Sequence[int], stats: RowStats) -> None:
+    def admit(self, places: Sequence[int], spent: Spent) -> None:
         """New rows after their prompts were read: nothing decoded, but keys and bytes are held."""
         at, totals = list(places), self._totals
         self._table[:, at] = 0.0
-        if stats.dense_read_mean is None:
+        if spent.dense_read_mean is None:
             totals.dense_read_sum[at] = math.nan
-        totals.kept_max[at] = stats.kept_max.double()
+        totals.kept_max[at] = spent.kept_max
         for held in (totals.bytes_peak, totals.bytes_now, totals.bytes_at_start):
-            held[at] = stats.bytes.double()
+            held[at] = spent.bytes
 
-    def add(self, stats: RowStats) -> None:
-        """One decode step of every row."""
-        totals = self._totals
-        totals.keys_read.add_(stats.keys_read)
-        totals.read_sum.add_(stats.read_mean)
+    def add(self, spent: Spent, places: Sequence[int] | None = None) -> None:
+        """One decode step of every row, or of the rows at these places alone."""
+        table = self._table if places is None else self._table[:, places]
+        totals = self._totals if places is None else Totals(*table)
+        totals.keys_read[:] += spent.keys_read
+        totals.read_sum[:] += spent.read_mean
         # A row that went on under full attention has no dense layers any more, or nothing else.
-        dense = stats.read_mean if stats.dense_read_mean is None else stats.dense_read_mean
-        totals.dense_read_sum.add_(dense)
+        dense = spent.read_mean if spent.dense_read_mean is None else spent.dense_read_mean
+        totals.dense_read_sum[:] += dense
         for most, now in (
-            (totals.read_max, stats.read_max),
-            (totals.kept_max, stats.kept_max),
-            (totals.bytes_peak, stats.bytes),
+            (totals.read_max, spent.read_max),
+            (totals.kept_max, spent.kept_max),
+            (totals.bytes_peak, spent.bytes),
         ):
-            torch.maximum(most, now, out=most)
-        totals.bytes_now.copy_(stats.bytes)
-        totals.steps.add_(1)
+            np.maximum(most, now, out=most)
+        totals.bytes_now[:] = spent.bytes
+        totals.steps[:] += 1
+        if places is not None:
+            self._table[:, places] = table
 
     def select(self, places: Sequence[int]) -> None:
         """Keep these rows, in this order."""
         self._hold(self._table[:, list(places)])
 
-    def column(self, place: int) -> Tensor:
+    def column(self, place: int) -> Numbers:
         """One row's totals, (fields, 1)."""
         return self._table[:, place : place + 1]
 
-    def append(self, column: Tensor) -> None:
+    def append(self, column: Numbers) -> None:
         """One more row, with these totals."""
-        self._hold(torch.cat((self._table, column), dim=1))
+        self._hold(np.concatenate((self._table, column), axis=1))
 
     def grow(self, rows: int) -> None:
         """Places for more rows, behind the others."""
-        self.append(self._table.new_zeros(len(Totals._fields), rows))
+        self.append(np.zeros((len(Totals._fields), rows)))
 
     def read(self) -> list[Totals[float]]:
         """Every row's totals as numbers."""

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from attention import AttentionCache
-from lil.decoding.batch import Batch
+from attention.core import devices
+from lil.decoding.batch import Batch, Penalised
+from lil.decoding.flight import Flight, Landed
 from lil.decoding.lane import Due, Lane, Shared
-from lil.decoding.penalised import Penalised
+from lil.decoding.options import DecodeOptions
 from lil.decoding.record import make_trace
 from lil.decoding.request import Request
 from lil.decoding.sampling import Sampler
@@ -34,6 +36,13 @@ class DecodeLoop:
 
     Rows that go on under full attention move to a batch of their own and are stepped in turn.
 
+    On an accelerator nothing waits for the newest decode step: tokens stay on the device, where the
+    next step reads them, and the host looks at them when that step has been launched. A row that
+    turns out to have ended was then stepped once too often; nothing of that is kept, so traces are
+    those of a CPU, where every token is looked at at once, but for the rounding of sums over
+    batches of another size. Looked at at once they are too where a detector acts instead of
+    stopping (going back and giving tokens begin at the newest one), and when a prompt was read.
+
     Args:
         model: a causal language model of transformers.
         requests: what to generate, resolved, in order of admission.
@@ -53,6 +62,8 @@ class DecodeLoop:
         self.dense: Batch  # under full attention, after `densify`
         self.hidden: HiddenStates
         self.tokens_done = 0
+        # Steps launched before the host looks at what an earlier one chose.
+        self.lag = _lag(model.device, options)
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self._kv_heads: int = heads
@@ -62,7 +73,7 @@ class DecodeLoop:
         if not self.queue:
             return
         with (
-            self.backend.on(self.model) as cache,
+            self.backend.on(self.model, self.shared.options.engine) as cache,
             HiddenStates(self.model, self.blocks) as self.hidden,
         ):
             self.sparse, self.dense = (
@@ -82,42 +93,74 @@ class DecodeLoop:
 
     @torch.inference_mode()
     def _advance(self, batch: Batch, rows: Sequence[Lane], newcomers: bool = False) -> None:
-        """One token for each of `rows`: the whole batch, or newcomers whose prompts are read."""
+        """One token for each of `rows`: the whole batch, or newcomers whose prompts are read.
+
+        With a lag the tokens taken are those of the step before; newcomers' are taken at once.
+        """
         started = time.perf_counter()
-        logits = self._prefill(batch, rows) if newcomers else self._decode(batch)
-        for place, row in enumerate(rows):
-            row.see(self.hidden, place)  # of the token just read, if a detector wants it
+        flight = self._launch(batch, rows, newcomers)
+        if self.lag and not newcomers:
+            flight, batch.flight = batch.flight, flight
+        if flight is None or (flight.over and not newcomers):
+            batch.unbilled += time.perf_counter() - started
+            return
+        landed = flight.land()  # waits for the device: the clock below has seen the work
+        landed_at = time.perf_counter()
+        if newcomers:
+            batch.bill_prompts(rows, landed_at - started)
+        else:
+            batch.bill(landed_at - started)
+        self._take(batch, landed, newcomers)
+        batch.unbilled += time.perf_counter() - landed_at
+        if self.told.step is not None:
+            self.told.step(self.tokens_done)
+
+    def _launch(self, batch: Batch, rows: Sequence[Lane], newcomers: bool) -> Flight | None:
+        """Give the device one step: read the newest tokens or prompts, and choose the next.
+
+        Nothing here asks the device for a value, and no shape depends on one. None where all rows
+        are known to end with the tokens that are on their way.
+        """
+        if newcomers:
+            logits, stats = self._prefill(batch, rows), None
+        elif all(row.full for row in rows):
+            return None
+        else:
+            logits, stats = self._decode(batch), batch.cache.row_stats()
         # Newcomers join the others' penalties with the next step.
         penalised = Penalised(self.shared.options.penalties) if newcomers else batch.penalised
         scores = penalised(rows, batch.newest, logits)
         uniforms = [] if self.sampler.greedy else [row.draw() for row in rows]
-        chosen = self.sampler(scores, uniforms)  # temperature, top-k, top-p, one uniform a token
-        tokens = chosen.tolist()  # waits for the device: the clock below has seen the work
-        sampled = time.perf_counter()
-        if newcomers:
-            batch.bill_prompts(rows, sampled - started)
-        else:
-            batch.bill(sampled - started)
-
-        for i, (row, token) in enumerate(zip(rows, tokens, strict=True)):
-            if row.finish is None:  # a given prefix may have ended a newcomer already
-                self.tokens_done += 1
-                taken = row.take(token)
-                if taken != token:  # a cue's token stands in its place
-                    chosen[i] = taken
-                row.judge()  # detectors; `eos` beats the cap, the cap beats a verdict
-                if self.told.token is not None:
-                    self._tell(row, taken)
-        self._check(batch, [row for row in rows if row.check_due])
-
+        # Temperature, top-k, top-p, one uniform a token.
+        chosen, finite = self.sampler.draw(scores, uniforms)
         if newcomers:
             batch.newest[[row.place for row in rows]] = chosen
         else:
             batch.newest = chosen
-        self._remember(batch, rows)
-        batch.unbilled += time.perf_counter() - sampled
-        if self.told.step is not None:
-            self.told.step(self.tokens_done)
+        for row in rows:
+            row.unread += 1
+        return Flight(rows, chosen, finite, stats, self.hidden)
+
+    def _take(self, batch: Batch, landed: Landed, newcomers: bool) -> None:
+        """Append a step's tokens, show them to who watches, and note what they cost."""
+        batch.charge(landed)
+        going = []
+        for place, (row, token) in enumerate(zip(landed.rows, landed.tokens, strict=True)):
+            row.unread -= 1
+            if newcomers or row.finish is None:
+                row.see(landed.states, place)  # of the token just read, if a detector wants it
+                going.append(row)
+            if row.finish is None:  # a given prefix may have ended a newcomer already
+                self.tokens_done += 1
+                taken = row.take(token)
+                if taken != token:  # a cue's token stands in its place
+                    batch.newest[row.place] = taken
+                row.judge()  # detectors; `eos` beats the cap, the cap beats a verdict
+                if self.told.token is not None:
+                    self._tell(row, taken)
+        self._check(batch, [row for row in going if row.check_due])
+        if not self.lag:
+            self._remember(batch, going)
 
     def _tell(self, row: Lane, token: int) -> None:
         """Show a row's newest token to who asked for it, without the text of an `eos`."""
@@ -148,9 +191,7 @@ class DecodeLoop:
         """Read every row's newest token; logits (B, V)."""
         positions = batch.cache.seen[:, None]
         newest = batch.newest[:, None]
-        logits = self._forward(batch.cache, input_ids=newest, position_ids=positions)
-        batch.ledger.add(batch.cache.row_stats())
-        return logits
+        return self._forward(batch.cache, input_ids=newest, position_ids=positions)
 
     def _forward(self, cache: AttentionCache, **inputs: Tensor) -> Tensor:
         output = self.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
@@ -253,3 +294,9 @@ class DecodeLoop:
         """Drop rows whose places are free."""
         if free:
             batch.keep([place for place in range(len(batch.rows)) if place not in free])
+
+
+def _lag(device: torch.device, options: DecodeOptions) -> int:
+    """Decode steps to launch before looking at the tokens of one."""
+    acts = any(not detector.action.ends for detector in options.detectors)
+    return 0 if acts or devices.answers_at_once(device) else 1

@@ -22,6 +22,7 @@ class DecodeOptions:
 
     Args:
         backend: how the model attends.
+        engine: what decode queries read keys and values with, see `attention.Backend.on`.
         penalties: templates, cloned per row.
         detectors: whose watchers, one a row, may end it.
         probes: detectors that read hidden states; what they make of them goes to `Trace.signals`,
@@ -40,6 +41,7 @@ class DecodeOptions:
     """
 
     backend: Backend = field(default_factory=Full)
+    engine: str = "auto"
     penalties: Sequence[Penalty] = ()
     detectors: Sequence[Detector] = ()
     probes: Sequence[Detector] = ()

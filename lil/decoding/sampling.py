@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attention.core import devices
 from attention.errors import InvalidValue
+
+
+class NotFiniteError(FloatingPointError):
+    """A row's scores hold NaN, or nothing but minus infinity."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's scores are not finite: no token can be chosen")
 
 
 def row_stream(seed: int, item_id: str, sample_index: int) -> random.Random:
@@ -59,21 +67,31 @@ class Sampler:
         Raises:
             FloatingPointError: a row's scores hold NaN, or nothing but minus infinity.
         """
+        tokens, finite = self.draw(scores, uniforms)
+        if not bool(finite.all()):
+            raise NotFiniteError
+        return tokens
+
+    def draw(self, scores: Tensor, uniforms: Sequence[float]) -> tuple[Tensor, Tensor]:
+        """Next tokens as above, and whether their rows' scores were finite, (B,) each.
+
+        Asks the device for nothing. Where scores are not finite the token is any.
+        """
         if self.greedy:
             best, tokens = scores.max(dim=-1)
-            _require_finite(best)
-            return tokens
+            return tokens, torch.isfinite(best)
         # float64: rounding in a sum over V probabilities must not decide a token.
         probs = torch.softmax(scores.double() / self.temperature, dim=-1)
-        _require_finite(probs.sum(dim=-1))
+        finite = torch.isfinite(probs.sum(dim=-1))
         if self.top_k is not None or self.top_p < 1:
             probs = self._truncate(probs)
         edges = probs.cumsum(dim=-1)
-        draws = torch.tensor(uniforms, dtype=edges.dtype, device=edges.device)
+        draws = devices.put(uniforms, edges.device, edges.dtype)
         # A float64 below 1 times the total rounds to less than the total, so the edge found never
         # lies past the last token that has probability.
         target = draws[:, None] * edges[:, -1:]
-        return torch.searchsorted(edges, target, right=True)[:, 0]
+        found = torch.searchsorted(edges, target, right=True)[:, 0]
+        return found.clamp_(max=edges.shape[1] - 1), finite  # behind the end where not finite
 
     def _truncate(self, probs: Tensor) -> Tensor:
         ordered, order = probs.sort(dim=-1, descending=True, stable=True)
@@ -84,8 +102,3 @@ class Sampler:
             before = ordered.cumsum(dim=-1) - ordered
             ordered = torch.where(before < self.top_p, ordered, 0)
         return torch.zeros_like(probs).scatter(-1, order, ordered)
-
-
-def _require_finite(values: Tensor) -> None:
-    if not bool(torch.isfinite(values).all()):
-        raise FloatingPointError("the model's scores are not finite: no token can be chosen")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from attention.errors import check_int, check_number
@@ -74,8 +73,7 @@ class DRYPenalty(StatefulPenalty):
 
     def apply(self, memory: Matcher, scores: Tensor) -> Tensor:
         tokens, lengths = memory.tokens[:, 1:], memory.lengths[:, :-1]
-        breakers = torch.tensor(self.sequence_breakers, dtype=torch.int64, device=tokens.device)
-        known = (tokens != EMPTY) & (tokens < scores.shape[1]) & ~torch.isin(tokens, breakers)
+        known = (tokens != EMPTY) & (tokens < scores.shape[1]) & ~memory.breaks(tokens)
         excess = (lengths - self.allowed_length).to(working_dtype(scores))
         # Of a token's matches the longest leaves the least score.
         amounts = -self.multiplier * self.base**excess

@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
-from transformers import NoRepeatNGramLogitsProcessor
 
 from attention.errors import check_int
-from lil.penalties._history import Penalty
-from lil.penalties._text import widened
+from lil.compression.matching import EMPTY, Matcher
+from lil.penalties._history import Change, StatefulPenalty, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoRepeatNGramPenalty(Penalty):
+class NoRepeatNGramPenalty(StatefulPenalty):
     """No-repeat n-gram: a token that would complete an n-gram seen before is out (fairseq).
 
-    Its score becomes -inf. Computed by transformers' `NoRepeatNGramLogitsProcessor`, which counts
-    prompt and padding; here padding never counts, and the prompt only on request.
+    Its score becomes -inf. The rule of transformers' `NoRepeatNGramLogitsProcessor`, which counts
+    prompt and padding and looks at the tokens on the host; here padding never counts, the prompt
+    only on request, and nothing leaves the device.
 
     Args:
         ngram_size: n, in tokens; 0 changes nothing.
@@ -40,7 +41,22 @@ class NoRepeatNGramPenalty(Penalty):
     def neutral(self) -> bool:
         return self.ngram_size == 0
 
-    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
-        if self.neutral or history.shape[1] < self.ngram_size:
-            return scores
-        return widened(NoRepeatNGramLogitsProcessor(self.ngram_size), history, lengths, scores)
+    def begin(self, history: Tensor, _vocabulary: int, /) -> Matcher:
+        matcher = Matcher(len(history), None, self.ngram_size - 1, device=history.device)
+        matcher.load(history)
+        return matcher
+
+    def push(self, memory: Matcher, newest: Tensor, live: Tensor | None) -> Matcher:
+        memory.push(newest, live)
+        return memory
+
+    def apply(self, memory: Matcher, scores: Tensor) -> Tensor:
+        tokens, lengths = memory.tokens, memory.lengths
+        if self.ngram_size > 1:
+            # A token is out where the n - 1 before it are the newest.
+            tokens, lengths = tokens[:, 1:], lengths[:, :-1]
+        known = (tokens != EMPTY) & (tokens < scores.shape[1])
+        amounts = torch.full_like(tokens, -torch.inf, dtype=working_dtype(scores))
+        return self._changed(
+            scores, Change(tokens, amounts, known & (lengths >= self.ngram_size - 1))
+        )

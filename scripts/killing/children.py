@@ -28,6 +28,7 @@ class Child:
 
     Attributes:
         returncode: None while it runs; minus the signal that ended it.
+        id: of the process, and of its group: it has one of its own.
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -37,8 +38,8 @@ class Child:
         self.returncode: int | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="lil-child-")
         self._files = [Path(self._folder.name) / name for name in ("out", "err")]
-        self._id = os.fork()
-        if self._id == 0:
+        self.id = os.fork()
+        if self.id == 0:
             self._work(arguments)
 
     def _work(self, arguments: Sequence[str]) -> None:
@@ -62,7 +63,7 @@ class Child:
     def poll(self) -> int | None:
         """The exit status, None while it runs."""
         if self.returncode is None:
-            done, status = os.waitpid(self._id, os.WNOHANG)
+            done, status = os.waitpid(self.id, os.WNOHANG)
             if done:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
@@ -70,7 +71,12 @@ class Child:
     def send_signal(self, how: signal.Signals) -> None:
         """Send a signal, if it still runs."""
         if self.poll() is None:
-            os.kill(self._id, how)
+            os.kill(self.id, how)
+
+    def send_group(self, how: signal.Signals) -> None:
+        """Send a signal to it and to all it has started, if it still runs."""
+        if self.poll() is None:
+            os.killpg(self.id, how)
 
     def communicate(self) -> tuple[str, str]:
         """Wait for its end: what it printed, and what it said."""

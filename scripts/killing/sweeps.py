@@ -52,25 +52,35 @@ def stored_bytes(out: Path) -> int:
     return sum(path.stat().st_size for path in (out / "traces").glob("*.zst"))
 
 
-def kill_at(process: Child, out: Path, size: float, delay: float) -> bool:
-    """SIGKILL once the store has grown to `size` and `delay` seconds passed; False if it ended."""
+def kill_at(process: Child, out: Path, size: float, delay: float, group: bool = False) -> bool:
+    """SIGKILL once the store has grown to `size` and `delay` seconds passed; False if it ended.
+
+    Args:
+        process, out: the sweep and its store.
+        size: bytes.
+        delay: seconds.
+        group: kill all that it has started as well.
+    """
     while process.poll() is None and stored_bytes(out) < size:
         time.sleep(0.02)
-    if not end_after(process, delay, signal.SIGKILL):
+    if not end_after(process, delay, signal.SIGKILL, group):
         return False
     process.communicate()
     return True
 
 
-def end_after(process: Child, seconds: float, how: signal.Signals) -> bool:
-    """Send a signal after so many seconds; False if the process ended before."""
+def end_after(process: Child, seconds: float, how: signal.Signals, group: bool = False) -> bool:
+    """Send a signal after so many seconds, to its group if asked; False if it ended before."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     if process.poll() is not None:
         process.communicate()
         return False
-    process.send_signal(how)
+    if group:
+        process.send_group(how)
+    else:
+        process.send_signal(how)
     return True
 
 

@@ -51,6 +51,11 @@ def test_no_prompt_is_attended_to(name: str) -> None:
     assert fused.call_count == speed.UNTIMED + 2  # the baseline's steps
 
 
+def test_a_prompt_beyond_the_budget_is_not_spared() -> None:
+    found = speed.attention(["raas"], 64, [TINY], steps=1)
+    assert [row["backend"] for row in found["rows"]] == [speed.BASELINE, "raas"]
+
+
 def test_points_beyond_memory_are_named() -> None:
     found = speed.attention(["full"], 32, [TINY], steps=1, memory=1000)
     assert found["rows"] == []

@@ -24,7 +24,7 @@ from experiments.grid.config import Config, check, load, preset_text
 from experiments.report import figures
 from experiments.report.measures import ReportRow
 from experiments.store import manifest
-from experiments.sweep import runner
+from experiments.sweep import decoder, runner
 from lil.chopper import Labeller, Training
 
 ROOT = Path(__file__).parents[2]
@@ -544,7 +544,7 @@ def test_all_runs_failing_is_exit_code_1(
     def broken(*_: object, **__: object) -> object:
         raise RuntimeError("no kernel image")
 
-    monkeypatch.setattr(runner.lil, "stream", broken)
+    monkeypatch.setattr(decoder.lil, "stream", broken)
     assert main([*swept[1], "--out", str(tmp_path / "o"), "--limit", "1"]) == 1
     out, err = capfd.readouterr()
     assert "no kernel image" in err
@@ -579,7 +579,7 @@ def test_a_scheduler_ends_a_sweep_as_ctrl_c_does(
     def killed(*_: object, **__: object) -> None:
         os.kill(os.getpid(), getattr(signal, name))
 
-    monkeypatch.setattr(runner.Runner, "_decode_cell", killed)
+    monkeypatch.setattr(runner.Runner, "_decode_model", killed)
     out = tmp_path / "store"
     command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--limit", "1"]
     before = signal.signal(getattr(signal, name), signal.SIG_DFL)  # nohup ignores one of them

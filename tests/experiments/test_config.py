@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import attention
+from attention.engines import ENGINES
 from attention.errors import InvalidValue
+from experiments.grid import config
 from experiments.grid.config import Config, load, parse_assignment, preset_names, preset_text
 from experiments.grid.identity import run_id
 from experiments.grid.plan import (
@@ -246,3 +248,7 @@ def test_nothing_in_a_preset_is_unknown_to_the_dataclass() -> None:
             f.name for f in dataclasses.fields(Config)
         }
         assert not unknown
+
+
+def test_the_engines_are_those_there_are() -> None:
+    assert set(config.ENGINES) == set(ENGINES)

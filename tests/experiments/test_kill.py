@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from experiments.store.study import Study
 from experiments.sweep import sweep
 
 Make = Callable[..., Config]
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
@@ -115,3 +119,36 @@ def test_killed_while_writing_a_record(tiny_config: Make, tmp_path: Path, part: 
     assert len(opened.notices) == (part > 0)
     _sweep(config, tmp_path, sweep.Progress())
     assert Store(tmp_path).stored() == len(Store(tmp_path)) == 6
+
+
+def test_what_a_killed_writer_left_is_deleted_by_the_next_sweep(
+    tiny_config: Make, tmp_path: Path
+) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    for name in ("sweeps", "cache"):
+        (tmp_path / name).mkdir()
+        for process in (child.pid, os.getpid()):
+            (tmp_path / name / f".a.json.{process}.0123abcd").write_text("{")
+    _sweep(tiny_config(limit=1, backends="full", max_new_tokens=4), tmp_path, sweep.Progress())
+    mine = f".a.json.{os.getpid()}.0123abcd"  # of one that lives
+    assert [path.name for path in (tmp_path / "sweeps").glob(".*")] == [mine]
+    assert {path.name for path in (tmp_path / "cache").glob(".*")} == {mine, ".gitignore"}
+
+
+@pytest.mark.slow
+def test_parallel_sweeps_killed_at_random_moments_end_the_same(tiny_model: Path) -> None:
+    """Of the driver, of its whole group, of workers alone; in processes of the script's own."""
+    kills = ["--kills", "3", "--worker-kills", "3", "--delay", "0.3"]
+    grid = ["--model", str(tiny_model), "--limit", "4", "--max-new-tokens", "64", "--no-figures"]
+    machine = ["--workers", "2", "--batch-size", "2", "--dtype", "float64", "--threads", "1"]
+    script = [sys.executable, str(ROOT / "scripts" / "kill_test.py"), *kills, "--"]
+    done = subprocess.run(
+        [*script, "--preset", "demo-small", *grid, *machine],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 stored twice, 0 lost" in done.stdout
+    assert done.stdout.rstrip().endswith("everything agrees")

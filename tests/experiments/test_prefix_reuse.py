@@ -17,7 +17,7 @@ from sweeping import go
 from attention import methods
 from experiments.grid.config import Config
 from experiments.store.store import Store
-from experiments.sweep import runner
+from experiments.sweep import backlog
 from tests.sampling import some_slow
 
 Make = Callable[..., Config]
@@ -94,7 +94,7 @@ def test_known_tokens_read_at_once_change_nothing(
         dtype="float64",
     )
     reused, _ = go(config, tmp_path / "reused")
-    monkeypatch.setattr(runner.Runner, "_known_prefix", lambda *_: ((), {}))
+    monkeypatch.setattr(backlog.Backlog, "_known_prefix", lambda *_: ((), {}))
     scratch, _ = go(config, tmp_path / "scratch")
     assert reused.counts.failed == scratch.counts.failed == 0
     assert scratch.counts.reused_tokens == 0

@@ -74,6 +74,8 @@ def test_a_log_tells_how_long_it_took_and_will_take(monkeypatch: pytest.MonkeyPa
     bars.run_done(100.0)
     bars.cell(LONG)
     first, second = (line for line in out.getvalue().splitlines() if "infllm" in line)
+    bars.cell(LONG, (LONG.dataset, "easy"))
+    assert out.getvalue().endswith("infllm 1024 + lz · problems-of-2026, easy\n")
     assert "0/4 runs" in first
     assert "time left not known yet: infllm 1024 + lz · problems-of-2026" in first
     # A quarter is done, so three times as long as until now is left; the clock moved on between.

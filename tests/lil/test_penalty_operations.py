@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lil
-from lil.decoding.penalised import Penalised
+from lil.decoding.batch import Penalised
 
 #: What has to know values of the device before the host goes on.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "_to_copy")
@@ -63,8 +63,7 @@ def counted(penalty: lil.Penalty, steps: int = 40) -> tuple[int, int]:
     """Operations and waits of one token of all rows, once everything is in place."""
     generator = torch.Generator().manual_seed(0)
     rows = [
-        SimpleNamespace(task=SimpleNamespace(prompt_ids=(1, 2, 3)), new_ids=[], dropped=[])
-        for _ in range(B)
+        SimpleNamespace(prompt_ids=(1, 2, 3), new_ids=[], dropped=[], unread=0) for _ in range(B)
     ]
     penalised = Penalised([penalty])
     newest = torch.zeros(B, dtype=torch.int64)
@@ -88,6 +87,8 @@ def counted(penalty: lil.Penalty, steps: int = 40) -> tuple[int, int]:
         (lil.penalties.DRYPenalty(), 50),
         (lil.penalties.FrequencyPenalty(), 20),
         (lil.penalties.PresencePenalty(), 20),
+        (lil.penalties.NoRepeatNGramPenalty(ngram_size=3), 50),
+        (lil.penalties.RepetitionPenalty(), 30),
     ],
     ids=lambda x: getattr(x, "formula", None) or getattr(x, "name", None),
 )

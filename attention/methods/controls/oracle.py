@@ -20,6 +20,7 @@ from attention.contract import (
     check_number,
     over_group,
 )
+from attention.core import devices
 from attention.core.kernels import hide, logits, softmax, spread, top
 
 GQA = ("sum", "mean", "max")
@@ -40,14 +41,14 @@ class OracleLayer(Selecting):
         B, Hkv, G, _ = q.shape
         keys = self.k.data.flatten(0, 1)[:, : step.longest]
         queries = q.flatten(0, 1)
-        scores = hide(logits(queries, keys), step.hidden())
+        scores = hide(logits(queries, keys), step.held().hidden)
         probs = softmax(scores, spread(self.geometry.sink_logits, queries)).view(B, Hkv, G, -1)
         # A mean ranks as its sum does, without the rounding of a division.
         weight = over_group(probs, "max" if self.gqa == "max" else "sum", 2)
         # The current token comes first; slots a row has not filled come last and are not read.
         current = (step.seen_tokens - 1)[:, None, None].expand(-1, Hkv, -1)
         rank = weight.scatter(2, current, float("inf"))
-        hidden = step.hidden()
+        hidden = step.held().hidden
         rank = rank if hidden is None else rank.masked_fill(hidden[:, 0], float("-inf"))
         if self.top_p is None:
             best, index = top(rank, self.quota)
@@ -57,7 +58,8 @@ class OracleLayer(Selecting):
         # The tokens before the one that reaches top_p, and it; a hidden slot has no share.
         live = (share.cumsum(-1) - share < self.top_p) & (share > 0)
         live[..., 0] = True
-        most = int(live.sum(-1).max())
+        # How many they are is known on the device alone: elsewhere all stand there, most not live.
+        most = int(live.sum(-1).max()) if devices.answers_at_once(live.device) else step.longest
         return Choice(index[..., :most], live[..., :most])
 
     def reads(self, seen: Counts) -> Counts:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attention.core.kernels import take_pages, top
+from attention.core.kernels import top
 from attention.core.ropes import Turn, rotate
 from attention.core.step import Counts, Step
 from attention.layers.layer import Geometry, Layer, Method
@@ -85,11 +85,12 @@ class Blocks(Layer):
     def make_room(self, step: Step) -> None:
         for slots in (self.near_k, self.near_v, self.mass):
             slots.fit(min(step.longest, self.n_local))
-        gone = int(self.left(step.seen).max())
-        if gone:
+        gone = step.longest - self.n_local
+        if gone > 0:
             self.left_mass.fit(self.block)
+            far = step.once("far slots", lambda: int(self.far_slot(np.array(gone - 1))) + 1)
             for slots in (self.far_k, self.far_v):
-                slots.fit(int(self.far_slot(np.array(gone - 1))) + 1)
+                slots.fit(far)
             self.means.fit(max(gone - self.n_init, 1))
 
     def push_out(self, step: Step) -> None:
@@ -112,7 +113,7 @@ class Blocks(Layer):
                 flat(self.far_slot(gone), self.far_k.capacity),
                 # First tokens write here too; a block overwrites all of it before it is read.
                 flat((gone - self.n_init) % self.block, self.left_mass.capacity),
-                self.geometry.rope.turn(position, range(1), self.near_k.data),
+                self.geometry.rope.turn_each(position, step.longest, range(1), self.near_k.data),
             )
 
         start, end, rest, turn = step.once("leaving", leaving)
@@ -124,22 +125,47 @@ class Blocks(Layer):
 
     def represent(self, step: Step) -> None:
         """Compute the representatives of blocks whose last token just left the window."""
+        found = step.once("complete", lambda: self.completed(step))
+        if found is None:
+            return
+        pages, masses, at = found
+        D = self.geometry.D
+        keys = self.far_k.flat.view(-1, self.block * D).index_select(0, pages)
+        mass = self.left_mass.flat.view(-1, self.block).index_select(0, masses)
+        means = self.mean(keys.view(-1, self.block, D), mass)
+        self.means.flat.index_copy_(0, at, means.view(len(at), -1))
+
+    def completed(self, step: Step) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Blocks whose last token just left the window, where they lie in the flat state.
+
+        Returns:
+            Their pages of keys and their masses, (N * Hkv,) each, and their means, (N * sets,);
+            None where there are none.
+        """
         blocked = self.blocked(step.seen)
         rows = np.flatnonzero((blocked > self.blocked(step.past)) & (blocked % self.block == 0))
         if not len(rows):
-            return
-        index = step.once("complete", lambda: step.tensor(rows))
-        number = step.once("number", lambda: step.tensor(blocked[rows] // self.block - 1))
-        pages = (number + self.init_pages)[:, None, None].expand(-1, self.geometry.Hkv, -1)
-        (keys,) = take_pages((self.far_k.data,), pages, self.block, index)
-        mass = self.left_mass.data.index_select(0, index).flatten(0, 1)
-        self.means.data[index, :, number] = self.mean(keys, mass).view(len(rows), self.sets, -1)
+            return None
+        number = blocked[rows] // self.block - 1
+
+        def flat(H: int, capacity: int, slot: Counts) -> Tensor:
+            first = (rows[:, None] * H + np.arange(H)).reshape(-1) * capacity
+            return step.tensor(first + slot.repeat(H))
+
+        Hkv = self.geometry.Hkv
+        return (
+            flat(Hkv, self.far_k.capacity // self.block, number + self.init_pages),
+            flat(Hkv, 1, np.zeros_like(number)),
+            flat(self.sets, self.means.capacity, number),
+        )
 
     def mean(self, keys: Tensor, mass: Tensor) -> Tensor:
         """Mean of the repr_topk keys with most mass: (N, block, D) and (N, block) to (N, D)."""
+        N, block, D = keys.shape
         _, index = top(comparable(mass), self.parts.repr_topk)
-        picked = keys.take_along_dim(index[..., None], dim=1)
-        return picked.to(self.geometry.wide).mean(1)
+        first = torch.arange(0, N * block, block, device=keys.device)[:, None]
+        picked = keys.reshape(-1, D).index_select(0, (index + first).view(-1))
+        return picked.view(N, -1, D).to(self.geometry.wide).mean(1)
 
     # Leaving the window, a prompt at once
 

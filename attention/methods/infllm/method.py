@@ -23,14 +23,13 @@ from attention.contract import (
 from attention.core.kernels import (
     dense_with_mass,
     group,
-    hide,
     logits,
     softmax,
-    spread,
     take_pages,
     top,
 )
 from attention.core.ropes import Turn, rotate
+from attention.engines import Attended
 from attention.layers.layer import row_lists
 from attention.methods.infllm.blocks import Blocks, Parts, comparable
 
@@ -47,9 +46,8 @@ class InfLLMLayer(Blocks):
         self.absolute = backend.far_position == "absolute"
         # Where a query stands for keys at position 0.
         self.far_end = range(self.n_local - 1, self.n_local)
-        # Pages read by the last decode query, (B, sets, U), -1 where an entry fills up; None for
-        # all.
-        self.chosen: Tensor | None = None
+        # Pages read by the last decode query and tokens read of each, (B, sets, U); None for all.
+        self.chosen: tuple[Tensor, Tensor] | None = None
 
     # Decode
 
@@ -64,68 +62,73 @@ class InfLLMLayer(Blocks):
         self.mass.flat.index_fill_(0, at, 0.0)
         self.represent(step)
 
-        near = min(step.longest, self.n_local)
-        grouped = group(q, Hkv, scaling)
-        keys, values = (x.data.flatten(0, 1)[:, :near] for x in (self.near_k, self.near_v))
-        scores = hide(logits(grouped, keys), step.hidden(self.n_local))
-        sink_logits = spread(self.geometry.sink_logits, grouped)
+        g, near = self.geometry, step.held(self.n_local)
+        query, far = group(q, Hkv, scaling), step.longest > self.n_local
+        out, probs, own = g.engine.attend(
+            query, self.near_k.data, self.near_v.data, near, g.sink_logits, probs=True, lse=far
+        )
+        assert probs is not None
         self.chosen = None
-        if step.longest <= self.n_local:
-            self.spend(near)
-            probs = softmax(scores, sink_logits)
-            out = torch.bmm(probs.to(values.dtype), values)
+        if not far:
+            self.spend(near.most)
         else:
-            far = self.far_query(grouped, step)
-            far_keys, far_values, hidden, read = self.far_slots(far, step)
-            self.spend(near + read)
-            far_scores = hide(logits(grouped if self.absolute else far, far_keys), hidden)
-            both = torch.cat((scores, far_scores), dim=-1)
-            probs = softmax(both, sink_logits)
-            weights = probs.to(values.dtype)
-            out = torch.bmm(weights[..., :near], values)
-            out += torch.bmm(weights[..., near:], far_values)
-        seen_mass = probs[..., :near].reshape(step.rows, Hkv, -1, near).sum(2)
-        self.mass.data[:, :, :near] += seen_mass
+            others, read = self.attend_far(query, step)
+            self.spend(near.most + read)
+            assert own is not None
+            assert others.lse is not None
+            # Two softmaxes joined: the window's share of the probability.
+            share = torch.sigmoid(own - others.lse)[..., None]
+            out = torch.lerp(others.out.to(g.wide), out.to(g.wide), share).to(q.dtype)
+            probs = probs * share
+        self.mass.data[:, :, : near.most] += probs.sum(2)
         return out
 
-    def far_query(self, grouped: Tensor, step: Step) -> Tensor:
+    def attend_far(self, query: Tensor, step: Step) -> tuple[Attended, int]:
+        """What the query gets of far tokens, and how many it may read."""
+        engine, B, Hkv = self.geometry.engine, step.rows, self.geometry.Hkv
+        far = self.far_query(query, step)
+        full = self.full_blocks(step.seen)
+        if int(full.max()) <= self.parts.topk:
+            pages, counts = step.once("all pages", lambda: self.all_pages(step))
+        else:
+            pages, counts = self.choose(far, full, step)
+            self.chosen = pages, counts
+        keys, values, slots = self.far_k.data, self.far_v.data, pages.shape[2] * self.block
+        every, each = (x.expand(B, Hkv, -1) for x in (pages, counts))
+        if self.absolute:
+            keys, values = (x.view(B, Hkv, slots, -1) for x in self.placed(every))
+            every = torch.arange(pages.shape[2], device=step.device).expand(B, Hkv, -1)
+            far = query
+        found = engine.attend_pages(far, keys, values, every, each, self.block, lse=True)
+        return found, slots - self.spare(slots)
+
+    def far_query(self, query: Tensor, step: Step) -> Tensor:
         """The query turned from its position to n_local - 1, for keys at position 0."""
 
         def turn() -> Turn:
-            return self.geometry.rope.turn(step.past_tokens[:, None], self.far_end, grouped)
+            start = step.past_tokens[:, None]
+            return self.geometry.rope.turn_each(start, step.longest, self.far_end, query)
 
-        per_row = grouped.view(step.rows, self.geometry.Hq, 1, self.geometry.D)
-        return rotate(per_row, step.once("far query", turn)).view(grouped.shape)
+        per_row = query.view(step.rows, self.geometry.Hq, 1, self.geometry.D)
+        return rotate(per_row, step.once("far query", turn)).view(query.shape)
 
-    def far_slots(self, far: Tensor, step: Step) -> tuple[Tensor, Tensor, Tensor, int]:
-        """Far keys and values to read (B * Hkv, S, D), which slots to hide, and how many count."""
-        full = self.full_blocks(step.seen)
-        left = step.once("left", lambda: step.tensor(self.left(step.seen))[:, None, None])
-        if int(full.max()) <= self.parts.topk:
-            # All blocks are read: no choice, and nothing to copy.
-            S = int(self.far_slot(self.left(step.seen).max() - 1)) + 1
-            slot = step.once("far slots", lambda: torch.arange(S, device=step.device)[None, None])
-            hidden = step.once("far hidden", lambda: self.hidden_slots(slot, left))
-            keys, values = (x.data.flatten(0, 1)[:, :S] for x in (self.far_k, self.far_v))
-        else:
-            pages, live = self.choose(far, full, step)
-            slot = self.page_slots(pages)
-            hidden = self.hidden_slots(slot, left)
-            hidden |= ~live.repeat_interleave(self.block, dim=2)[:, :, None]
-            self.chosen = torch.where(live, pages, -1)
-            every = pages.expand(-1, self.geometry.Hkv, -1)
-            keys, values = take_pages((self.far_k.data, self.far_v.data), every, self.block)
-            S = slot.shape[2]
-        if self.absolute:
-            keys = self.place(keys, slot)
-        return keys, values, hidden, S - self.spare(S)
+    def all_pages(self, step: Step) -> tuple[Tensor, Tensor]:
+        """Every page that has been begun, (1, 1, U), and the tokens on it, (B, 1, U)."""
+        left = self.left(step.seen)
+        number = np.arange(int(self.far_slot(left.max() - 1)) // self.block + 1)
+        first = number < self.init_pages
+        start = np.where(first, number, number - self.init_pages) * self.block
+        firsts, blocked = np.minimum(left, self.n_init), self.blocked(step.seen)
+        held = np.where(first, firsts[:, None], blocked[:, None])
+        counts = np.clip(held - start, 0, self.block)
+        return step.tensor(number)[None, None], step.tensor(counts)[:, None]
 
-    def place(self, keys: Tensor, slot: Tensor) -> Tensor:
-        """Far keys (B * Hkv, S, D) of these slots, turned to where their tokens were."""
-        Hkv = self.geometry.Hkv
-        end = self.far_position(slot).expand(len(keys) // Hkv, Hkv, -1).flatten(0, 1)
+    def placed(self, pages: Tensor) -> list[Tensor]:
+        """Copies of pages (B, Hkv, U), keys turned to where their tokens were."""
+        keys, values = take_pages((self.far_k.data, self.far_v.data), pages, self.block)
+        end = self.far_position(self.page_slots(pages)).flatten(0, 1)
         turn = self.geometry.rope.turn(range(1), end, keys)
-        return rotate(keys[:, None], turn)[:, 0]
+        return [rotate(keys[:, None], turn)[:, 0], values]
 
     def page_slots(self, pages: Tensor) -> Tensor:
         """Slots of pages (..., U), (..., U * block)."""
@@ -136,34 +139,31 @@ class InfLLMLayer(Blocks):
         """Slots of the first pages, among S, that never hold a token."""
         return max(0, min(S, self.init_pages * self.block) - self.n_init)
 
-    def hidden_slots(self, slot: Tensor, left: Tensor) -> Tensor:
-        """Slots (B or 1, H, S) holding no token that has left the window, (B, H, 1, S)."""
-        return (self.far_position(slot) >= left)[:, :, None]
-
     def choose(self, far: Tensor, full: Counts, step: Step) -> tuple[Tensor, Tensor]:
-        """Pages of each set, (B, sets, U), and which of them are to be read."""
+        """Pages of each set, and the tokens to read of each, (B, sets, U)."""
         g, B, sets = self.geometry, step.rows, self.sets
-        summed = far.view(B, g.Hkv, g.G, g.D).sum(2).view(B * sets, 1, -1).to(g.wide)
-        blocks = int(full.max())
-        fit = logits(summed, self.means.data.flatten(0, 1)[:, :blocks]).view(B, sets, blocks)
-        competing = step.once(
-            "competing",
-            lambda: torch.arange(blocks, device=step.device) < step.tensor(full)[:, None, None],
+        summed = far.sum(2).view(B, sets, 1, -1).to(g.wide)
+        competing = step.holding(full, "blocks")
+        index, worth = g.engine.best_pages(
+            summed, self.means.data, competing, self.parts.topk, narrow=True
         )
-        fit = comparable(fit).masked_fill(~competing, float("-inf"))
-        values, index = top(fit, self.parts.topk)
-        first = step.once(
-            "first pages",
-            lambda: torch.arange(self.init_pages, device=step.device).expand(B, sets, -1),
-        )
-        newest = step.once("newest", lambda: step.tensor(full)[:, None, None].expand(-1, sets, -1))
-        some = step.once(
-            "some",
-            lambda: step.tensor(self.blocked(step.seen) > 0)[:, None, None].expand(-1, sets, -1),
-        )
-        live = torch.cat((torch.ones_like(first, dtype=torch.bool), some, values.isfinite()), -1)
-        blocks_read = torch.cat((newest, index), dim=-1) + self.init_pages
-        return torch.cat((first, blocks_read), dim=-1), live
+
+        def each(x: Counts) -> Tensor:
+            return step.tensor(x)[:, None].expand(-1, sets, -1)
+
+        def always() -> tuple[Tensor, Tensor]:
+            """The first pages and the newest, and their tokens."""
+            blocked, first = self.blocked(step.seen), np.minimum(self.left(step.seen), self.n_init)
+            pages = np.broadcast_to(np.arange(self.init_pages), (B, self.init_pages))
+            rest = np.clip(first[:, None] - pages * self.block, 0, self.block)
+            pages = np.concatenate((pages, full[:, None] + self.init_pages), axis=1)
+            newest = np.clip(blocked - full * self.block, 0, self.block)
+            counts = np.concatenate((rest, newest[:, None]), axis=1)
+            return each(pages), each(counts)
+
+        pages, counts = step.once("always", always)
+        chosen = (worth > float("-inf")) * self.block
+        return torch.cat((pages, index + self.init_pages), -1), torch.cat((counts, chosen), -1)
 
     # Prefill
 
@@ -201,10 +201,10 @@ class InfLLMLayer(Blocks):
         everything = self.kept_positions(row, seen)
         if self.chosen is None:
             return everything
-        slot = self.page_slots(self.chosen[row])
-        far = self.far_position(slot)
-        left = max(seen - self.n_local, 0)
-        live = (slot >= 0) & (far < left)
+        pages, counts = (x[row] for x in self.chosen)
+        slot, left = self.page_slots(pages), max(seen - self.n_local, 0)
+        offset = torch.arange(self.block, device=slot.device)
+        far, live = self.far_position(slot), (offset < counts[..., None]).flatten(-2)
         window = everything[: self.sets, left:]
         positions = torch.cat((far, window), dim=-1)
         live = torch.cat((live, torch.ones_like(window, dtype=torch.bool)), dim=-1)
@@ -213,7 +213,8 @@ class InfLLMLayer(Blocks):
     def select(self, index: Tensor) -> None:
         super().select(index)
         if self.chosen is not None:
-            self.chosen = self.chosen.index_select(0, index)
+            pages, counts = self.chosen
+            self.chosen = pages.index_select(0, index), counts.index_select(0, index)
 
 
 class SparsePrefill(InfLLMLayer):

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
-from experiments.cli.progress import Bars, bar, quiet_transformers
+from experiments.cli.progress import Bars, bar
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import open_store
 from experiments.grid import data, models
@@ -104,7 +104,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     require_writable(out.parent)
     if not args.block < 0:
         raise InvalidValue("block", args.block, "below 0: counted from the last block, -1")
-    quiet_transformers()
+    models.quiet_transformers()
     sweeps = _stored(args) if args.store else _decoded(args)
     config = sweeps[0].config
     source, loaded = _model(sweeps, config)

@@ -14,7 +14,7 @@ from rich.table import Table
 from attention.errors import InvalidValue
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser, comma_list
-from experiments.cli.progress import bar, quiet_transformers
+from experiments.cli.progress import bar
 from experiments.cli.show import found_in, open_store
 from experiments.grid import models
 from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
@@ -184,7 +184,7 @@ def _check_live(
             fed = check_live.check_fed(study, detector, advance)
         found.append(_told(label, "fed token by token", fed, console))
         if decode:
-            quiet_transformers()
+            models.quiet_transformers()
             models.use_threads(config.threads)
             device = models.resolve_device(config.device)
             with bar("decoding", min(decode, len(study.plan))) as advance:

@@ -12,7 +12,6 @@ from rich.console import Console
 import lil
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
-from experiments.cli.progress import quiet_transformers
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import data, models, scoring
 from experiments.grid.data.sets import stream_name
@@ -36,7 +35,10 @@ examples:
 Nothing is stored; `lil sweep` stores.
 """
 
-_NOT_HERE = ("backends", "budgets", "cap", "batch_size", "samples_per_problem")
+_NOT_HERE = (
+    *("backends", "budgets", "cap", "batch_size", "samples_per_problem"),
+    *("workers", "executor", "address", "gpus_per_worker"),
+)
 _OWN = {"detectors": "none", "penalties": "none", "limit": "3", "datasets": "easy"}
 
 
@@ -96,12 +98,12 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         scoring.require(item.scorer, name)
     if len(config.models) > 1:
         raise InvalidValue("model", ",".join(config.models), "one model")
-    quiet_transformers()
+    models.quiet_transformers()
     with Console(stderr=True).status("loading"):
         models.use_threads(config.threads)
         source = models.find(config.models[0], config.revision)
         loaded = models.load(source, config.dtype, device, config.device_map)
-        require_supported(loaded, [backend])
+        require_supported(loaded, [backend], config.engine)
 
     found = []
     for name, item in problems:

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.cli.parser import Done, Parser
-from experiments.cli.progress import Bars, quiet_transformers
+from experiments.cli.progress import Bars
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import add_figure_flags, figure_folder, page_file, show
+from experiments.grid import models
 from experiments.grid.config import Config, load, preset_names
 from experiments.grid.data.sets import expand, labels
 from experiments.grid.identity import digest
@@ -106,7 +107,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     preset, config = config_from(args)
     out = Path(args.out) if args.out else default_folder(preset, config)
     expand(config.datasets)  # a wrong name is said before seconds of loading
-    quiet_transformers()
+    models.quiet_transformers()
     if args.dry_run:
         found = dry_run(config, out)
         _foresee(found, console)

@@ -163,7 +163,8 @@ def _named(described: Mapping[str, Any]) -> str:
 
 
 def _device(about: Mapping[str, Any]) -> str:
-    parts = [about.get("device"), about.get("device_name")]
+    engine = about.get("engine")
+    parts = [about.get("device"), about.get("device_name"), engine and f"engine {engine}"]
     threads = about.get("threads")
     if threads is not None:
         parts.append(f"{threads} thread{'' if threads == 1 else 's'}")

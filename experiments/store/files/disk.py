@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import tempfile
 from pathlib import Path
 from types import TracebackType
 
 from attention.errors import InvalidValue
+
+#: A name of `write_atomically` on its way, with its process.
+_HALF = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}")
 
 
 class disk:  # noqa: N801 - used as a function: `with disk(path):`
@@ -52,6 +56,27 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
+
+
+def drop_halves(folder: Path) -> None:
+    """Delete what a kill has left of `write_atomically` in a folder; a living writer's stays."""
+    for path in folder.glob(".*"):
+        half = _HALF.fullmatch(path.name)
+        if half is not None and not _lives(int(half[1])):
+            with disk(folder):
+                path.unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    if os.name != "posix":
+        return True  # asking would end it
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True  # another user's
+    return True
 
 
 def sync_folder(folder: Path) -> None:

@@ -19,7 +19,7 @@ class RunFields(msgspec.Struct, frozen=True):
     """The first line of a record: which run it is and how it ended.
 
     `sweep` and `batch_size`, the rows decoded together, are None in stores of before; those have
-    the gold answer and its scorer beside each trace.
+    the gold answer and its scorer beside each trace. `workers` decoded at the same time.
     """
 
     cell: Cell
@@ -34,6 +34,7 @@ class RunFields(msgspec.Struct, frozen=True):
     signals: tuple[str, ...] = ()
     sweep: str | None = None
     batch_size: Count | None = None
+    workers: Count = 1
     gold: str | None = None
     scorer: str | None = None
 

@@ -120,6 +120,7 @@ def measured(
         _with_reads(one, trace, paid),
         sweep=record.meta.get("sweep"),
         batch_size=record.meta.get("batch_size"),
+        workers=record.meta.get("workers", 1),
         record=record.id,
         tokens=kept,
         correct=_solved(_text(trace, kept), problem, record),

@@ -59,6 +59,7 @@ class Sample:
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
     sweep: str | None = None  # that decoded it; None in stores of before
     batch_size: int | None = None  # rows decoded together
+    workers: int = 1  # that decoded at the same time, and may have shared a machine
     record: str | None = None  # id of the stored record it was read from
 
     @property
@@ -80,9 +81,10 @@ class Sample:
 def setting(sample: Sample) -> tuple[str, int] | None:
     """What seconds of one sample share with those of another; None where that is not known.
 
-    A sweep is one process on one machine with one number of threads.
+    A sweep of one worker is one process on one machine with one number of threads; several slow
+    each other down, as much as they happen to have to do.
     """
-    if sample.sweep is None or sample.batch_size is None:
+    if sample.sweep is None or sample.batch_size is None or sample.workers > 1:
         return None
     return sample.sweep, sample.batch_size
 

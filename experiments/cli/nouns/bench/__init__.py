@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from attention.errors import InvalidValue
+from experiments.cli.nouns.bench.model import MODEL
+from experiments.cli.nouns.bench.parts import DEVICE, Flag, Part, conditions, times, whole
+from experiments.cli.nouns.bench.peers import PEERS
+from experiments.cli.nouns.bench.step import STEP
 from experiments.cli.parser import Done, Parser, add_json, comma_list, typed
 
 EXAMPLES = """\
@@ -18,6 +18,8 @@ examples:
   lil bench meter
   lil bench attention --contexts 32768 --backends full,quest --budget 512
   lil bench penalty --batches 16 --layers 0
+  lil bench peers --backends full,h2o --repeats 1
+  lil bench model --contexts 8192 --batches 1
 
 `lil bench PART --help` shows the flags of a part.
 """
@@ -44,7 +46,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 def _meter(args: argparse.Namespace, console: Console) -> Done:
     from experiments.bench import meter as bench
 
-    lengths = _whole("tokens", args.tokens)
+    lengths = whole("tokens", args.tokens)
     with Console(stderr=True).status("measuring"):
         found = [bench.meter(tokens, args.f, args.repeats, args.seed) for tokens in lengths]
     table = Table(title=f"one check, medians of {args.repeats}", title_justify="left", box=None)
@@ -52,21 +54,27 @@ def _meter(args: argparse.Namespace, console: Console) -> Done:
         table.add_column(name, justify="right")
     own = ("tokens", "original_bytes", "compressed_bytes", "incremental_ms", "from_scratch_ms")
     for row in found:
-        whole, times = [row[name] for name in own[:3]], [row[name] for name in own[3:]]
-        cells = [*(f"{n:,}" for n in whole), *(f"{ms:.3f}" for ms in times)]
+        sizes, spent = [row[name] for name in own[:3]], [row[name] for name in own[3:]]
+        cells = [*(f"{n:,}" for n in sizes), *(f"{ms:.3f}" for ms in spent)]
         table.add_row(*cells, f"{row['speedup']:.0f}")
     console.print(table)
     shared = {name: value for name, value in found[0].items() if name not in (*own, "speedup")}
-    _conditions(console, "conditions", shared)
+    conditions(console, "conditions", shared)
     return Done({"rows": found})
 
 
 def _attention(args: argparse.Namespace, console: Console) -> Done:
     from experiments.bench import attention as speed
 
-    contexts, batches = _whole("contexts", args.contexts), _whole("batches", args.batches)
+    contexts, batches = whole("contexts", args.contexts), whole("batches", args.batches)
     shapes = [
-        speed.Shape(batch=batch, context=context, dtype=args.dtype, device=args.device)
+        speed.Shape(
+            batch=batch,
+            context=context,
+            dtype=args.dtype,
+            device=args.device,
+            engine=args.engine,
+        )
         for batch in batches
         for context in contexts
     ]
@@ -92,7 +100,7 @@ def _attention(args: argparse.Namespace, console: Console) -> Done:
             f"{row['context']:,}",
             row["backend"],
             *(f"{row[name]:.2f}" for name in ("ms", "mean_ms", "cold_ms")),
-            *(_times(row[f"faster_than_{than}"]) for than in ("full", "full_cold", "transformers")),
+            *(times(row[f"faster_than_{than}"]) for than in ("full", "full_cold", "transformers")),
             f"{row['of_floor']:.0%}",
             f"{row['held_bytes'] / 1e6:.1f}",
         )
@@ -105,7 +113,7 @@ def _attention(args: argparse.Namespace, console: Console) -> Done:
     )
     for line in found["left_out"]:
         console.print(f"left out: {line}")
-    _conditions(console, "conditions", {k: v for k, v in found.items() if k != "rows"})
+    conditions(console, "conditions", {k: v for k, v in found.items() if k != "rows"})
     return Done(found)
 
 
@@ -121,7 +129,7 @@ def _penalty(args: argparse.Namespace, console: Console) -> Done:
             buffer=args.buffer,
             device=args.device,
         )
-        for batch in _whole("batches", args.batches)
+        for batch in whole("batches", args.batches)
     ]
     with Console(stderr=True).status("measuring") as status:
         found = speed.penalty(shapes, args.steps, args.layers, args.dtype, progress=status.update)
@@ -130,57 +138,16 @@ def _penalty(args: argparse.Namespace, console: Console) -> Done:
     for name in ("batch", "", "ms", "least ms", "of decode step", "times lz"):
         table.add_column(name, justify="right" if name else "left")
     for row in found["rows"]:
-        times = (f"{row[name]:.3f}" for name in ("ms", "least_ms"))
+        spent = (f"{row[name]:.3f}" for name in ("ms", "least_ms"))
         share, ratio = row["of_decode_step"], row["times_lz"]
-        cells = (*times, "" if share is None else f"{share:.2%}", _times(ratio))
+        cells = (*spent, "" if share is None else f"{share:.2%}", times(ratio))
         table.add_row(str(row["batch"]), row["way"], *cells)
     console.print(table)
     for line in found["left_out"]:
         console.print(f"left out: {line}")
-    _conditions(console, "conditions", {k: v for k, v in found.items() if k != "rows"})
+    conditions(console, "conditions", {k: v for k, v in found.items() if k != "rows"})
     return Done(found)
 
-
-def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.1f}"
-
-
-def _whole(field: str, texts: list[Any]) -> list[int]:
-    if not texts or not all(str(text).isdecimal() and int(text) > 0 for text in texts):
-        raise InvalidValue(
-            field, ",".join(map(str, texts)), "whole numbers above 0, separated by commas"
-        )
-    return [int(text) for text in texts]
-
-
-def _conditions(console: Console, title: str, found: dict[str, Any]) -> None:
-    table = Table(title=title, title_justify="left", box=None, show_header=False)
-    for name, value in found.items():
-        table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
-    console.print(table)
-
-
-@dataclass(frozen=True)
-class Flag:
-    """A flag of a part: its default, what it is, and how what is typed is read."""
-
-    name: str
-    default: Any
-    line: str
-    kind: Callable[[str], Any] = int
-
-
-@dataclass(frozen=True)
-class Part:
-    """What can be measured by name."""
-
-    line: str
-    examples: str
-    measure: Callable[[argparse.Namespace, Console], Done]
-    flags: tuple[Flag, ...]
-
-
-_DEVICE = Flag("device", "cpu", "cpu or cuda", str)
 
 PARTS = {
     "meter": Part(
@@ -212,7 +179,8 @@ examples:
             Flag("contexts", [1024, 4096, 16_384, 32_768, 131_072], "tokens before", comma_list),
             Flag("batches", [1, 16], "rows", comma_list),
             Flag("dtype", "float32", "float32, bfloat16 or float16", str),
-            _DEVICE,
+            DEVICE,
+            Flag("engine", "auto", "one of cpp, triton, flash, torch, or auto", str),
             Flag("steps", 64, "steps a point; the median counts"),
         ),
     ),
@@ -232,8 +200,11 @@ examples:
             Flag("buffer", 32, "newest tokens that are matched"),
             Flag("layers", 28, "of the model; 0 leaves its step out, which takes most of the time"),
             Flag("dtype", "bfloat16", "of the model: float32, bfloat16 or float16", str),
-            _DEVICE,
+            DEVICE,
             Flag("steps", 20, "steps a point; the median counts"),
         ),
     ),
+    "step": STEP,
+    "peers": PEERS,
+    "model": MODEL,
 }

@@ -1,0 +1,41 @@
+"""Host and device: what may be looked at, and how numbers get there without anybody waiting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def answers_at_once(device: torch.device) -> bool:
+    """Whether a look at values there costs nothing: on a CPU.
+
+    Elsewhere the host would wait until the device has done all it was given. Callers name the
+    module, `devices.answers_at_once`, so that a test can treat a CPU as an accelerator.
+    """
+    return device.type == "cpu"
+
+
+def put(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Host numbers, an array or lists, on a device.
+
+    A copy from ordinary memory to a GPU waits for all that it was given before; one from pinned
+    memory takes its turn.
+    """
+    given = np.asarray(numbers)
+    if device.type != "cuda":
+        return torch.as_tensor(given, dtype=dtype, device=device)
+    return torch.as_tensor(given, dtype=dtype).pin_memory().to(device, non_blocking=True)
+
+
+def fetch(x: Tensor) -> Tensor:
+    """`x` on its way to the host: there once an event recorded behind this call has passed.
+
+    A CPU's own tensors are there, and so is what comes from devices that know no such copies.
+    """
+    if x.device.type != "cuda":
+        return x.cpu()
+    there = torch.empty(x.shape, dtype=x.dtype, device="cpu", pin_memory=True)
+    return there.copy_(x, non_blocking=True)

@@ -1,0 +1,172 @@
+"""The C++ engine for CPUs: gathers and attends in one pass, rows at their own lengths.
+
+Its one file is compiled while the package is installed, for several instruction sets, where there
+is a compiler; see `pyproject.toml`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attention.core.kernels import accumulator
+from attention.core.step import Held
+from attention.engines.engine import Attended, Engine
+
+_NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
+#: Builds by what torch calls the CPU's instruction set, and the one for every CPU.
+BUILDS = {"AVX512": "_kernels_avx512", "AVX2": "_kernels_avx2"}
+FOR_ALL = "_kernels"
+# Multiplications below which waking another thread takes longer.
+_FEW = 1 << 17
+
+
+class CppEngine(Engine):
+    """Reads each key and value once, where it lies."""
+
+    name: ClassVar[str] = "cpp"
+
+    def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:
+        if device.type != "cpu":
+            return f"a model on the CPU, not on {device}"
+        if dtype not in _NAMES:
+            return f"a model in {', '.join(_NAMES.values())}, not {dtype}".replace("torch.", "")
+        if _library() is None:
+            return "it built: no compiler was there when the package was installed"
+        return None
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        held: Held,
+        sink_logits: Tensor | None = None,
+        *,
+        probs: bool = False,
+        lse: bool = False,
+    ) -> Attended:
+        return _attend(q, k, v, None, held, None, 1, sink_logits, probs, lse)
+
+    def attend_pages(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        pages: Tensor,
+        counts: Tensor,
+        page: int,
+        sink_logits: Tensor | None = None,
+        *,
+        lse: bool = False,
+    ) -> Attended:
+        return _attend(q, k, v, pages, None, counts, page, sink_logits, False, lse)
+
+    def best_pages(
+        self, q: Tensor, summaries: Tensor, competing: Held, k: int, *, narrow: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        (B, H, M, E), Hkv = q.shape, summaries.shape[1]
+        wide = accumulator(summaries.dtype)
+        q, k = q.to(wide).contiguous(), min(k, competing.most)
+        if summaries.stride()[2:] != (E, 1):
+            summaries = summaries.contiguous()
+        row, head = summaries.stride()[:2]
+        pages = torch.empty((B, H, k), dtype=torch.int64)
+        worth = torch.empty((B, H, k), dtype=wide)
+        work = B * H * M * E * competing.most
+        _operation(summaries.dtype).best(
+            B, H, Hkv, M, E, row, head, k, narrow,
+            q.data_ptr(), summaries.data_ptr(), competing.tensor.data_ptr(), pages.data_ptr(),
+            worth.data_ptr(), torch.get_num_threads() if work > _FEW else 1,
+        )  # fmt: skip
+        return pages, worth
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pages: Tensor | None,
+    held: Held | None,
+    counts: Tensor | None,
+    page: int,
+    sink_logits: Tensor | None,
+    probs: bool,
+    lse: bool,
+) -> Attended:
+    (B, H, M, D), Hkv = q.shape, k.shape[1]
+    q = q.contiguous()
+    # Rows and heads may lie anywhere, the slots of a head follow each other.
+    if k.stride() != v.stride() or k.stride()[2:] != (D, 1):
+        k, v = k.contiguous(), v.contiguous()
+    row, head = k.stride()[:2]
+    out, wide = torch.empty_like(q), accumulator(q.dtype)
+    U, most = 0, 0
+    if pages is not None:
+        assert counts is not None
+        pages, counts, U = pages.contiguous(), counts.to(torch.int64).contiguous(), pages.shape[2]
+    if held is not None:
+        most = held.most
+    given = q.new_empty((B, H, M, most), dtype=wide) if probs else None
+    total = q.new_empty((B, H, M), dtype=wide) if lse else None
+    beside = None if sink_logits is None else sink_logits.to(wide).contiguous()
+    work = B * H * M * D * (most or U * page)
+    _operation(q.dtype).attend(
+        B, H, Hkv, M, D, row, head, U, page, most,
+        q.data_ptr(), k.data_ptr(), v.data_ptr(), _at(pages), _at(counts),
+        None if held is None else held.tensor.data_ptr(), _at(beside), out.data_ptr(), _at(total),
+        _at(given), torch.get_num_threads() if work > _FEW else 1,
+    )  # fmt: skip
+    return Attended(out, given, total)
+
+
+def _at(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
+
+
+class Operations(NamedTuple):
+    """What one build can do in one dtype."""
+
+    attend: Any
+    best: Any
+
+
+def _operation(dtype: torch.dtype) -> Operations:
+    library = _library()
+    assert library is not None, "an engine is asked for its refusal first"
+    return library[dtype]
+
+
+@functools.cache
+def _library() -> dict[torch.dtype, Operations] | None:
+    """The operations by dtype, of the build for this CPU; None where none was built."""
+    wanted = BUILDS.get(torch.backends.cpu.get_cpu_capability())
+    found = (operations(build) for build in (wanted, FOR_ALL) if build is not None)
+    return next((one for one in found if one is not None), None)
+
+
+def operations(build: str) -> dict[torch.dtype, Operations] | None:
+    """The operations by dtype, of one build; None where it was not built."""
+    spec = importlib.util.find_spec(f"attention.engines.{build}")
+    if spec is None or spec.origin is None:
+        return None
+    loaded = ctypes.CDLL(spec.origin)
+    return {dtype: _declared(loaded, name) for dtype, name in _NAMES.items()}
+
+
+def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
+    found = Operations(*(getattr(loaded, f"lil_{name}_{dtype}") for name in Operations._fields))
+    found.attend.argtypes = [*[ctypes.c_int64] * 10, *[ctypes.c_void_p] * 10, ctypes.c_int]
+    found.best.argtypes = [
+        *[ctypes.c_int64] * 8,
+        ctypes.c_int,
+        *[ctypes.c_void_p] * 5,
+        ctypes.c_int,
+    ]
+    found.attend.restype = found.best.restype = None
+    return found

@@ -1,0 +1,117 @@
+"""The operations every engine has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attention.core.kernels import logits, top
+from attention.core.step import Held
+
+
+class Attended(NamedTuple):
+    """What a query got; M queries share each of H sets of slots.
+
+    Attributes:
+        out: (B, H, M, D).
+        probs: probability of each slot up to the most held, at least float32, (B, H, M, S); None
+            where not asked for.
+        lse: logarithm of the sum of exponentials, sinks included, at least float32, (B, H, M); None
+            where not asked for.
+    """
+
+    out: Tensor
+    probs: Tensor | None = None
+    lse: Tensor | None = None
+
+
+class Engine(ABC):
+    """How decode queries read keys and values.
+
+    All give what the plain one gives, but for the rounding of sums.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:
+        """Why this engine cannot work for such keys, in words after "expected"; None if it can."""
+
+    @abstractmethod
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        held: Held,
+        sink_logits: Tensor | None = None,
+        *,
+        probs: bool = False,
+        lse: bool = False,
+    ) -> Attended:
+        """One query per head over the first slots of its row.
+
+        Args:
+            q: scaled, (B, H, M, D).
+            k, v: (B, H, C, D), read in place.
+            held: slots of each row.
+            sink_logits: the model's own logits beside the slots, (H * M,), or None.
+            probs, lse: what is wanted beside the output.
+        """
+
+    @abstractmethod
+    def attend_pages(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        pages: Tensor,
+        counts: Tensor,
+        page: int,
+        sink_logits: Tensor | None = None,
+        *,
+        lse: bool = False,
+    ) -> Attended:
+        """One query per head over chosen pages, without copying them first where that can be.
+
+        A set without a slot to read gets zeros, and minus infinity with `lse`.
+
+        Args:
+            q: scaled, (B, H, M, D).
+            k, v: (B, Hkv, C, D), C a multiple of `page`; H is a multiple of Hkv.
+            pages: page numbers of each set, (B, H, U).
+            counts: slots to read of each, from its first on; 0 for none, (B, H, U).
+            page: slots of a page.
+            sink_logits, lse: as in `attend`.
+        """
+
+    def best_pages(
+        self, q: Tensor, summaries: Tensor, competing: Held, k: int, *, narrow: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The k pages worth most to each set of queries, in any order.
+
+        Among equals the lower number wins. A page's worth is the largest product of its summary
+        with a query of the set.
+
+        Args:
+            q: (B, H, M, E).
+            summaries: (B, Hkv, P, E), read in place; H is a multiple of Hkv.
+            competing: pages of each row that compete, from the first on.
+            k: pages wanted, at least 1; at most as many come as the longest row lets compete.
+            narrow: rank by scores rounded to float32, so that equals up to rounding are ties.
+
+        Returns:
+            Numbers and worth of pages, (B, H, k); minus infinity where fewer competed.
+        """
+        (B, H, M, E), Hkv = q.shape, summaries.shape[1]
+        most = summaries[:, :, : competing.most].flatten(0, 1)
+        score = logits(q.reshape(B * Hkv, -1, E), most).view(B, H, M, -1).amax(2)
+        if narrow:
+            score = score.to(torch.float32)
+        if competing.hidden is not None:
+            score = score.masked_fill(competing.hidden[:, 0], float("-inf"))
+        worth, pages = top(score, k)
+        return pages, worth

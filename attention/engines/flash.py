@@ -1,0 +1,72 @@
+"""The engine of flash-attn 2 for GPUs, for the one operation it has; Triton does the others."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from attention.core.step import Held
+from attention.engines.engine import Attended
+from attention.engines.triton import TritonEngine
+
+# What its kernels take without copying all keys first.
+_LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
+
+
+class FlashEngine(TritonEngine):
+    """Contiguous slots without probabilities and sinks by `flash_attn_with_kvcache`.
+
+    The engine `triton`, which this one is otherwise, does what flash-attn 2 has no operation for:
+    probabilities, the model's own logits beside the slots, chosen pages (its pages are multiples of
+    256 and shared by all heads), and head sizes that are no multiple of 8 or above 256.
+    """
+
+    name: ClassVar[str] = "flash"
+
+    def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:
+        if dtype not in (torch.float16, torch.bfloat16):
+            return f"a model in float16 or bfloat16, not {dtype}".replace("torch.", "")
+        if device.type != "cuda":
+            return f"a model on a CUDA device, not on {device}"
+        if importlib.util.find_spec("flash_attn") is None:
+            return "it installed: there is no package flash_attn"
+        reason = super().refusal(device, dtype)
+        return None if reason is None else f"the engine triton beside it, which expects {reason}"
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        held: Held,
+        sink_logits: Tensor | None = None,
+        *,
+        probs: bool = False,
+        lse: bool = False,
+    ) -> Attended:
+        D = q.shape[-1]
+        if probs or sink_logits is not None or D % _HEAD_MULTIPLE or D > _LARGEST_HEAD:
+            return super().attend(q, k, v, held, sink_logits, probs=probs, lse=lse)
+        B, H, M, _ = q.shape
+        # (B, slots, H, D), views: its rows, slots and heads may lie anywhere. Into how many splits
+        # keys go it finds from the slots it is shown, so those behind the longest row are left out.
+        keys, values = (x[:, :, : held.most].transpose(1, 2) for x in (k, v))
+        found = _flash_attn().flash_attn_with_kvcache(
+            q.reshape(B, 1, H * M, D),
+            keys,
+            values,
+            cache_seqlens=held.tensor.to(torch.int32),
+            softmax_scale=1.0,
+            return_softmax_lse=lse,
+        )
+        out, total = found if lse else (found, None)
+        total = None if total is None else total.reshape(B, H, M)
+        return Attended(out.reshape(B, H, M, D), None, total)
+
+
+def _flash_attn() -> Any:
+    return importlib.import_module("flash_attn")

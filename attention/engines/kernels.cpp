@@ -1,0 +1,457 @@
+// One decode query per head over chosen slots, read where they lie: scores, softmax and sum of
+// values in one pass over blocks of 1,024 slots (or a page that is larger), which are then joined by
+// their log-sum-exp. Where blocks begin follows from slots alone, so that no result depends on how many
+// rows or threads there are.
+//
+// Called through `attention.engines.cpp`, which checks what it passes. Compiled without -ffast-math:
+// the loops that may add in any order say so.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+
+namespace {
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+inline float wide(float x) { return x; }
+inline double wide(double x) { return x; }
+inline float wide(BFloat16 x) {
+  const uint32_t bits = uint32_t(x.bits) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline void store(float x, float* out) { *out = x; }
+inline void store(double x, double* out) { *out = x; }
+inline void store(float x, BFloat16* out) {  // to the nearest, ties to even
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  out->bits = uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// exp(x) for x <= 0 as 2^n times a polynomial (Cephes), which compilers put into vectors; within
+// two units in the last place, and at least exp(-87).
+inline float exponential(float x) {
+  x = std::max(x, -87.0f);
+  const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;  // rounded: 1.5 times 2^23
+  const float rest = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * rest + 1.3981999507e-3f;
+  p = p * rest + 8.3334519073e-3f;
+  p = p * rest + 4.1665795894e-2f;
+  p = p * rest + 1.6666665459e-1f;
+  p = p * rest + 5.0000001201e-1f;
+  p = p * rest * rest + rest + 1.0f;
+  const int32_t bits = (int32_t(n) + 127) << 23;
+  float power;
+  std::memcpy(&power, &bits, sizeof power);
+  return p * power;
+}
+inline double exponential(double x) { return std::exp(x); }
+
+// What every call is told. Offsets and strides are in elements.
+struct Shape {
+  int64_t B, H, Hkv, M, D;       // rows, sets of slots, KV heads, queries a set, head size
+  int64_t row, head;             // strides of keys and values
+  int64_t U, page;               // pages of a set and slots of a page; U = 0: slots from 0 on
+  int64_t most;                  // slots that probabilities are given of
+
+  int64_t block() const { return std::max<int64_t>(1024, page); }
+};
+
+// As wide as the processor's own: what is wider goes through memory.
+#if defined(__AVX512F__)
+constexpr int64_t WIDTH = 64;
+#elif defined(__AVX2__)
+constexpr int64_t WIDTH = 32;
+#else
+constexpr int64_t WIDTH = 16;
+#endif
+
+template <class A, int64_t BYTES>
+struct Bytes {
+  typedef A Vector __attribute__((vector_size(BYTES)));
+};
+
+template <class A>
+struct Lanes {
+  static constexpr int64_t N = WIDTH / sizeof(A);
+  typedef typename Bytes<A, WIDTH>::Vector Vector;
+};
+
+inline Lanes<float>::Vector load(const float* at) {
+  Lanes<float>::Vector x;
+  std::memcpy(&x, at, sizeof x);
+  return x;
+}
+inline Lanes<double>::Vector load(const double* at) {
+  Lanes<double>::Vector x;
+  std::memcpy(&x, at, sizeof x);
+  return x;
+}
+inline Lanes<float>::Vector load(const BFloat16* at) {
+  Bytes<uint16_t, WIDTH / 2>::Vector half;
+  std::memcpy(&half, at, sizeof half);
+  typedef Bytes<uint32_t, WIDTH>::Vector Bits;
+  const Bits bits = __builtin_convertvector(half, Bits) << 16;
+  Lanes<float>::Vector x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+template <class A, int64_t BYTES>
+inline A total(const typename Bytes<A, BYTES>::Vector& x) {
+  if constexpr (BYTES > 16) {
+    typename Bytes<A, BYTES / 2>::Vector half[2];
+    std::memcpy(half, &x, sizeof x);
+    return total<A, BYTES / 2>(half[0] + half[1]);
+  } else if constexpr (sizeof(A) == 4) {
+    return (x[0] + x[2]) + (x[1] + x[3]);
+  } else {
+    return x[0] + x[1];
+  }
+}
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define LIL_SHUFFLES
+#endif
+#endif
+
+#ifdef LIL_SHUFFLES
+// Two vectors of N / SIZE numbers each, a number being the sum of SIZE lanes, as one vector of twice
+// as many numbers of half the lanes.
+template <int SIZE, class V, size_t... I>
+inline V halved(V x, V y, std::index_sequence<I...>) {
+  constexpr int half = SIZE / 2;
+  return __builtin_shufflevector(x, y, (int(I) / half * SIZE + int(I) % half)...) +
+         __builtin_shufflevector(x, y, (int(I) / half * SIZE + int(I) % half + half)...);
+}
+
+// The sums of the lanes of N vectors, which `x` holds first; lanes are added in the order of `total`.
+template <class A, int SIZE>
+inline void totals(typename Lanes<A>::Vector* x) {
+  if constexpr (SIZE > 1) {
+    constexpr int left = SIZE / 2;  // vectors
+    for (int i = 0; i < left; ++i)
+      x[i] = halved<SIZE>(x[2 * i], x[2 * i + 1], std::make_index_sequence<Lanes<A>::N>());
+    totals<A, left>(x);
+  }
+}
+#endif
+
+// Elements by which reading slots in order runs ahead; what is asked for need not exist.
+constexpr int64_t AHEAD = 2048;
+
+template <class T>
+inline void ask(const T* next, int64_t n) {
+  for (int64_t i = 0; i < n; i += int64_t(64 / sizeof(T))) __builtin_prefetch(next + i, 0, 2);
+}
+
+// Q queries against K keys at once, so that what is loaded serves several products. However they are
+// grouped, the products of one query and one key are added in the same order.
+template <class T, class A, int Q, int K>
+inline void score_tile(const A* q, int64_t D, const T* k, A* p, int64_t stride) {
+  typedef typename Lanes<A>::Vector Vector;
+  constexpr int N = Lanes<A>::N;
+  Vector sums[Q * K] = {};
+  for (int64_t d = 0; d < D; d += N) {
+    Vector keys[K];
+    for (int i = 0; i < K; ++i) keys[i] = load(k + i * D + d);
+    for (int m = 0; m < Q; ++m) {
+      const auto query = load(q + m * D + d);
+      for (int i = 0; i < K; ++i) sums[m * K + i] += query * keys[i];
+    }
+  }
+  A found[Q * K];
+#ifdef LIL_SHUFFLES
+  if constexpr (Q * K % N == 0) {
+    for (int i = 0; i < Q * K; i += N) {
+      totals<A, N>(sums + i);
+      std::memcpy(found + i, sums + i, sizeof(Vector));
+    }
+  } else
+#endif
+    for (int i = 0; i < Q * K; ++i) found[i] = total<A, WIDTH>(sums[i]);
+  for (int m = 0; m < Q; ++m) std::memcpy(p + m * stride, found + m * K, K * sizeof(A));
+}
+
+template <class T, class A, int Q>
+inline void score_rows(const A* q, int64_t D, const T* k, int64_t n, A* p, int64_t stride,
+                       const T* next) {
+  constexpr int K = std::max<int>(2, Lanes<A>::N / Q);
+  int64_t i = 0;
+  for (; i + K <= n; i += K) {
+    ask(next + i * D, K * D);
+    score_tile<T, A, Q, K>(q, D, k + i * D, p + i, stride);
+  }
+  for (; i < n; ++i) score_tile<T, A, Q, 1>(q, D, k + i * D, p + i, stride);
+}
+
+// M queries against n keys that follow one another: p[m * stride + i].
+template <class T, class A>
+inline void score(const A* q, int64_t M, int64_t D, const T* k, int64_t n, A* p, int64_t stride,
+                  const T* next) {
+  if (D % Lanes<A>::N == 0) {
+    int64_t m = 0;
+    for (; m + 4 <= M; m += 4) score_rows<T, A, 4>(q + m * D, D, k, n, p + m * stride, stride, next);
+    for (; m + 2 <= M; m += 2) score_rows<T, A, 2>(q + m * D, D, k, n, p + m * stride, stride, next);
+    if (m < M) score_rows<T, A, 1>(q + m * D, D, k, n, p + m * stride, stride, next);
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t m = 0; m < M; ++m) {
+      A sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t d = 0; d < D; ++d) sum += q[m * D + d] * wide(k[i * D + d]);
+      p[m * stride + i] = sum;
+    }
+}
+
+// Add n values to C vectors of Q outputs, which stay in registers meanwhile.
+template <class T, class A, int Q, int C>
+inline void mix_tile(const A* p, int64_t stride, int64_t D, const T* v, int64_t n, A* out,
+                     const T* next) {
+  typedef typename Lanes<A>::Vector Vector;
+  constexpr int64_t N = Lanes<A>::N;
+  Vector sums[Q][C];
+  for (int m = 0; m < Q; ++m)
+    for (int c = 0; c < C; ++c) sums[m][c] = load(out + m * D + c * N);
+  for (int64_t i = 0; i < n; ++i) {
+    Vector values[C];
+    ask(next + i * D, C * N);
+    for (int c = 0; c < C; ++c) values[c] = load(v + i * D + c * N);
+    for (int m = 0; m < Q; ++m) {
+      const A weight = p[m * stride + i];
+      for (int c = 0; c < C; ++c) sums[m][c] += weight * values[c];
+    }
+  }
+  for (int m = 0; m < Q; ++m)
+    for (int c = 0; c < C; ++c) std::memcpy(out + m * D + c * N, &sums[m][c], sizeof(Vector));
+}
+
+template <class T, class A, int Q>
+inline void mix_rows(const A* p, int64_t stride, int64_t D, const T* v, int64_t n, A* out,
+                     const T* next) {
+  constexpr int64_t N = Lanes<A>::N;
+  int64_t d = 0;
+  if (Q < 4)
+    for (; d + 8 * N <= D; d += 8 * N) mix_tile<T, A, Q, 8>(p, stride, D, v + d, n, out + d, next + d);
+  for (; d + 4 * N <= D; d += 4 * N) mix_tile<T, A, Q, 4>(p, stride, D, v + d, n, out + d, next + d);
+  for (; d < D; d += N) mix_tile<T, A, Q, 1>(p, stride, D, v + d, n, out + d, next + d);
+}
+
+// Add n values that follow one another to M outputs, with weights p[m * stride + i].
+template <class T, class A>
+inline void mix(const A* p, int64_t stride, int64_t M, int64_t D, const T* v, int64_t n, A* out,
+                const T* next) {
+  if (D % Lanes<A>::N == 0) {
+    int64_t m = 0;
+    for (; m + 4 <= M; m += 4) mix_rows<T, A, 4>(p + m * stride, stride, D, v, n, out + m * D, next);
+    for (; m + 2 <= M; m += 2) mix_rows<T, A, 2>(p + m * stride, stride, D, v, n, out + m * D, next);
+    if (m < M) mix_rows<T, A, 1>(p + m * stride, stride, D, v, n, out + m * D, next);
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t m = 0; m < M; ++m) {
+      const A weight = p[m * stride + i];
+      A* sum = out + m * D;
+#pragma omp simd
+      for (int64_t d = 0; d < D; ++d) sum[d] += weight * wide(v[i * D + d]);
+    }
+}
+
+// The runs of slots in one block of a set, in order: f(first slot, slots, place in the block, the slot
+// whose memory is asked for meanwhile).
+template <class F>
+inline int64_t runs(const Shape& s, const int64_t* pages, const int64_t* counts, int64_t held,
+                    int64_t block, F f) {
+  if (!s.U) {
+    const int64_t first = block * s.block(), n = std::min(s.block(), held - first);
+    if (n > 0) f(first, n, 0, first + std::max<int64_t>(1, AHEAD / s.D));
+    return std::max<int64_t>(n, 0);
+  }
+  const int64_t each = s.block() / s.page;
+  int64_t at = 0;
+  for (int64_t u = block * each; u < std::min(s.U, (block + 1) * each); ++u)
+    if (counts[u] > 0) {
+      f(pages[u] * s.page, counts[u], at, pages[u + 1 < s.U ? u + 1 : u] * s.page);
+      at += counts[u];
+    }
+  return at;
+}
+
+// One block of one set. `tops` and `sums` are M numbers each, `out` M * D; `work` has room for
+// M * s.block() scores, which are left as exp(score - top).
+template <class T, class A>
+int64_t one_block(const Shape& s, const A* q, const T* k, const T* v, const int64_t* pages,
+                  const int64_t* counts, int64_t held, int64_t block, A* tops, A* sums, A* out,
+                  A* work) {
+  const int64_t n = runs(s, pages, counts, held, block, [&](int64_t first, int64_t c, int64_t at, int64_t next) {
+    score<T, A>(q, s.M, s.D, k + first * s.D, c, work + at, s.block(), k + next * s.D);
+  });
+  for (int64_t m = 0; m < s.M; ++m) {
+    A* p = work + m * s.block();
+    A top = -std::numeric_limits<A>::infinity();
+#pragma omp simd reduction(max : top)
+    for (int64_t i = 0; i < n; ++i) top = p[i] > top ? p[i] : top;
+    A sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; ++i) {
+      p[i] = exponential(p[i] - top);
+      sum += p[i];
+    }
+    tops[m] = top;
+    sums[m] = sum;
+  }
+  std::fill(out, out + s.M * s.D, A(0));
+  runs(s, pages, counts, held, block, [&](int64_t first, int64_t c, int64_t at, int64_t next) {
+    mix<T, A>(work + at, s.block(), s.M, s.D, v + first * s.D, c, out, v + next * s.D);
+  });
+  return n;
+}
+
+template <class T, class A>
+void attend(const Shape& s, const T* q, const T* k, const T* v, const int64_t* pages,
+            const int64_t* counts, const int64_t* held, const A* sinks, T* out, A* lse, A* probs,
+            int threads) {
+  const int64_t sets = s.B * s.H, MD = s.M * s.D, group = s.H / s.Hkv;
+  const int64_t each = s.U ? s.block() / s.page : s.block();
+  int64_t longest = s.U;
+  if (!s.U)
+    for (int64_t b = 0; b < s.B; ++b) longest = std::max(longest, held[b]);
+  const int64_t blocks = std::max<int64_t>(1, (longest + each - 1) / each);
+  const int64_t part = MD + 2 * s.M;  // outputs, tops and sums of a block
+  const std::unique_ptr<A[]> parts(new A[sets * blocks * part]);
+  const int64_t jobs = sets * blocks;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const std::unique_ptr<A[]> room(new A[MD + s.M * s.block()]);
+    A *query = room.get(), *work = query + MD;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t job = 0; job < jobs; ++job) {
+      const int64_t set = job / blocks, block = job % blocks, b = set / s.H, h = set % s.H;
+      const int64_t base = b * s.row + h / group * s.head;
+      for (int64_t i = 0; i < MD; ++i) query[i] = wide(q[set * MD + i]);
+      A *mine = parts.get() + job * part, *tops = mine + MD, *sums = tops + s.M;
+      const int64_t n = one_block<T, A>(
+          s, query, k + base, v + base, pages ? pages + set * s.U : nullptr,
+          counts ? counts + set * s.U : nullptr, held ? held[b] : 0, block, tops, sums, mine, work);
+      if (probs)
+        for (int64_t m = 0; m < s.M; ++m) {
+          A* to = probs + (set * s.M + m) * s.most + block * s.block();
+          std::memcpy(to, work + m * s.block(), n * sizeof(A));
+          std::fill(to + n, to + std::min(s.block(), s.most - block * s.block()), A(0));
+        }
+    }
+    // Blocks joined.
+#pragma omp for schedule(static)
+    for (int64_t set = 0; set < sets; ++set)
+      for (int64_t m = 0; m < s.M; ++m) {
+        A* first = parts.get() + set * blocks * part;
+        A top = sinks ? sinks[set % s.H * s.M + m] : -std::numeric_limits<A>::infinity();
+        for (int64_t i = 0; i < blocks; ++i) top = std::max(top, first[i * part + MD + m]);
+        A total = sinks ? exponential(sinks[set % s.H * s.M + m] - top) : A(0);
+        for (int64_t i = 0; i < blocks; ++i) {
+          const A* one = first + i * part + MD;
+          if (one[s.M + m] > 0) total += one[s.M + m] * exponential(one[m] - top);
+        }
+        if (lse) lse[set * s.M + m] = top + std::log(total);
+        T* to = out + set * MD + m * s.D;
+        A* sum = first + m * s.D;  // of the first block, which takes in the others
+        for (int64_t i = 0; i < blocks; ++i) {
+          const A* one = first + i * part;
+          const A weight = one[MD + s.M + m] > 0 ? exponential(one[MD + m] - top) / total : A(0);
+          for (int64_t d = 0; d < s.D; ++d)
+            sum[d] = (i ? sum[d] : A(0)) + weight * one[m * s.D + d];
+          if (probs) {
+            A* p = probs + (set * s.M + m) * s.most + i * s.block();
+            const int64_t n = std::min(s.block(), s.most - i * s.block());
+            for (int64_t j = 0; j < n; ++j) p[j] *= weight;
+          }
+        }
+        for (int64_t d = 0; d < s.D; ++d) store(sum[d], to + d);
+      }
+  }
+}
+
+// The k pages with the largest score of each set, best first, among equals the lower number; the score
+// is the largest over M queries of the product with a page's summary of D numbers. Fewer pages may
+// compete than are wanted: the next ones follow with a score of minus infinity.
+template <class T, class A>
+void best(const Shape& s, int64_t k, bool narrow, const A* q, const T* summaries,
+          const int64_t* competing, int64_t* pages, A* scores, int threads) {
+  const int64_t sets = s.B * s.H, group = s.H / s.Hkv, most = *std::max_element(competing, competing + s.B);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const std::unique_ptr<A[]> room(new A[s.M * most]);
+    const std::unique_ptr<int64_t[]> numbers(new int64_t[most]);
+    A* worth = room.get();
+    int64_t* order = numbers.get();
+#pragma omp for schedule(static)
+    for (int64_t set = 0; set < sets; ++set) {
+      const int64_t b = set / s.H, h = set % s.H, n = competing[b], taken = std::min(n, k);
+      score<T, A>(q + set * s.M * s.D, s.M, s.D, summaries + b * s.row + h / group * s.head, n, worth,
+                  most, summaries + b * s.row + h / group * s.head + AHEAD);
+      for (int64_t m = 1; m < s.M; ++m)
+        for (int64_t i = 0; i < n; ++i) {
+          const A other = worth[m * most + i];
+          worth[i] = other > worth[i] ? other : worth[i];
+        }
+      for (int64_t i = 0; i < n; ++i) {
+        if (narrow) worth[i] = A(float(worth[i]));
+        // A page that is no number is one to look at, as for torch; and an order needs numbers.
+        if (worth[i] != worth[i]) worth[i] = std::numeric_limits<A>::infinity();
+        order[i] = i;
+      }
+      const auto before = [worth](int64_t i, int64_t j) {
+        return worth[i] > worth[j] || (worth[i] == worth[j] && i < j);
+      };
+      if (taken < n) std::nth_element(order, order + taken, order + n, before);
+      std::sort(order, order + taken, before);
+      for (int64_t i = 0; i < k; ++i) {
+        pages[set * k + i] = i < taken ? order[i] : i;
+        scores[set * k + i] = i < taken ? worth[order[i]] : -std::numeric_limits<A>::infinity();
+      }
+    }
+  }
+}
+
+}  // namespace
+
+#define LIL_BEST(NAME, T, A)                                                                      \
+  extern "C" void NAME(int64_t B, int64_t H, int64_t Hkv, int64_t M, int64_t D, int64_t row,      \
+                       int64_t head, int64_t k, int narrow, const void* q, const void* summaries, \
+                       const int64_t* competing, int64_t* pages, void* scores, int threads) {     \
+    best<T, A>(Shape{B, H, Hkv, M, D, row, head, 0, 1, 0}, k, narrow, static_cast<const A*>(q),   \
+               static_cast<const T*>(summaries), competing, pages, static_cast<A*>(scores),       \
+               threads);                                                                          \
+  }
+
+LIL_BEST(lil_best_float32, float, float)
+LIL_BEST(lil_best_float64, double, double)
+LIL_BEST(lil_best_bfloat16, BFloat16, float)
+
+#define LIL_ATTEND(NAME, T, A)                                                                    \
+  extern "C" void NAME(int64_t B, int64_t H, int64_t Hkv, int64_t M, int64_t D, int64_t row,      \
+                       int64_t head, int64_t U, int64_t page, int64_t most, const void* q,        \
+                       const void* k, const void* v, const int64_t* pages, const int64_t* counts, \
+                       const int64_t* held, const void* sinks, void* out, void* lse, void* probs, \
+                       int threads) {                                                             \
+    attend<T, A>(Shape{B, H, Hkv, M, D, row, head, U, page, most}, static_cast<const T*>(q),      \
+                 static_cast<const T*>(k), static_cast<const T*>(v), pages, counts, held,         \
+                 static_cast<const A*>(sinks), static_cast<T*>(out), static_cast<A*>(lse),        \
+                 static_cast<A*>(probs), threads);                                                \
+  }
+
+LIL_ATTEND(lil_attend_float32, float, float)
+LIL_ATTEND(lil_attend_float64, double, double)
+LIL_ATTEND(lil_attend_bfloat16, BFloat16, float)

@@ -1,0 +1,76 @@
+"""The plain engine: torch operations, on every device and dtype; the oracle of the others."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from attention.core.kernels import accumulator, hide, logits, softmax, spread, take_pages
+from attention.core.step import Held
+from attention.engines.engine import Attended, Engine
+
+
+class TorchEngine(Engine):
+    """Scores, softmax and the sum of values one after the other; chosen pages are copied first."""
+
+    name: ClassVar[str] = "torch"
+
+    def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:  # noqa: ARG002
+        return None
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        held: Held,
+        sink_logits: Tensor | None = None,
+        *,
+        probs: bool = False,
+        lse: bool = False,
+    ) -> Attended:
+        keys, values = (x.flatten(0, 1)[:, : held.most] for x in (k, v))
+        found = _attend(q, keys, values, held.hidden, sink_logits, lse)
+        return found if probs else found._replace(probs=None)
+
+    def attend_pages(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        pages: Tensor,
+        counts: Tensor,
+        page: int,
+        sink_logits: Tensor | None = None,
+        *,
+        lse: bool = False,
+    ) -> Attended:
+        keys, values = take_pages((k, v), pages, page)
+        hidden = torch.arange(page, device=q.device) >= counts[..., None]
+        found = _attend(q, keys, values, hidden.flatten(2)[:, :, None], sink_logits, lse)
+        return found._replace(probs=None)
+
+
+def _attend(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    hidden: Tensor | None,
+    sink_logits: Tensor | None,
+    lse: bool,
+) -> Attended:
+    queries = q.flatten(0, 1)
+    scores = hide(logits(queries, keys), hidden)
+    beside = spread(sink_logits, queries)
+    probs = softmax(scores, beside)
+    total = None
+    if lse:
+        total = torch.logsumexp(scores.to(accumulator(scores.dtype)), -1)
+        if beside is not None:
+            total = torch.logaddexp(total, beside[..., 0].to(total.dtype))
+        probs = probs.masked_fill(total.isneginf()[..., None], 0)  # nothing to read
+    out = torch.bmm(probs.to(values.dtype), values).view(q.shape)
+    shape = q.shape[:3]
+    return Attended(out, probs.view(*shape, -1), None if total is None else total.view(shape))

@@ -1,0 +1,227 @@
+"""Every peer on the same prompts, in turn, and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+
+from attention.contract.backend import Backend
+from attention.engines import ENGINES, chosen
+from attention.errors import check_choice, check_int
+from experiments.bench.attention import bandwidth
+from experiments.bench.peers.bound import Bound, bound
+from experiments.bench.peers.others import Continuous, Transformers
+from experiments.bench.peers.ours import Decoding
+from experiments.bench.peers.processes import Processes
+from experiments.bench.peers.results import measure, reached, rows_of
+from experiments.bench.peers.vllm_peer import VLLM, python_with_vllm
+from experiments.bench.peers.work import Measured, Peer, PeerError, Tokens, Work
+from experiments.bench.timing import conditions
+from experiments.grid.config import load as load_config
+from experiments.grid.models import REASONER, Loaded, find, load
+from experiments.grid.plan import build_backends
+from experiments.reasoner import LEVELS, problem
+from lil.decoding.entry import eos_ids
+
+BACKENDS = ("full", "h2o", "sink", "quest", "infllm", "tova", "snapkv", "rkv", "raas")
+
+#: What prompts longer than a budget ask of a method.
+PARAMS: dict[str, dict[str, Any]] = {"raas": {"protect_prompt": False}}
+
+#: Shares and ratios to be reached: of the bound, to vLLM, to transformers one at a time.
+AIMS = {"of_bound": 0.8, "times_vllm": 2.0, "times_one": 12.0}
+
+
+def peers(
+    backends: Sequence[str] = BACKENDS,
+    budget: int = 128,
+    engines: Sequence[str] = (),
+    level: str = "medium",
+    problems: int = 32,
+    max_new_tokens: int = 1024,
+    one: int = 8,
+    workers: int = 2,
+    repeats: int = 3,
+    vllm: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Tokens a second of the shipped reasoner, float32, greedy, all prompts in one batch.
+
+    Every peer makes the tokens of full attention, which are compared with ours; sparse backends
+    make their own, and then once more are given full attention's token by token ("forced"), so
+    that they do equal work. Peers take turns, `repeats` times; medians count. The first, untimed
+    run of each is short.
+
+    Args:
+        backends: of `lil.decode`; full attention is always among them.
+        budget: tokens a decode query may read; other parameters are those of the demo.
+        engines: names; those that work here if none is given, the fastest first.
+        level, problems: which problems of the split `study`, and how many: also the batch.
+        max_new_tokens: most generated tokens of a prompt.
+        one: how many prompts are given one at a time, spread evenly; 0 leaves that out.
+        workers: processes that share the threads and the prompts; below 2 leaves them out.
+        repeats: timed runs of each.
+        vllm: Python of an environment with vLLM; by default that of `scripts/vllm_env`, if there.
+        progress: told what is run next.
+
+    Raises:
+        InvalidValue: an unknown name, or a number that cannot be.
+    """
+    check_choice("level", level, LEVELS)
+    for name, value, lowest in (
+        ("problems", problems, 1),
+        ("repeats", repeats, 1),
+        ("one", one, 0),
+        ("workers", workers, 0),
+        ("max_new_tokens", max_new_tokens, 2),
+    ):
+        check_int(name, value, lowest)
+    grid = {"backends": list(backends) or ["full"], "budgets": [budget], "backend_params": PARAMS}
+    built = build_backends(load_config("demo", grid))  # full attention is the first
+    names = _engines(engines)
+    if vllm is not None:
+        python_with_vllm(vllm)  # refused before anything takes time
+    loaded = load(find(REASONER), "float32", "cpu")
+    work = _work(loaded, level, problems, max_new_tokens)
+    speed = bandwidth("cpu")
+    about: dict[str, Any] = {}
+    with ExitStack() as stack:
+        progress("full attention, for its tokens")
+        expected = _decoding(loaded, work, built[0], names[0])(max_new_tokens).tokens
+        progress("starting the peers")
+        found = [
+            *_transformers(loaded, work, one, stack),
+            _vllm(work, vllm, stack, about),
+            *_ours(loaded, work, built, names, expected),
+        ]
+        processes = _processes(work, workers, stack)
+        if processes is not None:
+            found += _shared(processes, work, built, names[0], expected)
+        measure(found, repeats, max_new_tokens, progress)
+        progress("the bound")
+        least = bound(loaded.model, work.prompts, expected, speed)
+        shared = None if processes is None else processes.bound(expected, speed)
+    rows = rows_of(found, expected, names[0])
+    return {
+        "rows": rows,
+        "bound": _numbers(least),
+        "shared_bound": None if shared is None else _numbers(shared),
+        "reached": reached(
+            rows,
+            least.seconds,
+            None if shared is None else shared.seconds,
+            sum(map(len, expected)),
+        ),
+        "aims": AIMS,
+        "level": level,
+        "problems": problems,
+        "prompt_tokens": sum(map(len, work.prompts)),
+        "budget": budget,
+        "max_new_tokens": max_new_tokens,
+        "repeats": repeats,
+        "dtype": "float32",
+        "bandwidth_bytes_per_s": speed,
+        "vllm": about,
+        **conditions(),
+    }
+
+
+def _engines(given: Sequence[str]) -> list[str]:
+    """Engines asked for, or those that work here."""
+    cpu = torch.device("cpu")
+    if given:
+        return list(dict.fromkeys(chosen(name, cpu, torch.float32).name for name in given))
+    return [one.name for one in ENGINES.values() if one.refusal(cpu, torch.float32) is None]
+
+
+def _work(loaded: Loaded, level: str, problems: int, max_new_tokens: int) -> Work:
+    texts = [problem(level, "study", index).prompt for index in range(problems)]
+    return Work(
+        folder=loaded.source.location,
+        prompts=tuple(tuple(loaded.tokenizer(text)["input_ids"]) for text in texts),
+        max_new_tokens=max_new_tokens,
+        eos=eos_ids(loaded.model, loaded.tokenizer),
+        pad=loaded.tokenizer.pad_token_id,
+        threads=torch.get_num_threads(),
+    )
+
+
+def _transformers(loaded: Loaded, work: Work, one: int, stack: ExitStack) -> Iterator[Measured]:
+    model, count = loaded.model, len(work.prompts)
+    every = tuple(range(count))
+    if one:
+        some = tuple(i * count // min(one, count) for i in range(min(one, count)))
+        yield Measured(
+            Peer("transformers, one at a time", "one", some), Transformers(model, work, some, 1)
+        )
+    yield Measured(
+        Peer("transformers, padded batch", "padded", every), Transformers(model, work, every, None)
+    )
+    continuous = Continuous(model, work)
+    stack.callback(continuous.close)
+    yield Measured(Peer("transformers, generate_batch", "continuous", every), continuous)
+
+
+def _vllm(work: Work, named: str | None, stack: ExitStack, about: dict[str, Any]) -> Measured:
+    """vLLM, started; what it says of itself goes to `about`."""
+    peer = Peer("vLLM", "vllm", tuple(range(len(work.prompts))))
+    try:
+        engine = VLLM(python_with_vllm(named), work)
+    except PeerError as error:
+        return Measured(peer, reason=str(error))
+    stack.callback(engine.close)
+    about.update(engine.about)
+    return Measured(peer, engine)
+
+
+def _ours(
+    loaded: Loaded, work: Work, backends: Sequence[Backend], engines: Sequence[str], given: Tokens
+) -> Iterator[Measured]:
+    """Each backend in one process by each engine: its own tokens, then those given."""
+    every = tuple(range(len(work.prompts)))
+    for forced, engine, backend in product((None, given), engines, backends):
+        name = f"{_told(backend)}, {engine}{', forced' if forced else ''}"
+        peer = Peer(name, "ours", every, backend.name, engine, forced=forced is not None)
+        yield Measured(peer, _decoding(loaded, work, backend, engine, forced))
+
+
+def _processes(work: Work, workers: int, stack: ExitStack) -> Processes | None:
+    """Processes that share prompts and threads, started; None for fewer than two."""
+    if workers < 2:
+        return None
+    processes = Processes(work, REASONER, workers)
+    stack.callback(processes.close)
+    return processes
+
+
+def _shared(
+    processes: Processes, work: Work, backends: Sequence[Backend], engine: str, given: Tokens
+) -> Iterator[Measured]:
+    """Each backend in several processes: its own tokens, then those given."""
+    every, count = tuple(range(len(work.prompts))), len(processes.shares)
+    for forced, backend in product((None, given), backends):
+        told = f"{_told(backend)}, {engine}, {count} processes{', forced' if forced else ''}"
+        peer = Peer(told, "ours", every, backend.name, engine, count, forced is not None)
+        yield Measured(peer, partial(processes.run, backend, engine, forced))
+
+
+def _numbers(least: Bound) -> dict[str, Any]:
+    return {**asdict(least), "seconds": least.seconds}
+
+
+def _decoding(
+    loaded: Loaded, work: Work, backend: Backend, engine: str, given: Tokens | None = None
+) -> Decoding:
+    return Decoding(
+        loaded.model, loaded.tokenizer, loaded.token_bytes, work.prompts, backend, engine, given
+    )
+
+
+def _told(backend: Backend) -> str:
+    return backend.name if backend.budget is None else f"{backend.name} {backend.budget}"

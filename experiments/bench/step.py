@@ -1,0 +1,274 @@
+"""Where the time of a decode step goes: the model, attention, its state, the loop's own parts."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+
+import lil
+from attention.engines import ENGINES, chosen
+from attention.errors import InvalidValue
+from attention.methods import find, get
+from attention.patching.cache import AttentionCache
+from experiments.bench.attention import bandwidth
+from experiments.bench.timing import conditions, device_name, seconds
+from experiments.grid import data, models
+from experiments.grid.config import load
+from experiments.grid.data.loading import MOST_MADE
+from lil.decoding.batch import Penalised
+from lil.decoding.lane import Lane
+from lil.decoding.ledger import Ledger
+from lil.decoding.loop import DecodeLoop
+from lil.decoding.sampling import Sampler
+
+#: Parts of a step, in the order of a table; "loop" is what no other part is.
+PARTS = (
+    "model",
+    "reading",
+    "state",
+    "penalties",
+    "detectors",
+    "sampling",
+    "statistics",
+    "loop",
+)
+#: The part that prompts are read in, which is no part of a step.
+PROMPT = "prompt"
+#: What a step costs beside computing: nobody's arithmetic.
+BOOKKEEPING = ("statistics", "loop")
+
+
+@dataclass
+class Clock:
+    """Seconds by part; what runs inside another part is charged to itself alone."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _parts: list[str] = field(default_factory=list)
+    _since: float = 0.0
+
+    def switch(self) -> None:
+        """Charge the time since the last switch to the part at work."""
+        now = time.perf_counter()
+        if self._parts:
+            self.seconds[self._parts[-1]] += now - self._since
+        self._since = now
+
+    @contextmanager
+    def at(self, part: str) -> Iterator[None]:
+        """Let a part work; within the reading of prompts everything is that."""
+        self.switch()
+        self._parts.append(PROMPT if PROMPT in self._parts else part)
+        try:
+            yield
+        finally:
+            self.switch()
+            self._parts.pop()
+
+    def wrapped(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function as a part."""
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self.at(part):
+                return function(*args, **kwargs)
+
+        return timed
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point: backend by name, rows, threads."""
+
+    backend: str
+    batch: int
+    threads: int
+
+
+def step(
+    backends: Sequence[str] = ("full", "sink", "h2o", "quest", "infllm"),
+    budget: int = 128,
+    batches: Sequence[int] = (1, 16, 32, 64),
+    threads: Sequence[int] = (1,),
+    steps: int = 150,
+    engine: str = "auto",
+    model: str = models.REASONER,
+    dataset: str = "hard",
+    penalties: Sequence[str] = (),
+    detectors: Sequence[str] = ("guardian",),
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Run `lil.decode` and tell its steps apart into parts.
+
+    Reading is what an engine does: keys, values and page summaries read and reduced. State is the
+    rest of attention: writing keys, choosing, evicting, lengths. Statistics are the costs of rows.
+    Penalties, detectors and sampling are those of `lil.decode`, the loop is what is left of a step.
+    The model is its forward without attention.
+
+    Args:
+        backends: names; those with a budget get `budget`.
+        budget: tokens a decode query may read.
+        batches: rows, one point each; so many problems are begun at once.
+        threads: of torch, one point each.
+        steps: decode steps a point; the first quarter is not timed.
+        engine: what decode queries read with.
+        model: by name or folder.
+        dataset: whose prompts are decoded.
+        penalties, detectors: by name, with their default parameters.
+        progress: told what is measured next.
+
+    Raises:
+        InvalidValue: a name, a count or a prompt that cannot be used.
+    """
+    if steps < 4:
+        raise InvalidValue("steps", steps, "at least 4")
+    loaded = models.load(models.find(model), "float32", "cpu")
+    chosen(engine, loaded.model.device, loaded.model.dtype)
+    built = {name: _backend(name, budget) for name in backends}
+    options: dict[str, Any] = {
+        "engine": engine,
+        "token_bytes": loaded.token_bytes,
+        "penalties": [lil.penalties.get(name) for name in penalties],
+        "detectors": [lil.detectors.get(name) for name in detectors],
+    }
+    config = load(
+        "demo", {"models": [model], "datasets": [dataset], "limit": min(max(batches), MOST_MADE)}
+    )
+    items = next(iter(data.load_all(config).values())).items
+    prompts = [item.prompt_ids(loaded.tokenizer) for item in items]
+    if len(prompts) < max(batches):
+        raise InvalidValue("batches", max(batches), f"at most {len(prompts)}, as in {dataset}")
+    cases = [Case(name, batch, n) for n in threads for batch in batches for name in built]
+    before, rows, speeds = torch.get_num_threads(), [], {}
+    try:
+        for case in cases:
+            torch.set_num_threads(case.threads)
+            if case.threads not in speeds:
+                speeds[case.threads] = (bandwidth("cpu"), _arithmetic())
+            progress(f"{case.backend}, batch {case.batch}, threads {case.threads}")
+            rows.append(
+                _row(case, loaded, prompts, built[case.backend], options, steps)
+                | _floors(loaded.model, case, speeds[case.threads])
+            )
+    finally:
+        torch.set_num_threads(before)
+    for row in rows:
+        row["reading_floor_ms"] = 1e3 * row["read_bytes"] / speeds[row["threads"]][0]
+    return {
+        "rows": rows,
+        "budget": budget,
+        "engine": chosen(engine, loaded.model.device, loaded.model.dtype).name,
+        "model": model,
+        "dataset": dataset,
+        "steps": steps,
+        "penalties": list(penalties),
+        "detectors": list(detectors),
+        "bandwidth_bytes_per_s": {n: found[0] for n, found in speeds.items()},
+        "multiply_adds_per_s": {n: found[1] for n, found in speeds.items()},
+        **{name: value for name, value in conditions().items() if name != "threads"},
+        "device": device_name("cpu"),
+    }
+
+
+def _backend(name: str, budget: int) -> Any:
+    wanted = {one.name for one in dataclasses.fields(find(name)) if one.init}
+    return get(name, budget=budget) if "budget" in wanted else get(name)
+
+
+def _row(
+    case: Case,
+    loaded: models.Loaded,
+    prompts: Sequence[Sequence[int]],
+    backend: Any,
+    options: dict[str, Any],
+    steps: int,
+) -> dict[str, Any]:
+    clock, done = Clock(), 0
+    counted = {"steps": 0, "rows": 0}
+    first = steps // 4
+
+    def on_step(_: int) -> None:
+        nonlocal done
+        done += 1
+        if done == first:
+            clock.switch()
+            clock.seconds.clear()
+            counted.update(steps=0, rows=0)
+
+    advance = DecodeLoop._advance
+
+    def counting(self: DecodeLoop, batch: Any, rows: Any, newcomers: bool = False) -> None:
+        with clock.at(PROMPT if newcomers else "loop"):
+            advance(self, batch, rows, newcomers)
+        if not newcomers:
+            counted["steps"] += 1
+            counted["rows"] += len(rows)
+
+    with ExitStack() as stack:
+        for owner, name, part in _timed(loaded.model, options["engine"]):
+            function = clock.wrapped(part, getattr(owner, name))
+            stack.enter_context(mock.patch.object(owner, name, function))
+        stack.enter_context(mock.patch.object(DecodeLoop, "_advance", counting))
+        stack.enter_context(clock.at("loop"))
+        traces = lil.decode(
+            loaded.model,
+            loaded.tokenizer,
+            prompts[: case.batch],
+            backend=backend,
+            max_new_tokens=steps + 1,
+            batch_size=case.batch,
+            on_step=on_step,
+            **options,
+        )
+    parts = {part: 1e3 * clock.seconds[part] / counted["steps"] for part in PARTS}
+    total = sum(parts.values())
+    head = loaded.model.config.get_text_config()
+    size = getattr(head, "head_dim", None) or head.hidden_size // head.num_attention_heads
+    keys = sum(trace.checks[-1].keys_read for trace in traces) / max(t.tokens for t in traces)
+    return {
+        "backend": case.backend,
+        "batch": case.batch,
+        "threads": case.threads,
+        "ms": total,
+        **parts,
+        "bookkeeping": sum(parts[part] for part in BOOKKEEPING) / total,
+        "tokens_per_s": 1e3 * counted["rows"] / counted["steps"] / total,
+        "mean_rows": counted["rows"] / counted["steps"],
+        "read_bytes": 2 * keys * size * loaded.model.dtype.itemsize,
+    }
+
+
+def _timed(model: Any, engine: str) -> list[tuple[Any, str, str]]:
+    """What is wrapped: owner, name, part."""
+    reads = type(ENGINES[chosen(engine, model.device, model.dtype).name])
+    return [
+        (type(model), "forward", "model"),
+        (AttentionCache, "attend", "state"),
+        *((reads, name, "reading") for name in ("attend", "attend_pages", "best_pages")),
+        (Penalised, "__call__", "penalties"),
+        (Lane, "judge", "detectors"),
+        (Lane, "see", "detectors"),
+        (Sampler, "draw", "sampling"),
+        (AttentionCache, "row_stats", "statistics"),
+        (Ledger, "add", "statistics"),
+        (DecodeLoop, "_check", "statistics"),
+    ]
+
+
+def _arithmetic(size: int = 512, repeats: int = 20) -> float:
+    """Multiplications and additions a second of a product of matrices, the best of some."""
+    x, y = (torch.ones(size, size) for _ in range(2))
+    return float(size**3 / min(seconds(lambda: x @ y, "cpu") for _ in range(repeats)))
+
+
+def _floors(model: Any, case: Case, speed: tuple[float, float]) -> dict[str, float]:
+    """The least time of the model's own part: its weights read, or multiplied with every row."""
+    weights = sum(p.numel() for p in model.parameters())
+    read = weights * model.dtype.itemsize / speed[0]
+    return {"model_floor_ms": 1e3 * max(read, weights * case.batch / speed[1])}

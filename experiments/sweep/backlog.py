@@ -1,0 +1,150 @@
+"""What the store lacks of a plan, what is expected of it, and what is asked of `lil` for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import lil
+from experiments.grid import data, models
+from experiments.grid.config import Config
+from experiments.grid.data.sets import stream_name
+from experiments.grid.identity import Cell
+from experiments.grid.plan import Plan, Run
+from experiments.store.samples import acted_runs
+from experiments.store.study import Study
+from experiments.sweep.decoder import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lil.trace import Signal
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a sweep needs, checked, before anything is written or decoded.
+
+    `problems` maps (model, data set, item id) to the problem and its prompt's token ids.
+    """
+
+    config: Config
+    plan: Plan
+    threads: int
+    sources: tuple[models.Source, ...]
+    shelf: models.Shelf  # with the first model on it: only once loaded is it known to work
+    detectors: tuple[lil.Detector, ...]
+    problems: Mapping[tuple[str, str, str], tuple[data.Item, list[int]]]
+    about: Mapping[str, Any] = field(default_factory=dict)  # more for the manifest
+
+
+class Wanted(NamedTuple):
+    """A run to decode, and the detector that acts in it, None for none."""
+
+    run: Run
+    detector: lil.Detector | None = None
+
+
+class Backlog:
+    """What is left of a plan.
+
+    Args:
+        prepared: the plan, its problems and detectors.
+        study: its store.
+        retry_failed: whether what failed before is left.
+    """
+
+    def __init__(self, prepared: Prepared, study: Study, retry_failed: bool) -> None:
+        self.prepared, self.study, self.config = prepared, study, prepared.config
+        self.retry_failed = retry_failed
+        self.readers = tuple(d for d in prepared.detectors if d.signals)
+        self.acting = tuple(d for d in prepared.detectors if acted_runs.acts(d))
+
+    def pending(self, run: Run) -> bool:
+        """Whether the store lacks a run, or has less of it than is asked for."""
+        record = self.study.store.get(run.id)
+        if record is None or not record.serves(self.study.cap(run)):
+            return True
+        if not record.has([name for reader in self.readers for name in reader.signals]):
+            return True
+        return record.failed and self.retry_failed
+
+    def acted(self, cell: Cell) -> Iterator[Wanted]:
+        """Runs in which a detector that acts fires, and that have not been decoded with it."""
+        able = [detector for detector in self.acting if self.study.able(detector, cell)]
+        for run in self.study.plan.runs(cell) if able else ():
+            plain, cap = self.study.store.get(run.id), self.study.cap(run)
+            if plain is None or plain.failed or self.pending(run):
+                continue
+            left = [detector for detector in able if self._lacks(run, detector, cap)]
+            if not left:
+                continue
+            trace = plain.trace()
+            for detector in left:
+                if acted_runs.verdict_on(trace, detector, cap) is not None:
+                    yield Wanted(run, detector)
+
+    def _lacks(self, run: Run, detector: lil.Detector, cap: int) -> bool:
+        """Whether the store has no run with this detector that acts."""
+        record = self.study.store.get(acted_runs.acted_id(run, detector, cap))
+        return record is None or (record.failed and self.retry_failed)
+
+    def key(self, wanted: Wanted) -> str:
+        """What its record will be called."""
+        if wanted.detector is None:
+            return wanted.run.id
+        return acted_runs.acted_id(wanted.run, wanted.detector, self.study.cap(wanted.run))
+
+    def weight(self, run: Run) -> float:
+        """Tokens to expect: what full attention took; until that is known, a quarter of the cap."""
+        tokens = self.study.full_tokens(run)
+        return self.config.max_new_tokens / 4 if tokens is None else float(tokens)
+
+    def weight_left(self) -> float:
+        """Tokens to expect of everything but runs with detectors that act."""
+        return sum(self.weight(run) for run in self.study.runs() if self.pending(run))
+
+    def prompt(self, run: Run) -> list[int]:
+        """Token ids of its prompt."""
+        return self.prepared.problems[run.cell.model, run.cell.dataset, run.item_id][1]
+
+    def job(self, wanted: Sequence[Wanted]) -> Job:
+        """What is asked for: runs of one configuration and one detector."""
+        run, detector = wanted[0]
+        return Job(
+            told=run.cell.told,
+            requests=tuple(self._request(*one) for one in wanted),
+            backend=self.study.backend(run.cell),
+            penalties=self.study.penalties(run.cell),
+            # Where none acts, those that read hidden states take notes.
+            detectors=() if detector is None else (detector,),
+            probes=self.readers if detector is None else (),
+            options=self.config.decode_options(),
+        )
+
+    def _request(self, run: Run, detector: lil.Detector | None) -> lil.Request:
+        prompt_ids, cap = self.prompt(run), self.study.cap(run)
+        forced, signals = self._known_prefix(run, len(prompt_ids), cap)
+        if detector is not None:  # it has to see every token decoded
+            forced, signals = (), {}
+        name = stream_name(run.cell.dataset, run.item_id)
+        return lil.Request(prompt_ids, cap, name, run.sample_index, forced, signals)
+
+    def _known_prefix(
+        self, run: Run, prompt: int, cap: int
+    ) -> tuple[tuple[int, ...], Mapping[str, Signal]]:
+        """Tokens of full attention that this backend would give as well, and their signals.
+
+        Prompt and prefix are read in one dense pass, so together they may be `exact_until` long.
+        The last token is decoded all the same: something has to measure the run's speed.
+        """
+        cell = run.cell
+        if cell.is_full or cell.penalties or self.config.temperature:
+            return (), {}
+        full = self.study.full(run)
+        room = self.study.backend(cell).exact_until - prompt
+        if full is None or full.failed or room <= 0:
+            return (), {}
+        trace = full.trace()
+        return trace.new_ids[: int(min(room, trace.tokens - 1, cap - 1))], trace.signals

@@ -1,0 +1,212 @@
+"""Decoding one job, wherever that is done: requests go in, events come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import lil
+from experiments.grid import models
+from experiments.store import manifest
+from experiments.sweep.failures import free_memory, is_out_of_memory, message
+
+if TYPE_CHECKING:
+    import attention
+    from lil.penalties import Penalty
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker needs before its first job.
+
+    Args:
+        source: the model.
+        backends: all it will be asked for.
+        engine, dtype, device, device_map: as in a sweep's configuration.
+        threads: of torch on the CPU; None leaves them as they are.
+    """
+
+    source: models.Source
+    backends: tuple[attention.Backend, ...]
+    engine: str
+    dtype: str
+    device: str
+    device_map: str | None = None
+    threads: int | None = None
+
+    def load(self) -> tuple[models.Loaded, dict[str, Any]]:
+        """The model, and what a manifest says of where it is.
+
+        Raises:
+            InvalidValue: a model that does not load, or that a backend does not work with.
+        """
+        models.quiet_transformers()
+        threads = models.use_threads(self.threads)
+        device = models.resolve_device(self.device)
+        loaded = models.load(self.source, self.dtype, device, self.device_map)
+        engine = require_supported(loaded, self.backends, self.engine)
+        return loaded, {
+            "engine": engine,
+            "device": str(loaded.model.device) if self.device_map else device,
+            "device_name": manifest.device_name(device),
+            "threads": threads,
+        }
+
+
+def require_supported(
+    loaded: models.Loaded, backends: Sequence[attention.Backend], engine: str
+) -> str:
+    """Let every backend refuse the model now rather than after hours of other work.
+
+    Returns:
+        The name of the engine in force.
+
+    Raises:
+        InvalidValue: a model family a backend does not work with, or an engine that does not.
+    """
+    for backend in backends:
+        with backend.on(loaded.model, engine) as cache:
+            found = cache.session.engine
+    return found
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rows of one configuration, and how to decode them.
+
+    Args:
+        told: the configuration, as messages name it.
+        requests: one a row, in order of admission.
+        backend, penalties: of all rows.
+        detectors: that act in all rows.
+        probes: that read hidden states in all rows.
+        options: the others that `lil.stream` takes.
+    """
+
+    told: str
+    requests: tuple[lil.Request, ...]
+    backend: attention.Backend
+    penalties: tuple[Penalty, ...]
+    detectors: tuple[lil.Detector, ...]
+    probes: tuple[lil.Detector, ...]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """So many tokens were chosen since the last such event."""
+
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A row ended; `rows` were decoded together."""
+
+    index: int
+    trace: lil.Trace
+    rows: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A row cannot be decoded; `status` is "out_of_memory" or "error"."""
+
+    index: int
+    status: str
+    message: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Said:
+    """Something a reader should know."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """All rows of the job have ended."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The worker is gone, its job unfinished."""
+
+    reason: str
+
+
+Event = Stepped | Decoded | Failed | Said | Ended | Lost
+
+
+def decode(
+    loaded: models.Loaded, job: Job, on_step: Callable[[int], None]
+) -> Generator[Decoded | Failed | Said, None, None]:
+    """Every row as it ends; on a failure it goes on with halves of what is left.
+
+    Args:
+        loaded: the model.
+        job: what to decode.
+        on_step: called after a step with the number of tokens chosen in it.
+    """
+    yield from _decode(loaded, job, range(len(job.requests)), on_step)
+
+
+def _decode(
+    loaded: models.Loaded, job: Job, rows: Sequence[int], on_step: Callable[[int], None]
+) -> Generator[Decoded | Failed | Said, None, None]:
+    left = dict(enumerate(rows))
+    together = min(len(left), job.options["batch_size"])
+    failure: Exception | None = None
+    with closing(_stream(loaded, job, rows, on_step)) as traces:
+        while left:
+            try:
+                at, trace = next(traces)
+            except Exception as error:  # whatever it is, it must not end the sweep
+                # Without its frames: they hold the batch's memory, which the next try needs.
+                failure = error.with_traceback(None)
+                break
+            yield Decoded(left.pop(at), trace, together)
+    if failure is None:
+        return
+    rest = list(left.values())
+    free_memory(failure)
+    if len(rest) == 1:
+        status = "out_of_memory" if is_out_of_memory(failure) else "error"
+        yield Failed(rest[0], status, message(failure), together)
+        return
+    yield Said(
+        f"{job.told}: a batch failed ({message(failure)}); "
+        f"its {len(rest)} unfinished rows are tried again in halves"
+    )
+    del failure
+    middle = (len(rest) + 1) // 2
+    yield from _decode(loaded, job, rest[:middle], on_step)
+    yield from _decode(loaded, job, rest[middle:], on_step)
+
+
+def _stream(
+    loaded: models.Loaded, job: Job, rows: Sequence[int], on_step: Callable[[int], None]
+) -> Generator[tuple[int, lil.Trace], None, None]:
+    done = 0
+
+    def step(tokens: int) -> None:
+        nonlocal done
+        on_step(tokens - done)
+        done = tokens
+
+    yield from lil.stream(
+        loaded.model,
+        loaded.tokenizer,
+        [job.requests[row] for row in rows],
+        backend=job.backend,
+        penalties=job.penalties,
+        token_bytes=loaded.token_bytes,
+        detectors=job.detectors,
+        probes=job.probes,
+        on_step=step,
+        **job.options,
+    )

@@ -1,0 +1,258 @@
+"""Workers that are actors of a Ray cluster, each with a model of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from attention.errors import InvalidValue
+from experiments.grid.config import Config
+from experiments.sweep.decoder import Ended, Event, Job, Lost, Said, Setup, Stepped, decode
+from experiments.sweep.executors.contract import Tell
+
+#: Starts that fail one after the other before no more are tried.
+STARTS = 2
+
+
+class Serving:
+    """What an actor is: a model, and jobs decoded with it one after the other.
+
+    Args:
+        setup: of the model.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+
+    def load(self) -> Mapping[str, Any] | tuple[str, str, str]:
+        """What a manifest says of where the model is; the parts of an `InvalidValue` otherwise."""
+        try:
+            self._loaded, found = self._setup.load()
+        except InvalidValue as error:
+            return error.field, str(error.value), error.allowed
+        return found
+
+    def decode(self, job: Job) -> Generator[Event, None, None]:
+        """What happens to a job's rows; steps are told of with the next row that ends."""
+        tokens = 0
+
+        def step(more: int) -> None:
+            nonlocal tokens
+            tokens += more
+
+        with closing(decode(self._loaded, job, step)) as events:
+            for event in events:
+                yield Stepped(tokens)
+                tokens = 0
+                yield event
+        yield Ended()
+
+
+@dataclass
+class _Worker:
+    """An actor, and what it is at: loading at first, then a job's events."""
+
+    actor: Any
+    loading: Any
+    events: Any = None
+
+    @property
+    def awaited(self) -> Any:
+        """What its next word comes by; None where it has nothing to do."""
+        return self.events if self.loading is None else self.loading
+
+
+class OnRay:
+    """Actors that are started when there is something to do for them.
+
+    Those whose process or node dies are replaced wherever the cluster has room; what they were at
+    is told as lost.
+
+    Args:
+        ray: the module, connected to a cluster.
+        setup: of each worker.
+        count: of workers there may be.
+        cpus, gpus: that each is given.
+    """
+
+    def __init__(self, ray: Any, setup: Setup, count: int, cpus: int, gpus: float) -> None:
+        self.found: Mapping[str, Any] = {}
+        self._ray, self._setup, self._count = ray, setup, count
+        # Restarted here, not by Ray: a job must not begin again where its rows are stored already.
+        options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "max_task_retries": 0}
+        self._actor = ray.remote(**options)(Serving)
+        self._workers: dict[int, _Worker] = {}
+        self._failed_starts = 0
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers.values():
+            self._ray.kill(worker.actor)
+        self._workers.clear()
+
+    def hire(self, jobs: int) -> None:
+        """Start workers while there are more jobs than workers without one."""
+        if self._workers and self._failed_starts >= STARTS:
+            return
+        spare = sum(worker.events is None for worker in self._workers.values())
+        vacant = [at for at in range(self._count) if at not in self._workers]
+        for at in vacant[: max(0, jobs - spare)]:
+            actor = self._actor.remote(self._setup)
+            self._workers[at] = _Worker(actor, actor.load.remote())
+
+    def free(self) -> Sequence[int]:
+        """Workers that are ready and have no job."""
+        return [at for at, worker in self._workers.items() if worker.awaited is None]
+
+    def submit(self, worker: int, job: Job) -> None:
+        """Send it; what happens to it comes as a stream."""
+        chosen = self._workers[worker]
+        chosen.events = chosen.actor.decode.options(num_returns="streaming").remote(job)
+
+    def wait(self, tell: Tell) -> None:
+        """Listen to all workers until one says something or dies.
+
+        Raises:
+            InvalidValue: a model that does not load, or no worker can start.
+        """
+        awaited = [(at, one.awaited) for at, one in self._workers.items() if one.awaited]
+        # A second at a time: Ctrl-C is not heard while it waits.
+        ready, _ = self._ray.wait([what for _, what in awaited], num_returns=1, timeout=1.0)
+        for at, what in awaited:
+            if any(what is one for one in ready):
+                self._listen(at, tell)
+
+    def _listen(self, at: int, tell: Tell) -> None:
+        worker = self._workers[at]
+        try:
+            if worker.loading is not None:
+                self._begin(worker, self._ray.get(worker.loading))
+                return
+            event = self._ray.get(next(worker.events))
+        except (self._ray.exceptions.RayError, StopIteration) as error:
+            self._bury(at, tell, error)
+            return
+        if isinstance(event, Ended):
+            worker.events = None
+        tell(at, event)
+
+    def _begin(self, worker: _Worker, answer: Mapping[str, Any] | tuple[str, str, str]) -> None:
+        if isinstance(answer, tuple):
+            raise InvalidValue(*answer)
+        worker.loading, self._failed_starts = None, 0
+        self.found = self.found or answer
+
+    def _bury(self, at: int, tell: Tell, error: Exception) -> None:
+        """A worker has died, or its node."""
+        worker = self._workers.pop(at)
+        self._ray.kill(worker.actor)  # one that lives on could not be told of any more
+        reason = _reason(error)
+        if worker.loading is None:
+            tell(at, Lost(reason))
+            return
+        self._failed_starts += 1
+        if self._failed_starts < STARTS:
+            return
+        if not self._workers:
+            allowed = f"a number of Ray actors that can start (the last: {reason})"
+            raise InvalidValue("workers", self._count, allowed)
+        tell(at, Said(f"a worker could not start ({reason}); {len(self._workers)} go on without"))
+
+
+def _reason(error: Exception) -> str:
+    """An error of Ray in a line."""
+    text = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+# ---------------------------------------------------------------- the cluster
+
+
+def require() -> Any:
+    """The module `ray`.
+
+    Raises:
+        InvalidValue: it is not installed.
+    """
+    try:
+        with _own_signals():
+            import ray
+    except ImportError:
+        allowed = "local; ray needs the package ray: `scripts/setup ray` installs it"
+        raise InvalidValue("executor", "ray", allowed) from None
+    return ray
+
+
+@contextmanager
+def opened(config: Config, setup: Setup) -> Iterator[OnRay]:
+    """Workers on the cluster that a configuration names; a connection made here ends here.
+
+    Raises:
+        InvalidValue: Ray is not installed, no cluster is there, or it lacks GPUs.
+    """
+    ray = require()
+    connected_before = ray.is_initialized()
+    if not connected_before:
+        _connect(ray, config.address)
+    try:
+        cpus = config.threads or 1
+        gpus = _gpus(ray.cluster_resources(), config.gpus_per_worker)
+        executor = OnRay(ray, setup, config.workers, cpus, gpus)
+        try:
+            yield executor
+        finally:
+            executor.close()
+    finally:
+        if not connected_before:
+            ray.shutdown()
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing here calls home
+    try:
+        _knock(address)
+        with _own_signals():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, ValueError, RuntimeError) as error:
+        allowed = f"a Ray cluster that can be reached ({_reason(error)})"
+        raise InvalidValue("address", address or "none", allowed) from error
+
+
+def _knock(address: str | None) -> None:
+    """See whether anybody is at HOST:PORT: Ray itself tries for minutes.
+
+    Raises:
+        OSError: nobody is.
+    """
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep what SIGTERM does here: with the answer that Ray sets, no manifest would be told."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _gpus(there: Mapping[str, float], asked: float | None) -> float:
+    """GPUs of each worker: as asked; otherwise one where the cluster has any."""
+    most = there.get("GPU", 0.0)
+    if asked is None:
+        return 1.0 if most else 0.0
+    if asked > most:
+        allowed = f"at most {most:g}, which is what the cluster has"
+        raise InvalidValue("gpus_per_worker", asked, allowed)
+    return asked

@@ -1,0 +1,104 @@
+"""Where the outcomes of runs go: store, counts and progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import lil
+from experiments.grid.data.sets import labels
+from experiments.store.samples import acted_runs
+from experiments.store.store import Store
+from experiments.sweep.backlog import Wanted
+from experiments.sweep.decoder import Decoded, Failed
+from experiments.sweep.schedule import Task
+from experiments.sweep.watching import Progress
+
+
+@dataclass
+class Counts:
+    """What a sweep did; tokens are generated ones.
+
+    `acted` runs, with a detector after whose verdict something is generated, are not in the plan's
+    `runs`.
+    """
+
+    runs: int = 0
+    stored_before: int = 0
+    decoded: int = 0
+    failed: int = 0
+    decoded_tokens: int = 0
+    reused_tokens: int = 0
+    acted: int = 0
+
+
+class Keeper:
+    """Stores each run as it ends.
+
+    Args:
+        store: which this process alone writes to.
+        progress: told how it goes.
+        counts: raised as it goes.
+        sweep: its id, which every record keeps.
+        workers: that decode at the same time, which every record keeps.
+        datasets: of the plan.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        progress: Progress,
+        counts: Counts,
+        sweep: str,
+        workers: int,
+        datasets: list[str],
+    ) -> None:
+        self.store, self.progress, self.counts = store, progress, counts
+        self.sweep, self.workers, self.names = sweep, workers, labels(datasets)
+
+    def keep(self, task: Task[Wanted], event: Decoded) -> None:
+        """A run that was decoded."""
+        trace = event.trace
+        outcome = {
+            "status": "capped" if trace.finish == "length" else "ok",
+            "finish": trace.finish,
+            "tokens": trace.tokens,
+            "signals": sorted(trace.signals),
+            "batch_size": event.rows,
+        }
+        self._append(task, outcome, trace)
+        self.counts.decoded += 1
+        self.counts.acted += task.what.detector is not None
+        self.counts.decoded_tokens += trace.decoded_tokens - trace.reused_tokens
+        self.counts.reused_tokens += trace.reused_tokens
+
+    def keep_failure(self, task: Task[Wanted], event: Failed) -> None:
+        """A run that cannot be decoded."""
+        outcome = {"status": event.status, "message": event.message, "batch_size": event.rows}
+        self._append(task, outcome, None)
+        self.counts.failed += 1
+        run = task.what.run
+        name = self.names[run.cell.dataset]
+        self.progress.note(f"{run.cell.told}, {name} {run.item_id}: {event.message}")
+
+    def _append(
+        self, task: Task[Wanted], outcome: Mapping[str, Any], trace: lil.Trace | None
+    ) -> None:
+        run, detector = task.what
+        meta = {
+            "cell": run.cell.to_dict(),
+            "item_id": run.item_id,
+            "prompt": run.problem.prompt,
+            "sample_index": run.sample_index,
+            "status": None,
+            "finish": None,
+            "tokens": None,
+            "message": None,
+            "detector": None if detector is None else acted_runs.described(detector),
+            "sweep": self.sweep,
+            "workers": self.workers,
+            **outcome,
+        }
+        self.store.append(task.key, meta, None if trace is None else trace.to_dict())
+        self.progress.run_done(task.expected)

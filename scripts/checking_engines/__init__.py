@@ -1,0 +1,1 @@
+"""Engines against an oracle: what is looked at, how, and whether kernels compile."""

@@ -1,0 +1,315 @@
+"""Every engine against a loop over slots; what it refuses; what no result depends on.
+
+LIL_TEST_DEVICE=cuda runs those on a GPU that are not about the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import attention
+from attention.core.step import Held
+from attention.engines import ENGINES, Engine, chosen, cpp
+from attention.errors import InvalidValue
+from attention.testing.driving import follow, text, tiny_model
+
+CPU = torch.device("cpu")
+DEVICE = torch.device(os.environ.get("LIL_TEST_DEVICE", "cpu"))
+on_the_cpu = pytest.mark.skipif(DEVICE != CPU, reason="about the CPU")
+# Largest difference allowed, times the largest value of what is compared.
+ALLOWED = {torch.float64: 1e-13, torch.float32: 2e-5, torch.bfloat16: 6e-2}
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return here(request.param)
+
+
+def here(name: str, dtype: torch.dtype = torch.float32) -> Engine:
+    reason = ENGINES[name].refusal(DEVICE, dtype)
+    if reason is not None:
+        pytest.skip(f"engine {name}: expected {reason}")
+    return ENGINES[name]
+
+
+def naive(q, k, v, slots, sinks):
+    """One set in float64: queries (M, D) over these slots of k and v (C, D): out, probs, lse."""
+    q, k, v = (x.cpu().double().numpy() for x in (q, k, v))
+    out, probs, lse = np.zeros_like(q), np.zeros((len(q), len(slots))), np.full(len(q), -math.inf)
+    for m, query in enumerate(q):
+        scores = [float(query @ k[s]) for s in slots]
+        every = scores + ([] if sinks is None else [float(sinks[m])])
+        if not every:
+            continue
+        top = max(every)
+        total = math.fsum(math.exp(x - top) for x in every)
+        lse[m] = top + math.log(total)
+        for i, s in enumerate(slots):
+            probs[m, i] = math.exp(scores[i] - top) / total
+            out[m] += probs[m, i] * v[s]
+    return out, probs, lse
+
+
+def drawn(dtype, *shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+def close(found, want, dtype):
+    want, found = torch.as_tensor(want), found.cpu()
+    finite = want.isfinite()
+    assert torch.equal(found.double()[~finite], want[~finite].double())
+    if finite.any():
+        difference = (found.double() - want)[finite].abs().max()
+        assert difference <= ALLOWED[dtype] * max(1.0, float(want[finite].abs().max()))
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize("sinks", [False, True], ids=["", "sinks"])
+@pytest.mark.parametrize(
+    ("B", "H", "M", "D", "S"),
+    [
+        (1, 1, 1, 1, 1),
+        (3, 2, 2, 7, 19),
+        (2, 1, 5, 32, 1023),
+        (2, 2, 1, 16, 1025),
+        (1, 1, 2, 128, 3000),
+        (2, 1, 7, 64, 70),
+        (1, 2, 3, 80, 37),
+    ],
+)
+def test_slots_of_each_row(engine: Engine, dtype, sinks, B, H, M, D, S) -> None:
+    if engine.refusal(DEVICE, dtype) is not None:
+        pytest.skip(f"engine {engine.name} has no {dtype}")
+    q, wide = drawn(dtype, B, H, M, D), max(dtype, torch.float32, key=lambda d: d.itemsize)
+    k, v = (drawn(dtype, B, H, S + 9, D, seed=i) for i in (1, 2))
+    counts = np.linspace(1, S, B, dtype=np.int64)[::-1].copy()
+    counts[0] = S
+    beside = drawn(dtype, H * M, seed=3) if sinks else None
+    found = engine.attend(q, k, v, Held(counts, DEVICE), beside, probs=True, lse=True)
+    assert (found.out.dtype, found.probs.dtype, found.lse.dtype) == (dtype, wide, wide)
+    assert found.out.shape == q.shape
+    assert found.probs.shape == (B, H, M, S)
+    for b in range(B):
+        for h in range(H):
+            mine = None if beside is None else beside[h * M : (h + 1) * M]
+            out, probs, lse = naive(q[b, h], k[b, h], v[b, h], range(counts[b]), mine)
+            close(found.out[b, h], out, dtype)
+            close(found.probs[b, h, :, : counts[b]], probs, dtype)
+            assert (found.probs[b, h, :, counts[b] :] == 0).all()
+            close(found.lse[b, h], lse, dtype)
+    bare = engine.attend(q, k, v, Held(counts, DEVICE), beside)
+    assert torch.equal(bare.out, found.out)
+    assert bare.probs is None
+    assert bare.lse is None
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize("page", [1, 3, 16, 1024, 1500])
+@pytest.mark.parametrize(("Hkv", "H", "M"), [(1, 1, 3), (2, 2, 1), (2, 4, 1)])
+def test_chosen_pages(engine: Engine, dtype, page, Hkv, H, M) -> None:
+    if engine.refusal(DEVICE, dtype) is not None:
+        pytest.skip(f"engine {engine.name} has no {dtype}")
+    B, D, P = 2, 16, max(5, 2100 // page)
+    U = max(3, P // 2)
+    k, v = (drawn(dtype, B, Hkv, P * page, D, seed=i) for i in (1, 2))
+    q, generator = drawn(dtype, B, H, M, D), torch.Generator().manual_seed(page)
+    pages = torch.stack([torch.randperm(P, generator=generator)[:U] for _ in range(B * H)])
+    pages = pages.view(B, H, U)
+    counts = torch.randint(0, page + 1, pages.shape, generator=generator)
+    counts[0, 0] = 0
+    pages, counts = pages.to(DEVICE), counts.to(DEVICE)
+    for beside in (None, drawn(dtype, H * M, seed=3)):
+        found = engine.attend_pages(q, k, v, pages, counts, page, beside, lse=True)
+        for b in range(B):
+            for h in range(H):
+                slots = [
+                    p * page + i
+                    for p, n in zip(pages[b, h].tolist(), counts[b, h].tolist(), strict=True)
+                    for i in range(n)
+                ]
+                mine = None if beside is None else beside[h * M : (h + 1) * M]
+                kv = h * Hkv // H
+                out, _, lse = naive(q[b, h], k[b, kv], v[b, kv], slots, mine)
+                close(found.out[b, h], out, dtype)
+                close(found.lse[b, h], lse, dtype)
+
+
+def naive_best(q, summaries, n, k, narrow):
+    """One set in float64: the best k of n pages, as (number, worth), best first."""
+    q, summaries = (x.cpu().double().numpy() for x in (q, summaries))
+    worth = [max(float(query @ summaries[i]) for query in q) for i in range(n)]
+    if narrow:
+        worth = [float(np.float32(x)) for x in worth]
+    return sorted(enumerate(worth), key=lambda page: (-page[1], page[0]))[:k]
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize(("Hkv", "H", "M"), [(1, 1, 1), (2, 2, 1), (2, 2, 4), (2, 4, 1)])
+@pytest.mark.parametrize(("P", "k"), [(1, 1), (5, 3), (17, 16), (17, 40), (300, 7)])
+def test_best_pages(engine: Engine, dtype, Hkv, H, M, P, k) -> None:
+    if engine.refusal(DEVICE, dtype) is not None:
+        pytest.skip(f"engine {engine.name} has no {dtype}")
+    B, E = 3, 24
+    # Small whole numbers: every product is exact, and many are equal.
+    q, summaries = (
+        drawn(dtype, *shape, seed=i).round().clamp(-2, 2)
+        for i, shape in enumerate([(B, H, M, E), (B, Hkv, P + 3, E)])
+    )
+    summaries[:, :, P // 2] = summaries[:, :, 0]
+    competing = Held(np.array([P, max(P // 2, 1), 1]), DEVICE)
+    pages, worth = engine.best_pages(q, summaries, competing, k)
+    assert pages.shape == worth.shape == (B, H, min(k, P))
+    for b, n in enumerate(competing.counts):
+        for h in range(H):
+            want = naive_best(q[b, h], summaries[b, h * Hkv // H], n, k, False)
+            found = list(zip(pages[b, h].tolist(), worth[b, h].tolist(), strict=True))
+            assert sorted(one for one in found if one[1] > -math.inf) == sorted(want)
+            # Nobody reads those, but they are pages that there are, each once.
+            assert len({page for page, _ in found}) == len(found)
+            assert all(0 <= page < P for page, _ in found)
+
+
+def test_best_pages_equal_up_to_rounding_are_ties(engine: Engine) -> None:
+    if engine.refusal(DEVICE, torch.float64) is not None:
+        pytest.skip(f"engine {engine.name} has no float64")
+    summaries = torch.tensor([1.0, 1 + 1e-12, 1.0], dtype=torch.float64, device=DEVICE)
+    q, three = torch.ones_like(summaries[:1]).view(1, 1, 1, 1), Held(np.array([3]), DEVICE)
+    for narrow, first in ((False, 1), (True, 0)):
+        pages, _ = engine.best_pages(q, summaries.view(1, 1, 3, 1), three, 1, narrow=narrow)
+        assert pages.item() == first
+
+
+# What each instruction set can run as well.
+RUNS = {"AVX512": [*cpp.BUILDS.values(), cpp.FOR_ALL], "AVX2": [cpp.BUILDS["AVX2"], cpp.FOR_ALL]}
+
+
+@on_the_cpu
+@pytest.mark.parametrize("build", [*cpp.BUILDS.values(), cpp.FOR_ALL])
+def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    operations = cpp.operations(build)
+    if build not in RUNS.get(torch.backends.cpu.get_cpu_capability(), [cpp.FOR_ALL]):
+        pytest.skip("this CPU has not the instructions")
+    if operations is None:
+        pytest.skip("not built")
+    monkeypatch.setattr(cpp, "_library", lambda: operations)
+    for dtype in ALLOWED:
+        test_best_pages(ENGINES["cpp"], dtype, 2, 4, 1, 300, 7)
+        for D in (7, 8, 24, 80, 128):
+            test_slots_of_each_row(ENGINES["cpp"], dtype, True, 2, 1, 7, D, 70)
+            test_slots_of_each_row(ENGINES["cpp"], dtype, False, 1, 2, 3, D, 1025)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    scale=st.sampled_from([0.1, 10.0, 300.0]),
+)
+@pytest.mark.parametrize("name", sorted(ENGINES))
+def test_probabilities_whatever_the_logits(name: str, lengths: list[int], scale: float) -> None:
+    engine, B, S = here(name), len(lengths), max(lengths)
+    q, k, v = (drawn(torch.float32, B, 2, n, 8, seed=n) for n in (3, S, S))
+    held = Held(np.array(lengths), DEVICE)
+    out, probs, _ = engine.attend(q * scale, k, v, held, probs=True)
+    assert probs is not None
+    assert out.isfinite().all()
+    assert (probs >= 0).all()
+    assert (probs.sum(-1) - 1).abs().max() < 1e-5
+    for row, n in enumerate(lengths):
+        assert (out[row] <= v[row, :, :n].amax(1, keepdim=True) + 1e-4).all()
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@on_the_cpu
+@pytest.mark.usefixtures("threads")
+def test_neither_other_rows_nor_threads_move_a_bit() -> None:
+    engine = here("cpp")
+    q, k, v = (drawn(torch.float32, 4, 2, n, 64, seed=n) for n in (4, 2600, 2601))
+    k, v = k[:, :, :2600], v[:, :, :2600].contiguous()
+    lengths = np.array([2600, 40, 1024, 1025])
+    found = []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        found.append(engine.attend(q, k, v, Held(lengths, CPU), probs=True, lse=True))
+    assert torch.equal(found[0].out, found[1].out)
+    assert torch.equal(found[0].probs, found[1].probs)
+    for row in range(4):
+        one = slice(row, row + 1)
+        alone = engine.attend(q[one], k[one], v[one], Held(lengths[one], CPU), lse=True)
+        assert torch.equal(alone.out, found[0].out[one])
+        assert torch.equal(alone.lse, found[0].lse[one])
+
+
+@on_the_cpu
+def test_what_lies_behind_a_row_is_not_read() -> None:
+    engine = here("cpp")
+    q, k, v = (drawn(torch.float32, 2, 1, n, 8, seed=n) for n in (2, 30, 31))
+    v = v[:, :, :30].contiguous()
+    held = Held(np.array([30, 11]), CPU)
+    want = engine.attend(q, k, v, held).out
+    k[1, :, 11:], v[1, :, 11:] = math.nan, math.nan
+    assert torch.equal(engine.attend(q, k, v, held).out, want)
+
+
+def test_the_engine_is_a_value_one_can_ask_for(engine: Engine) -> None:
+    model, prompts = tiny_model(dtype=torch.float32).to(DEVICE), [text(20).to(DEVICE)]
+    given = text(1, 40).to(DEVICE)
+    quest = attention.get("quest", budget=32, page=4, dense_layers=0)
+    with quest.on(model, engine=engine.name) as cache:
+        first = follow(model, cache, prompts, given)
+        assert cache.stats().engine == engine.name
+        assert cache.new().session.engine == engine.name
+    with quest.on(model) as cache:
+        assert (follow(model, cache, prompts, given) - first).abs().max() < 1e-4
+        assert cache.stats().engine == chosen("auto", DEVICE, torch.float32).name
+
+
+METHODS = {
+    "full": {},
+    "sink": {"budget": 16},
+    "h2o": {"budget": 16},
+    "quest": {"budget": 16, "page": 4, "dense_layers": 0},
+    "infllm": {"budget": 16},
+    "raas": {"budget": 32, "page": 4, "protect_prompt": False},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_give_what_they_give_with_the_plain_engine(engine: Engine, name: str) -> None:
+    model, method = tiny_model(layers=1, dtype=torch.float32), attention.get(name, **METHODS[name])
+    prompts, given = [text(n, seed=n).to(DEVICE) for n in (40, 29)], text(2, 5, seed=2).to(DEVICE)
+    model = model.to(DEVICE)
+    with method.on(model, engine="torch") as cache:
+        want = follow(model, cache, prompts, given)
+    with method.on(model, engine=engine.name) as cache:
+        assert (follow(model, cache, prompts, given) - want).abs().max() < 1e-4
+
+
+@on_the_cpu
+def test_what_cannot_work_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = attention.get("full")
+    half, single = (tiny_model(dtype=d) for d in (torch.float16, torch.float32))
+    with pytest.raises(InvalidValue, match=r"a model in .*bfloat16, not float16"):
+        full.on(half, engine="cpp").__enter__()
+    with full.on(half) as cache:
+        assert cache.session.engine == "torch"
+    with pytest.raises(InvalidValue, match="did you mean 'torch'"):
+        full.on(single, engine="trch").__enter__()
+    monkeypatch.setattr("attention.engines.cpp._library", lambda: None)
+    with pytest.raises(InvalidValue, match="no compiler was there"):
+        full.on(single, engine="cpp").__enter__()
+    with full.on(single) as cache:
+        assert cache.session.engine == "torch"

@@ -1,0 +1,296 @@
+"""Several workers decode what one does; what happens when they die; how many there are."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sweeping import Notes, go
+from test_sweep import tokens_of
+
+from attention import Full
+from attention.errors import InvalidValue
+from experiments.grid import models
+from experiments.grid.config import Config
+from experiments.store import manifest
+from experiments.store.samples.sample import setting
+from experiments.store.store import Store
+from experiments.store.study import Study
+from experiments.sweep import executors, sweep
+from experiments.sweep.decoder import Decoded, Ended, Event, Lost, Setup, decode
+from experiments.sweep.executors import chosen, processes
+from experiments.sweep.executors.in_process import InProcess
+from tests.sampling import some_slow
+
+Make = Callable[..., Config]
+
+#: Three data sets, so that jobs mix them; float64, so that batches cannot show.
+GRID: dict[str, Any] = {"datasets": "easy,medium", "dtype": "float64", "limit": 3}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """The store of a sweep in this process, a row at a time."""
+    out = tmp_path_factory.mktemp("alone")
+    run(_config(tiny_model, batch_size=1), out)
+    return out
+
+
+def _config(model: Path, **changed: Any) -> Config:
+    from experiments.grid.config import load
+
+    values: dict[str, Any] = {
+        **GRID,
+        "models": str(model),
+        "backends": "full,h2o,sink",
+        "budgets": "32,96",
+        "max_new_tokens": 24,
+        "check_every": 7,
+        "threads": 1,
+        "detector_params": {"guardian": {"f": 10, "rate": 0.6}},
+    }
+    return load("demo-small", values | changed)
+
+
+def run(config: Config, out: Path, notes: Notes | None = None) -> tuple[sweep.Outcome, Notes]:
+    notes = notes or Notes()
+    prepared = sweep.prepare(config, out)
+    return sweep.run(prepared, out, preset="x", arguments=[], progress=notes), notes
+
+
+def whole(out: Path) -> None:
+    """Nothing was stored twice, nothing failed, and the sweep says that it ended."""
+    store = Store(out)
+    assert store.stored() == len(store) == 30
+    assert not any(record.failed for record in store)
+    assert manifest.read(out)["status"] == "finished"
+    assert not multiprocessing.active_children()
+
+
+# ---------------------------------------------------------------- the same, however many
+
+
+@pytest.mark.parametrize(
+    ("workers", "batch"), some_slow([(2, 7), (1, 7), (1, 32), (2, 1), (2, 32), (3, 4)], 2)
+)
+def test_neither_workers_nor_batches_change_a_token(
+    workers: int, batch: int, alone: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    config = _config(tiny_model, workers=workers, batch_size=batch)
+    outcome, notes = run(config, tmp_path)
+    whole(tmp_path)
+    assert tokens_of(tmp_path) == tokens_of(alone)
+    counts = outcome.counts
+    assert (counts.runs, counts.decoded, counts.stored_before) == (30, 30, 0)
+    traces = [record.trace() for record in Store(tmp_path)]
+    assert counts.decoded_tokens == notes.tokens
+    assert counts.decoded_tokens + counts.reused_tokens == sum(t.tokens for t in traces)
+    full = [
+        r.meta["tokens"] for r in Store(tmp_path) if r.meta["cell"]["backend"]["name"] == "full"
+    ]
+    assert notes.done_runs == 30
+    assert notes.done == pytest.approx(6 * 24 / 4 + 4 * sum(full))
+    values = manifest.read(tmp_path)
+    assert (values["workers"], values["executor"], values["engine"]) == (
+        workers,
+        "local",
+        manifest.read(alone)["engine"],
+    )
+
+
+def test_rows_of_several_data_sets_are_decoded_together(tiny_model: Path, tmp_path: Path) -> None:
+    run(_config(tiny_model, batch_size=32), tmp_path)
+    assert {record.meta["batch_size"] for record in Store(tmp_path)} == {6}
+
+
+def test_seconds_of_workers_that_shared_a_machine_are_not_compared(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    run(_config(tiny_model, limit=1, backends="full", datasets="easy", workers=2), tmp_path)
+    (sample,) = Study.open(tmp_path).samples([]).samples
+    assert sample.workers == 2
+    assert setting(sample) is None
+    assert setting(replace(sample, workers=1)) is not None
+
+
+def test_there_are_no_more_workers_than_jobs(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    real = processes._started
+    monkeypatch.setattr(processes, "_started", lambda s: (started.append(s), real(s))[1])
+    run(_config(tiny_model, limit=1, datasets="easy", backends="full", workers=4), tmp_path)
+    assert len(started) == 1
+
+
+# ---------------------------------------------------------------- workers that die
+
+
+class Hunter(Notes):
+    """Kills a worker at some of the steps it is told of."""
+
+    def __init__(self, at: set[int]) -> None:
+        super().__init__()
+        self._at, self._seen = at, 0
+
+    def step(self, tokens: int) -> None:
+        super().step(tokens)
+        self._seen += 1
+        if self._seen in self._at:
+            child = multiprocessing.active_children()[0]
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGKILL)
+
+
+def test_workers_killed_at_work_cost_nothing(alone: Path, tiny_model: Path, tmp_path: Path) -> None:
+    config = _config(tiny_model, workers=2, batch_size=4)
+    outcome, notes = run(config, tmp_path, Hunter({1, 3}))
+    whole(tmp_path)
+    assert tokens_of(tmp_path) == tokens_of(alone)
+    assert outcome.counts.decoded == notes.done_runs == 30
+    assert any("a worker was lost (killed by SIGKILL" in note for note in notes.notes)
+
+
+class Mortal(InProcess):
+    """Dies whenever a certain prompt is among its rows, once it has said what came before."""
+
+    def __init__(self, loaded: models.Loaded, victim: list[int]) -> None:
+        super().__init__(loaded)
+        self._victim = victim
+        self.sizes: list[int] = []
+
+    def wait(self, tell: Callable[[int, Event], None]) -> None:
+        job, self._job = self._job, None
+        assert job is not None
+        self.sizes.append(len(job.requests))
+        with closing(decode(self._loaded, job, lambda _: None)) as events:
+            for event in events:
+                assert isinstance(event, Decoded)
+                if job.requests[event.index].prompt == self._victim:
+                    tell(0, Lost("killed by SIGKILL"))
+                    return
+                tell(0, event)
+        tell(0, Ended())
+
+
+def test_a_run_that_kills_its_worker_costs_itself_alone(
+    alone: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = _config(tiny_model)
+    victim = list(sweep.prepare(config, tmp_path).problems.values())[1][1]
+    mortals = []
+
+    @contextlib.contextmanager
+    def mortal(prepared: Any, source: models.Source) -> Iterator[Mortal]:
+        mortals.append(Mortal(prepared.shelf.take(source), victim))
+        yield mortals[0]
+
+    monkeypatch.setattr(sweep, "open_executor", mortal)
+    outcome, notes = run(config, tmp_path)
+    assert (outcome.counts.failed, outcome.counts.decoded) == (5, 25)
+    store = Store(tmp_path)
+    assert store.stored() == len(store) == 30
+    failed = [record for record in store if record.failed]
+    assert {record.meta["message"] for record in failed} == {
+        "its worker was lost twice with nothing else at work (killed by SIGKILL)"
+    }
+    assert len({record.meta["item_id"] for record in failed}) == 1
+    assert mortals[0].sizes.count(1) >= 2 * 5  # each of the five twice, alone
+    good = tokens_of(alone)
+    assert tokens_of(tmp_path).items() <= good.items()
+    assert sum("tried again" in note for note in notes.notes) >= 5
+
+
+class Dying(Setup):
+    """Ends its process instead of loading."""
+
+    def load(self) -> tuple[models.Loaded, dict[str, Any]]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def test_where_no_worker_can_start_one_message_says_so(tiny_model: Path) -> None:
+    setup = Dying(models.find(str(tiny_model)), (Full(),), "auto", "float32", "cpu")
+
+    def start(executor: processes.Processes) -> None:
+        for _ in range(10):
+            executor.hire(2)
+            executor.wait(lambda *_: None)
+
+    with processes.Processes([setup] * 2) as executor:
+        expected = r"workers = 2: expected a number of processes that can start .*SIGKILL"
+        with pytest.raises(InvalidValue, match=expected):
+            start(executor)
+
+
+def test_a_model_that_does_not_load_is_said_as_ever(tiny_model: Path) -> None:
+    source = replace(models.find(str(tiny_model)), location=str(tiny_model / "nowhere"))
+    setup = Setup(source, (Full(),), "auto", "float32", "cpu")
+    with processes.Processes([setup]) as executor:
+        executor.hire(1)
+        with pytest.raises(InvalidValue, match="a causal language model with its tokenizer"):
+            executor.wait(lambda *_: None)
+
+
+class Impatient(Notes):
+    """Presses Ctrl-C."""
+
+    def step(self, tokens: int) -> None:
+        super().step(tokens)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_ends_the_workers_and_the_sweep_goes_on(
+    alone: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    config = _config(tiny_model, workers=2, batch_size=4)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path, Impatient())
+    assert manifest.read(tmp_path)["status"] == "interrupted"
+    assert not multiprocessing.active_children()
+    assert len(Store(tmp_path)) < 30
+    run(config, tmp_path)
+    whole(tmp_path)
+    assert tokens_of(tmp_path) == tokens_of(alone)
+
+
+# ---------------------------------------------------------------- what they share
+
+
+def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(models, "_cores", lambda: 6)
+    before = torch.get_num_threads()
+    try:
+        assert [models.use_threads(None, n) for n in (1, 2, 4, 6, 50)] == [6, 3, 1, 1, 1]
+        assert models.use_threads(5, 3) == 5
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_gpus_are_taken_in_turn_unless_one_is_named() -> None:
+    assert chosen.devices("cuda", 2, 3) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert chosen.devices("cuda", 1, 2) == ["cuda", "cuda"]
+    assert chosen.devices("cuda:1", 2, 2) == ["cuda:1", "cuda:1"]
+    assert chosen.devices("cpu", 0, 2) == ["cpu", "cpu"]
+
+
+def test_runs_are_known_by_the_same_ids(tiny_config: Make, tmp_path: Path) -> None:
+    go(tiny_config(limit=1), tmp_path)
+    outcome, _ = go(tiny_config(limit=1, workers=2), tmp_path)
+    assert (outcome.counts.stored_before, outcome.counts.decoded) == (5, 0)
+
+
+def test_the_executors_are_what_a_sweep_needs(tiny_model: Path) -> None:
+    setup = Setup(models.find(str(tiny_model)), (Full(),), "auto", "float32", "cpu")
+    made: list[executors.Executor] = [processes.Processes([setup])]
+    assert made[0].free() == []

@@ -1,0 +1,171 @@
+"""What is decoded next: order, parts, what waits for what, and what a lost worker had."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from experiments.sweep.schedule import Group, Schedule, Task
+
+FULL, SPARSE, OTHER = Group(0), Group(1), Group(2)
+
+
+def filled(workers: int, sizes: dict[Group, Sequence[float]], least: int = 1) -> Schedule[str]:
+    schedule = Schedule[str](workers, least)
+    for group, costs in sizes.items():
+        for at, cost in enumerate(costs):
+            key = f"{group.config}-{at}"
+            schedule.add(Task(key, group, key, cost))
+    return schedule
+
+
+def keys(tasks: Sequence[Task[str]]) -> list[str]:
+    return [task.key for task in tasks]
+
+
+def test_one_worker_is_given_whole_groups_the_dearest_first_and_in_them_the_longest() -> None:
+    schedule = filled(1, {SPARSE: [5, 7, 6], OTHER: [4, 5], FULL: [1, 2]})
+    jobs = [keys(schedule.take()) for _ in range(3)]
+    assert jobs == [["1-1", "1-2", "1-0"], ["2-1", "2-0"], ["0-1", "0-0"]]
+    assert schedule.take() == []
+
+
+def test_where_as_much_is_expected_the_longest_prompt_comes_first() -> None:
+    schedule = Schedule[str](1)
+    for key, prompt in (("a", 5), ("b", 9), ("c", 7)):
+        schedule.add(Task(key, FULL, key, 3.0, prompt))
+    assert keys(schedule.take()) == ["b", "c", "a"]
+
+
+def test_groups_worth_the_same_keep_their_order() -> None:
+    schedule = filled(1, {OTHER: [3], SPARSE: [3], FULL: [3]})
+    assert [schedule.take()[0].group for _ in range(3)] == [FULL, SPARSE, OTHER]
+
+
+def test_what_others_wait_for_comes_first_and_releases_them() -> None:
+    schedule = filled(1, {FULL: [1], SPARSE: [50, 50]})
+    schedule.hold("0-0", OTHER, "waiting")
+    (full,) = schedule.take()
+    assert full.key == "0-0"
+    assert not schedule.finished(OTHER)
+    assert schedule.done(full) == [(OTHER, "waiting")]
+    assert schedule.finished(OTHER)
+    assert schedule.finished(FULL)
+    assert not schedule.finished(SPARSE)
+
+
+def test_held_work_is_left_though_nothing_can_begin() -> None:
+    schedule = filled(2, {FULL: [1]})
+    schedule.hold("0-0", SPARSE, "later")
+    (full,) = schedule.take()
+    assert (schedule.take(), schedule.jobs(), schedule.left) == ([], 0, True)
+    schedule.done(full)
+    assert not schedule.left
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_one_group_is_split_evenly_long_and_short_ones_mixed(workers: int) -> None:
+    schedule = filled(workers, {FULL: range(24, 0, -1)})
+    parts = [schedule.take() for _ in range(workers)]
+    assert schedule.take() == []
+    assert {len(part) for part in parts} == {24 // workers}
+    work = [sum(task.expected for task in part) for part in parts]
+    assert max(work) - min(work) <= 24
+    for part in parts:
+        costs = [task.expected for task in part]
+        assert costs == sorted(costs, reverse=True)
+
+
+def test_plenty_of_groups_stay_whole_and_the_last_is_split() -> None:
+    schedule = filled(2, {Group(n): [10.0] * 8 for n in range(5)}, least=2)
+    whole = [schedule.take() for _ in range(4)]
+    assert [len(job) for job in whole] == [8] * 4
+    for job in whole:
+        for task in job:
+            schedule.done(task)
+    assert [len(schedule.take()) for _ in range(2)] == [4, 4]
+
+
+def test_parts_have_at_least_so_many_rows() -> None:
+    schedule = filled(8, {FULL: [1.0] * 7}, least=3)
+    assert schedule.jobs() == 2
+    assert sorted(len(schedule.take()) for _ in range(2)) == [3, 4]
+    assert filled(8, {FULL: [1.0] * 2}, least=3).jobs() == 1
+
+
+def test_a_lost_job_comes_back_in_halves_before_all_else() -> None:
+    schedule = filled(1, {FULL: [4, 3, 2, 1, 1], SPARSE: [1]})
+    job = schedule.take()
+    schedule.done(job[0])
+    assert schedule.lost(job[1:]) == []
+    assert [keys(schedule.take()) for _ in range(3)] == [
+        ["0-1", "0-2"],
+        ["0-3", "0-4"],
+        ["1-0"],
+    ]
+
+
+def test_one_that_is_lost_twice_with_nothing_else_at_work_is_given_up() -> None:
+    schedule = filled(1, {FULL: [1, 2]})
+    assert schedule.lost(schedule.take()) == []  # both together: neither is at fault yet
+    assert schedule.lost(schedule.take()) == []
+    (other,) = schedule.take()
+    assert other.key == "0-0"
+    schedule.done(other)
+    (bad,) = schedule.lost(schedule.take())
+    assert bad.key == "0-1"
+    schedule.done(bad)
+    assert not schedule.left
+
+
+def test_the_last_of_many_was_not_alone() -> None:
+    schedule = filled(1, {FULL: [1, 2]})
+    for _ in range(2):
+        first, *rest = schedule.take()
+        if rest:
+            schedule.done(first)
+        assert schedule.lost(rest or [first]) == []
+    (bad,) = schedule.lost(schedule.take())
+    assert bad.key == "0-0"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_task_ends_once_whatever_dies(seed: int) -> None:
+    rng = random.Random(seed)
+    workers = rng.randrange(1, 6)
+    schedule = Schedule[str](workers, rng.randrange(1, 5))
+    groups = [Group(number) for number in range(4)]
+    full = [Task(f"full{at}", groups[0], "", rng.uniform(1, 9)) for at in range(9)]
+    for task in full:
+        schedule.add(task)
+        for group in groups[1:]:
+            schedule.hold(task.key, group, task.key)
+    ended: list[str] = []
+    jobs: list[list[Task[str]]] = []
+    while schedule.left:
+        while len(jobs) < workers and (job := schedule.take()):
+            jobs.append(job)
+        job = jobs.pop(rng.randrange(len(jobs)))
+        alive = rng.randrange(len(job) + 1)
+        given_up = schedule.lost(job[alive:]) if alive < len(job) else []
+        for task in [*job[:alive], *given_up]:
+            ended.append(task.key)
+            for group, what in schedule.done(task):
+                assert task.group == groups[0]
+                schedule.add(Task(f"{what}-{group.config}", group, "", rng.uniform(1, 9)))
+    assert len(ended) == len(set(ended)) == 9 * 4
+    assert all(schedule.finished(group) for group in groups)
+
+
+def test_what_two_want_is_decoded_once() -> None:
+    schedule = Schedule[str](1)
+    one = Task("same", Group(0), "a", 1.0)
+    schedule.add(one)
+    schedule.add(Task("same", Group(0), "b", 1.0))
+    assert schedule.take() == [one]
+    schedule.add(Task("same", Group(0), "c", 1.0))  # while it is at work
+    assert schedule.take() == []
+    schedule.done(one)
+    assert not schedule.left

@@ -1,0 +1,110 @@
+"""docs/performance.md is what the benchmarks printed, and says of no aim what does not hold."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def script() -> dict:
+    return runpy.run_path(str(ROOT / "scripts" / "performance_page.py"))
+
+
+def layer(backend, batch, context, full, sdpa, floor, read):
+    return {
+        "backend": backend,
+        "batch": batch,
+        "context": context,
+        "ms": 1.0,
+        "cold_ms": 2.0,
+        "faster_than_full": full,
+        "faster_than_full_cold": full,
+        "faster_than_transformers": sdpa,
+        "of_floor": floor,
+        "read_bytes": read,
+        "held_bytes": 1e6,
+    }
+
+
+ROWS = [
+    layer("full", 1, 32_768, None, 9.0, 0.5, 1000),
+    layer("sink", 1, 32_768, 24.9, 99.0, 0.6, 30),
+    layer("quest", 1, 32_768, 8.1, 70.0, 0.49, 100),
+    layer("full", 16, 1024, None, 0.9, 0.5, 100),
+    layer("quest", 16, 1024, 1.0, 5.0, 0.5, 101),
+    layer("infllm", 16, 1024, 0.9, 5.0, 0.5, 99),
+]
+
+
+def test_aims_of_a_layer_are_said_to_be_reached_where_they_are(script: dict) -> None:
+    found = {what: (asked, got, said) for what, asked, got, said in script["_aims"](ROWS)}
+    assert found == {
+        "`full` against transformers, 32,768, batch 1": ("8.0", "9.0", "reached"),
+        "`full` against transformers, anywhere": ("1.0", "0.9", "missed"),
+        "`sink`, 32,768, batch 1: times `full`": ("25.0", "24.9", "missed"),
+        "`sink`, 32,768, batch 1: share of its floor": ("60%", "60%", "reached"),
+        # Ten times fewer bytes, of which 0.8 is asked for.
+        "`quest`, 32,768, batch 1: times `full`, of 10.0 by bytes": ("8.0", "8.1", "reached"),
+        "`quest`, 32,768, batch 1: share of its floor": ("50%", "49%", "missed"),
+        # Quest reads more than full attention there, so nothing is asked.
+        "`infllm`, 1,024, batch 16: times `full`": ("1.0", "0.9", "missed"),
+    }
+
+
+def test_costs_that_grow_are_said_to_grow(script: dict) -> None:
+    rows = [
+        {"backend": name, "context": context, "mean_ms": ms}
+        for name, context, ms in [
+            ("sink", 1024, 1.0),
+            ("sink", 65_536, 1.09),
+            ("h2o", 1024, 1.0),
+            ("h2o", 65_536, 1.11),
+        ]
+    ]
+    text = "\n".join(script["long"]({"rows": rows}))
+    assert "| `sink` | 1.000 | 1.090 | 1.09 | within 10% |" in text
+    assert "| `h2o` | 1.000 | 1.110 | 1.11 | not within 10% |" in text
+
+
+def test_peers_that_did_not_run_reach_nothing(script: dict) -> None:
+    least = {
+        "seconds": 2.0,
+        "prompts_s": 0.5,
+        "model_s": 1.0,
+        "steps": 10,
+        "read_bytes": 1e9,
+        "read_s": 0.5,
+    }
+    found = {
+        "rows": [{"peer": "vLLM", "seconds": None}],
+        "bound": least,
+        "shared_bound": None,
+        "reached": {
+            "one_process": {"of_bound": 0.79, "times_vllm": None, "times_one": 12.5},
+            "processes": {"of_bound": None, "times_vllm": None, "times_one": None},
+            "sparse_slower_than_full": ["infllm 128, cpp, forced"],
+        },
+        "aims": {"of_bound": 0.8, "times_vllm": 2.0, "times_one": 12.0},
+    }
+    text = "\n".join(script["peers"](found))
+    assert "| vLLM | not run |" in text
+    assert "one process: share of the bound | 0.80 | 0.79 | missed |" in text
+    assert "times vLLM |" not in text
+    assert "times one at a time | 12.00 | 12.50 | reached |" in text
+    assert "several processes" not in text
+    assert "Bound of one process: 2.00 s" in text
+    assert "Bound of the slowest" not in text
+    assert "missed by infllm 128, cpp, forced" in text
+
+
+def test_the_page_is_what_was_found() -> None:
+    command = [sys.executable, "scripts/performance_page.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr

@@ -1,0 +1,215 @@
+"""Decode steps in which nothing may wait for the device, held to it on a CPU.
+
+`watched` lets `lil.decode` take a CPU for an accelerator: `devices.answers_at_once` says no, so
+that steps are looked at one step late and every branch for accelerators is the one taken. While a
+decode step is launched, looked at and taken (`DecodeLoop._advance`), two modes raise
+`WaitingError`: one sees every operation that torch dispatches, the other every call before it,
+`.cpu()` and `.tolist()` among them, which dispatch nothing on a CPU.
+
+What counts as on the device: every torch tensor. A CPU cannot tell its own from those that would
+lie on a GPU, so inside a step the host keeps its numbers in numpy and lists, and no tensor is
+exempt. These places are, because what they do on a GPU waits for nothing newer than it should:
+
+- `devices.put` and `devices.fetch`, the two ways between host and device. Numbers that become
+  tensors in another way (`torch.tensor`) raise: from ordinary memory such a copy waits;
+- `Flight.land`, which looks at a step, and may do so only when a newer one has been launched or
+  none is to come;
+- `Observers.see`: what detectors are shown there must be the copies that `land` gave.
+
+What cannot be seen here: `.to(device)` where both are a CPU, if the device is not spelled "cpu",
+and `copy_` into memory of the host. Prompts are read outside: their first tokens are looked at at
+once. So do rows join, leave and take each other's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from attention.core import devices
+from lil.decoding.flight import Flight
+from lil.decoding.loop import DecodeLoop
+from lil.decoding.observers import Observers
+
+#: Operations that bring a value to the host, or whose shapes depend on values.
+OPERATIONS = {
+    "_local_scalar_dense",
+    "_unique",
+    "_unique2",
+    "bincount",
+    "equal",
+    "isin",  # looks for distinct elements where there are many
+    "masked_select",
+    "nonzero",
+    "nonzero_static",
+    "unique_consecutive",
+    "unique_dim",
+}
+#: Operations that do with a boolean tensor.
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
+#: Methods and functions that do, some of them without an operation on a CPU.
+CALLS = {
+    "__array__",
+    "__bool__",
+    "__contains__",
+    "__float__",
+    "__index__",
+    "__int__",
+    "allclose",
+    "cpu",
+    "equal",
+    "item",
+    "numpy",
+    "tolist",
+}
+#: Ways to a device that wait for it.
+MADE_OF_NUMBERS = {"as_tensor", "asarray", "tensor"}
+
+
+class WaitingError(AssertionError):
+    """The host would have waited for the device."""
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self.guard = guard
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in OPERATIONS:
+            self.guard.refuse(name)
+        masks = args[1] if name in INDEXING else ()
+        if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in masks):
+            self.guard.refuse(f"{name} with a boolean tensor")
+        if name == "repeat_interleave" and "Tensor" in func._overloadname:
+            # With one number for all it is an expansion.
+            self.guard.refuse("repeat_interleave with a tensor")
+        return func(*args, **(kwargs or {}))
+
+
+class _Calls(TorchFunctionMode):
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self.guard = guard
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, given = getattr(func, "__name__", ""), kwargs or {}
+        if name in CALLS or name in MADE_OF_NUMBERS:
+            self.guard.refuse(name)
+        if name == "to" and "cpu" in (*args[1:], given.get("device")):
+            self.guard.refuse("to('cpu')")
+        return func(*args, **given)
+
+
+class Guard:
+    """Raises on everything that waits, except where it is told to look away.
+
+    Attributes:
+        steps: decode steps that were launched.
+        newest: the last of them, None when no other is to come.
+        shapes: of each state tensor, all it had, by name.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.newest: Flight | None = None
+        self.shapes: dict[str, set[tuple[int, ...]]] = {}
+        self.states: Any = None  # of the step looked at last, None while prompts are read
+        self._away = 0
+
+    def refuse(self, what: str) -> None:
+        if not self._away:
+            raise WaitingError(f"in a decode step: {what}")
+
+    @contextmanager
+    def looking_away(self) -> Iterator[None]:
+        self._away += 1
+        try:
+            yield
+        finally:
+            self._away -= 1
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Nothing in here may wait."""
+        with _Calls(self), _Operations(self):
+            yield
+
+    def exempt(self, function: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self.looking_away():
+                return function(*args, **kwargs)
+
+        return called
+
+    def note(self, batch: Any) -> None:
+        """Shapes of everything a step leaves behind for the next."""
+        for i, layer in enumerate(batch.cache.layers):
+            for name, slots in layer.state.items():
+                self._note(f"layer {i}: {name}", slots.data)
+        for i, memory in enumerate(batch.penalised._memories):
+            held = vars(memory) if hasattr(memory, "__dict__") else {"": memory}
+            for name, x in held.items():
+                if isinstance(x, Tensor):
+                    self._note(f"penalty {i}: {name}", x)
+        self._note("newest", batch.newest)
+
+    def _note(self, name: str, x: Tensor) -> None:
+        self.shapes.setdefault(name, set()).add(tuple(x.shape))
+
+
+@contextmanager
+def watched() -> Iterator[Guard]:
+    """The CPU counts as an accelerator, and no decode step in here may wait."""
+    guard = Guard()
+    advance, launch, land = DecodeLoop._advance, DecodeLoop._launch, Flight.land
+    see = Observers.see
+
+    def advanced(self: Any, batch: Any, rows: Any, newcomers: bool = False) -> None:
+        if newcomers:
+            guard.states = None
+            advance(self, batch, rows, newcomers)
+            return
+        with guard.on():
+            advance(self, batch, rows)
+
+    def launched(self: Any, batch: Any, rows: Any, newcomers: bool) -> Flight | None:
+        flight = launch(self, batch, rows, newcomers)
+        if not newcomers:
+            guard.newest = flight
+            guard.steps += flight is not None
+            guard.note(batch)
+        return flight
+
+    def landed(self: Flight) -> Any:
+        if self is guard.newest:
+            guard.refuse("a look at the newest step")
+        with guard.looking_away():
+            found = land(self)
+        guard.states = found.states
+        return found
+
+    def seen(self: Observers, states: Any, place: int) -> None:
+        if guard.states is not None and states is not guard.states:
+            guard.refuse("hidden states of another step than the one looked at")
+        with guard.looking_away():
+            see(self, states, place)
+
+    with (
+        mock.patch.object(devices, "answers_at_once", return_value=False),
+        mock.patch.object(devices, "put", guard.exempt(devices.put)),
+        mock.patch.object(devices, "fetch", guard.exempt(devices.fetch)),
+        mock.patch.object(Observers, "see", seen),
+        mock.patch.object(DecodeLoop, "_advance", advanced),
+        mock.patch.object(DecodeLoop, "_launch", launched),
+        mock.patch.object(Flight, "land", landed),
+    ):
+        yield guard

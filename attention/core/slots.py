@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +40,11 @@ class Slots:
     ) -> None:
         self.fill, self.unit, self.multiple, self.limit = fill, unit, multiple, limit
         self.data = torch.full((rows, heads, 0, *tail), fill, dtype=dtype, device=device)
+        self._flat: tuple[Tensor, Tensor] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A view would be copied as memory of its own.
+        return self.__dict__ | {"_flat": None}
 
     @property
     def capacity(self) -> int:
@@ -48,7 +54,10 @@ class Slots:
     @property
     def flat(self) -> Tensor:
         """The slots of all rows and heads in one axis: (B * H * C, ...)."""
-        return self.data.flatten(0, 2)
+        # Asked for several times a step, where making a view takes as long as using it.
+        if self._flat is None or self._flat[0] is not self.data:
+            self._flat = self.data, self.data.flatten(0, 2)
+        return self._flat[1]
 
     def fit(self, tokens: int) -> None:
         """Make room for this many tokens in every row."""

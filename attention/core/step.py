@@ -116,7 +116,7 @@ class Step:
         """Index (B*H,) into `Slots.flat` of one slot per row, the same in all H heads."""
         return self.once(
             ("flat", key, H, capacity),
-            lambda: self.heads(H) * capacity + self.tensor(slot).repeat_interleave(H),
+            lambda: self.tensor(np.arange(self.rows * H) * capacity + slot.repeat(H)),
         )
 
     def held(self, limit: int | None = None) -> Held:

@@ -86,6 +86,20 @@ class CppEngine(Engine):
         )  # fmt: skip
         return pages, worth
 
+    def lowest(self, worth: Tensor, position: Tensor, stays: Tensor | None = None) -> Tensor:
+        if worth.dtype not in (torch.float32, torch.float64):
+            return super().lowest(worth, position, stays)
+        B, H, S = worth.shape
+        if worth.stride(2) != 1:
+            worth = worth.contiguous()
+        assert position.stride(2) == 1
+        found = torch.empty((B, H, 1), dtype=torch.int64)
+        _operation(worth.dtype).lowest(
+            B, H, S, *worth.stride()[:2], *position.stride()[:2],
+            worth.data_ptr(), position.data_ptr(), _at(stays), found.data_ptr(),
+        )  # fmt: skip
+        return found
+
 
 def _attend(
     q: Tensor,
@@ -134,6 +148,7 @@ class Operations(NamedTuple):
 
     attend: Any
     best: Any
+    lowest: Any
 
 
 def _operation(dtype: torch.dtype) -> Operations:
@@ -168,5 +183,7 @@ def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
         *[ctypes.c_void_p] * 5,
         ctypes.c_int,
     ]
-    found.attend.restype = found.best.restype = None
+    found.lowest.argtypes = [*[ctypes.c_int64] * 7, *[ctypes.c_void_p] * 4]
+    for operation in found:
+        operation.restype = None
     return found

@@ -115,3 +115,20 @@ class Engine(ABC):
             score = score.masked_fill(competing.hidden[:, 0], float("-inf"))
         worth, pages = top(score, k)
         return pages, worth
+
+    def lowest(self, worth: Tensor, position: Tensor, stays: Tensor | None = None) -> Tensor:
+        """The slot of each set that is worth least, among equals that of the newest token.
+
+        Args:
+            worth: (B, H, S), any strides.
+            position: of the token in each slot, int32, (B, H, S).
+            stays: positions from which on tokens of a row are worth more than any other, (B,); None
+                for none.
+
+        Returns:
+            (B, H, 1).
+        """
+        if stays is not None:
+            worth = worth.masked_fill(position >= stays[:, None, None], float("inf"))
+        least = worth == worth.amin(-1, keepdim=True)
+        return torch.where(least, position, -1).argmax(-1, keepdim=True)

@@ -425,7 +425,58 @@ void best(const Shape& s, int64_t k, bool narrow, const A* q, const T* summaries
   }
 }
 
+// The slot of each set that is worth least, among equals that of the newest token. Strides of rows and
+// sets are given of both tensors.
+template <class A>
+void lowest(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_set,
+            int64_t position_row, int64_t position_set, const A* worth, const int32_t* position,
+            const int64_t* stays, int64_t* found) {
+  constexpr int64_t LANES = 16;
+  constexpr A never = std::numeric_limits<A>::infinity();
+  for (int64_t set = 0; set < B * H; ++set) {
+    const int64_t b = set / H, h = set % H;
+    const A* w = worth + b * worth_row + h * worth_set;
+    const int32_t* p = position + b * position_row + h * position_set;
+    const int64_t last = std::numeric_limits<int32_t>::max();
+    const int32_t from = stays ? int32_t(std::min(stays[b], last)) : int32_t(last);
+    A least = never;
+#pragma omp simd reduction(min : least)
+    for (int64_t i = 0; i < S; ++i) {
+      const A x = p[i] >= from ? never : w[i];
+      least = x < least ? x : least;
+    }
+    int32_t newest = -2;
+    int64_t slot = 0;
+    for (int64_t start = 0; start < S; start += LANES) {
+      const int64_t end = std::min(S, start + LANES);
+      // Few blocks have a candidate; these are looked through one by one.
+      bool here = false;
+#pragma omp simd reduction(| : here)
+      for (int64_t i = start; i < end; ++i) here |= (p[i] >= from ? never : w[i]) == least;
+      if (!here) continue;
+      for (int64_t i = start; i < end; ++i)
+        if ((p[i] >= from ? never : w[i]) == least && p[i] > newest) {
+          newest = p[i];
+          slot = i;
+        }
+    }
+    found[set] = slot;
+  }
+}
+
 }  // namespace
+
+#define LIL_LOWEST(NAME, A)                                                                        \
+  extern "C" void NAME(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_set,     \
+                       int64_t position_row, int64_t position_set, const void* worth,             \
+                       const int32_t* position, const int64_t* stays, int64_t* found) {           \
+    lowest<A>(B, H, S, worth_row, worth_set, position_row, position_set,                          \
+              static_cast<const A*>(worth), position, stays, found);                              \
+  }
+
+LIL_LOWEST(lil_lowest_float32, float)
+LIL_LOWEST(lil_lowest_float64, double)
+LIL_LOWEST(lil_lowest_bfloat16, float)
 
 #define LIL_BEST(NAME, T, A)                                                                      \
   extern "C" void NAME(int64_t B, int64_t H, int64_t Hkv, int64_t M, int64_t D, int64_t row,      \

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.kernels import dense, group
+from attention.core.kernels import dense
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue, check_int
@@ -75,13 +75,14 @@ class Compressing(Layer):
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g = self.geometry
-        self.append(q * scaling, k, v, step)
+        scaled = q * scaling
+        self.append(scaled, k, v, step)
         held: Counts = self.held + 1
         S = int(held.max())
         self.spend(S)
         learns = type(self).learn is not Compressing.learn
         out, probs, _ = g.engine.attend(
-            group(q, g.Hkv, scaling),
+            scaled.view(step.rows, g.Hkv, g.G, g.D),
             self.k.data,
             self.v.data,
             step.holding(held, "compressing"),
@@ -158,13 +159,14 @@ class Compressing(Layer):
         worth = self.rank(self.k.data.index_select(0, rows)[:, :, :S], grouped, rows)
         order = worth.argsort(dim=-1, descending=True, stable=True)
         index = order[:, :, :most].sort(dim=-1).values
-        heads = rows[:, None] * g.Hkv + torch.arange(g.Hkv, device=rows.device)
-        slot = torch.arange(S, device=rows.device)
+        # All that follows a token has as many slots.
+        sets = full[:, None] * g.Hkv + np.arange(g.Hkv)
+        begin, slot = sets[..., None] * self.k.capacity, np.arange(S)
+        source = (index + step.tensor(begin)).view(-1)
+        end, gone = (step.tensor((begin + x).reshape(-1)) for x in (slot[:most], slot[most:]))
         for slots in self.per_slot:
-            first = heads[..., None] * slots.capacity
-            kept = slots.flat.index_select(0, (first + index).view(-1))
-            slots.flat.index_copy_(0, (first + slot[:most]).view(-1), kept)
-            slots.flat.index_fill_(0, (first + slot[most:]).view(-1), slots.fill)
+            slots.flat.index_copy_(0, end, slots.flat.index_select(0, source))
+            slots.flat.index_fill_(0, gone, slots.fill)
         self.held = self.held.copy()
         self.held[full] = most
 

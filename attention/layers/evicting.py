@@ -20,8 +20,9 @@ class Evicting(Layer):
     The token dropped is overwritten in place by the next one: no buffer is rebuilt in decode, and
     slots are in no order (positions are in the keys, order is irrelevant to attention).
 
-    A method answers `worth`. What it remembers per slot for that it registers with `remember` and
-    updates in `learn`. The slots worth least are lost, among equals the newest.
+    A method answers `worth`, and `stays` where it has a window. What it remembers per slot for that
+    it registers with `remember` and updates in `learn`. The slots worth least are lost, among equals
+    the newest.
     """
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
@@ -63,6 +64,10 @@ class Evicting(Layer):
         Args:
             mass: (B, Hkv, G, S), over the first S slots.
         """
+
+    def stays(self, step: Step) -> Tensor | None:  # noqa: ARG002
+        """Positions from which on a row's tokens must stay, (B,); None for none."""
+        return None
 
     @abstractmethod
     def worth(self, S: int, step: Step) -> Tensor:
@@ -112,14 +117,14 @@ class Evicting(Layer):
 
     def loser(self, S: int, step: Step) -> Tensor:
         """The slot the next token overwrites, (B, Hkv, 1)."""
-        worth = self.worth(S, step)
-        least = worth == worth.amin(-1, keepdim=True)
-        newest = torch.where(least, self.position.data[:, :, :S], -1)
-        lost = newest.argmax(-1, keepdim=True)
+        lost = self.geometry.engine.lowest(
+            self.worth(S, step), self.position.data[:, :, :S], self.stays(step)
+        )
         if (step.seen >= self.limit).all():
             return lost
         seen = step.seen_tokens[:, None, None]
-        return torch.where(seen >= self.limit, lost, seen)
+        full = step.once(("full", self.limit), lambda: seen >= self.limit)
+        return torch.where(full, lost, seen)
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         held = self.kept(step.past)
@@ -175,6 +180,10 @@ class Evicting(Layer):
             worth = self.worth(S, step)
             slot = torch.arange(S, device=step.device)
             empty = slot >= step.tensor(counts)[:, None, None]
+            stays = self.stays(step)
+            if stays is not None:
+                young = self.position.data[:, :, :S] >= stays[:, None, None]
+                worth = worth.masked_fill(young, float("inf"))
             worth = worth.masked_fill(empty, float("-inf"))
             order = torch.sort(worth, dim=-1, descending=True, stable=True).indices
             # Kept slots in order of age; in rows below the budget the empty ones end up last.

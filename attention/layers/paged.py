@@ -67,14 +67,17 @@ class Paged(Selecting):
             H is 1, Hkv or Hq: one set of pages per layer, KV head or query head.
         """
 
-    def grown(self, summary: Tensor, k: Tensor) -> Tensor | None:  # noqa: ARG002
-        """The summary of a page with one more key, if that can be told without its other keys.
+    def alone(self, k: Tensor) -> Tensor | None:  # noqa: ARG002
+        """What is remembered of pages of one key, (N, size); None for a method without `joined`.
 
         Args:
-            summary: (N, size).
-            k: (N, D).
+            k: (B, Hkv, 1, D), N = B * Hkv.
         """
         return None
+
+    def joined(self, one: Tensor, other: Tensor) -> Tensor:
+        """What is remembered of pages, from what would be of two parts of them, (N, size)."""
+        raise NotImplementedError
 
     def notice(self, k: Tensor, step: Step) -> None:
         self.summaries.fit(step.longest)
@@ -83,13 +86,14 @@ class Paged(Selecting):
             return
         # Only the page of the new token changes.
         at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "summary")
-        renewed = self.grown(self.summaries.flat.index_select(0, at), k.flatten(0, 2))
-        if renewed is None:
+        single = self.alone(k)
+        if single is None:
             renewed = self.renewed(step)
         else:
+            renewed = self.joined(self.summaries.flat.index_select(0, at), single)
             begun = step.once(("begun", self.page), lambda: self.begun(step))
             if begun is not None:
-                renewed = torch.where(begun, self.alone(k), renewed)
+                renewed = torch.where(begun, single, renewed)
         self.summaries.flat.index_copy_(0, at, renewed.to(self.summaries.data.dtype))
 
     def begun(self, step: Step) -> Tensor | None:
@@ -98,11 +102,6 @@ class Paged(Selecting):
         if not first.any():
             return None
         return step.tensor(first.repeat(self.geometry.Hkv))[:, None]
-
-    def alone(self, k: Tensor) -> Tensor:
-        """Summaries (B * Hkv, size) of pages that hold one key each, (B, Hkv, 1, D)."""
-        held = torch.ones(1, 1, 1, 1, 1, dtype=torch.bool, device=k.device)
-        return self.summary(k[:, :, :, None], held).flatten(0, 2)
 
     def renewed(self, step: Step) -> Tensor:
         """Summaries (B * Hkv, size) of the newest pages, from their keys."""
@@ -151,9 +150,20 @@ class Paged(Selecting):
         index, values = self.best(q, others, step)
         H = index.shape[1]
         self.cost_varies = self.geometry.Hkv < H
-        last = step.once("last page", lambda: step.tensor(others)[:, None, None]).expand(-1, H, -1)
-        live = torch.cat((values > float("-inf"), torch.ones_like(last, dtype=torch.bool)), -1)
-        return Choice(torch.cat((index, last), dim=-1), live)
+
+        U = index.shape[2]
+
+        def newest() -> tuple[Tensor, Tensor, Tensor]:
+            """The last page, that it is read, (B, H, 1), and the tokens of all pages, (B, H, U)."""
+            last = step.tensor(others)[:, None, None].expand(-1, H, -1)
+            counts = np.full((step.rows, U + 1), self.page)  # pages that compete are full
+            counts[:, U] = step.seen - others * self.page
+            each = step.tensor(counts)[:, None].expand(-1, H, -1)
+            return last, torch.ones_like(last, dtype=torch.bool), each
+
+        last, read, counts = step.once(("newest", self.page, H, U), newest)
+        live = torch.cat((values > float("-inf"), read), dim=-1)
+        return Choice(torch.cat((index, last), dim=-1), live, counts)
 
     def crop(self, rows: Counts, seen: Counts) -> None:
         """Forget all but the first seen[i] tokens of row rows[i], in the summaries too."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +25,17 @@ class Choice:
         pages: page numbers, each at most once, (B, H, U); H is 1, Hkv or Hq: one set per layer, KV
             head or query head.
         live: False where an entry only fills up the row, (B, H, U).
+        counts: tokens on each page, where a method knows them already, (B, H, U).
     """
 
     pages: Tensor
     live: Tensor
+    counts: Tensor | None = None
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Choice:
+        """All of it, changed alike."""
+        counts = None if self.counts is None else change(self.counts)
+        return Choice(change(self.pages), change(self.live), counts)
 
 
 class Selecting(KeepAll):
@@ -79,12 +87,16 @@ class Selecting(KeepAll):
         scaled = group(q, g.Hkv, scaling)
         choice = self.choose(scaled, step)
         if choice.pages.shape[1] == 1:
-            choice = Choice(*(x.expand(-1, g.Hkv, -1) for x in (choice.pages, choice.live)))
+            choice = choice.each(lambda x: x.expand(-1, g.Hkv, -1))
         self.chosen, self.pages_then = choice, int(self.pages(step.seen).max())
         self.spend(choice.pages.shape[2] * self.page)
         # G query heads share a KV head's set, or each has its own.
         query = scaled.view(step.rows, choice.pages.shape[1], -1, g.D)
-        counts = self.counts(choice, step.seen_tokens)
+        counts = choice.counts
+        if counts is None:
+            counts = self.counts(choice, step.seen_tokens)
+        else:
+            counts = counts * choice.live
         return g.engine.attend_pages(
             query, self.k.data, self.v.data, choice.pages, counts, self.page, g.sink_logits
         ).out
@@ -113,8 +125,7 @@ class Selecting(KeepAll):
     def select(self, index: Tensor) -> None:
         super().select(index)
         if self.chosen is not None:
-            kept = (x.index_select(0, index) for x in (self.chosen.pages, self.chosen.live))
-            self.chosen = Choice(*kept)
+            self.chosen = self.chosen.each(lambda x: x.index_select(0, index))
 
     def measured(self, seen: Counts) -> Tensor | None:
         if not self.cost_varies or self.chosen is None:

@@ -57,17 +57,17 @@ class H2OLayer(Evicting):
         score += mass.transpose(2, 3) if self.gqa == "max" else over_group(mass, "sum", 2)
 
     def worth(self, S: int, step: Step) -> Tensor:
-        score, position = self.score.data[:, :, :S], self.position.data[:, :, :S]
+        score = self.score.data[:, :, :S]
         if self.gqa == "max":
             score = over_group(score, "max", -1)
         elif self.gqa == "mean":
             score = score / self.geometry.G
         if self.backend.normalise == "age":
-            score = score / (step.seen_tokens[:, None, None] - position)
-        oldest_recent = step.once(
-            "recent", lambda: (step.seen_tokens - self.recent + 1)[:, None, None]
-        )
-        return score.masked_fill(position >= oldest_recent, float("inf"))
+            score = score / (step.seen_tokens[:, None, None] - self.position.data[:, :, :S])
+        return score
+
+    def stays(self, step: Step) -> Tensor:
+        return step.once(("recent", self.recent), lambda: step.seen_tokens - self.recent + 1)
 
     def placed(self, S: int, held: Counts, step: Step) -> Tensor:
         keys = super().placed(S, held, step)

@@ -44,11 +44,11 @@ class QuestLayer(Paged):
         known = torch.where(held, k, k[:, :, :, :1])
         return torch.cat((known.amax(3), -known.amin(3)), dim=-1)
 
-    def grown(self, summary: Tensor, k: Tensor) -> Tensor:
-        return torch.maximum(summary, torch.cat((k, -k), dim=-1))
-
     def alone(self, k: Tensor) -> Tensor:
         return torch.cat((k, -k), dim=-1).flatten(0, 2)
+
+    def joined(self, one: Tensor, other: Tensor) -> Tensor:
+        return torch.maximum(one, other)
 
     def signed(self, q: Tensor) -> Tensor:
         """What is multiplied with the bounds, (B, Hkv, G, 2 D), or one for the group."""

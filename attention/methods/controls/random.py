@@ -23,11 +23,13 @@ class RandomLayer(Evicting):
         heads = torch.arange(geometry.Hkv, device=geometry.device)
         self.head = mix(mix(layer & WORD) + heads & WORD)[:, None]
 
-    def worth(self, S: int, step: Step) -> Tensor:
+    def worth(self, S: int, step: Step) -> Tensor:  # noqa: ARG002
         position = self.position.data[:, :, :S].long()
         number = mix(self.head + position & WORD).to(torch.float64)
-        stays = position >= (step.seen_tokens - self.recent + 1)[:, None, None]
-        return number.masked_fill_(stays | (position < self.sinks), float("inf"))
+        return number.masked_fill_(position < self.sinks, float("inf"))
+
+    def stays(self, step: Step) -> Tensor:
+        return step.once(("recent", self.recent), lambda: step.seen_tokens - self.recent + 1)
 
 
 def mix(x: Tensor) -> Tensor:

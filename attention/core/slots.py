@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -58,6 +59,11 @@ class Slots:
         if self._flat is None or self._flat[0] is not self.data:
             self._flat = self.data, self.data.flatten(0, 2)
         return self._flat[1]
+
+    @cached_property
+    def empty(self) -> Tensor:
+        """What an empty slot holds, (...)."""
+        return self.data.new_full(self.data.shape[3:], self.fill)
 
     def fit(self, tokens: int) -> None:
         """Make room for this many tokens in every row."""

@@ -108,9 +108,10 @@ class Step:
         """`seen` on the device, (B,)."""
         return self.once("seen", lambda: self.past_tokens + self.tensor(self.new))
 
-    def heads(self, H: int) -> Tensor:
-        """0..B*H-1, the index of each row and head in a flattened state."""
-        return self.once(("heads", H), lambda: torch.arange(self.rows * H, device=self.device))
+    def first(self, H: int, capacity: int) -> Tensor:
+        """Index (B*H,) into `Slots.flat` of the first slot of each row and head."""
+        sets = self.rows * H
+        return self.once(("first", H, capacity), lambda: self.tensor(np.arange(sets) * capacity))
 
     def flat(self, slot: Counts, H: int, capacity: int, key: Hashable) -> Tensor:
         """Index (B*H,) into `Slots.flat` of one slot per row, the same in all H heads."""

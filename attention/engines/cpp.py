@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attention.core.kernels import accumulator
+from attention.core.slots import Slots
 from attention.core.step import Held
 from attention.engines.engine import Attended, Engine
 
@@ -53,6 +55,19 @@ class CppEngine(Engine):
     ) -> Attended:
         return _attend(q, k, v, None, held, None, 1, sink_logits, probs, lse)
 
+    def attend_with_mass(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        held: Held,
+        mass: Tensor,
+        sink_logits: Tensor | None = None,
+        elsewhere: Attended | None = None,
+    ) -> Tensor:
+        given = (mass, elsewhere)
+        return _attend(q, k, v, None, held, None, 1, sink_logits, False, False, *given).out
+
     def attend_pages(
         self,
         q: Tensor,
@@ -86,6 +101,20 @@ class CppEngine(Engine):
         )  # fmt: skip
         return pages, worth
 
+    def put(self, slots: Slots, at: Tensor, new: Tensor | None) -> None:
+        data = slots.data
+        size = math.prod(data.shape[3:]) * data.itemsize
+        if new is None:
+            new, stride = slots.empty, 0
+        elif new.dtype == data.dtype:
+            new, stride = new.contiguous(), size
+        else:
+            super().put(slots, at, new)
+            return
+        _operation(torch.float32).put(
+            len(at), size, stride, at.data_ptr(), new.data_ptr(), data.data_ptr()
+        )
+
     def lowest(self, worth: Tensor, position: Tensor, stays: Tensor | None = None) -> Tensor:
         if worth.dtype not in (torch.float32, torch.float64):
             return super().lowest(worth, position, stays)
@@ -112,6 +141,8 @@ def _attend(
     sink_logits: Tensor | None,
     probs: bool,
     lse: bool,
+    mass: Tensor | None = None,
+    elsewhere: Attended | None = None,
 ) -> Attended:
     (B, H, M, D), Hkv = q.shape, k.shape[1]
     q = q.contiguous()
@@ -129,12 +160,21 @@ def _attend(
     given = q.new_empty((B, H, M, most), dtype=wide) if probs else None
     total = q.new_empty((B, H, M), dtype=wide) if lse else None
     beside = None if sink_logits is None else sink_logits.to(wide).contiguous()
+    strides, other, other_lse = (0, 0), None, None
+    if mass is not None:
+        assert mass.dtype == wide
+        assert mass.stride(2) == 1
+        strides = mass.stride()[:2]
+    if elsewhere is not None:
+        assert elsewhere.lse is not None
+        other, other_lse = elsewhere.out.contiguous(), elsewhere.lse.contiguous()
     work = B * H * M * D * (most or U * page)
     _operation(q.dtype).attend(
         B, H, Hkv, M, D, row, head, U, page, most,
         q.data_ptr(), k.data_ptr(), v.data_ptr(), _at(pages), _at(counts),
         None if held is None else held.tensor.data_ptr(), _at(beside), out.data_ptr(), _at(total),
-        _at(given), torch.get_num_threads() if work > _FEW else 1,
+        _at(given), _at(mass), *strides, _at(other), _at(other_lse),
+        torch.get_num_threads() if work > _FEW else 1,
     )  # fmt: skip
     return Attended(out, given, total)
 
@@ -149,6 +189,7 @@ class Operations(NamedTuple):
     attend: Any
     best: Any
     lowest: Any
+    put: Any
 
 
 def _operation(dtype: torch.dtype) -> Operations:
@@ -175,8 +216,18 @@ def operations(build: str) -> dict[torch.dtype, Operations] | None:
 
 
 def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
-    found = Operations(*(getattr(loaded, f"lil_{name}_{dtype}") for name in Operations._fields))
-    found.attend.argtypes = [*[ctypes.c_int64] * 10, *[ctypes.c_void_p] * 10, ctypes.c_int]
+    attend, best, lowest = (
+        getattr(loaded, f"lil_{name}_{dtype}") for name in ("attend", "best", "lowest")
+    )
+    found = Operations(attend, best, lowest, loaded.lil_put)
+    found.attend.argtypes = [
+        *[ctypes.c_int64] * 10,
+        *[ctypes.c_void_p] * 11,
+        *[ctypes.c_int64] * 2,
+        *[ctypes.c_void_p] * 2,
+        ctypes.c_int,
+    ]
+    found.put.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 3]
     found.best.argtypes = [
         *[ctypes.c_int64] * 8,
         ctypes.c_int,

@@ -8,7 +8,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from attention.core.kernels import logits, top
+from attention.core.kernels import added, logits, top
+from attention.core.slots import Slots
 from attention.core.step import Held
 
 
@@ -87,6 +88,50 @@ class Engine(ABC):
             page: slots of a page.
             sink_logits, lse: as in `attend`.
         """
+
+    def attend_with_mass(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        held: Held,
+        mass: Tensor,
+        sink_logits: Tensor | None = None,
+        elsewhere: Attended | None = None,
+    ) -> Tensor:
+        """`attend`, adding to `mass` what each slot gets of its set's queries.
+
+        Args:
+            mass: at least float32, (B, H, C or less), any strides but of slots; added to in place.
+            elsewhere: what the same queries got of other slots, with `lse`: one softmax over both
+                is wanted. The share of these slots is what is added to `mass`.
+
+        Returns:
+            Output, (B, H, M, D).
+        """
+        joined = elsewhere is not None
+        out, probs, lse = self.attend(q, k, v, held, sink_logits, probs=True, lse=joined)
+        assert probs is not None
+        if elsewhere is not None:
+            assert lse is not None
+            assert elsewhere.lse is not None
+            share = torch.sigmoid(lse - elsewhere.lse)[..., None]
+            both = elsewhere.out.to(probs.dtype), out.to(probs.dtype)
+            out, probs = torch.lerp(*both, share).to(q.dtype), probs * share
+        mass[:, :, : held.most] += added(probs, 2)
+        return out
+
+    def put(self, slots: Slots, at: Tensor, new: Tensor | None) -> None:
+        """Overwrite one slot of each row and head.
+
+        Args:
+            at: which, as in `Slots.flat`, (B * H,).
+            new: what goes there, (B, H, 1, ...); None to empty the slots.
+        """
+        if new is None:
+            slots.flat.index_fill_(0, at, slots.fill)
+        else:
+            slots.flat.index_copy_(0, at, new.flatten(0, 2))
 
     def best_pages(
         self, q: Tensor, summaries: Tensor, competing: Held, k: int, *, narrow: bool = False

@@ -319,10 +319,17 @@ int64_t one_block(const Shape& s, const A* q, const T* k, const T* v, const int6
   return n;
 }
 
+// Where the probability that a slot gets of all queries of a set is added, and its strides.
+template <class A>
+struct Mass {
+  A* to;
+  int64_t row, set;
+};
+
 template <class T, class A>
 void attend(const Shape& s, const T* q, const T* k, const T* v, const int64_t* pages,
             const int64_t* counts, const int64_t* held, const A* sinks, T* out, A* lse, A* probs,
-            int threads) {
+            const Mass<A>& mass, const T* other, const A* other_lse, int threads) {
   const int64_t sets = s.B * s.H, MD = s.M * s.D, group = s.H / s.Hkv;
   const int64_t each = s.U ? s.block() / s.page : s.block();
   int64_t longest = s.U;
@@ -331,6 +338,8 @@ void attend(const Shape& s, const T* q, const T* k, const T* v, const int64_t* p
   const int64_t blocks = std::max<int64_t>(1, (longest + each - 1) / each);
   const int64_t part = MD + 2 * s.M;  // outputs, tops and sums of a block
   const std::unique_ptr<A[]> parts(new A[sets * blocks * part]);
+  const std::unique_ptr<A[]> own(mass.to && !probs ? new A[sets * s.M * s.most] : nullptr);
+  if (own) probs = own.get();
   const int64_t jobs = sets * blocks;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
@@ -354,16 +363,21 @@ void attend(const Shape& s, const T* q, const T* k, const T* v, const int64_t* p
     }
     // Blocks joined.
 #pragma omp for schedule(static)
-    for (int64_t set = 0; set < sets; ++set)
+    for (int64_t set = 0; set < sets; ++set) {
       for (int64_t m = 0; m < s.M; ++m) {
         A* first = parts.get() + set * blocks * part;
+        const A beside = other ? other_lse[set * s.M + m] : -std::numeric_limits<A>::infinity();
         A top = sinks ? sinks[set % s.H * s.M + m] : -std::numeric_limits<A>::infinity();
         for (int64_t i = 0; i < blocks; ++i) top = std::max(top, first[i * part + MD + m]);
+        top = std::max(top, beside);
         A total = sinks ? exponential(sinks[set % s.H * s.M + m] - top) : A(0);
         for (int64_t i = 0; i < blocks; ++i) {
           const A* one = first + i * part + MD;
           if (one[s.M + m] > 0) total += one[s.M + m] * exponential(one[m] - top);
         }
+        const bool joined = beside > -std::numeric_limits<A>::infinity();
+        const A share = joined ? exponential(beside - top) : A(0);
+        total += share;
         if (lse) lse[set * s.M + m] = top + std::log(total);
         T* to = out + set * MD + m * s.D;
         A* sum = first + m * s.D;  // of the first block, which takes in the others
@@ -378,8 +392,19 @@ void attend(const Shape& s, const T* q, const T* k, const T* v, const int64_t* p
             for (int64_t j = 0; j < n; ++j) p[j] *= weight;
           }
         }
+        if (joined)
+          for (int64_t d = 0; d < s.D; ++d) sum[d] += share / total * wide(other[set * MD + m * s.D + d]);
         for (int64_t d = 0; d < s.D; ++d) store(sum[d], to + d);
       }
+      if (mass.to) {
+        // Queries in their order, the same for every slot, so that equal slots stay equal.
+        A *each = probs + set * s.M * s.most, *to = mass.to + set / s.H * mass.row + set % s.H * mass.set;
+        const int64_t n = held[set / s.H];
+        for (int64_t m = 1; m < s.M; ++m)
+          for (int64_t j = 0; j < n; ++j) each[j] += each[m * s.most + j];
+        for (int64_t j = 0; j < n; ++j) to[j] += each[j];
+      }
+    }
   }
 }
 
@@ -431,7 +456,6 @@ template <class A>
 void lowest(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_set,
             int64_t position_row, int64_t position_set, const A* worth, const int32_t* position,
             const int64_t* stays, int64_t* found) {
-  constexpr int64_t LANES = 16;
   constexpr A never = std::numeric_limits<A>::infinity();
   for (int64_t set = 0; set < B * H; ++set) {
     const int64_t b = set / H, h = set % H;
@@ -445,26 +469,26 @@ void lowest(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_se
       const A x = p[i] >= from ? never : w[i];
       least = x < least ? x : least;
     }
-    int32_t newest = -2;
-    int64_t slot = 0;
-    for (int64_t start = 0; start < S; start += LANES) {
-      const int64_t end = std::min(S, start + LANES);
-      // Few blocks have a candidate; these are looked through one by one.
-      bool here = false;
-#pragma omp simd reduction(| : here)
-      for (int64_t i = start; i < end; ++i) here |= (p[i] >= from ? never : w[i]) == least;
-      if (!here) continue;
-      for (int64_t i = start; i < end; ++i)
-        if ((p[i] >= from ? never : w[i]) == least && p[i] > newest) {
-          newest = p[i];
-          slot = i;
-        }
+    int32_t newest = -1;
+#pragma omp simd reduction(max : newest)
+    for (int64_t i = 0; i < S; ++i) {
+      const int32_t at = (p[i] >= from ? never : w[i]) == least ? p[i] : -1;
+      newest = at > newest ? at : newest;
     }
+    int64_t slot = 0;
+    while (slot + 1 < S && (p[slot] != newest || (p[slot] >= from ? never : w[slot]) != least)) ++slot;
     found[set] = slot;
   }
 }
 
 }  // namespace
+
+// One slot of each of N sets is overwritten; `slot` counts over all of them. `stride` is 0 where all
+// get the same.
+extern "C" void lil_put(int64_t N, int64_t bytes, int64_t stride, const int64_t* slot,
+                        const char* from, char* to) {
+  for (int64_t i = 0; i < N; ++i) std::memcpy(to + slot[i] * bytes, from + i * stride, bytes);
+}
 
 #define LIL_LOWEST(NAME, A)                                                                        \
   extern "C" void NAME(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_set,     \
@@ -496,11 +520,13 @@ LIL_BEST(lil_best_bfloat16, BFloat16, float)
                        int64_t head, int64_t U, int64_t page, int64_t most, const void* q,        \
                        const void* k, const void* v, const int64_t* pages, const int64_t* counts, \
                        const int64_t* held, const void* sinks, void* out, void* lse, void* probs, \
-                       int threads) {                                                             \
+                       void* mass, int64_t mass_row, int64_t mass_set, const void* other,         \
+                       const void* other_lse, int threads) {                                      \
     attend<T, A>(Shape{B, H, Hkv, M, D, row, head, U, page, most}, static_cast<const T*>(q),      \
                  static_cast<const T*>(k), static_cast<const T*>(v), pages, counts, held,         \
                  static_cast<const A*>(sinks), static_cast<T*>(out), static_cast<A*>(lse),        \
-                 static_cast<A*>(probs), threads);                                                \
+                 static_cast<A*>(probs), Mass<A>{static_cast<A*>(mass), mass_row, mass_set},      \
+                 static_cast<const T*>(other), static_cast<const A*>(other_lse), threads);        \
   }
 
 LIL_ATTEND(lil_attend_float32, float, float)

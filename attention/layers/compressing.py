@@ -132,7 +132,7 @@ class Compressing(Layer):
             return
         if step.decode:
             at = step.flat(step.past % self.observers, q.shape[1], self.observers, "queries")
-            self.queries.flat.index_copy_(0, at, q.flatten(0, 2))
+            self.geometry.engine.put(self.queries, at, q)
             return
         for r, (past, new) in enumerate(zip(step.past, step.new, strict=True)):
             n = min(int(new), self.observers)
@@ -143,7 +143,7 @@ class Compressing(Layer):
         """Write what the new tokens bring, (B, Hkv, T, ...), behind the slots held."""
         if step.decode:
             at = step.flat(self.held, new.shape[1], slots.capacity, "compressing")
-            slots.flat.index_copy_(0, at, new.flatten(0, 2))
+            self.geometry.engine.put(slots, at, new)
         else:
             step.write(slots.data, self.held, new)
 

@@ -34,6 +34,9 @@ class Evicting(Layer):
         # The position of the token in each slot.
         self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=limit)
         self.memories: list[Slots] = []
+        # A memory (B, Hkv, S) that in decode is the sum of what slots get of all query heads, and
+        # nothing else: it is added up while attending, and `learn` is told of prompts only.
+        self.summed: Slots | None = None
         # Where the next token goes: behind the last one, or over the one dropped.
         self.next = self.slots("next", dtype=torch.int64, limit=1)
 
@@ -83,7 +86,7 @@ class Evicting(Layer):
 
     def placed(self, S: int, held: Counts, step: Step) -> Tensor:  # noqa: ARG002
         """The first S keys, of which rows hold `held`, at the positions queries see them at."""
-        return self.k.data[:, :, :S]
+        return _first(self.k.data, S)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         Hkv = self.geometry.Hkv
@@ -91,24 +94,26 @@ class Evicting(Layer):
         for slots in self.per_slot:
             slots.fit(S)
         self.next.fit(1)
-        at = step.heads(Hkv) * self.k.capacity + self.next.data.view(-1)
-        self.k.flat.index_copy_(0, at, k.flatten(0, 2))
-        self.v.flat.index_copy_(0, at, v.flatten(0, 2))
-        arrived = step.once(
-            "arrived", lambda: step.past_tokens.repeat_interleave(Hkv).to(torch.int32)
-        )
-        self.position.flat.index_copy_(0, at, arrived)
-        for slots in self.memories:
-            slots.flat.index_fill_(0, at, slots.fill)
-        self.spend(S)
         g, held = self.geometry, step.held(self.limit)
-        keys, values = self.placed(S, held.counts, step), self.v.data[:, :, :S]
-        learns = type(self).learn is not Evicting.learn
-        out, probs, _ = g.engine.attend(
-            group(q, Hkv, scaling), keys, values, held, g.sink_logits, probs=learns
+        at = step.first(Hkv, self.k.capacity) + self.next.data.view(-1)
+        arrived = step.once(
+            "arrived", lambda: step.tensor(step.past.astype(np.int32).repeat(Hkv)).view(-1, Hkv, 1)
         )
-        if probs is not None:
-            self.learn(probs, step)
+        for slots, new in ((self.k, k), (self.v, v), (self.position, arrived)):
+            g.engine.put(slots, at, new)
+        for slots in self.memories:
+            g.engine.put(slots, at, None)
+        self.spend(S)
+        keys, values = self.placed(S, held.counts, step), _first(self.v.data, S)
+        query = group(q, Hkv, scaling)
+        if self.summed is not None:
+            mass = self.summed.data
+            out = g.engine.attend_with_mass(query, keys, values, held, mass, g.sink_logits)
+        else:
+            learns = type(self).learn is not Evicting.learn
+            out, probs, _ = g.engine.attend(query, keys, values, held, g.sink_logits, probs=learns)
+            if probs is not None:
+                self.learn(probs, step)
         if step.longest < self.limit:
             self.next.data.copy_(step.seen_tokens[:, None, None])
         else:
@@ -118,7 +123,7 @@ class Evicting(Layer):
     def loser(self, S: int, step: Step) -> Tensor:
         """The slot the next token overwrites, (B, Hkv, 1)."""
         lost = self.geometry.engine.lowest(
-            self.worth(S, step), self.position.data[:, :, :S], self.stays(step)
+            self.worth(S, step), _first(self.position.data, S), self.stays(step)
         )
         if (step.seen >= self.limit).all():
             return lost
@@ -221,6 +226,11 @@ class Evicting(Layer):
     def read_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
         position = self.position.data[row].long()
         return row_lists(position, position >= 0)
+
+
+def _first(x: Tensor, S: int) -> Tensor:
+    """The first S slots of (B, H, C, ...); x itself where there are no more."""
+    return x if x.shape[2] == S else x[:, :, :S]
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:

@@ -286,8 +286,8 @@ class KeepAll(Layer):
         self.v.fit(step.longest)
         if step.decode:
             at = step.flat(step.past, self.geometry.Hkv, self.k.capacity, "append")
-            self.k.flat.index_copy_(0, at, k.flatten(0, 2))
-            self.v.flat.index_copy_(0, at, v.flatten(0, 2))
+            self.geometry.engine.put(self.k, at, k)
+            self.geometry.engine.put(self.v, at, v)
         else:
             step.write(self.k.data, step.past, k)
             step.write(self.v.data, step.past, v)

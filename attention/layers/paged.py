@@ -94,7 +94,8 @@ class Paged(Selecting):
             begun = step.once(("begun", self.page), lambda: self.begun(step))
             if begun is not None:
                 renewed = torch.where(begun, single, renewed)
-        self.summaries.flat.index_copy_(0, at, renewed.to(self.summaries.data.dtype))
+        renewed = renewed.to(self.summaries.data.dtype).view(*k.shape[:2], 1, -1)
+        self.geometry.engine.put(self.summaries, at, renewed)
 
     def begun(self, step: Step) -> Tensor | None:
         """Which rows begin a page, once for each KV head, (B * Hkv, 1); None for none."""

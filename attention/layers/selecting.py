@@ -93,10 +93,7 @@ class Selecting(KeepAll):
         # G query heads share a KV head's set, or each has its own.
         query = scaled.view(step.rows, choice.pages.shape[1], -1, g.D)
         counts = choice.counts
-        if counts is None:
-            counts = self.counts(choice, step.seen_tokens)
-        else:
-            counts = counts * choice.live
+        counts = self.counts(choice, step.seen_tokens) if counts is None else counts * choice.live
         return g.engine.attend_pages(
             query, self.k.data, self.v.data, choice.pages, counts, self.page, g.sink_logits
         ).out

@@ -30,7 +30,7 @@ class SlidingLayer(Layer):
         for slots, new in ((self.k, k), (self.v, v)):
             slots.fit(held.most)
             at = step.flat(step.past % self.window, g.Hkv, slots.capacity, ("own", self.window))
-            slots.flat.index_copy_(0, at, new.flatten(0, 2))
+            g.engine.put(slots, at, new)
         query = group(q, g.Hkv, scaling)
         return g.engine.attend(query, self.k.data, self.v.data, held, g.sink_logits).out
 

@@ -39,6 +39,8 @@ class H2OLayer(Evicting):
         self.recent = backend.budget - backend.heavy
         tail = (geometry.G,) if self.gqa == "max" else ()
         self.score = self.remember("score", tail, dtype=geometry.wide)
+        if self.gqa != "max" and backend.decay == 1 and backend.score_from_prefill:
+            self.summed = self.score
 
     def counts(self, step: Step) -> Tensor | None:
         scored = super().counts(step) if self.backend.score_from_prefill else step.generated()

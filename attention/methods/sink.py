@@ -56,7 +56,7 @@ class SinkLayer(Layer):
         for slots, new in self.each(k, v, step):
             slots.fit(held.most)
             at = step.flat(self.slot_of(step.past), new.shape[1], slots.capacity, "ring")
-            slots.flat.index_copy_(0, at, new.flatten(0, 2))
+            g.engine.put(slots, at, new)
         self.spend(held.most)
         if (step.past < self.sinks).any():
             self.remember(self.k.data, step)

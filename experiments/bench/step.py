@@ -40,6 +40,8 @@ PARTS = (
     "statistics",
     "loop",
 )
+#: What an engine does for that part.
+READING = ("attend", "attend_with_mass", "attend_pages", "best_pages")
 #: The part that prompts are read in, which is no part of a step.
 PROMPT = "prompt"
 #: What a step costs beside computing: nobody's arithmetic.
@@ -250,7 +252,7 @@ def _timed(model: Any, engine: str) -> list[tuple[Any, str, str]]:
     return [
         (type(model), "forward", "model"),
         (AttentionCache, "attend", "state"),
-        *((reads, name, "reading") for name in ("attend", "attend_pages", "best_pages")),
+        *((reads, name, "reading") for name in READING),
         (Penalised, "__call__", "penalties"),
         (Lane, "judge", "detectors"),
         (Lane, "see", "detectors"),

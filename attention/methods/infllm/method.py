@@ -57,31 +57,18 @@ class InfLLMLayer(Blocks):
         self.push_out(step)
         here = step.past % self.n_local
         at = step.flat(here, Hkv, self.near_k.capacity, "near")
-        self.near_k.flat.index_copy_(0, at, k.flatten(0, 2))
-        self.near_v.flat.index_copy_(0, at, v.flatten(0, 2))
-        self.mass.flat.index_fill_(0, at, 0.0)
+        g, near = self.geometry, step.held(self.n_local)
+        for slots, new in ((self.near_k, k), (self.near_v, v), (self.mass, None)):
+            g.engine.put(slots, at, new)
         self.represent(step)
 
-        g, near = self.geometry, step.held(self.n_local)
-        query, far = group(q, Hkv, scaling), step.longest > self.n_local
-        out, probs, own = g.engine.attend(
-            query, self.near_k.data, self.near_v.data, near, g.sink_logits, probs=True, lse=far
-        )
-        assert probs is not None
+        query, far, read = group(q, Hkv, scaling), None, 0
         self.chosen = None
-        if not far:
-            self.spend(near.most)
-        else:
-            others, read = self.attend_far(query, step)
-            self.spend(near.most + read)
-            assert own is not None
-            assert others.lse is not None
-            # Two softmaxes joined: the window's share of the probability.
-            share = torch.sigmoid(own - others.lse)[..., None]
-            out = torch.lerp(others.out.to(g.wide), out.to(g.wide), share).to(q.dtype)
-            probs = probs * share
-        self.mass.data[:, :, : near.most] += probs.sum(2)
-        return out
+        if step.longest > self.n_local:
+            far, read = self.attend_far(query, step)
+        self.spend(near.most + read)
+        near_k, near_v, mass = self.near_k.data, self.near_v.data, self.mass.data
+        return g.engine.attend_with_mass(query, near_k, near_v, near, mass, g.sink_logits, far)
 
     def attend_far(self, query: Tensor, step: Step) -> tuple[Attended, int]:
         """What the query gets of far tokens, and how many it may read."""

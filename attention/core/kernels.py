@@ -13,6 +13,8 @@ from attention.core import devices
 # Keys of this many elements no longer stay in a CPU's cache. Reading them row by row (K q^T) is
 # then twice as fast as q K^T, which wins below.
 LARGE = 1 << 21
+# Numbers that are added one after the other; more are added in pairs.
+FEW_ADDED = 4
 # Elements that are sorted sooner than the largest of them are found.
 FEW = 2048
 # Elements of the largest temporary in a prefill with probabilities, and of its masks.
@@ -201,10 +203,17 @@ def added(x: Tensor, dim: int) -> Tensor:
     `sum` over an axis that is not the last one adds in an order that depends on the column: equal
     numbers get sums that differ in the last bit, and a tie goes to whatever rounding prefers.
     """
-    first, *others = x.unbind(dim)
-    for other in others:
-        first = first + other
-    return first
+    n = x.shape[dim]
+    if n <= FEW_ADDED:
+        first, *others = x.unbind(dim)
+        for other in others:
+            first = first + other
+        return first
+    half = n // 2
+    paired = x.narrow(dim, 0, half) + x.narrow(dim, half, half)
+    if n % 2:
+        paired.select(dim, 0).add_(x.select(dim, n - 1))
+    return added(paired, dim)
 
 
 def over_group(scores: Tensor, how: str, dim: int) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attention.core.kernels import accumulator
+from attention.core.ropes import Turn
 from attention.core.slots import Slots
 from attention.core.step import Held
 from attention.engines.engine import Attended, Engine
@@ -85,21 +86,64 @@ class CppEngine(Engine):
     def best_pages(
         self, q: Tensor, summaries: Tensor, competing: Held, k: int, *, narrow: bool = False
     ) -> tuple[Tensor, Tensor]:
-        (B, H, M, E), Hkv = q.shape, summaries.shape[1]
-        wide = accumulator(summaries.dtype)
-        q, k = q.to(wide).contiguous(), min(k, competing.most)
-        if summaries.stride()[2:] != (E, 1):
-            summaries = summaries.contiguous()
-        row, head = summaries.stride()[:2]
-        pages = torch.empty((B, H, k), dtype=torch.int64)
-        worth = torch.empty((B, H, k), dtype=wide)
-        work = B * H * M * E * competing.most
-        _operation(summaries.dtype).best(
-            B, H, Hkv, M, E, row, head, k, narrow,
-            q.data_ptr(), summaries.data_ptr(), competing.tensor.data_ptr(), pages.data_ptr(),
-            worth.data_ptr(), torch.get_num_threads() if work > _FEW else 1,
-        )  # fmt: skip
+        k = min(k, competing.most)
+        pages = torch.empty((*q.shape[:2], k), dtype=torch.int64)
+        worth = torch.empty((*q.shape[:2], k), dtype=accumulator(summaries.dtype))
+        nothing = (0, 0, 0, None, None, None)
+        _best(q, summaries, competing, k, narrow, nothing, pages, worth)
         return pages, worth
+
+    def pages_to_read(
+        self,
+        q: Tensor,
+        summaries: Tensor,
+        competing: Held,
+        k: int,
+        always: tuple[Tensor, Tensor],
+        page: int,
+        *,
+        first: int = 0,
+        narrow: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        k = min(k, competing.most)
+        given, tokens = (x.contiguous() for x in always)
+        pages = torch.empty((*q.shape[:2], given.shape[1] + k), dtype=torch.int64)
+        counts = torch.empty_like(pages)
+        read = (given.shape[1], page, first, _at(given), _at(tokens), _at(counts))
+        _best(q, summaries, competing, k, narrow, read, pages, None)
+        return pages, counts
+
+    def raise_to(self, slots: Slots, at: Tensor, new: Tensor, fresh: Tensor | None = None) -> None:
+        data, (B, H) = slots.data, new.shape[:2]
+        D = math.prod(data.shape[3:])
+        new = new.to(data.dtype).contiguous()
+        _operation(data.dtype).raise_to(
+            B * H, D, at.data_ptr(), _at(fresh), new.data_ptr(), data.data_ptr()
+        )
+
+    def rotate(self, x: Tensor, turn: Turn) -> Tensor:
+        (B, H, N, D), (cos, sin) = x.shape, turn
+        if x.stride(3) != 1 or cos.stride() != sin.stride() or cos.stride(3) != 1:
+            return super().rotate(x, turn)
+        assert cos.dtype == accumulator(x.dtype)
+        out = torch.empty((B, H, N, D), dtype=x.dtype)
+        of_row = 0 if len(cos) == 1 else cos.stride(0)
+        _operation(x.dtype).rotate(
+            B, H, N, D, cos.shape[3], *x.stride()[:3], of_row, cos.stride(2),
+            x.data_ptr(), cos.data_ptr(), sin.data_ptr(), out.data_ptr(),
+        )  # fmt: skip
+        return out
+
+    def mean_of_heaviest(
+        self, keys: Slots, mass: Slots, pages: Tensor, sets: Tensor, page: int, k: int
+    ) -> Tensor:
+        N, D = len(pages), keys.data.shape[3]
+        out = torch.empty((N, D), dtype=mass.data.dtype)
+        _operation(keys.data.dtype).heaviest(
+            N, page, D, k, pages.data_ptr(), sets.data_ptr(),
+            keys.data.data_ptr(), mass.data.data_ptr(), out.data_ptr(),
+        )  # fmt: skip
+        return out
 
     def put(self, slots: Slots, at: Tensor, new: Tensor | None) -> None:
         data = slots.data
@@ -128,6 +172,29 @@ class CppEngine(Engine):
             worth.data_ptr(), position.data_ptr(), _at(stays), found.data_ptr(),
         )  # fmt: skip
         return found
+
+
+def _best(
+    q: Tensor,
+    summaries: Tensor,
+    competing: Held,
+    k: int,
+    narrow: bool,
+    read: tuple[int, int, int, int | None, int | None, int | None],
+    pages: Tensor,
+    worth: Tensor | None,
+) -> None:
+    (B, H, M, E), Hkv = q.shape, summaries.shape[1]
+    q = q.to(accumulator(summaries.dtype)).contiguous()
+    if summaries.stride()[2:] != (E, 1):
+        summaries = summaries.contiguous()
+    row, head = summaries.stride()[:2]
+    work = B * H * M * E * competing.most
+    _operation(summaries.dtype).best(
+        B, H, Hkv, M, E, row, head, k, narrow,
+        q.data_ptr(), summaries.data_ptr(), competing.tensor.data_ptr(), *read, pages.data_ptr(),
+        _at(worth), torch.get_num_threads() if work > _FEW else 1,
+    )  # fmt: skip
 
 
 def _attend(
@@ -160,11 +227,11 @@ def _attend(
     given = q.new_empty((B, H, M, most), dtype=wide) if probs else None
     total = q.new_empty((B, H, M), dtype=wide) if lse else None
     beside = None if sink_logits is None else sink_logits.to(wide).contiguous()
-    strides, other, other_lse = (0, 0), None, None
+    mass_row, mass_set, other, other_lse = 0, 0, None, None
     if mass is not None:
         assert mass.dtype == wide
         assert mass.stride(2) == 1
-        strides = mass.stride()[:2]
+        mass_row, mass_set = mass.stride(0), mass.stride(1)
     if elsewhere is not None:
         assert elsewhere.lse is not None
         other, other_lse = elsewhere.out.contiguous(), elsewhere.lse.contiguous()
@@ -173,7 +240,7 @@ def _attend(
         B, H, Hkv, M, D, row, head, U, page, most,
         q.data_ptr(), k.data_ptr(), v.data_ptr(), _at(pages), _at(counts),
         None if held is None else held.tensor.data_ptr(), _at(beside), out.data_ptr(), _at(total),
-        _at(given), _at(mass), *strides, _at(other), _at(other_lse),
+        _at(given), _at(mass), mass_row, mass_set, _at(other), _at(other_lse),
         torch.get_num_threads() if work > _FEW else 1,
     )  # fmt: skip
     return Attended(out, given, total)
@@ -189,6 +256,9 @@ class Operations(NamedTuple):
     attend: Any
     best: Any
     lowest: Any
+    raise_to: Any
+    rotate: Any
+    heaviest: Any
     put: Any
 
 
@@ -216,10 +286,9 @@ def operations(build: str) -> dict[torch.dtype, Operations] | None:
 
 
 def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
-    attend, best, lowest = (
-        getattr(loaded, f"lil_{name}_{dtype}") for name in ("attend", "best", "lowest")
-    )
-    found = Operations(attend, best, lowest, loaded.lil_put)
+    # What moves bytes only is the same for all.
+    names = (name if name == "put" else f"{name}_{dtype}" for name in Operations._fields)
+    found = Operations._make(getattr(loaded, f"lil_{name}") for name in names)
     found.attend.argtypes = [
         *[ctypes.c_int64] * 10,
         *[ctypes.c_void_p] * 11,
@@ -227,10 +296,15 @@ def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
         *[ctypes.c_void_p] * 2,
         ctypes.c_int,
     ]
+    found.raise_to.argtypes = [*[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4]
+    found.rotate.argtypes = [*[ctypes.c_int64] * 10, *[ctypes.c_void_p] * 4]
+    found.heaviest.argtypes = [*[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 5]
     found.put.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 3]
     found.best.argtypes = [
         *[ctypes.c_int64] * 8,
         ctypes.c_int,
+        *[ctypes.c_void_p] * 3,
+        *[ctypes.c_int64] * 3,
         *[ctypes.c_void_p] * 5,
         ctypes.c_int,
     ]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attention.core.kernels import added, logits, top
+from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
 from attention.core.step import Held
 
@@ -160,6 +161,75 @@ class Engine(ABC):
             score = score.masked_fill(competing.hidden[:, 0], float("-inf"))
         worth, pages = top(score, k)
         return pages, worth
+
+    def pages_to_read(
+        self,
+        q: Tensor,
+        summaries: Tensor,
+        competing: Held,
+        k: int,
+        always: tuple[Tensor, Tensor],
+        page: int,
+        *,
+        first: int = 0,
+        narrow: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """The `best_pages`, and pages that are always read, as `attend_pages` takes them.
+
+        Args:
+            q, summaries, competing, k, narrow: as in `best_pages`.
+            always: pages that every set of a row reads and the tokens on them, (B, A) each.
+            page: tokens on each page that competes.
+            first: number of the first page that competes.
+
+        Returns:
+            Page numbers and the tokens to read of each, (B, H, k + A).
+        """
+        pages, worth = self.best_pages(q, summaries, competing, k, narrow=narrow)
+        given, tokens = (x[:, None].expand(-1, q.shape[1], -1) for x in always)
+        counts = (worth > float("-inf")) * page
+        return torch.cat((pages + first, given), -1), torch.cat((counts, tokens), -1)
+
+    def raise_to(self, slots: Slots, at: Tensor, new: Tensor, fresh: Tensor | None = None) -> None:
+        """Let one slot of each row and head hold the larger of its numbers and new ones.
+
+        Args:
+            at: which, as in `Slots.flat`, (B * H,).
+            new: (B, H, 1, ...).
+            fresh: which of them hold nothing yet, (B * H,); None for none.
+        """
+        known, given = slots.flat.index_select(0, at), new.to(slots.data.dtype).flatten(0, 2)
+        larger = torch.maximum(known, given)
+        if fresh is not None:
+            larger = torch.where(fresh[:, None], given, larger)
+        slots.flat.index_copy_(0, at, larger)
+
+    def rotate(self, x: Tensor, turn: Turn) -> Tensor:
+        """Rotate (B, H, N, D) by a turn; see `attention.core.ropes.rotate`."""
+        return rotate(x, turn)
+
+    def mean_of_heaviest(
+        self, keys: Slots, mass: Slots, pages: Tensor, sets: Tensor, page: int, k: int
+    ) -> Tensor:
+        """The mean of the k keys with most mass of each page; among equals the first keys count.
+
+        Masses are compared in float32, so that equals up to rounding are ties.
+
+        Args:
+            keys: (B, H, C, D), C a multiple of `page`.
+            mass: of the tokens of one page, at least float32, (B, H, page).
+            pages, sets: which pages of `keys`, and whose mass, counted over rows and heads, (N,).
+
+        Returns:
+            (N, D), dtype of `mass`.
+        """
+        D = keys.data.shape[3]
+        known = keys.flat.view(-1, page * D).index_select(0, pages).view(-1, D)
+        weight = mass.flat.view(-1, page).index_select(0, sets).to(torch.float32)
+        _, index = top(weight, k)
+        start = torch.arange(0, len(known), page, device=known.device)[:, None]
+        picked = known.index_select(0, (index + start).view(-1))
+        return picked.view(-1, k, D).to(mass.data.dtype).mean(1)
 
     def lowest(self, worth: Tensor, position: Tensor, stays: Tensor | None = None) -> Tensor:
         """The slot of each set that is worth least, among equals that of the newest token.

@@ -408,12 +408,21 @@ void attend(const Shape& s, const T* q, const T* k, const T* v, const int64_t* p
   }
 }
 
+// What is to be read: the chosen pages, then those that each row always reads.
+struct Read {
+  int64_t always, page, first;         // pages of a row; tokens of a page; number of the first one
+  const int64_t *pages, *tokens;       // of those always read
+  int64_t* counts;                     // tokens to read of each page; null where scores are wanted
+};
+
 // The k pages with the largest score of each set, best first, among equals the lower number; the score
 // is the largest over M queries of the product with a page's summary of D numbers. Fewer pages may
-// compete than are wanted: the next ones follow with a score of minus infinity.
+// compete than are wanted: the next ones follow with a score of minus infinity. Where counts are asked
+// for in the place of scores, the pages that are always read follow.
 template <class T, class A>
 void best(const Shape& s, int64_t k, bool narrow, const A* q, const T* summaries,
-          const int64_t* competing, int64_t* pages, A* scores, int threads) {
+          const int64_t* competing, const Read& read, int64_t* pages, A* scores, int threads) {
+  constexpr A never = -std::numeric_limits<A>::infinity();
   const int64_t sets = s.B * s.H, group = s.H / s.Hkv, most = *std::max_element(competing, competing + s.B);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
@@ -442,11 +451,84 @@ void best(const Shape& s, int64_t k, bool narrow, const A* q, const T* summaries
       };
       if (taken < n) std::nth_element(order, order + taken, order + n, before);
       std::sort(order, order + taken, before);
+      if (read.counts) {
+        const int64_t at = set * (read.always + k);
+        for (int64_t i = 0; i < k; ++i) {
+          pages[at + i] = read.first + (i < taken ? order[i] : i);
+          read.counts[at + i] = i < taken && worth[order[i]] > never ? read.page : 0;
+        }
+        for (int64_t i = 0; i < read.always; ++i) {
+          pages[at + k + i] = read.pages[b * read.always + i];
+          read.counts[at + k + i] = read.tokens[b * read.always + i];
+        }
+        continue;
+      }
       for (int64_t i = 0; i < k; ++i) {
         pages[set * k + i] = i < taken ? order[i] : i;
-        scores[set * k + i] = i < taken ? worth[order[i]] : -std::numeric_limits<A>::infinity();
+        scores[set * k + i] = i < taken ? worth[order[i]] : never;
       }
     }
+  }
+}
+
+// Numbers of one slot of each of N sets become the larger of what they are and what is new, or the new
+// ones where a slot is fresh.
+template <class T>
+void raise_to(int64_t N, int64_t D, const int64_t* slot, const uint8_t* fresh, const T* from, T* to) {
+  for (int64_t i = 0; i < N; ++i) {
+    T* mine = to + slot[i] * D;
+    const T* other = from + i * D;
+    if (fresh && fresh[i]) {
+      std::memcpy(mine, other, D * sizeof(T));
+      continue;
+    }
+    for (int64_t d = 0; d < D; ++d) {
+      // What is no number stays to be seen.
+      const bool larger = !(wide(other[d]) <= wide(mine[d])) && wide(mine[d]) == wide(mine[d]);
+      mine[d] = larger ? other[d] : mine[d];
+    }
+  }
+}
+
+// Vectors (B, H, N, D) turned in their first n numbers, by cos and by sin, which is negative in the
+// first half.
+template <class T, class A>
+void rotate(int64_t B, int64_t H, int64_t N, int64_t D, int64_t n, int64_t row, int64_t head,
+            int64_t slot, int64_t turn_row, int64_t turn_slot, const T* x, const A* cosine,
+            const A* sine, T* out) {
+  const int64_t half = n / 2;
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t i = 0; i < N; ++i, out += D) {
+        const T* from = x + b * row + h * head + i * slot;
+        const A *c = cosine + b * turn_row + i * turn_slot, *s = sine + b * turn_row + i * turn_slot;
+        for (int64_t d = 0; d < half; ++d) {
+          const A first = wide(from[d]), second = wide(from[d + half]);
+          store(first * c[d] + second * s[d], out + d);
+          store(second * c[d + half] + first * s[d + half], out + d + half);
+        }
+        std::memcpy(out + n, from + n, (D - n) * sizeof(T));
+      }
+}
+
+// The mean of the k keys with most mass of each of N pages, among equals the first ones. Masses are
+// compared in single precision.
+template <class T, class A>
+void heaviest(int64_t N, int64_t page, int64_t D, int64_t k, const int64_t* pages,
+              const int64_t* sets, const T* keys, const A* mass, A* out) {
+  const std::unique_ptr<float[]> left(new float[page]);
+  for (int64_t i = 0; i < N; ++i) {
+    const A* of = mass + sets[i] * page;
+    for (int64_t j = 0; j < page; ++j) left[j] = float(of[j]);
+    A* sum = out + i * D;
+    std::fill(sum, sum + D, A(0));
+    for (int64_t taken = 0; taken < k; ++taken) {
+      const int64_t most = std::max_element(left.get(), left.get() + page) - left.get();
+      left[most] = -std::numeric_limits<float>::infinity();
+      const T* key = keys + (pages[i] * page + most) * D;
+      for (int64_t d = 0; d < D; ++d) sum[d] += wide(key[d]);
+    }
+    for (int64_t d = 0; d < D; ++d) sum[d] /= A(k);
   }
 }
 
@@ -490,6 +572,40 @@ extern "C" void lil_put(int64_t N, int64_t bytes, int64_t stride, const int64_t*
   for (int64_t i = 0; i < N; ++i) std::memcpy(to + slot[i] * bytes, from + i * stride, bytes);
 }
 
+#define LIL_RAISE(NAME, T)                                                                         \
+  extern "C" void NAME(int64_t N, int64_t D, const int64_t* slot, const uint8_t* fresh,           \
+                       const void* from, void* to) {                                              \
+    raise_to(N, D, slot, fresh, static_cast<const T*>(from), static_cast<T*>(to));                \
+  }
+
+LIL_RAISE(lil_raise_to_float32, float)
+LIL_RAISE(lil_raise_to_float64, double)
+LIL_RAISE(lil_raise_to_bfloat16, BFloat16)
+
+#define LIL_ROTATE(NAME, T, A)                                                                     \
+  extern "C" void NAME(int64_t B, int64_t H, int64_t N, int64_t D, int64_t n, int64_t row,        \
+                       int64_t head, int64_t slot, int64_t turn_row, int64_t turn_slot,           \
+                       const void* x, const void* cosine, const void* sine, void* out) {          \
+    rotate<T, A>(B, H, N, D, n, row, head, slot, turn_row, turn_slot, static_cast<const T*>(x),   \
+                 static_cast<const A*>(cosine), static_cast<const A*>(sine),                      \
+                 static_cast<T*>(out));                                                           \
+  }
+
+LIL_ROTATE(lil_rotate_float32, float, float)
+LIL_ROTATE(lil_rotate_float64, double, double)
+LIL_ROTATE(lil_rotate_bfloat16, BFloat16, float)
+
+#define LIL_HEAVIEST(NAME, T, A)                                                                   \
+  extern "C" void NAME(int64_t N, int64_t page, int64_t D, int64_t k, const int64_t* pages,       \
+                       const int64_t* sets, const void* keys, const void* mass, void* out) {      \
+    heaviest<T, A>(N, page, D, k, pages, sets, static_cast<const T*>(keys),                       \
+                   static_cast<const A*>(mass), static_cast<A*>(out));                            \
+  }
+
+LIL_HEAVIEST(lil_heaviest_float32, float, float)
+LIL_HEAVIEST(lil_heaviest_float64, double, double)
+LIL_HEAVIEST(lil_heaviest_bfloat16, BFloat16, float)
+
 #define LIL_LOWEST(NAME, A)                                                                        \
   extern "C" void NAME(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_set,     \
                        int64_t position_row, int64_t position_set, const void* worth,             \
@@ -505,9 +621,12 @@ LIL_LOWEST(lil_lowest_bfloat16, float)
 #define LIL_BEST(NAME, T, A)                                                                      \
   extern "C" void NAME(int64_t B, int64_t H, int64_t Hkv, int64_t M, int64_t D, int64_t row,      \
                        int64_t head, int64_t k, int narrow, const void* q, const void* summaries, \
-                       const int64_t* competing, int64_t* pages, void* scores, int threads) {     \
+                       const int64_t* competing, int64_t always, int64_t page, int64_t first,     \
+                       const int64_t* read, const int64_t* tokens, int64_t* counts,               \
+                       int64_t* pages, void* scores, int threads) {                               \
     best<T, A>(Shape{B, H, Hkv, M, D, row, head, 0, 1, 0}, k, narrow, static_cast<const A*>(q),   \
-               static_cast<const T*>(summaries), competing, pages, static_cast<A*>(scores),       \
+               static_cast<const T*>(summaries), competing,                                       \
+               Read{always, page, first, read, tokens, counts}, pages, static_cast<A*>(scores),   \
                threads);                                                                          \
   }
 

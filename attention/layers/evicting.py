@@ -20,9 +20,9 @@ class Evicting(Layer):
     The token dropped is overwritten in place by the next one: no buffer is rebuilt in decode, and
     slots are in no order (positions are in the keys, order is irrelevant to attention).
 
-    A method answers `worth`, and `stays` where it has a window. What it remembers per slot for that
-    it registers with `remember` and updates in `learn`. The slots worth least are lost, among equals
-    the newest.
+    A method answers `worth`, and `stays` where it has a window. What it remembers per slot for it
+    is registered with `remember` and updated in `learn`. The slots worth least are lost, among
+    equals the newest.
     """
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
@@ -97,7 +97,7 @@ class Evicting(Layer):
         g, held = self.geometry, step.held(self.limit)
         at = step.first(Hkv, self.k.capacity) + self.next.data.view(-1)
         arrived = step.once(
-            "arrived", lambda: step.tensor(step.past.astype(np.int32).repeat(Hkv)).view(-1, Hkv, 1)
+            "arrived", lambda: step.tensor(step.past.repeat(Hkv)).to(torch.int32).view(-1, Hkv, 1)
         )
         for slots, new in ((self.k, k), (self.v, v), (self.position, arrived)):
             g.engine.put(slots, at, new)

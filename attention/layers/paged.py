@@ -68,16 +68,15 @@ class Paged(Selecting):
         """
 
     def alone(self, k: Tensor) -> Tensor | None:  # noqa: ARG002
-        """What is remembered of pages of one key, (N, size); None for a method without `joined`.
+        """What is remembered of pages of one key, (B, Hkv, 1, size).
+
+        For methods that remember, number by number, the largest of what they would of each key:
+        these need not look at a page's other keys again. None for all others.
 
         Args:
-            k: (B, Hkv, 1, D), N = B * Hkv.
+            k: (B, Hkv, 1, D).
         """
         return None
-
-    def joined(self, one: Tensor, other: Tensor) -> Tensor:
-        """What is remembered of pages, from what would be of two parts of them, (N, size)."""
-        raise NotImplementedError
 
     def notice(self, k: Tensor, step: Step) -> None:
         self.summaries.fit(step.longest)
@@ -88,21 +87,18 @@ class Paged(Selecting):
         at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "summary")
         single = self.alone(k)
         if single is None:
-            renewed = self.renewed(step)
+            renewed = self.renewed(step).to(self.summaries.data.dtype)
+            self.geometry.engine.put(self.summaries, at, renewed.view(*k.shape[:2], 1, -1))
         else:
-            renewed = self.joined(self.summaries.flat.index_select(0, at), single)
             begun = step.once(("begun", self.page), lambda: self.begun(step))
-            if begun is not None:
-                renewed = torch.where(begun, single, renewed)
-        renewed = renewed.to(self.summaries.data.dtype).view(*k.shape[:2], 1, -1)
-        self.geometry.engine.put(self.summaries, at, renewed)
+            self.geometry.engine.raise_to(self.summaries, at, single, begun)
 
     def begun(self, step: Step) -> Tensor | None:
-        """Which rows begin a page, once for each KV head, (B * Hkv, 1); None for none."""
+        """Which rows begin a page, once for each KV head, (B * Hkv,); None for none."""
         first = step.past % self.page == 0
         if not first.any():
             return None
-        return step.tensor(first.repeat(self.geometry.Hkv))[:, None]
+        return step.tensor(first.repeat(self.geometry.Hkv))
 
     def renewed(self, step: Step) -> Tensor:
         """Summaries (B * Hkv, size) of the newest pages, from their keys."""
@@ -141,30 +137,23 @@ class Paged(Selecting):
 
         return score.masked_fill(step.once(("no page", pages), make), float("-inf"))
 
-    def best(self, q: Tensor, compete: Counts, step: Step) -> tuple[Tensor, Tensor]:
-        """The quota - 1 pages with the best score and their scores, (B, H, U)."""
-        values, index = top(self.scores(q, compete, step), self.quota - 1)
-        return index, values
+    def last_pages(self, step: Step) -> tuple[Tensor, Tensor]:
+        """Each row's last page and the tokens on it, (B, 1) each."""
+
+        def make() -> tuple[Tensor, Tensor]:
+            last = self.pages(step.seen) - 1
+            return step.tensor(last)[:, None], step.tensor(step.seen - last * self.page)[:, None]
+
+        return step.once(("last page", self.page), make)
 
     def choose(self, q: Tensor, step: Step) -> Choice:
         others = self.pages(step.seen) - 1
-        index, values = self.best(q, others, step)
+        values, index = top(self.scores(q, others, step), self.quota - 1)
         H = index.shape[1]
         self.cost_varies = self.geometry.Hkv < H
-
-        U = index.shape[2]
-
-        def newest() -> tuple[Tensor, Tensor, Tensor]:
-            """The last page, that it is read, (B, H, 1), and the tokens of all pages, (B, H, U)."""
-            last = step.tensor(others)[:, None, None].expand(-1, H, -1)
-            counts = np.full((step.rows, U + 1), self.page)  # pages that compete are full
-            counts[:, U] = step.seen - others * self.page
-            each = step.tensor(counts)[:, None].expand(-1, H, -1)
-            return last, torch.ones_like(last, dtype=torch.bool), each
-
-        last, read, counts = step.once(("newest", self.page, H, U), newest)
-        live = torch.cat((values > float("-inf"), read), dim=-1)
-        return Choice(torch.cat((index, last), dim=-1), live, counts)
+        last = self.last_pages(step)[0][:, None].expand(-1, H, -1)
+        live = torch.cat((values > float("-inf"), torch.ones_like(last, dtype=torch.bool)), -1)
+        return Choice(torch.cat((index, last), dim=-1), live)
 
     def crop(self, rows: Counts, seen: Counts) -> None:
         """Forget all but the first seen[i] tokens of row rows[i], in the summaries too."""

@@ -45,23 +45,24 @@ class QuestLayer(Paged):
         return torch.cat((known.amax(3), -known.amin(3)), dim=-1)
 
     def alone(self, k: Tensor) -> Tensor:
-        return torch.cat((k, -k), dim=-1).flatten(0, 2)
-
-    def joined(self, one: Tensor, other: Tensor) -> Tensor:
-        return torch.maximum(one, other)
+        return torch.cat((k, -k), dim=-1)
 
     def signed(self, q: Tensor) -> Tensor:
         """What is multiplied with the bounds, (B, Hkv, G, 2 D), or one for the group."""
         signed = torch.cat((q, -q), dim=-1).relu_()
         return signed.sum(2, keepdim=True) if self.gqa in ("sum", "mean") else signed
 
-    def best(self, q: Tensor, compete: Counts, step: Step) -> tuple[Tensor, Tensor]:
-        signed = self.signed(q)
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        signed, g = self.signed(q), self.geometry
         if self.gqa == "query_head":
             signed = signed.flatten(1, 2)[:, :, None]
-        competing = step.holding(compete, ("pages", self.page))
-        engine, known = self.geometry.engine, self.summaries.data
-        return engine.best_pages(signed, known, competing, self.quota - 1)
+        self.cost_varies = g.Hkv < signed.shape[1]
+        competing = step.holding(self.pages(step.seen) - 1, ("pages", self.page))
+        always, known = self.last_pages(step), self.summaries.data
+        pages, counts = g.engine.pages_to_read(
+            signed, known, competing, self.quota - 1, always, self.page
+        )
+        return Choice(pages, counts > 0, counts)
 
     def score(self, q: Tensor, summaries: Tensor) -> Tensor:
         signed = self.signed(q)

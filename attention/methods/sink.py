@@ -137,7 +137,8 @@ class SinkLayer(Layer):
             end = gone + torch.arange(self.sinks, device=sinks.device)
             return self.geometry.rope.turn(range(self.sinks), end, sinks)
 
-        self.k.data[:, :, : self.sinks] = rotate(sinks, step.once("turn", turn))
+        turned = self.geometry.engine.rotate(sinks, step.once("turn", turn))
+        self.k.data[:, :, : self.sinks] = turned
 
     def drift(self, place: Slots, step: Step) -> None:
         """Turn all window keys held back by one position, in rows that reach the budget."""

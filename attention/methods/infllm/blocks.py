@@ -118,10 +118,11 @@ class Blocks(Layer):
 
         start, end, rest, turn = step.once("leaving", leaving)
         keys = self.near_k.flat.index_select(0, start)
-        turned = rotate(keys.view(-1, Hkv, 1, self.geometry.D), turn)
-        self.far_k.flat.index_copy_(0, end, turned.view(keys.shape))
-        self.far_v.flat.index_copy_(0, end, self.near_v.flat.index_select(0, start))
-        self.left_mass.flat.index_copy_(0, rest, self.mass.flat.index_select(0, start))
+        engine, sets = self.geometry.engine, (-1, Hkv, 1)
+        engine.put(self.far_k, end, engine.rotate(keys.view(*sets, self.geometry.D), turn))
+        values, mass = (x.flat.index_select(0, start) for x in (self.near_v, self.mass))
+        engine.put(self.far_v, end, values.view(*sets, self.geometry.D))
+        engine.put(self.left_mass, rest, mass.view(sets))
 
     def represent(self, step: Step) -> None:
         """Compute the representatives of blocks whose last token just left the window."""
@@ -129,11 +130,10 @@ class Blocks(Layer):
         if found is None:
             return
         pages, masses, at = found
-        D = self.geometry.D
-        keys = self.far_k.flat.view(-1, self.block * D).index_select(0, pages)
-        mass = self.left_mass.flat.view(-1, self.block).index_select(0, masses)
-        means = self.mean(keys.view(-1, self.block, D), mass)
-        self.means.flat.index_copy_(0, at, means.view(len(at), -1))
+        means = self.geometry.engine.mean_of_heaviest(
+            self.far_k, self.left_mass, pages, masses, self.block, self.parts.repr_topk
+        )
+        self.geometry.engine.put(self.means, at, means.view(len(at), 1, 1, -1))
 
     def completed(self, step: Step) -> tuple[Tensor, Tensor, Tensor] | None:
         """Blocks whose last token just left the window, where they lie in the flat state.

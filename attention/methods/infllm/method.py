@@ -97,7 +97,8 @@ class InfLLMLayer(Blocks):
             return self.geometry.rope.turn_each(start, step.longest, self.far_end, query)
 
         per_row = query.view(step.rows, self.geometry.Hq, 1, self.geometry.D)
-        return rotate(per_row, step.once("far query", turn)).view(query.shape)
+        turned = self.geometry.engine.rotate(per_row, step.once("far query", turn))
+        return turned.view(query.shape)
 
     def all_pages(self, step: Step) -> tuple[Tensor, Tensor]:
         """Every page that has been begun, (1, 1, U), and the tokens on it, (B, 1, U)."""
@@ -131,12 +132,6 @@ class InfLLMLayer(Blocks):
         g, B, sets = self.geometry, step.rows, self.sets
         summed = far.sum(2).view(B, sets, 1, -1).to(g.wide)
         competing = step.holding(full, "blocks")
-        index, worth = g.engine.best_pages(
-            summed, self.means.data, competing, self.parts.topk, narrow=True
-        )
-
-        def each(x: Counts) -> Tensor:
-            return step.tensor(x)[:, None].expand(-1, sets, -1)
 
         def always() -> tuple[Tensor, Tensor]:
             """The first pages and the newest, and their tokens."""
@@ -146,11 +141,18 @@ class InfLLMLayer(Blocks):
             pages = np.concatenate((pages, full[:, None] + self.init_pages), axis=1)
             newest = np.clip(blocked - full * self.block, 0, self.block)
             counts = np.concatenate((rest, newest[:, None]), axis=1)
-            return each(pages), each(counts)
+            return step.tensor(pages), step.tensor(counts)
 
-        pages, counts = step.once("always", always)
-        chosen = (worth > float("-inf")) * self.block
-        return torch.cat((pages, index + self.init_pages), -1), torch.cat((counts, chosen), -1)
+        return g.engine.pages_to_read(
+            summed,
+            self.means.data,
+            competing,
+            self.parts.topk,
+            step.once("always", always),
+            self.block,
+            first=self.init_pages,
+            narrow=True,
+        )
 
     # Prefill
 

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import importlib.util
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -159,6 +160,22 @@ class CppEngine(Engine):
             len(at), size, stride, at.data_ptr(), new.data_ptr(), data.data_ptr()
         )
 
+    def keep_best(self, kept: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
+        if worth.dtype not in (torch.float32, torch.float64):
+            super().keep_best(kept, rows, worth, most)
+            return
+        (R, H, S), C, worth = worth.shape, kept[0].capacity, worth.contiguous()
+        index = torch.empty((R, H, most), dtype=torch.int64)
+        operations = _operation(worth.dtype)
+        operations.order(R * H, S, most, worth.data_ptr(), index.data_ptr())
+        for slots in kept:
+            data = slots.data
+            size = math.prod(data.shape[3:]) * data.itemsize
+            operations.move(
+                R, H, C, S, most, size, rows.data_ptr(), index.data_ptr(),
+                slots.empty.data_ptr(), data.data_ptr(),
+            )  # fmt: skip
+
     def lowest(self, worth: Tensor, position: Tensor, stays: Tensor | None = None) -> Tensor:
         if worth.dtype not in (torch.float32, torch.float64):
             return super().lowest(worth, position, stays)
@@ -259,7 +276,9 @@ class Operations(NamedTuple):
     raise_to: Any
     rotate: Any
     heaviest: Any
+    order: Any
     put: Any
+    move: Any
 
 
 def _operation(dtype: torch.dtype) -> Operations:
@@ -287,7 +306,8 @@ def operations(build: str) -> dict[torch.dtype, Operations] | None:
 
 def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
     # What moves bytes only is the same for all.
-    names = (name if name == "put" else f"{name}_{dtype}" for name in Operations._fields)
+    moving = ("put", "move")
+    names = (name if name in moving else f"{name}_{dtype}" for name in Operations._fields)
     found = Operations._make(getattr(loaded, f"lil_{name}") for name in names)
     found.attend.argtypes = [
         *[ctypes.c_int64] * 10,
@@ -299,6 +319,8 @@ def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
     found.raise_to.argtypes = [*[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4]
     found.rotate.argtypes = [*[ctypes.c_int64] * 10, *[ctypes.c_void_p] * 4]
     found.heaviest.argtypes = [*[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 5]
+    found.order.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2]
+    found.move.argtypes = [*[ctypes.c_int64] * 6, *[ctypes.c_void_p] * 4]
     found.put.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 3]
     found.best.argtypes = [
         *[ctypes.c_int64] * 8,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -230,6 +231,27 @@ class Engine(ABC):
         start = torch.arange(0, len(known), page, device=known.device)[:, None]
         picked = known.index_select(0, (index + start).view(-1))
         return picked.view(-1, k, D).to(mass.data.dtype).mean(1)
+
+    def keep_best(self, kept: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
+        """Move the slots worth most to the front, in their order, and empty the others.
+
+        Among equals the first ones stay.
+
+        Args:
+            kept: what follows a token from slot to slot, (B, H, C, ...) each, C alike.
+            rows: whose slots, (R,).
+            worth: (R, H, S).
+            most: how many stay.
+        """
+        (_, H, S), C = worth.shape, kept[0].capacity
+        order = worth.argsort(dim=-1, descending=True, stable=True)
+        index = order[:, :, :most].sort(dim=-1).values
+        slot, heads = (torch.arange(n, device=worth.device) for n in (S, H))
+        begin = ((rows[:, None] * H + heads) * C)[..., None]
+        source, end, gone = ((begin + x).view(-1) for x in (index, slot[:most], slot[most:]))
+        for slots in kept:
+            slots.flat.index_copy_(0, end, slots.flat.index_select(0, source))
+            slots.flat.index_fill_(0, gone, slots.fill)
 
     def lowest(self, worth: Tensor, position: Tensor, stays: Tensor | None = None) -> Tensor:
         """The slot of each set that is worth least, among equals that of the newest token.

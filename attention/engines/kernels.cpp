@@ -471,6 +471,26 @@ void best(const Shape& s, int64_t k, bool narrow, const A* q, const T* summaries
   }
 }
 
+// The slots worth most of each of N sets, among equals the first ones, in their order. Positive
+// numbers that are none are worth most, as for torch.
+template <class A>
+void order(int64_t N, int64_t S, int64_t most, const A* worth, int64_t* index) {
+  const std::unique_ptr<int64_t[]> room(new int64_t[S]);
+  int64_t* all = room.get();
+  for (int64_t set = 0; set < N; ++set) {
+    const A* w = worth + set * S;
+    for (int64_t i = 0; i < S; ++i) all[i] = i;
+    const auto before = [w](int64_t i, int64_t j) {
+      const bool nan_i = w[i] != w[i], nan_j = w[j] != w[j];
+      if (nan_i != nan_j) return nan_i;
+      return (!nan_i && w[i] > w[j]) || ((nan_i || w[i] == w[j]) && i < j);
+    };
+    if (most < S) std::nth_element(all, all + most, all + S, before);
+    std::sort(all, all + most);
+    std::memcpy(index + set * most, all, most * sizeof(int64_t));
+  }
+}
+
 // Numbers of one slot of each of N sets become the larger of what they are and what is new, or the new
 // ones where a slot is fresh.
 template <class T>
@@ -571,6 +591,28 @@ extern "C" void lil_put(int64_t N, int64_t bytes, int64_t stride, const int64_t*
                         const char* from, char* to) {
   for (int64_t i = 0; i < N; ++i) std::memcpy(to + slot[i] * bytes, from + i * stride, bytes);
 }
+
+// The slots of `index`, ascending, come to the front of each set; those behind them are emptied.
+extern "C" void lil_move(int64_t R, int64_t H, int64_t C, int64_t S, int64_t most, int64_t bytes,
+                         const int64_t* rows, const int64_t* index, const char* empty, char* data) {
+  for (int64_t set = 0; set < R * H; ++set) {
+    char* to = data + (rows[set / H] * H + set % H) * C * bytes;
+    for (int64_t i = 0; i < most; ++i) {
+      const int64_t from = index[set * most + i];
+      if (from > i) std::memcpy(to + i * bytes, to + from * bytes, bytes);
+    }
+    for (int64_t i = most; i < S; ++i) std::memcpy(to + i * bytes, empty, bytes);
+  }
+}
+
+#define LIL_ORDER(NAME, A)                                                                         \
+  extern "C" void NAME(int64_t N, int64_t S, int64_t most, const void* worth, int64_t* index) {   \
+    order<A>(N, S, most, static_cast<const A*>(worth), index);                                    \
+  }
+
+LIL_ORDER(lil_order_float32, float)
+LIL_ORDER(lil_order_float64, double)
+LIL_ORDER(lil_order_bfloat16, float)
 
 #define LIL_RAISE(NAME, T)                                                                         \
   extern "C" void NAME(int64_t N, int64_t D, const int64_t* slot, const uint8_t* fresh,           \

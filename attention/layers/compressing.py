@@ -157,16 +157,7 @@ class Compressing(Layer):
         queries = self.queries.data[rows[:, None], :, ring].transpose(1, 2)
         grouped = queries.reshape(len(full), g.Hkv, g.G, self.observers, g.D)
         worth = self.rank(self.k.data.index_select(0, rows)[:, :, :S], grouped, rows)
-        order = worth.argsort(dim=-1, descending=True, stable=True)
-        index = order[:, :, :most].sort(dim=-1).values
-        # All that follows a token has as many slots.
-        sets = full[:, None] * g.Hkv + np.arange(g.Hkv)
-        begin, slot = sets[..., None] * self.k.capacity, np.arange(S)
-        source = (index + step.tensor(begin)).view(-1)
-        end, gone = (step.tensor((begin + x).reshape(-1)) for x in (slot[:most], slot[most:]))
-        for slots in self.per_slot:
-            slots.flat.index_copy_(0, end, slots.flat.index_select(0, source))
-            slots.flat.index_fill_(0, gone, slots.fill)
+        g.engine.keep_best(self.per_slot, rows, worth, most)
         self.held = self.held.copy()
         self.held[full] = most
 

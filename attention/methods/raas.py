@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -89,22 +90,34 @@ class RaaSLayer(Compressing):
             self.refresh(probs, held, now, step)
 
     def learn(self, probs: Tensor, step: Step) -> None:
-        self.refresh(probs, self.held + 1, step.seen_tokens, step)
+        self.refresh(probs, self.held + 1, step.seen_tokens, step, ("raas", self.page))
 
-    def refresh(self, probs: Tensor, held: Counts, now: Tensor, step: Step) -> None:
+    def refresh(
+        self, probs: Tensor, held: Counts, now: Tensor, step: Step, key: Hashable = None
+    ) -> None:
         """Stamp pages anew by the probabilities (B, Hkv, G, S) of a query over held slots.
 
         Args:
             now: the stamps, (B,); 0 for a row that is to stay as it is.
+            key: what tells these `held` from others of this step; None for none.
         """
         score = over_group(self.by_page(probs), self.gqa, 2)
-        S, page = probs.shape[-1], torch.arange(score.shape[-1], device=probs.device)
-        pages = step.tensor(-(-held // self.page))[:, None, None]
+        S, H = probs.shape[-1], score.shape[1]
         if self.alpha is None:
-            score = score.masked_fill(page >= pages, -1)
-            best = score.argsort(dim=-1, descending=True, stable=True)
-            stamped = torch.empty_like(best, dtype=torch.bool)
-            stamped.scatter_(-1, best, (page < (pages // 2).clamp(min=1)).expand_as(best))
+
+            def make() -> tuple[Tensor, Tensor]:
+                """Which pages a row has not, and which places among the best are the half."""
+                page, pages = np.arange(score.shape[-1]), -(-held // self.page)[:, None]
+                half = page < np.maximum(pages // 2, 1)
+                return (
+                    step.tensor(page >= pages)[:, None],
+                    step.tensor(half)[:, None].expand(-1, H, -1),
+                )
+
+            # All layers of a step hold as much.
+            behind, half = make() if key is None else step.once(key, make)
+            best = score.masked_fill_(behind, -1).argsort(dim=-1, descending=True, stable=True)
+            stamped = torch.empty_like(best, dtype=torch.bool).scatter_(-1, best, half)
         else:
             stamped = score > self.alpha
         # The current token came with a stamp of its own, so its page needs none.

@@ -57,17 +57,20 @@ def redundancy(k: Tensor, threshold: float) -> Tensor:
     """How much each key repeats the others, (R, Hkv, S, D) to (R, Hkv, S), adding up to 1."""
     R, Hkv, S, _ = k.shape
     unit = k / (k.norm(dim=-1, keepdim=True) + 1e-8)
-    slot = torch.arange(S, device=k.device)
+    # The newest key first, so that the first of several similar ones is the newest.
+    backwards, ahead = unit.flip(2).transpose(2, 3), torch.arange(S, device=k.device).flip(0)
     total = k.new_zeros(R, Hkv, S)
     # In blocks of keys, so that memory stays bounded after a long prompt.
     size = max(1, BLOCK_ELEMENTS // (R * Hkv * S))
     for start in range(0, S, size):
-        block = slot[start : start + size]
-        cosine = unit[:, :, block] @ unit.transpose(2, 3)
-        cosine.masked_fill_(block[:, None] == slot, 0)
-        newest = torch.where(cosine > threshold, slot, -1).amax(-1, keepdim=True)
-        total += cosine.masked_fill_(newest == slot, 0).sum(2)
-    return (total / S).softmax(-1)
+        block = slice(start, start + size)
+        cosine = unit[:, :, block] @ backwards
+        cosine.scatter_(-1, ahead[block, None].expand(R, Hkv, -1, 1), 0)  # itself
+        similar = cosine > threshold
+        newest = similar.view(torch.uint8).argmax(-1, keepdim=True)  # any, where none is similar
+        rest = cosine.gather(-1, newest).masked_fill_(similar.gather(-1, newest), 0)
+        total += cosine.scatter_(-1, newest, rest).sum(2)
+    return (total.flip(-1) / S).softmax(-1)
 
 
 @dataclass(frozen=True, kw_only=True)

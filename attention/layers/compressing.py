@@ -120,8 +120,9 @@ class Compressing(Layer):
         Args:
             q: scaled.
         """
+        most = int((self.held + step.new).max())
         for slots in self.per_slot:
-            slots.fit(int((self.held + step.new).max()))
+            slots.fit(most)
         self.queries.fit(self.observers)
         position = step.once("arriving", lambda: step.positions()[:, None].to(torch.int32))
         position = position.expand(-1, k.shape[1], -1)
@@ -152,10 +153,12 @@ class Compressing(Layer):
         g, S = self.geometry, int(self.held[full[0]])
         rows = step.tensor(full)
         most = self.target(int(step.seen[full[0]]))
-        newest = step.seen[full, None] - self.observers + np.arange(self.observers)
-        ring = step.tensor(newest % max(self.observers, 1))
-        queries = self.queries.data[rows[:, None], :, ring].transpose(1, 2)
-        grouped = queries.reshape(len(full), g.Hkv, g.G, self.observers, g.D)
+        queries = self.queries.data.index_select(0, rows)
+        if self.observers:
+            newest = step.seen[full, None] - self.observers + np.arange(self.observers)
+            ring = step.tensor(newest % self.observers)[:, None, :, None]
+            queries = queries.take_along_dim(ring, dim=2)
+        grouped = queries.view(len(full), g.Hkv, g.G, self.observers, g.D)
         worth = self.rank(self.k.data.index_select(0, rows)[:, :, :S], grouped, rows)
         g.engine.keep_best(self.per_slot, rows, worth, most)
         self.held = self.held.copy()

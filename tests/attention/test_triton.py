@@ -233,8 +233,9 @@ def test_what_every_engine_passes_triton_passes_in_the_interpreter() -> None:
     # Without other dtypes, which the oracle's cases have, and without what takes longest.
     some = "triton and not (float64 or bfloat16 or rounding or 1024 or 1500 or 3000)"
     tests = ["-m", "pytest", "-p", "no:cacheprovider", "-m", "slow or not slow", "-k", some]
-    said = run(*tests, "tests/attention/test_engines.py", TRITON_INTERPRET="1")
+    files = ("tests/attention/test_engines.py", "tests/attention/test_engine_state.py")
+    said = run(*tests, *files, TRITON_INTERPRET="1")
     assert "skipped" not in said, said
     passed = re.search(r"(\d+) passed", said)
     assert passed is not None
-    assert int(passed[1]) == 2 * 6 + 3 * 3 + 4 * 5 + 1 + 1 + 6, said
+    assert int(passed[1]) == (2 * 6 + 3 * 3 + 4 * 5 + 1 + 1 + 6) + 33, said

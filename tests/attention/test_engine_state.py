@@ -1,0 +1,274 @@
+"""What engines do beside reading: tokens put, moved and dropped, mass, bounds and turns."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attention.core.slots import Slots
+from attention.core.step import Held
+from attention.engines import ENGINES, Engine, cpp
+from attention.engines.engine import Attended
+from tests.attention.oracles.decode_query import attended
+from tests.attention.test_engines import ALLOWED, DEVICE, RUNS, drawn, here, on_the_cpu
+
+WIDE = {d: d if d.itemsize > 2 else torch.float32 for d in ALLOWED}
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return here(request.param)
+
+
+def able(engine: Engine, dtype: torch.dtype) -> None:
+    reason = engine.refusal(DEVICE, dtype)
+    if reason is not None:
+        pytest.skip(f"engine {engine.name}: expected {reason}")
+
+
+def held(data: torch.Tensor, fill: float = 0.0) -> Slots:
+    """Slots that hold this, (B, H, C, ...)."""
+    slots = Slots(*data.shape[:2], data.shape[3:], dtype=data.dtype, device=DEVICE, fill=fill)
+    slots.fit_slots(data.shape[2])
+    slots.data[:, :, : data.shape[2]] = data
+    return slots
+
+
+def off(found: torch.Tensor, want: np.ndarray, dtype: torch.dtype) -> None:
+    difference = np.abs(found.cpu().double().numpy() - want).max()
+    assert difference <= ALLOWED[dtype] * max(1.0, np.abs(want).max())
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize("sinks", [False, True], ids=["", "sinks"])
+@pytest.mark.parametrize("far", [None, 0, 9])
+@pytest.mark.parametrize(("M", "most"), [(1, 1), (3, 70), (2, 1500)])
+def test_attend_with_mass(engine: Engine, dtype, sinks, far, M, most) -> None:
+    able(engine, dtype)
+    B, H, D = 3, 2, 16
+    lengths = np.array([most, max(1, most // 2), 1])
+    q, k, v = (drawn(dtype, B, H, n, D, seed=i) for i, n in enumerate((M, most + 3, most + 3)))
+    keys, values = (drawn(dtype, B, H, 9, D, seed=i) for i in (3, 4))
+    beside = drawn(dtype, H * M, seed=5) if sinks else None
+    before = drawn(WIDE[dtype], B, H, most + 1, seed=6)
+    mass, elsewhere = before.clone(), None
+    if far is not None:  # the last row reads none of them
+        pages = torch.zeros(B, H, 1, dtype=torch.int64, device=DEVICE)
+        counts = torch.tensor([far, far // 2, 0], device=DEVICE).view(B, 1, 1).expand(B, H, 1)
+        elsewhere = engine.attend_pages(q, keys, values, pages, counts, 9, lse=True)
+    out = engine.attend_with_mass(
+        q, k, v, Held(lengths, DEVICE), mass, sink_logits=beside, elsewhere=elsewhere
+    )
+    assert (out.shape, out.dtype) == (q.shape, dtype)
+    others = [0] * B if far is None else [far, far // 2, 0]
+    for b, n in enumerate(lengths):
+        for h in range(H):
+            mine = None if beside is None else beside[h * M : (h + 1) * M]
+            both = (torch.cat((x[b, h], y[b, h])) for x, y in ((k, keys), (v, values)))
+            read = [*range(n), *range(most + 3, most + 3 + others[b])]
+            want, probs, _ = attended(q[b, h], *both, read, mine)
+            off(out[b, h], want, dtype)
+            got = (mass[b, h, :n] - before[b, h, :n]).cpu().double().numpy()
+            assert np.abs(got - probs[:, :n].sum(0)).max() <= max(ALLOWED[dtype], 1e-6) * M
+            assert torch.equal(mass[b, h, n:], before[b, h, n:])
+
+
+def test_equal_slots_get_equal_mass(engine: Engine) -> None:
+    q, k, v = (drawn(torch.float32, 1, 2, n, 64, seed=n) for n in (8, 200, 201))
+    k, mass = k[:, :, :1].expand(-1, -1, 200, -1).contiguous(), drawn(torch.float32, 1, 2, 200) * 0
+    engine.attend_with_mass(q, k, v[:, :, :200], Held(np.array([200]), DEVICE), mass)
+    assert (mass == mass[..., :1]).all()
+
+
+@pytest.mark.parametrize("tail", [(), (5,), (2, 3)])
+@pytest.mark.parametrize("dtype", [*ALLOWED, torch.int32, torch.int64], ids=str)
+def test_put_overwrites_one_slot_of_each_set(engine: Engine, dtype, tail) -> None:
+    B, H, C = 3, 2, 70
+    data = (drawn(torch.float32, B, H, C, *tail) * 9).to(dtype)
+    slots, new = held(data, fill=-1), (drawn(torch.float32, B, H, 1, *tail, seed=1) * 9).to(dtype)
+    want = slots.data.clone()
+    which = [0, 69, 3, 3, 41, 8]
+    at = torch.tensor([i * slots.capacity + s for i, s in enumerate(which)], device=DEVICE)
+    engine.put(slots, at, new)
+    for i, s in enumerate(which):
+        want[i // H, i % H, s] = new[i // H, i % H, 0]
+    assert torch.equal(slots.data, want)
+    engine.put(slots, at, None)
+    for i, s in enumerate(which):
+        want[i // H, i % H, s] = -1
+    assert torch.equal(slots.data, want)
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+def test_raise_to_keeps_the_larger_number(engine: Engine, dtype) -> None:
+    able(engine, dtype)
+    B, H, C, D = 2, 3, 65, 7
+    slots, new = held(drawn(dtype, B, H, C, D)), drawn(dtype, B, H, 1, D, seed=1)
+    fresh = [False, True, False, False, True, False]
+    for mask in (None, torch.tensor(fresh, device=DEVICE)):
+        want = slots.data.clone()
+        at = torch.arange(B * H, device=DEVICE) * slots.capacity + 64
+        engine.raise_to(slots, at, new, mask)
+        for i in range(B * H):
+            for d in range(D):
+                old, other = want[i // H, i % H, 64, d].item(), new[i // H, i % H, 0, d].item()
+                replaced = mask is not None and fresh[i]
+                want[i // H, i % H, 64, d] = other if replaced else max(old, other)
+        assert torch.equal(slots.data, want)
+        new = drawn(dtype, B, H, 1, D, seed=2)
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize(("rows", "N", "n"), [(1, 4, 8), (3, 1, 8), (3, 4, 6)])
+def test_rotate_multiplies_complex_numbers(engine: Engine, dtype, rows, N, n) -> None:
+    able(engine, dtype)
+    B, H, D = 3, 2, 8
+    x = drawn(dtype, B, N, H, D).transpose(1, 2)
+    angle = drawn(WIDE[dtype], rows, 1, N, n // 2, seed=1)
+    cos, sin = (torch.cat((f(angle),) * 2, -1) for f in (torch.cos, torch.sin))
+    sin[..., : n // 2] *= -1
+    found = engine.rotate(x, (cos, sin))
+    assert (found.dtype, found.shape) == (dtype, x.shape)
+    z = x.cpu().double().numpy()
+    turned = (z[..., : n // 2] + 1j * z[..., n // 2 : n]) * np.exp(1j * angle.cpu().numpy())
+    off(found, np.concatenate((turned.real, turned.imag, z[..., n:]), -1), dtype)
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_mean_of_heaviest(engine: Engine, dtype, k) -> None:
+    able(engine, dtype)
+    B, H, page, D = 2, 2, 5, 6
+    keys = held(drawn(dtype, B, H, 65, D))
+    # Few numbers: many are equal, some only once they are rounded.
+    mass = held((drawn(WIDE[dtype], B, H, page, seed=1) * 2).round() * (1 + 1e-12))
+    mass.data = mass.data[:, :, :page].contiguous()
+    per = keys.capacity // page
+    keys.data = keys.data[:, :, : per * page].contiguous()
+    pages, sets = [per * 3 + 2, 4, per * 2, per * 2 + 1], [3, 0, 2, 1]
+    found = engine.mean_of_heaviest(
+        keys, mass, *(torch.tensor(x, device=DEVICE) for x in (pages, sets)), page, k
+    )
+    assert (found.dtype, found.shape) == (WIDE[dtype], (4, D))
+    for i, (p, s) in enumerate(zip(pages, sets, strict=True)):
+        weight = [float(np.float32(x)) for x in mass.data.view(-1, page)[s].tolist()]
+        best = sorted(range(page), key=lambda j, w=weight: (-w[j], j))[:k]
+        rows = keys.data.reshape(-1, page, D)[p].cpu().double().numpy()
+        off(found[i], rows[best].mean(0), WIDE[dtype])
+
+
+numbers = st.one_of(
+    st.integers(-2, 2).map(float),
+    st.sampled_from([math.inf, -math.inf]),
+    st.floats(-9, 9, width=32),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+@pytest.mark.parametrize("name", sorted(ENGINES))
+def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
+    engine, B, H = here(name), 2, 2
+    S = data.draw(st.integers(1, 40))
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float64]))
+    each = st.lists(numbers, min_size=S, max_size=S)
+    worth = torch.tensor([[data.draw(each) for _ in range(H)] for _ in range(B)], dtype=dtype)
+    if data.draw(st.booleans()):
+        worth = worth[:, :1].expand(-1, H, -1)
+    order = [[data.draw(st.permutations(range(S + 5)))[:S] for _ in range(H)] for _ in range(B)]
+    position = torch.tensor(order, dtype=torch.int32)
+    stays = data.draw(st.one_of(st.none(), st.lists(st.integers(1, S + 5), min_size=2, max_size=2)))
+    found = engine.lowest(
+        worth.to(DEVICE),
+        position.to(DEVICE),
+        None if stays is None else torch.tensor(stays, device=DEVICE),
+    )
+    for b in range(B):
+        for h in range(H):
+            known = [
+                math.inf if stays is not None and p >= stays[b] else w
+                for w, p in zip(worth[b, h].tolist(), order[b][h], strict=True)
+            ]
+            want = min(range(S), key=lambda s: (known[s], -order[b][h][s]))
+            assert found[b, h].item() == want
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+@pytest.mark.parametrize("name", sorted(ENGINES))
+def test_keep_best_keeps_the_best_and_first_in_order(name: str, data: st.DataObject) -> None:
+    engine, B, H = here(name), 3, 2
+    S = data.draw(st.integers(1, 40))
+    most = data.draw(st.integers(1, S))
+    rows = data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=B, unique=True))
+    each = st.lists(numbers, min_size=S, max_size=S)
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float64]))
+    worth = torch.tensor([[data.draw(each) for _ in range(H)] for _ in rows], dtype=dtype)
+    kept = [
+        held(drawn(torch.float32, B, H, S, 3)),
+        held(torch.arange(B * H * S, dtype=torch.int32).view(B, H, S), fill=-1),
+    ]
+    want = [slots.data.clone() for slots in kept]
+    engine.keep_best(kept, torch.tensor(rows, device=DEVICE), worth.to(DEVICE), most)
+    for i, r in enumerate(rows):
+        for h in range(H):
+            score = worth[i, h].tolist()
+            best = sorted(sorted(range(S), key=lambda s, w=score: (-w[s], s))[:most])
+            for whole, slots in zip(want, kept, strict=True):
+                whole[r, h, :S] = torch.cat(
+                    (whole[r, h, best], torch.full_like(whole[r, h, : S - most], slots.fill))
+                )
+    assert all(torch.equal(slots.data, whole) for slots, whole in zip(kept, want, strict=True))
+
+
+def test_pages_to_read(engine: Engine) -> None:
+    B, H, M, E, P, k = 3, 2, 2, 8, 9, 4
+    q, summaries = (drawn(torch.float32, *s) for s in ((B, H, M, E), (B, H, P, E)))
+    competing = Held(np.array([9, 2, 4]), DEVICE)
+    given_pages = torch.tensor([[0, 11], [1, 12], [2, 13]], device=DEVICE)
+    tokens = torch.tensor([[7, 1], [7, 2], [0, 3]], device=DEVICE)
+    pages, counts = engine.pages_to_read(
+        q, summaries, competing, k, (given_pages, tokens), 7, first=2
+    )
+    best, worth = engine.best_pages(q, summaries, competing, k)
+    assert pages.shape == counts.shape == (B, H, k + 2)
+    assert torch.equal(pages[..., :k], best + 2)
+    assert torch.equal(counts[..., :k], (worth > -math.inf) * 7)
+    assert (counts[1, :, :k] > 0).sum() == 2 * H
+    for h in range(H):
+        assert torch.equal(pages[:, h, k:], given_pages)
+        assert torch.equal(counts[:, h, k:], tokens)
+
+
+@on_the_cpu
+@pytest.mark.parametrize("build", [*cpp.BUILDS.values(), cpp.FOR_ALL])
+def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    operations = cpp.operations(build)
+    if build not in RUNS.get(torch.backends.cpu.get_cpu_capability(), [cpp.FOR_ALL]):
+        pytest.skip("this CPU has not the instructions")
+    if operations is None:
+        pytest.skip("not built")
+    monkeypatch.setattr(cpp, "_library", lambda: operations)
+    one = ENGINES["cpp"]
+    for dtype in ALLOWED:
+        test_attend_with_mass(one, dtype, True, 9, 3, 1500)
+        test_raise_to_keeps_the_larger_number(one, dtype)
+        test_rotate_multiplies_complex_numbers(one, dtype, 3, 4, 6)
+        test_mean_of_heaviest(one, dtype, 3)
+    test_lowest_is_the_least_and_newest("cpp")
+    test_keep_best_keeps_the_best_and_first_in_order("cpp")
+
+
+def test_no_engine_needs_what_it_is_not_given(engine: Engine) -> None:
+    q, k, v = (drawn(torch.float32, 1, 1, n, 8, seed=n) for n in (1, 4, 5))
+    mass, one = drawn(torch.float32, 1, 1, 4) * 0, Held(np.array([4]), DEVICE)
+    out = engine.attend_with_mass(q, k, v[:, :, :4], one, mass)
+    nothing = Attended(q * 0, None, torch.full((1, 1, 1), -math.inf, device=DEVICE))
+    again = engine.attend_with_mass(q, k, v[:, :, :4], one, mass, None, nothing)
+    assert torch.allclose(out, again)
+    assert mass.sum().item() == pytest.approx(2)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -32,7 +32,8 @@ from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
 
 BASELINE = "transformers"  # its sdpa attention function with a DynamicCache
-UNTIMED = 3  # steps before the first one that is timed
+UNTIMED = 3  # steps before the first one that is timed, in each turn
+TURNS = 7  # in which all that is compared is timed one after the other
 BEYOND_CACHES = 1 << 28  # bytes; more than any cache between memory and cores holds
 
 
@@ -77,11 +78,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Timing:
-    """One measured point.
+    """One measured point; medians are over turns, of the median within a turn.
 
     Attributes:
         ms: median milliseconds of one step when the same layer is stepped over and over.
-        mean_ms: the mean of the same steps, where the rare ones that tidy up show.
+        mean_ms: the mean of the same steps of all turns, where the rare ones that tidy up show.
         cold_ms: median when the caches between memory and cores are overwritten before each step,
             as the other layers of a large model do.
         read_bytes: bytes of keys, values and index structures a step must read.
@@ -122,6 +123,11 @@ def attention(
 ) -> dict[str, Any]:
     """Time decode steps of a layer, keys already roped: state update, choice, attention, counting.
 
+    What is compared takes turns, `TURNS` of them, and a ratio is the median of the ratios of the
+    turns, so that a machine whose speed changes tells the same of all. All points take turns with
+    each other where memory allows, so that the cost after many tokens can be compared with that
+    after few; else the backends of one point do.
+
     The whole path a patched model takes is timed, from `cache.update` on; what a model of many
     layers shares between them (lengths, masks) is charged to this one layer. Keys, values and
     queries are random. The state is filled by the methods' own prefill with the attention of the
@@ -151,34 +157,20 @@ def attention(
             raise InvalidValue("dtype", shape.dtype, "one of " + ", ".join(DTYPES), list(DTYPES))
         chosen(shape.engine, torch.device(shape.device), shape.torch_dtype)
     built = {name: sparse(name, budget) for name in backends}
-    rows: list[Timing] = []
+    rows: list[dict[str, Any]] = []
     left_out: list[str] = []
     speed = {device: bandwidth(device) for device in {shape.device for shape in shapes}}
-    for shape in shapes:
-        # The prompt, the state and its doubled self while it grows.
-        free = free_memory(shape.device) if memory is None else memory
-        if 4 * shape.cache_bytes > free:
-            left_out.append(f"context {shape.context}, batch {shape.batch}: not enough memory")
-            continue
-        torch.manual_seed(0)
-        k, v = (_random(shape, shape.kv_heads, shape.context) for _ in range(2))
-        progress(f"context {shape.context}, batch {shape.batch}: {BASELINE}")
-        times = _baseline(shape, k, v, steps)
-        whole = shape.cache_bytes
-        rows.append(_timing(BASELINE, None, shape, times, whole, whole, speed[shape.device]))
-        for name, backend in built.items():
-            progress(f"context {shape.context}, batch {shape.batch}: {name}")
-            cache = _filled(backend, shape, k, v)
-            times = _steps(shape, partial(forward, cache), steps)
-            stats = cache.row_stats()
-            read = int(_read_bytes(cache, shape))
-            held = int(stats.bytes.sum())
-            rows.append(
-                _timing(name, backend.budget, shape, times, read, held, speed[shape.device])
-            )
-            del cache
+    for group in _groups(shapes, built.values(), memory):
+        fitting = []
+        for shape in group:
+            free = free_memory(shape.device) if memory is None else memory
+            if len(group) == 1 and _memory(shape, built.values()) > free:
+                left_out.append(f"context {shape.context}, batch {shape.batch}: not enough memory")
+            else:
+                fitting.append(shape)
+        rows += _in_turns(fitting, built, steps, speed, progress)
     return {
-        "rows": _ratios(rows),
+        "rows": rows,
         "left_out": left_out,
         "bandwidth_bytes_per_s": speed,
         "shape": {k: getattr(shapes[0], k) for k in ("heads", "kv_heads", "head_size", "dtype")},
@@ -186,6 +178,7 @@ def attention(
             d: chosen(shapes[0].engine, torch.device(d), shapes[0].torch_dtype).name for d in speed
         },
         "steps": steps,
+        "turns": min(TURNS, steps),
         **conditions(),
         "devices": {d: device_name(d) for d in speed},
     }
@@ -198,40 +191,102 @@ def sparse(name: str, budget: int) -> Backend:
     return get(name, **{field: value for field, value in wanted.items() if field in fields})
 
 
-def _ratios(rows: Sequence[Timing]) -> list[dict[str, Any]]:
-    """Each point with how many times faster it is than full attention and than transformers."""
-    at = {(r.backend, r.context, r.batch): r for r in rows}
+def _memory(shape: Shape, backends: Iterable[Backend]) -> int:
+    """Bytes of all that takes turns at one point: what keeps all tokens has room for as many."""
+    keeping = sum(backend.keeps_all for backend in backends)
+    # The prompt, the baseline's tokens and a copy of them in each of its steps.
+    return (3 + 2 * keeping) * shape.cache_bytes
 
-    def faster(row: Timing, than: str, measure: str = "ms") -> float | None:
-        other = at.get((than, row.context, row.batch))
-        if other is None or row.backend == than:
-            return None
-        ratio: float = getattr(other, measure) / getattr(row, measure)
-        return ratio
 
-    return [
-        {
-            **asdict(row),
-            "faster_than_full": faster(row, "full"),
-            "faster_than_full_cold": faster(row, "full", "cold_ms"),
-            "faster_than_transformers": faster(row, BASELINE),
-        }
-        for row in rows
-    ]
+def _groups(
+    shapes: Sequence[Shape], backends: Collection[Backend], memory: int | None
+) -> list[Sequence[Shape]]:
+    """What takes turns: all points of one device if half of its memory holds them, or each."""
+    devices = {shape.device for shape in shapes}
+    if len(devices) == 1:
+        free = free_memory(*devices) if memory is None else memory
+        if sum(_memory(shape, backends) for shape in shapes) <= free // 2:
+            return [shapes]
+    return [[shape] for shape in shapes]
+
+
+Steps = Callable[[Tensor, Tensor, Tensor], object]
+
+
+@torch.inference_mode()
+def _in_turns(
+    shapes: Sequence[Shape],
+    built: dict[str, Backend],
+    steps: int,
+    speed: dict[str, float],
+    progress: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """The rows of these points; every backend of every point is timed once in each turn."""
+    at_work: dict[tuple[Shape, str], Steps] = {}
+    caches: dict[tuple[Shape, str], AttentionCache] = {}
+    for shape in shapes:
+        progress(f"context {shape.context}, batch {shape.batch}: filling")
+        torch.manual_seed(0)
+        k, v = (_random(shape, shape.kv_heads, shape.context) for _ in range(2))
+        at_work[shape, BASELINE] = _baseline(shape, k, v)
+        for name, backend in built.items():
+            caches[shape, name] = _filled(backend, shape, k, v)
+            at_work[shape, name] = partial(forward, caches[shape, name])
+    turns = min(TURNS, steps)
+    times: dict[tuple[Shape, str], list[Times]] = {key: [] for key in at_work}
+    for turn in range(turns):
+        for (shape, name), step in at_work.items():
+            progress(f"turn {turn + 1}: context {shape.context}, batch {shape.batch}, {name}")
+            times[shape, name].append(_steps(shape, step, -(-steps // turns)))
+    rows = []
+    for (shape, name), found in times.items():
+        read, held = shape.cache_bytes, shape.cache_bytes
+        if name != BASELINE:
+            cache = caches[shape, name]
+            read, held = int(_read_bytes(cache, shape)), int(cache.row_stats().bytes.sum())
+        budget = None if name == BASELINE else built[name].budget
+        timing = _timing(name, budget, shape, found, read, held, speed[shape.device])
+        shortest = min((s for s in shapes if s.batch == shape.batch), key=lambda s: s.context)
+        rows.append(
+            {
+                **asdict(timing),
+                "faster_than_full": _ratio(times, (shape, "full"), (shape, name), "warm"),
+                "faster_than_full_cold": _ratio(times, (shape, "full"), (shape, name), "cold"),
+                "faster_than_transformers": _ratio(times, (shape, BASELINE), (shape, name), "warm"),
+                "of_shortest": _ratio(times, (shape, name), (shortest, name), "warm"),
+            }
+        )
+    return rows
+
+
+def _ratio(
+    times: dict[tuple[Shape, str], list[Times]],
+    over: tuple[Shape, str],
+    under: tuple[Shape, str],
+    measure: str,
+) -> float | None:
+    """The median over turns of one time by another; None without the other, or of the same."""
+    if over not in times or over == under:
+        return None
+    pairs = zip(times[over], times[under], strict=True)
+    found: float = statistics.median(getattr(a, measure) / getattr(b, measure) for a, b in pairs)
+    return found
 
 
 def _timing(
     name: str,
     budget: int | None,
     shape: Shape,
-    times: tuple[float, float, float],
+    turns: Sequence[Times],
     read: int,
     held: int,
     speed: float,
 ) -> Timing:
     floor = 1e3 * read / speed
+    warm, cold = (statistics.median(getattr(t, x) for t in turns) for x in ("warm", "cold"))
+    mean = statistics.mean(t.mean for t in turns)
     return Timing(
-        name, budget, shape.batch, shape.context, *times, read, floor, floor / times[0], held
+        name, budget, shape.batch, shape.context, warm, mean, cold, read, floor, floor / warm, held
     )
 
 
@@ -240,10 +295,16 @@ def _random(shape: Shape, heads: int, tokens: int) -> Tensor:
     return torch.randn(size, dtype=shape.torch_dtype, device=shape.device)
 
 
-def _steps(
-    shape: Shape, step: Callable[[Tensor, Tensor, Tensor], object], count: int
-) -> tuple[float, float, float]:
-    """Milliseconds of `count` steps, each with new tensors: median, mean, median when cold."""
+class Times(NamedTuple):
+    """Milliseconds of a turn's steps: median, mean, and median with cold caches."""
+
+    warm: float
+    mean: float
+    cold: float
+
+
+def _steps(shape: Shape, step: Steps, count: int) -> Times:
+    """Times of `count` steps, each with new tensors."""
     other = torch.zeros(BEYOND_CACHES // 4, device=shape.device)
 
     def timed(cold: bool) -> float:
@@ -256,11 +317,10 @@ def _steps(
     for _ in range(UNTIMED):
         timed(False)
     warm, cold = ([timed(c) for _ in range(count)] for c in (False, True))
-    return statistics.median(warm), statistics.mean(warm), statistics.median(cold)
+    return Times(statistics.median(warm), statistics.mean(warm), statistics.median(cold))
 
 
-@torch.inference_mode()
-def _baseline(shape: Shape, k: Tensor, v: Tensor, count: int) -> tuple[float, float, float]:
+def _baseline(shape: Shape, k: Tensor, v: Tensor) -> Steps:
     cache = DynamicCache()
     cache.update(k, v, 0)
     module = SimpleNamespace(
@@ -271,7 +331,7 @@ def _baseline(shape: Shape, k: Tensor, v: Tensor, count: int) -> tuple[float, fl
         keys, values = cache.update(k, v, 0)
         sdpa_attention_forward(module, q, keys, values, None, scaling=shape.head_size**-0.5)
 
-    return _steps(shape, step, count)
+    return step
 
 
 def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

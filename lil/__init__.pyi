@@ -18,6 +18,7 @@ from .detectors import replay as replay
 from .detectors.budget import Budget as Budget
 from .detectors.chopper import Chopper as Chopper
 from .detectors.cycle import Cycle as Cycle
+from .detectors.recurrence import Recurrence as Recurrence
 from .penalties import LZPenalty as LZPenalty
 from .penalties import Penalty as Penalty
 from .stop_on import StopOn as StopOn
@@ -38,6 +39,7 @@ __all__ = [
     "LZPenalty",
     "Meter",
     "Penalty",
+    "Recurrence",
     "Request",
     "StopOn",
     "Trace",

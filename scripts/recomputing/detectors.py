@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ def fired(
             return Fired(tokens, tokens) if len(pieces) >= tokens else None
         case "cycle":
             return _cycle(detector, pieces)
+        case "recurrence":
+            return _recurrence(detector, pieces)
         case "chopper":
             return _chopper(detector, signals[f"chopper-{detector['digest']}"], len(pieces))
         case name:
@@ -65,6 +68,17 @@ def _cycle(detector: Mapping[str, Any], pieces: Sequence[bytes]) -> Fired | None
         if end is not None and (first is None or end + period < first):
             first = end + period
     return None if first is None else Fired(first, first)
+
+
+def _recurrence(detector: Mapping[str, Any], pieces: Sequence[bytes]) -> Fired | None:
+    """The first token with which `run` in a row end a passage that ended `before` times earlier."""
+    k, times, often = detector["k"], Counter[tuple[bytes, ...]](), []
+    for end in range(1, len(pieces) + 1):
+        passage = tuple(pieces[max(end - k, 0) : end])
+        often.append(end >= k and times[passage] >= detector["before"])
+        times[passage] += end >= k
+    end = first_run(np.array(often), detector["run"])
+    return None if end is None else Fired(end, end)
 
 
 def first_run(same: np.ndarray[Any, Any], length: int) -> int | None:

@@ -25,6 +25,7 @@ SMALL = {
     "guardian": {"f": 40},
     "cycle": {},
     "budget": {"tokens": 90},
+    "recurrence": {"k": 4, "before": 3, "run": 20},
     "chopper": {"weights": SALAD},
 }
 
@@ -120,6 +121,46 @@ def test_cycle_counter_loops_escape_it() -> None:
     assert cycle.update([p for k in range(400) for p in (b"For k=", b"%d" % k, b". ")]) is None
 
 
+def naive_recurrence(pieces: list[bytes], k: int, before: int, run: int) -> int | None:
+    """Tokens when `run` in a row each end a k-gram that ended `before` times earlier."""
+    grams = [tuple(pieces[i - k : i]) if i >= k else None for i in range(1, len(pieces) + 1)]
+    often = [g is not None and grams[:i].count(g) >= before for i, g in enumerate(grams)]
+    ends = (n for n in range(run, len(pieces) + 1) if all(often[n - run : n]))
+    return next(ends, None)
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"b", b"c", b""]), max_size=90),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(1, 6),
+)
+def test_recurrence_is_what_counting_says(
+    pieces: list[bytes], k: int, before: int, run: int
+) -> None:
+    verdict = lil.Recurrence(k=k, before=before, run=run).watch().update(pieces)
+    assert (None if verdict is None else verdict.token) == naive_recurrence(pieces, k, before, run)
+    if verdict is not None:
+        assert verdict.evidence["first_token"] == verdict.token - run
+        assert verdict.evidence["times_before"] >= before
+
+
+def test_recurrence_spares_second_passes_and_stops_loops() -> None:
+    draw = random.Random(0)
+    chain = [str(draw.randrange(500)).encode() for _ in range(400)]
+    recurrence = lil.Recurrence().watch()
+    assert recurrence.update(chain * 4) is None
+    verdict = recurrence.update(chain)
+    # From the fifth time on each passage has stood there four times.
+    assert verdict is not None
+    assert verdict.token == 4 * 400 + 15 + 60
+
+
+def test_recurrence_counter_loops_escape_it() -> None:
+    recurrence = lil.Recurrence().watch()
+    assert recurrence.update([p for k in range(400) for p in (b"For k=", b"%d" % k, b". ")]) is None
+
+
 def test_budget_counts_generated_tokens() -> None:
     budget = lil.Budget(tokens=5).watch(prompt=b"a long prompt")
     assert budget.update([b"x"] * 4) is None
@@ -137,6 +178,10 @@ def test_budget_counts_generated_tokens() -> None:
         ("cycle", {"repeats": 1}, "repeats = 1"),
         ("cycle", {"min_tokens": -1}, "min_tokens = -1"),
         ("cycle", {"repeat": 3}, "did you mean 'repeats'"),
+        ("recurrence", {"k": 0}, "k = 0"),
+        ("recurrence", {"before": 0}, "before = 0"),
+        ("recurrence", {"run": 2.5}, "run = 2.5.*integer"),
+        ("recurrence", {"on_stop": "regenerate"}, "does not know where to go back"),
         ("budget", {"tokens": 0}, "tokens = 0"),
         ("budget", {"tokens": 2.5}, "tokens = 2.5.*integer"),
         ("budget", {"tokens": True}, "tokens = True.*integer"),

@@ -1,0 +1,80 @@
+"""Recurrence: every one of the newest tokens ends a passage that has stood there often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attention.errors import check_int
+from lil.detectors._base import Detector, Verdict, Watcher
+
+# Bits of a token's number in a passage; there are fewer different tokens than that.
+_BITS = 32
+
+
+@dataclass(frozen=True)
+class Recurrence(Detector):
+    """Stops when `run` tokens in a row each end a passage of k tokens generated often before.
+
+    Ours. It asks how often a text has occurred: a loop says the same many times, an honest second
+    pass once or twice. Compressed size cannot tell these apart, since a text seen once before costs
+    as little as one seen ten times. Passages may overlap, need not follow one another, and are
+    compared by the bytes of their tokens.
+
+    What it does not see: loops that change a word or a number within every k tokens. What it may
+    stop though it should not: tables and data with the same long line over and over.
+
+    State: one entry for each different passage, some 250 bytes a token at most; a token takes the
+    same time however many were generated.
+
+    Args:
+        k: tokens of a passage.
+        before: times a passage must have ended earlier in the generation.
+        run: tokens in a row that must each end such a passage.
+        on_stop: what follows; not `regenerate`: where a loop began is known only when it has been
+            read several times, and a state that dropped tokens cannot go back to it.
+
+    Raises:
+        InvalidValue: a number that is no integer or below 1, unknown action, or `regenerate`.
+    """
+
+    k: int = 16
+    before: int = 4
+    run: int = 60
+
+    name: ClassVar[str] = "recurrence"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("k", "before", "run"):
+            check_int(name, getattr(self, name), 1)
+
+    def watch(self, prompt: bytes = b"") -> Counts:  # noqa: ARG002 - generated tokens alone recur
+        return Counts(self)
+
+
+class Counts(Watcher[Recurrence]):
+    """How often each passage has ended, and for how many tokens that was often."""
+
+    def __init__(self, recurrence: Recurrence) -> None:
+        super().__init__(recurrence)
+        self.ids: dict[bytes, int] = {}
+        self.times: dict[int, int] = {}
+        self.passage = 0  # the numbers of the newest k tokens, side by side
+        self.mask = (1 << _BITS * recurrence.k) - 1
+        self.held = 0
+
+    def push(self, piece: bytes) -> Verdict | None:
+        of = self.detector
+        token = self.ids.setdefault(piece, len(self.ids))
+        self.passage = (self.passage << _BITS | token) & self.mask
+        if self.tokens < of.k:
+            return None
+        before = self.times.get(self.passage, 0)
+        self.times[self.passage] = before + 1
+        self.held = self.held + 1 if before >= of.before else 0
+        if self.held < of.run:
+            return None
+        first = self.tokens - self.held
+        evidence = {"step": self.tokens, "first_token": first, "times_before": before}
+        return Verdict("recurrence", self.tokens, evidence)

@@ -18,7 +18,9 @@ from .detectors import replay as replay
 from .detectors.budget import Budget as Budget
 from .detectors.chopper import Chopper as Chopper
 from .detectors.cycle import Cycle as Cycle
+from .detectors.margin import Margin as Margin
 from .detectors.recurrence import Recurrence as Recurrence
+from .detectors.stall import Stall as Stall
 from .penalties import LZPenalty as LZPenalty
 from .penalties import Penalty as Penalty
 from .stop_on import StopOn as StopOn
@@ -37,10 +39,12 @@ __all__ = [
     "Detector",
     "Guardian",
     "LZPenalty",
+    "Margin",
     "Meter",
     "Penalty",
     "Recurrence",
     "Request",
+    "Stall",
     "StopOn",
     "Trace",
     "Verdict",

@@ -1,12 +1,13 @@
-"""Hidden states of some blocks, read while a model decodes."""
+"""Hidden states of some blocks and margins of some tokens, read while a model decodes."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -19,6 +20,8 @@ class HiddenStates:
     A context manager: the model is hooked inside it and untouched after it, also after an
     exception. `states[block]` is (B, hidden size), a copy of its own; B is that of the newest
     forward, and where prompts are padded on the left the last position is every row's newest token.
+    `margin(token)`, (B,), is by how much the best token's log-probability is above that token's,
+    before penalties and temperature.
 
     A block's output is the residual stream behind it, so the last block's comes before the model's
     final norm: for block -2 it is `output_hidden_states`'s entry -2, for block -1 it has none.
@@ -26,27 +29,35 @@ class HiddenStates:
     Args:
         model: a causal language model of transformers.
         blocks: which blocks, from 0, or from -1 for the last; repeats cost nothing.
+        compared: ids of tokens whose margins are wanted, by their bytes.
 
     Raises:
         InvalidValue: the model's blocks are not found, or it has no such block.
     """
 
-    def __init__(self, model: Any, blocks: Sequence[int]) -> None:
-        found = _blocks(model)
-        self._count = len(found)
+    def __init__(
+        self, model: Any, blocks: Sequence[int], compared: Mapping[bytes, int] | None = None
+    ) -> None:
+        found = _blocks(model) if blocks else ()
+        self._model, self._count = model, len(found)
         self._hooked: dict[int, nn.Module] = {}
         for block in blocks:
             index = self._index(block)
             self._hooked[index] = found[index]
+        self._compared = dict(compared or {})
         self._handles: list[RemovableHandle] = []
         self._newest: dict[int, Tensor] = {}
+        self._margins: dict[bytes, Tensor] = {}
 
     def __enter__(self) -> HiddenStates:
         if self._handles:
             raise RuntimeError("these hidden states are already being read")
         self._newest.clear()
+        self._margins.clear()
         for index, block in self._hooked.items():
             self._handles.append(block.register_forward_hook(self._keep(index)))
+        if self._compared:
+            self._handles.append(self._model.register_forward_hook(self._compare))
         return self
 
     def __exit__(
@@ -72,10 +83,24 @@ class HiddenStates:
             raise RuntimeError("hidden states before the first forward")
         return self._newest[index]
 
+    def margin(self, token: bytes) -> Tensor:
+        """By how much the best token's log-probability is above this one's, (B,), at least float32.
+
+        Raises:
+            InvalidValue: it was not asked for.
+            RuntimeError: no forward has been made yet.
+        """
+        if token not in self._compared:
+            raise InvalidValue("token", token, f"one that is compared: {sorted(self._compared)}")
+        if token not in self._margins:
+            raise RuntimeError("margins before the first forward")
+        return self._margins[token]
+
     def held(self, copied: Callable[[Tensor], Tensor]) -> HiddenStates:
         """Copies of the newest states, which stay what they are while the model goes on."""
         twin = copy.copy(self)
         twin._newest = {index: copied(states) for index, states in self._newest.items()}
+        twin._margins = {token: copied(margin) for token, margin in self._margins.items()}
         twin._handles = []
         return twin
 
@@ -91,6 +116,14 @@ class HiddenStates:
             self._newest[index] = hidden[:, -1].detach().clone()
 
         return hook
+
+    def _compare(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        logits = output.logits[:, -1].detach()
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        best = wide.amax(-1)
+        for token, index in self._compared.items():
+            # The sum that both are normalised by is the same.
+            self._margins[token] = best - wide[:, index]
 
 
 class Reading:
@@ -111,6 +144,14 @@ class Reading:
             InvalidValue: the model has no such block, or it was not asked for.
         """
         return self._states[block][self._row]
+
+    def margin(self, token: bytes) -> float:
+        """By how much the best next token's log-probability is above this one's.
+
+        Raises:
+            InvalidValue: it was not asked for.
+        """
+        return float(self._states.margin(token)[self._row])
 
 
 def _blocks(model: Any) -> Sequence[nn.Module]:

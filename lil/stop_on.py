@@ -160,7 +160,8 @@ class StopOn(StoppingCriteria):
         self._following = _Calls(prompt_tokens, mask_tokens)
         self._rows: list[_Row] = []
         blocks = sorted(frozenset[int]().union(*(one.blocks for one in detectors)))
-        self._hidden = HiddenStates(model, blocks) if blocks else None
+        compared = {token: self._pieces.index(token) for one in detectors for token in one.compared}
+        self._hidden = HiddenStates(model, blocks, compared) if blocks or compared else None
 
     def __enter__(self) -> Self:
         if self._hidden is not None:

@@ -55,7 +55,10 @@ class DecodeLoop:
         options = shared.options
         self.backend, self.check_every = options.backend, options.check_every
         self.sampler = Sampler(options.temperature, options.top_k, options.top_p)
-        self.blocks = sorted({b for d in (*options.detectors, *options.probes) for b in d.blocks})
+        watching = (*options.detectors, *options.probes)
+        self.blocks = sorted({block for one in watching for block in one.blocks})
+        compared = {token for one in watching for token in one.compared}
+        self.compared = {token: shared.table.index(token) for token in compared}
         self.queue = deque(enumerate(requests))
         self.places = min(options.batch_size, len(requests))
         self.sparse: Batch  # under the backend
@@ -74,7 +77,7 @@ class DecodeLoop:
             return
         with (
             self.backend.on(self.model, self.shared.options.engine) as cache,
-            HiddenStates(self.model, self.blocks) as self.hidden,
+            HiddenStates(self.model, self.blocks, self.compared) as self.hidden,
         ):
             self.sparse, self.dense = (
                 Batch(cache, self.model.device, self.shared.options.penalties) for _ in range(2)

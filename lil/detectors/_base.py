@@ -110,6 +110,11 @@ class Detector(ABC):
         """Blocks whose hidden states are read, counted from the last if negative."""
         return frozenset()
 
+    @property
+    def compared(self) -> frozenset[bytes]:
+        """Tokens, by their bytes, whose margins below the best token are read."""
+        return frozenset()
+
     def quiet(self) -> Self:
         """The detector that makes the same signals and never fires."""
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from attention.errors import InvalidValue
 from lil.chopper.chunks import BLANK_LINE, ends_chunk
 from lil.chopper.streaks import Streaks
-from lil.detectors._base import Detector, Verdict, Watcher
-from lil.trace import Signal
+from lil.detectors._asking import Asker, Asking
+from lil.detectors._base import Verdict
 
 if TYPE_CHECKING:
     from lil.chopper.classifier import Classifier
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chopper(Detector):
+class Chopper(Asking):
     """Stops when the model's own hidden states say that it repeats itself.
 
     Word Salad Chopper (Xie et al., 2025), with steps and constants of the authors' offline
@@ -93,11 +93,6 @@ class Chopper(Detector):
         """The same for all choppers of one classifier, whatever they do with its numbers."""
         return f"chopper-{self.digest}"
 
-    @property
-    def signals(self) -> frozenset[str]:
-        """The one signal there is."""
-        return frozenset([self.signal])
-
     def streaks(self) -> Streaks:
         """The rule at the beginning of a sequence."""
         return Streaks(self.threshold, self.short, self.long_streak, self.short_streak)
@@ -124,50 +119,42 @@ class Chopper(Detector):
         return Chunks(self)
 
 
-class Chunks(Watcher[Chopper]):
+class Chunks(Asker[Chopper]):
     """The streaks so far, and the chunk whose number is still to come."""
+
+    event: ClassVar[str] = "ended a chunk"
+    least: ClassVar[float] = 0
+    most: ClassVar[float] = 1
 
     def __init__(self, chopper: Chopper) -> None:
         super().__init__(chopper)
         self.streaks = chopper.streaks()
-        self.ended = 0  # tokens up to the last chunk's end
-        self.open: int | None = None  # length of the chunk that ended with no number so far
-        self.numbers: list[tuple[int, float]] = []
-        self.recalled: dict[int, float] | None = None
+        self.ended = 0  # tokens up to the end of the last chunk whose number has come
         self.chop = False
 
-    def push(self, piece: bytes) -> Verdict | None:
-        """See the next token; the verdict one token after the streak is full.
+    def asks(self, piece: bytes) -> bool:
+        """Whether the newest token ends a chunk."""
+        return ends_chunk(piece)
+
+    def number(self, reading: Reading) -> float:
+        """The probability that the chunk is word salad.
 
         Raises:
-            InvalidValue: no stored number for a chunk.
-            RuntimeError: `see` was not called since a chunk ended.
+            InvalidValue: a hidden state of another size than the classifier's.
+            FloatingPointError: it is not finite.
         """
-        if self.open is not None:
-            self._take(self.open, self._recalled())
-        if self.chop:
-            return self._judge()
-        if ends_chunk(piece):
-            self.open, self.ended = self.tokens - self.ended, self.tokens
-        return None
+        classifier = self.detector.classifier
+        return classifier.probability(reading.hidden(classifier.block))
 
-    def _take(self, length: int, p: float) -> None:
-        self.numbers.append((self.ended, p))
-        self.chop = self.streaks.push(length, p)
-        self.open = None
+    def take(self, tokens: int, number: float) -> None:
+        """Of the chunk that ends with the `tokens`-th token."""
+        length, self.ended = tokens - self.ended, tokens
+        self.chop = self.streaks.push(length, number)
 
-    def _recalled(self) -> float:
-        if self.recalled is None:
-            raise RuntimeError(
-                f"chopper: a chunk ended with token {self.ended}, and `see` has not been given its "
-                "hidden state (or `recall` its number)"
-            )
-        if self.ended not in self.recalled:
-            allowed = f"a number for the chunk that ends with token {self.ended}"
-            raise InvalidValue(f"signal {self.detector.signal}", sorted(self.recalled), allowed)
-        return self.recalled[self.ended]
-
-    def _judge(self) -> Verdict:
+    def judge(self) -> Verdict | None:
+        """The verdict, once a streak is full."""
+        if not self.chop:
+            return None
         streaks = self.streaks
         evidence = {
             "step": self.tokens,
@@ -179,42 +166,6 @@ class Chunks(Watcher[Chopper]):
         }
         return Verdict("chopper", streaks.kept, evidence, anchor=streaks.kept)
 
-    @property
-    def wants(self) -> bool:
-        """Whether a chunk has just ended whose number is not known."""
-        return self.open is not None and self.recalled is None
-
-    def see(self, reading: Reading) -> None:
-        """What was read at the newest token, which ended a chunk.
-
-        Raises:
-            InvalidValue: a hidden state of another size than the classifier's.
-            FloatingPointError: it is not finite.
-            RuntimeError: it is not wanted.
-        """
-        if self.open is None or self.recalled is not None:
-            raise RuntimeError("chopper: the newest token did not end a chunk")
-        classifier = self.detector.classifier
-        self._take(self.open, classifier.probability(reading.hidden(classifier.block)))
-
-    def seen(self) -> Mapping[str, Signal]:
-        """(Generated tokens up to a chunk's end, its probability), ascending."""
-        return {self.detector.signal: tuple(self.numbers)}
-
-    def recall(self, signals: Mapping[str, Signal]) -> None:
-        """Take probabilities from here instead of from hidden states.
-
-        Raises:
-            InvalidValue: not ascending pairs of tokens and probability.
-        """
-        name, last = self.detector.signal, 0
-        for tokens, p in signals[name]:
-            if not (tokens > last and 0 <= p <= 1):
-                allowed = "ascending pairs of generated tokens and a probability"
-                raise InvalidValue(f"signal {name}", (tokens, p), allowed)
-            last = tokens
-        self.recalled = {int(tokens): float(p) for tokens, p in signals[name]}
-
     def returns(self) -> Sequence[int]:
         """Where the last cold chunk ended, and the newest chunk's end while it may be cold.
 
@@ -222,4 +173,4 @@ class Chunks(Watcher[Chopper]):
         """
         if self.detector.action.ends:
             return ()
-        return [self.streaks.kept, *([] if self.open is None else [self.ended])]
+        return [self.streaks.kept, *([] if self.asked is None else [self.asked])]

@@ -122,17 +122,17 @@ def test_a_missing_number_is_an_error_but_for_the_last() -> None:
     chopper = lil.Chopper(CLASSIFIER).watch()
     chopper.recall({chopper.detector.signal: ((3, 0.2),)})
     assert chopper.update(chunked([3, 4])) is None
-    with pytest.raises(InvalidValue, match="ends with token 7"):
+    with pytest.raises(InvalidValue, match="token 7, which ended a chunk"):
         chopper.update([b"x"])
     chopper = lil.Chopper(CLASSIFIER).watch()
     chopper.update(chunked([3]))
-    with pytest.raises(RuntimeError, match="token 3, and"):
+    with pytest.raises(RuntimeError, match="token 3, which ended a chunk"):
         chopper.update([b"x"])
 
 
 def test_misuse_is_told() -> None:
     chopper = lil.Chopper(CLASSIFIER).watch()
-    with pytest.raises(RuntimeError, match="did not end a chunk"):
+    with pytest.raises(RuntimeError, match="none that ended a chunk"):
         chopper.see(logit(0.5))
     for signal in ([(4, 0.1), (4, 0.2)], [(0, 0.1)], [(4, 1.5)], [(4, float("nan"))]):
         with pytest.raises(InvalidValue, match="ascending pairs"):

@@ -26,6 +26,8 @@ SMALL = {
     "cycle": {},
     "budget": {"tokens": 90},
     "recurrence": {"k": 4, "before": 3, "run": 20},
+    "stall": {"drift": 0.8},
+    "margin": {"below": 0.95},
     "chopper": {"weights": SALAD},
 }
 
@@ -178,6 +180,13 @@ def test_budget_counts_generated_tokens() -> None:
         ("cycle", {"repeats": 1}, "repeats = 1"),
         ("cycle", {"min_tokens": -1}, "min_tokens = -1"),
         ("cycle", {"repeat": 3}, "did you mean 'repeats'"),
+        ("stall", {"longest": 0}, "longest = 0"),
+        ("stall", {"before": 0}, "before = 0"),
+        ("stall", {"drift": 1}, "drift = 1.*below 1"),
+        ("stall", {"level": 0}, "level = 0.*above 0"),
+        ("stall", {"block": 1.5}, "block = 1.5.*integer"),
+        ("margin", {"below": -1}, "below = -1.*at least 0"),
+        ("margin", {"end": ""}, "end = ''"),
         ("recurrence", {"k": 0}, "k = 0"),
         ("recurrence", {"before": 0}, "before = 0"),
         ("recurrence", {"run": 2.5}, "run = 2.5.*integer"),

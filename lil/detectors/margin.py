@@ -1,0 +1,131 @@
+"""Margin: at the end of a sentence the model nearly ends its thinking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from attention.errors import InvalidValue, check_number
+from lil.detectors._asking import Asker, Asking
+from lil.detectors._base import Verdict
+
+if TYPE_CHECKING:
+    from lil.hidden_states import Reading
+
+# What may stand behind a sentence in the token that ends it, and what ends one.
+_BEHIND = b" \t\"')]}*`"
+_ENDS = (b".", b"!", b"?", b"\n")
+
+
+@dataclass(frozen=True)
+class Margin(Asking):
+    """Stops where a sentence ends and the end of thinking is nearly as likely as what comes next.
+
+    ThinkBrake (Song et al., arXiv 2510.00546). The margin is the log-probability of the most likely
+    next token minus that of `end`, before penalties and temperature; below `below` the generation
+    stops. A sentence ends with a token whose text ends in a period, an exclamation or question
+    mark, or a line end, closing marks and blanks behind it left aside; after `end` has been
+    generated nobody is asked.
+
+    Where we differ from the paper: it looks for the end of a sentence with the text's next word in
+    sight, which a stream has not; and it puts `end` there, which is `on_stop="answer"` here.
+
+    The number for a token exists one step later, so the token behind the sentence that decided has
+    been decoded: `step` in the evidence counts it, and the verdict drops it.
+
+    Args:
+        below: margin, in nats, below which the thinking ends; 0 never ends it.
+        end: text of the one token that ends the thinking.
+        on_stop: what follows; not `regenerate`.
+
+    Raises:
+        InvalidValue: a number outside its range, an empty `end`, unknown action, or `regenerate`.
+    """
+
+    below: float = 0.25
+    end: str = "</think>"
+
+    name: ClassVar[str] = "margin"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("below", self.below, "a number of at least 0", least=0)
+        if not isinstance(self.end, str) or not self.end:
+            raise InvalidValue("end", self.end, "the text of a token")
+
+    @property
+    def compared(self) -> frozenset[bytes]:
+        """The token that ends the thinking."""
+        return frozenset([self.end.encode()])
+
+    @property
+    def signal(self) -> str:
+        """The same for all that compare with the same token."""
+        return f"margin-{self.end}"
+
+    def quiet(self) -> Margin:
+        """One that takes note of every margin and never fires."""
+        return replace(self, below=0)
+
+    def require_tokens(self, table: Sequence[bytes]) -> None:
+        """Refuse a tokenizer without the token.
+
+        Raises:
+            InvalidValue: no token has these bytes.
+        """
+        if self.end.encode() not in table:
+            allowed = f"one with a token {self.end!r}, or another `end`"
+            raise InvalidValue("tokenizer", f"{len(table)} tokens for {self.name}", allowed)
+
+    def watch(self, prompt: bytes = b"") -> Margins:  # noqa: ARG002 - it looks at the model alone
+        return Margins(self)
+
+
+def ends_sentence(piece: bytes) -> bool:
+    """Whether a token with these bytes ends a sentence."""
+    return piece.rstrip(_BEHIND).endswith(_ENDS)
+
+
+class Margins(Asker[Margin]):
+    """The newest margin."""
+
+    event: ClassVar[str] = "ended a sentence"
+    least: ClassVar[float] = 0
+
+    def __init__(self, margin: Margin) -> None:
+        super().__init__(margin)
+        self.end = margin.end.encode()
+        self.over = False  # thinking has ended
+        self.narrow: tuple[int, float] | None = None
+
+    def asks(self, piece: bytes) -> bool:
+        """Whether the newest token ends a sentence of the thinking."""
+        self.over = self.over or piece == self.end
+        return not self.over and ends_sentence(piece)
+
+    def number(self, reading: Reading) -> float:
+        """The margin of what comes next."""
+        return reading.margin(self.end)
+
+    def take(self, tokens: int, number: float) -> None:
+        """At the sentence that ends with the `tokens`-th token."""
+        if number < self.detector.below:
+            self.narrow = tokens, number
+
+    def judge(self) -> Verdict | None:
+        """The verdict, where the margin was narrow."""
+        if self.narrow is None:
+            return None
+        tokens, margin = self.narrow
+        evidence = {"step": self.tokens, "margin": margin, "below": self.detector.below}
+        return Verdict("margin", tokens, evidence)
+
+    def returns(self) -> Sequence[int]:
+        """The end of the newest sentence, while its margin may be narrow.
+
+        None where the verdict ends the row: then nothing is decoded from there.
+        """
+        if self.detector.action.ends or self.asked is None:
+            return ()
+        return [self.asked]

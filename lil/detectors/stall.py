@@ -1,0 +1,154 @@
+"""Stall: the model's hidden states return, again and again, to where they have been."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from attention.errors import check_int, check_number
+from lil.chopper.chunks import ends_chunk
+from lil.detectors._asking import Asker, Asking
+from lil.detectors._base import Verdict
+
+if TYPE_CHECKING:
+    from lil.hidden_states import Reading
+
+# States of this many chunks are given room at first; then it doubles.
+_ROOM = 64
+
+
+@dataclass(frozen=True)
+class Stall(Asking):
+    """Stops when chunk after chunk ends in a hidden state much like many earlier ones.
+
+    After Duan et al., "Circular Reasoning" (arXiv 2601.05693), who find that states repeat before
+    words do and add up the evidence with CUSUM. A chunk ends at a token with a blank line, or when
+    it has `longest` tokens. Its similarity is the `before`-th largest cosine of its last token's
+    state with those of earlier chunks, 0 while there are fewer. Of each, what it is above `drift`
+    is added to a sum that never falls below 0; at `level` the generation stops.
+
+    Where we differ from the paper: it has no public code, and its similarity is that to the nearest
+    earlier chunk; ours asks for several (`before`), since an honest second pass over a problem is
+    as near to the first as a loop's second round.
+
+    The number for a token exists one step later, so the token behind the chunk that decided has
+    been decoded: `step` in the evidence counts it, and the verdict keeps it.
+
+    State: one hidden state of float32 for each chunk; a chunk takes a product with all of them.
+
+    Args:
+        block: whose output is read, from 0, or from -1 for the last.
+        longest: tokens after which a chunk ends without a blank line.
+        before: earlier chunks that must be as similar.
+        drift: similarity that is expected, from -1 and below 1.
+        level: sum that is enough.
+        on_stop: what follows; not `regenerate`, as for `recurrence`.
+
+    Raises:
+        InvalidValue: a number outside its range, unknown action, or `regenerate`.
+    """
+
+    block: int = -1
+    longest: int = 64
+    before: int = 4
+    drift: float = 0.9
+    level: float = 0.5
+
+    name: ClassVar[str] = "stall"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_int("block", self.block)
+        check_int("longest", self.longest, 1)
+        check_int("before", self.before, 1)
+        check_number("drift", self.drift, "a number from -1 and below 1", least=-1, below=1)
+        check_number("level", self.level, "a number above 0", above=0)
+
+    @property
+    def blocks(self) -> frozenset[int]:
+        """The one block that is read."""
+        return frozenset([self.block])
+
+    @property
+    def signal(self) -> str:
+        """The same for all that cut and compare alike, whatever they add up."""
+        return f"stall-{self.block}-{self.longest}-{self.before}"
+
+    def quiet(self) -> Stall:
+        """One that takes note of every similarity and never fires."""
+        return replace(self, level=sys.float_info.max)
+
+    def watch(self, prompt: bytes = b"") -> Similarities:  # noqa: ARG002 - generated chunks alone
+        return Similarities(self)
+
+
+class Similarities(Asker[Stall]):
+    """States at the ends of chunks, and the sum so far."""
+
+    event: ClassVar[str] = "ended a chunk"
+    least: ClassVar[float] = -1
+    most: ClassVar[float] = 1
+
+    def __init__(self, stall: Stall) -> None:
+        super().__init__(stall)
+        self.chunk = 0  # tokens of the chunk that goes on
+        self.ends: list[int] = []
+        self.states: npt.NDArray[np.float32] | None = None  # of chunks, of length 1, with room
+        self.sum = 0.0
+        self.similarity = 0.0
+
+    def asks(self, piece: bytes) -> bool:
+        """Whether the newest token ends a chunk."""
+        self.chunk += 1
+        if not ends_chunk(piece) and self.chunk < self.detector.longest:
+            return False
+        self.chunk = 0
+        return True
+
+    def number(self, reading: Reading) -> float:
+        """How similar the state is to the `before`-th most similar one.
+
+        Raises:
+            FloatingPointError: it is not finite.
+        """
+        state = reading.hidden(self.detector.block).float().cpu().numpy()
+        length = float(np.linalg.norm(state))
+        if not np.isfinite(length):
+            raise FloatingPointError(f"stall: hidden state of block {self.detector.block}")
+        state = state / max(length, np.finfo(np.float32).tiny)
+        n, before = len(self.numbers), self.detector.before
+        if self.states is None:
+            self.states = np.empty((_ROOM, len(state)), dtype=np.float32)
+        elif n == len(self.states):
+            self.states = np.concatenate((self.states, np.empty_like(self.states)))
+        near = self.states[:n] @ state
+        self.states[n] = state
+        if n < before:
+            return 0.0
+        # Rounding must not leave the range of a cosine.
+        return float(np.clip(np.partition(near, n - before)[n - before], -1, 1))
+
+    def take(self, tokens: int, number: float) -> None:
+        """Of the chunk that ends with the `tokens`-th token."""
+        self.ends.append(tokens)
+        self.similarity = number
+        self.sum = max(0.0, self.sum + number - self.detector.drift)
+        if not self.sum:
+            self.ends.clear()
+
+    def judge(self) -> Verdict | None:
+        """The verdict, once the sum is large enough."""
+        if self.sum < self.detector.level:
+            return None
+        evidence = {
+            "step": self.tokens,
+            "sum": self.sum,
+            "similarity": self.similarity,
+            "chunks": len(self.ends),
+            "first_chunk_end": self.ends[0],
+        }
+        return Verdict("stall", self.tokens, evidence)

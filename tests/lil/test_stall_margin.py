@@ -1,0 +1,255 @@
+"""`stall` and `margin`: oracles from their definitions, live and replayed, in `generate()`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import Endings
+from transformers import StoppingCriteriaList
+
+import attention
+import lil
+from attention.errors import InvalidValue
+from lil.detectors import Answer
+from lil.detectors.margin import ends_sentence
+
+PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
+
+
+class Read:
+    """A hidden state and a margin."""
+
+    def __init__(self, state: Sequence[float] = (), margin: float = 0.0) -> None:
+        self.state, self.known = torch.tensor(state), margin
+
+    def hidden(self, block: int) -> torch.Tensor:
+        assert block == -1
+        return self.state
+
+    def margin(self, token: bytes) -> float:
+        assert token == b"</think>"
+        return self.known
+
+
+def live(
+    watcher: lil.Watcher, pieces: Sequence[bytes], reads: Sequence[Read]
+) -> lil.Verdict | None:
+    """Token by token; what was read at each token is offered where it is wanted."""
+    for piece, read in zip(pieces, reads, strict=True):
+        verdict = watcher.update([piece])
+        if verdict is not None:
+            return verdict
+        if watcher.wants:
+            watcher.see(read)
+    return None
+
+
+def naive_stall(
+    pieces: Sequence[bytes], states: Sequence[Sequence[float]], stall: lil.Stall
+) -> tuple[list[tuple[int, float]], int | None]:
+    """Numbers of all chunks, and the tokens that a verdict keeps; by loops, in float64."""
+    numbers, earlier, total, since = [], [], 0.0, 0
+    fired = None
+    for n, (piece, state) in enumerate(zip(pieces, states, strict=True), start=1):
+        if fired is not None:
+            return numbers, n
+        since += 1
+        if b"\n\n" not in piece and since < stall.longest:
+            continue
+        since = 0
+        size = math.sqrt(math.fsum(x * x for x in state))
+        mine = [x / size for x in state] if size else [0.0 for _ in state]
+        cosines = sorted(
+            (math.fsum(a * b for a, b in zip(mine, other, strict=True)) for other in earlier),
+            reverse=True,
+        )
+        number = cosines[stall.before - 1] if len(cosines) >= stall.before else 0.0
+        earlier.append(mine)
+        numbers.append((n, number))
+        total = max(0.0, total + number - stall.drift)
+        if total >= stall.level:
+            fired = n
+    return numbers, None
+
+
+whole = st.integers(-3, 3).map(float)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([b"a", b"b\n\n", b"\n"]), whole, whole), max_size=80),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.sampled_from([-0.03, 0.51, 0.83]),
+    st.sampled_from([0.21, 1.13]),
+)
+def test_stall_is_what_its_definition_says(
+    drawn: list[tuple[bytes, float, float]], longest: int, before: int, drift: float, level: float
+) -> None:
+    stall = lil.Stall(longest=longest, before=before, drift=drift, level=level)
+    pieces, states = [piece for piece, *_ in drawn], [state for _, *state in drawn]
+    watcher = stall.watch()
+    verdict = live(watcher, pieces, [Read(state) for state in states])
+    numbers, token = naive_stall(pieces, states, stall)
+    assert (None if verdict is None else verdict.token) == token
+    (signal,) = watcher.seen().values()
+    assert [at for at, _ in signal] == [at for at, _ in numbers]
+    assert [x for _, x in signal] == pytest.approx([x for _, x in numbers], abs=1e-5)
+    if verdict is not None:
+        assert verdict.evidence["sum"] >= level
+        json.dumps(verdict.evidence)
+    again = stall.watch()
+    again.recall(json.loads(json.dumps(watcher.seen())))
+    assert again.update(pieces) == verdict
+    quiet = stall.quiet().watch()
+    assert live(quiet, pieces, [Read(state) for state in states]) is None
+
+
+def test_stall_has_room_for_many_chunks() -> None:
+    watcher = lil.Stall(longest=1, before=1, drift=0.99, level=2.5).watch()
+    turned = [[math.cos(i), math.sin(i)] for i in range(300)]
+    # No two of these are near, and then the second one comes again and again.
+    far = [state + [10.0 * (i == j) for j in range(300)] for i, state in enumerate(turned)]
+    assert live(watcher, [b"x"] * 300, [Read(state) for state in far]) is None
+    verdict = live(watcher, [b"x"] * 400, [Read(far[1])] * 400)
+    assert verdict is not None
+    assert verdict.evidence["first_chunk_end"] == 301
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"a", b".", b"so.", b'?" ', b"\n", b"1.5", b"</think>"]),
+            st.sampled_from([0.0, 0.2, 0.25, 0.3]),
+        ),
+        max_size=30,
+    ),
+    st.sampled_from([0, 0.25]),
+)
+def test_margin_is_what_its_definition_says(
+    drawn: list[tuple[bytes, float]], below: float
+) -> None:
+    margin = lil.Margin(below=below)
+    pieces, reads = [piece for piece, _ in drawn], [Read(margin=x) for _, x in drawn]
+    ending = [n for n, piece in enumerate(pieces, 1) if piece in (b".", b"so.", b'?" ', b"\n")]
+    thinking = pieces.index(b"</think>") if b"</think>" in pieces else len(pieces)
+    narrow = [n for n in ending if n <= thinking and drawn[n - 1][1] < below]
+    # The number comes with the next token.
+    token = narrow[0] if narrow and narrow[0] < len(pieces) else None
+    watcher = margin.watch()
+    verdict = live(watcher, pieces, reads)
+    assert (None if verdict is None else (verdict.token, verdict.step)) == (
+        None if token is None else (token, token + 1)
+    )
+    again = margin.watch()
+    again.recall(json.loads(json.dumps(watcher.seen())))
+    assert again.update(pieces) == verdict
+    quiet = margin.quiet().watch()
+    assert live(quiet, pieces, reads) is None
+    assert [n for n, _ in quiet.seen()[margin.signal]] == [n for n in ending if n <= thinking]
+
+
+def test_what_ends_a_sentence() -> None:
+    assert all(map(ends_sentence, (b".", b"Yes!", b"so.)", b'he?"', b"x\n", b"\n\n", b"a. ")))
+    assert not any(map(ends_sentence, (b"", b" ", b"a", b".5", b",", b"e.g. x")))
+
+
+def run(qwen, tokenizer, **options) -> list[lil.Trace]:
+    given = {"max_new_tokens": 60, "batch_size": 3, "penalties": [Endings()]} | options
+    return lil.decode(qwen, tokenizer, PROMPTS, **given)
+
+
+def both(tokenizer) -> list[lil.Detector]:
+    end = tokenizer.decode([7])
+    return [lil.Stall(longest=5, before=1, drift=0.0, level=1.9), lil.Margin(below=2.5, end=end)]
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["stall", "margin"])
+@pytest.mark.parametrize("name", ["full", "h2o"])
+def test_live_is_replayed(qwen, tokenizer, name, place):
+    one = both(tokenizer)[place]
+    backend = attention.get(name) if name == "full" else attention.get(name, budget=24)
+    plain = run(qwen, tokenizer, probes=[one], backend=backend)
+    stopped = run(qwen, tokenizer, detectors=[one], backend=backend)
+    fired = 0
+    for trace, stop in zip(plain, stopped, strict=True):
+        assert trace.finish == "length"
+        verdict = lil.replay(trace, one)
+        if verdict is None:
+            assert stop.new_ids == trace.new_ids
+            continue
+        fired += 1
+        found = (stop.finish, stop.tokens, stop.evidence)
+        assert found == (one.name, verdict.token, verdict.evidence)
+        assert stop.new_ids + stop.dropped == trace.new_ids[: verdict.step]
+    assert fired > 0
+
+
+def test_margins_are_those_of_transformers(qwen, tokenizer):
+    (_, one) = both(tokenizer)
+    for trace in run(qwen, tokenizer, probes=[one], temperature=0.8):
+        ids = torch.tensor([[*trace.prompt_ids, *trace.new_ids]])
+        with torch.no_grad():
+            scores = qwen(ids).logits[0].double().log_softmax(-1)
+        (signal,) = trace.signals.values()
+        assert signal
+        for at, margin in signal:
+            # Of what follows the `at`-th token, before the penalty and the temperature.
+            after = scores[len(trace.prompt_ids) + at - 1]
+            assert margin == pytest.approx(float(after.max() - after[7]), abs=1e-5)
+
+
+def test_margin_may_go_on_with_an_answer(qwen, tokenizer):
+    (_, one) = both(tokenizer)
+    plain = run(qwen, tokenizer, probes=[one])
+    cue = tokenizer.decode([3, 4])
+    acting = lil.Margin(below=one.below, end=one.end, on_stop=Answer(cue=cue, tokens=4))
+    for backend in (attention.Full(), attention.H2O(budget=64)):
+        acted = 0
+        for trace, other in zip(
+            plain, run(qwen, tokenizer, detectors=[acting], backend=backend), strict=True
+        ):
+            verdict = lil.replay(trace, one)
+            if verdict is None:
+                continue
+            acted += 1
+            assert other.action is not None
+            assert other.new_ids[: verdict.token] == trace.new_ids[: verdict.token]
+            assert other.new_ids[verdict.token : verdict.token + 2] == [3, 4]
+            assert other.tokens == verdict.token + 2 + 4
+        assert acted > 0
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["stall", "margin"])
+def test_generate_stops_as_decode_does(qwen, tokenizer, place):
+    one = both(tokenizer)[place]
+    fired = 0
+    for prompt in PROMPTS:
+        (trace,) = lil.decode(qwen, tokenizer, [prompt], max_new_tokens=60, detectors=[one])
+        with lil.StopOn(one, tokenizer=tokenizer, model=qwen) as stop:
+            out = qwen.generate(
+                torch.tensor([prompt]),
+                max_new_tokens=60,
+                do_sample=False,
+                stopping_criteria=StoppingCriteriaList([stop]),
+            )
+        (verdict,) = stop.verdicts
+        new = out[0, len(prompt) :].tolist()
+        if trace.finish == one.name:
+            fired += 1
+            assert verdict is not None
+            assert verdict.evidence == pytest.approx(trace.evidence)
+        assert new[: trace.tokens] == trace.new_ids
+    assert fired > 0
+
+
+def test_an_end_that_no_token_has_is_refused(qwen, tokenizer):
+    with pytest.raises(InvalidValue, match=r"tokenizer.*no such end"):
+        lil.decode(qwen, tokenizer, PROMPTS, detectors=[lil.Margin(end="no such end")])
+    with pytest.raises(InvalidValue, match="margin reads"):
+        lil.StopOn(lil.Margin(end=tokenizer.decode([7])), tokenizer=tokenizer)

@@ -60,7 +60,7 @@ def measured(peer: Peer, seconds: list[float], tokens: list[list[int]] | None) -
 def test_rows_have_ratios_of_medians_and_name_what_differs() -> None:
     expected = [[2, 3, 1], [4, 1]]
     other = [[2, 8, 9, 9, 1], [4, 1]]
-    found = [
+    found = [  # seven tokens, five expected
         measured(Peer("one", "one", (1,)), [2.0], [[4, 1]]),  # 1 token a second
         measured(Peer("vllm", "vllm", (0, 1)), [1.0, 9.0, 2.0], expected),  # 2.5
         measured(Peer("f", "ours", (0, 1), "full", "cpp"), [1.0], expected),  # 5
@@ -73,6 +73,7 @@ def test_rows_have_ratios_of_medians_and_name_what_differs() -> None:
         measured(Peer("hf2", "ours", (0, 1), "h2o", "cpp", 2, True), [0.25], expected),  # 20
         Measured(Peer("out", "continuous", (0, 1)), reason="no reason"),
     ]
+    found[3].beside_seconds = [0.25]
     rows = {row["peer"]: row for row in rows_of(found, expected, "cpp")}
     assert {name: row["tokens_per_s"] for name, row in rows.items()} == pytest.approx(
         {"one": 1, "vllm": 2.5, "f": 5, "ft": 14, "h": 10, "ff": 10, "hf": 5, "f2": 20, "out": None}
@@ -91,14 +92,45 @@ def test_rows_have_ratios_of_medians_and_name_what_differs() -> None:
     assert rows["hf"]["same"] == 2
     assert rows["out"]["reason"] == "no reason"
     assert rows["out"]["tokens"] is None
-    all_rows = list(rows.values())
-    end = reached(all_rows, 0.25, 0.2, 5)
-    # At the bounds 20 and 25 tokens a second.
+    end = reached(list(rows.values()))
     assert end["one_process"]["best"] == "ft"
-    assert end["one_process"]["of_bound"] == pytest.approx(14 / 20)
+    assert end["one_process"]["of_bound"] == pytest.approx(0.7)
     assert end["processes"]["best"] == "f2"
-    assert end["processes"]["of_bound"] == pytest.approx(20 / 25)
+    assert end["processes"]["of_bound"] is None  # nothing was run beside it
     assert end["sparse_slower_than_full"] == ["hf", "hf2"]
+
+
+def test_ratios_are_medians_of_pairs() -> None:
+    expected = [[2] * 10]
+    given = Peer("hf", "ours", (0,), "h2o", "cpp", forced=True)
+    sparse = measured(given, [1.0, 4.0, 2.0], expected)
+    sparse.beside_seconds = [2.0, 2.0, 3.0]
+    whole = measured(Peer("f", "ours", (0,), "full", "cpp"), [2.0, 4.0, 10.0], expected)
+    whole.beside_seconds = [1.0, 3.0, 4.0]
+    forced = Peer("ff", "ours", (0,), "full", "cpp", forced=True)
+    alone = measured(forced, [100.0] * 3, expected)
+    rows = {row["peer"]: row for row in rows_of([sparse, whole, alone], expected, "cpp")}
+    assert rows["hf"]["times_full"] == 1.5  # of 2, 0.5 and 1.5, whatever `ff` took
+    assert rows["hf"]["of_bound"] is None
+    assert rows["f"]["of_bound"] == 0.5  # of 0.5, 0.75 and 0.4
+    assert reached([*rows.values()])["one_process"]["of_bound"] == 0.5
+    assert not reached([*rows.values()])["sparse_slower_than_full"]
+
+
+def test_what_is_compared_runs_directly_before() -> None:
+    order: list[str] = []
+
+    def running(name: str) -> Any:
+        return lambda limit: order.append(f"{name} {limit}") or Run([[limit]], 1.0)
+
+    def beside() -> float:
+        order.append("beside")
+        return 2.0
+
+    one = Measured(Peer("a", "ours", (0,), "h2o", "cpp", forced=True), running("a"), beside=beside)
+    measure([one, Measured(Peer("b", "one", (0,)), running("b"))], 2, 100, pause=0)
+    assert order == ["a 16", "b 16", "beside", "a 100", "b 100", "beside", "a 100", "b 100"]
+    assert one.beside_seconds == [2.0, 2.0]
 
 
 def test_peers_take_turns_and_one_that_fails_is_out() -> None:
@@ -321,13 +353,14 @@ def test_the_table_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         Measured(Peer("transformers, generate_batch", "continuous", every), reason="it is absent"),
     ]
+    found[2].beside_seconds = [6.0]
     rows = rows_of(found, expected, "torch")
     least = {"prompts_s": 1.0, "model_s": 2.0, "read_bytes": 10**9, "read_s": 3.0, "steps": 4000}
     document = {
         "rows": rows,
         "bound": {**least, "seconds": 6.0},
         "shared_bound": None,
-        "reached": reached(rows, 6.0, None, 128_000),
+        "reached": reached(rows),
         "aims": compare.AIMS,
         "problems": 32,
         "level": "medium",

@@ -21,7 +21,7 @@ from experiments.bench.peers.ours import Decoding
 from experiments.bench.peers.processes import Processes
 from experiments.bench.peers.results import measure, reached, rows_of
 from experiments.bench.peers.vllm_peer import VLLM, python_with_vllm
-from experiments.bench.peers.work import Measured, Peer, PeerError, Tokens, Work
+from experiments.bench.peers.work import Measured, Peer, PeerError, Run, Tokens, Work
 from experiments.bench.timing import conditions
 from experiments.grid.config import load as load_config
 from experiments.grid.models import REASONER, Loaded, find, load
@@ -98,26 +98,20 @@ def peers(
         found = [
             *_transformers(loaded, work, one, stack),
             _vllm(work, vllm, stack, about),
-            *_ours(loaded, work, built, names, expected),
         ]
-        processes = _processes(work, workers, stack)
+        own = Bounds(partial(bound, loaded.model, work.prompts, expected, speed))
+        found += _ours(loaded, work, built, names, expected, own)
+        processes, shared = _processes(work, workers, stack), None
         if processes is not None:
-            found += _shared(processes, work, built, names[0], expected)
+            shared = Bounds(partial(processes.bound, expected, speed))
+            found += _shared(processes, work, built, names[0], expected, shared)
         measure(found, repeats, max_new_tokens, progress)
-        progress("the bound")
-        least = bound(loaded.model, work.prompts, expected, speed)
-        shared = None if processes is None else processes.bound(expected, speed)
     rows = rows_of(found, expected, names[0])
     return {
         "rows": rows,
-        "bound": _numbers(least),
-        "shared_bound": None if shared is None else _numbers(shared),
-        "reached": reached(
-            rows,
-            least.seconds,
-            None if shared is None else shared.seconds,
-            sum(map(len, expected)),
-        ),
+        "bound": own.told(),
+        "shared_bound": None if shared is None else shared.told(),
+        "reached": reached(rows),
         "aims": AIMS,
         "level": level,
         "problems": problems,
@@ -130,6 +124,27 @@ def peers(
         "vllm": about,
         **conditions(),
     }
+
+
+class Bounds:
+    """A bound found anew before each run that is compared with it.
+
+    Args:
+        find: it.
+    """
+
+    def __init__(self, find: Callable[[], Bound]) -> None:
+        self._find, self._found = find, list[Bound]()
+
+    def __call__(self) -> float:
+        """Its seconds as the machine is now."""
+        self._found.append(self._find())
+        return self._found[-1].seconds
+
+    def told(self) -> dict[str, Any]:
+        """The numbers of the median one."""
+        of = sorted(self._found, key=lambda one: one.seconds)[len(self._found) // 2]
+        return {**asdict(of), "seconds": of.seconds}
 
 
 def _engines(given: Sequence[str]) -> list[str]:
@@ -181,14 +196,22 @@ def _vllm(work: Work, named: str | None, stack: ExitStack, about: dict[str, Any]
 
 
 def _ours(
-    loaded: Loaded, work: Work, backends: Sequence[Backend], engines: Sequence[str], given: Tokens
+    loaded: Loaded,
+    work: Work,
+    backends: Sequence[Backend],
+    engines: Sequence[str],
+    given: Tokens,
+    least: Bounds,
 ) -> Iterator[Measured]:
     """Each backend in one process by each engine: its own tokens, then those given."""
     every = tuple(range(len(work.prompts)))
     for forced, engine, backend in product((None, given), engines, backends):
         name = f"{_told(backend)}, {engine}{', forced' if forced else ''}"
         peer = Peer(name, "ours", every, backend.name, engine, forced=forced is not None)
-        yield Measured(peer, _decoding(loaded, work, backend, engine, forced))
+        full = _decoding(loaded, work, backends[0], engine, given)
+        beside = partial(_seconds, full, work.max_new_tokens) if forced else least
+        run = _decoding(loaded, work, backend, engine, forced)
+        yield Measured(peer, run, beside=_beside(peer, beside))
 
 
 def _processes(work: Work, workers: int, stack: ExitStack) -> Processes | None:
@@ -201,18 +224,31 @@ def _processes(work: Work, workers: int, stack: ExitStack) -> Processes | None:
 
 
 def _shared(
-    processes: Processes, work: Work, backends: Sequence[Backend], engine: str, given: Tokens
+    processes: Processes,
+    work: Work,
+    backends: Sequence[Backend],
+    engine: str,
+    given: Tokens,
+    least: Bounds,
 ) -> Iterator[Measured]:
     """Each backend in several processes: its own tokens, then those given."""
     every, count = tuple(range(len(work.prompts))), len(processes.shares)
     for forced, backend in product((None, given), backends):
         told = f"{_told(backend)}, {engine}, {count} processes{', forced' if forced else ''}"
         peer = Peer(told, "ours", every, backend.name, engine, count, forced is not None)
-        yield Measured(peer, partial(processes.run, backend, engine, forced))
+        full = partial(processes.run, backends[0], engine, given)
+        beside = partial(_seconds, full, work.max_new_tokens) if forced else least
+        run = partial(processes.run, backend, engine, forced)
+        yield Measured(peer, run, beside=_beside(peer, beside))
 
 
-def _numbers(least: Bound) -> dict[str, Any]:
-    return {**asdict(least), "seconds": least.seconds}
+def _beside(peer: Peer, beside: Callable[[], float]) -> Callable[[], float] | None:
+    """Sparse backends on given tokens, and full attention's own, are compared in pairs."""
+    return beside if peer.forced != (peer.backend == "full") else None
+
+
+def _seconds(run: Callable[[int], Run], limit: int) -> float:
+    return run(limit).seconds
 
 
 def _decoding(

@@ -39,12 +39,16 @@ def measure(
             progress(f"{one.peer.name}, run {turn} of {repeats}" if turn else one.peer.name)
             time.sleep(pause)
             try:
+                before = one.beside() if turn and one.beside is not None else None
+                time.sleep(pause)
                 tokens, seconds = one.run(limit if turn else min(WARM, limit))
             except (PeerError, InvalidValue) as error:
                 one.reason = str(error)
                 continue
             if turn:
                 one.seconds.append(seconds)
+                if before is not None:
+                    one.beside_seconds.append(before)
                 one.tokens = tokens
 
 
@@ -94,7 +98,8 @@ def rows_of(found: Sequence[Measured], expected: Tokens, engine: str) -> list[di
                 "tokens_per_s": rate[peer],
                 "times_one": _ratio(rate[peer], one_at_a_time),
                 "times_vllm": _ratio(rate[peer], vllm),
-                "times_full": _ratio(rate[peer], full) if ours else None,
+                "times_full": _times_full(one, _ratio(rate[peer], full)) if ours else None,
+                "of_bound": _of_bound(one, expected),
                 **_compared(one, expected),
                 "reason": one.reason,
             }
@@ -121,20 +126,36 @@ def _rate(one: Measured) -> float | None:
     return sum(map(len, one.tokens)) / statistics.median(one.seconds)
 
 
+def _paired(one: Measured) -> float | None:
+    """The median of what was run beside by the run itself: the machine's speed changes."""
+    if not one.beside_seconds:
+        return None
+    pairs = zip(one.beside_seconds, one.seconds, strict=True)
+    return statistics.median(beside / seconds for beside, seconds in pairs)
+
+
+def _times_full(one: Measured, of_rates: float | None) -> float | None:
+    paired = None if one.peer.backend == "full" else _paired(one)
+    return of_rates if paired is None else paired
+
+
+def _of_bound(one: Measured, expected: Tokens) -> float | None:
+    """The share of the bound that full attention reaches, by tokens a second."""
+    paired = _paired(one) if one.peer.backend == "full" else None
+    if paired is None or one.tokens is None:
+        return None
+    return paired * sum(map(len, one.tokens)) / sum(map(len, expected))
+
+
 def _ratio(rate: float | None, other: float | None) -> float | None:
     return None if rate is None or not other else rate / other
 
 
-def reached(
-    rows: Sequence[dict[str, Any]], bound_seconds: float, shared_seconds: float | None, tokens: int
-) -> dict[str, Any]:
+def reached(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What full attention comes to, in one process and as it wins; forced sparse rows that lose.
 
     Args:
         rows: from `rows_of`.
-        bound_seconds: least time of full attention's outputs in one process.
-        shared_seconds: in as many processes as ran; None where there were none.
-        tokens: of these outputs.
     """
     full = [
         row
@@ -142,14 +163,13 @@ def reached(
         if row["backend"] == "full" and not row["forced"] and row["seconds"] is not None
     ]
 
-    def said(some: Sequence[dict[str, Any]], least: float | None) -> dict[str, Any]:
+    def said(some: Sequence[dict[str, Any]]) -> dict[str, Any]:
         best = max(some, key=lambda row: float(row["tokens_per_s"]), default=None)
         if best is None:
             return dict.fromkeys(("best", "of_bound", "times_vllm", "times_one"))
-        share = None if least is None else best["tokens_per_s"] * least / tokens
         return {
             "best": best["peer"],
-            "of_bound": share,
+            "of_bound": best["of_bound"],
             "times_vllm": best["times_vllm"],
             "times_one": best["times_one"],
         }
@@ -160,7 +180,7 @@ def reached(
         if row["forced"] and row["backend"] != "full" and (row["times_full"] or 1) < 1
     ]
     return {
-        "one_process": said([row for row in full if row["processes"] == 1], bound_seconds),
-        "processes": said([row for row in full if row["processes"] > 1], shared_seconds),
+        "one_process": said([row for row in full if row["processes"] == 1]),
+        "processes": said([row for row in full if row["processes"] > 1]),
         "sparse_slower_than_full": slower,
     }

@@ -89,14 +89,19 @@ class Measured:
         peer: which.
         run: does the work with outputs of at most so many tokens; None where it cannot.
         reason: why it cannot.
+        beside: what it is compared with, run directly before each timed run: full attention on the
+            same tokens for a sparse backend, the bound for full attention; returns seconds.
         seconds: of its timed runs.
+        beside_seconds: of what was run before each.
         tokens: of the last one, by place.
     """
 
     peer: Peer
     run: Callable[[int], Run] | None = None
     reason: str | None = None
+    beside: Callable[[], float] | None = None
     seconds: list[float] = field(default_factory=list)
+    beside_seconds: list[float] = field(default_factory=list)
     tokens: Tokens | None = None
 
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import Endings
-from transformers import StoppingCriteriaList
+from transformers import LogitsProcessorList, StoppingCriteriaList
 
 import attention
 import lil
@@ -220,7 +220,7 @@ def test_margin_may_go_on_with_an_answer(qwen, tokenizer):
             acted += 1
             assert other.action is not None
             assert other.new_ids[: verdict.token] == trace.new_ids[: verdict.token]
-            assert other.new_ids[verdict.token : verdict.token + 2] == [3, 4]
+            assert other.new_ids[verdict.token : verdict.token + 2] == (3, 4)
             assert other.tokens == verdict.token + 2 + 4
         assert acted > 0
 
@@ -229,22 +229,22 @@ def test_margin_may_go_on_with_an_answer(qwen, tokenizer):
 def test_generate_stops_as_decode_does(qwen, tokenizer, place):
     one = both(tokenizer)[place]
     fired = 0
-    for prompt in PROMPTS:
-        (trace,) = lil.decode(qwen, tokenizer, [prompt], max_new_tokens=60, detectors=[one])
+    for prompt, trace in zip(PROMPTS, run(qwen, tokenizer, detectors=[one]), strict=True):
         with lil.StopOn(one, tokenizer=tokenizer, model=qwen) as stop:
             out = qwen.generate(
                 torch.tensor([prompt]),
                 max_new_tokens=60,
                 do_sample=False,
                 stopping_criteria=StoppingCriteriaList([stop]),
+                logits_processor=LogitsProcessorList([Endings()]),
             )
         (verdict,) = stop.verdicts
         new = out[0, len(prompt) :].tolist()
         if trace.finish == one.name:
             fired += 1
             assert verdict is not None
-            assert verdict.evidence == pytest.approx(trace.evidence)
-        assert new[: trace.tokens] == trace.new_ids
+            assert verdict.evidence == pytest.approx(trace.evidence, abs=1e-5)
+            assert new[: verdict.step] == [*trace.new_ids, *trace.dropped]
     assert fired > 0
 
 

@@ -40,6 +40,11 @@ def fired(
             return _recurrence(detector, pieces)
         case "chopper":
             return _chopper(detector, signals[f"chopper-{detector['digest']}"], len(pieces))
+        case "stall":
+            name = f"stall-{detector['block']}-{detector['longest']}-{detector['before']}"
+            return _stall(detector, signals[name], len(pieces))
+        case "margin":
+            return _margin(detector, signals[f"margin-{detector['end']}"], len(pieces))
         case name:
             raise NotImplementedError(f"detector {name}")
 
@@ -88,6 +93,27 @@ def first_run(same: np.ndarray[Any, Any], length: int) -> int | None:
     breaks = np.concatenate(([-1], np.flatnonzero(~same), [len(same)]))
     long = np.flatnonzero(np.diff(breaks) - 1 >= length)
     return int(breaks[long[0]]) + 1 + length if len(long) else None
+
+
+def _stall(
+    detector: Mapping[str, Any], signal: Sequence[Sequence[float]], tokens: int
+) -> Fired | None:
+    """Similarities above what is expected, added up and never below 0; known a token later."""
+    total = 0.0
+    for end, similarity in signal:
+        total = max(0.0, total + similarity - detector["drift"])
+        if total >= detector["level"] and end < tokens:
+            return Fired(int(end) + 1, int(end) + 1)
+    return None
+
+
+def _margin(
+    detector: Mapping[str, Any], signal: Sequence[Sequence[float]], tokens: int
+) -> Fired | None:
+    """The first narrow margin; known a token later, which is dropped."""
+    narrow = (int(end) for end, margin in signal if margin < detector["below"] and end < tokens)
+    end = next(narrow, None)
+    return None if end is None else Fired(end + 1, end)
 
 
 def _chopper(

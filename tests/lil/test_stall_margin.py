@@ -131,9 +131,7 @@ def test_stall_has_room_for_many_chunks() -> None:
     ),
     st.sampled_from([0, 0.25]),
 )
-def test_margin_is_what_its_definition_says(
-    drawn: list[tuple[bytes, float]], below: float
-) -> None:
+def test_margin_is_what_its_definition_says(drawn: list[tuple[bytes, float]], below: float) -> None:
     margin = lil.Margin(below=below)
     pieces, reads = [piece for piece, _ in drawn], [Read(margin=x) for _, x in drawn]
     ending = [n for n, piece in enumerate(pieces, 1) if piece in (b".", b"so.", b'?" ', b"\n")]

@@ -54,4 +54,5 @@ def test_its_words_are_what_was_found() -> None:
     assert (gained[answer], lost[answer]) == (2, 6)
     assert "one answer for 16% of the tokens; Guardian loses seven for 17%" in text
     assert (lost["cycle", "stop"], lost["guardian", "stop"]) == (1, 7)
-    assert lost["cycle", "stop"] == min(lost[name, "stop"] for name in names())
+    measured = {row["detector"] for row in rows} - {"none"}
+    assert lost["cycle", "stop"] == min(lost[name, "stop"] for name in measured)

@@ -21,13 +21,17 @@ PROMPT = b"Find the smallest such number."
 
 
 class Seen(NamedTuple):
-    """A stand-in for `Reading`: one made-up hidden state behind every block."""
+    """A stand-in for `Reading`: one made-up hidden state behind every block, and margins of it."""
 
     state: Tensor
 
     def hidden(self, block: int) -> Tensor:
         """The hidden state, (hidden size,), another for each block."""
         return self.state.roll(block)
+
+    def margin(self, token: bytes) -> float:
+        """A made-up margin, from 0, another for each token."""
+        return abs(float(self.state[len(token) % len(self.state)]))
 
 
 def fresh_then_loop() -> list[bytes]:

@@ -24,6 +24,9 @@ FIRES = {
     "cycle": {},
     "budget": {"tokens": 90},
     "chopper": {"weights": SALAD},
+    "recurrence": {},
+    "stall": {"drift": -0.5},
+    "margin": {},
 }
 
 

@@ -135,7 +135,7 @@ class StopOn(StoppingCriteria):
         for detector in detectors:
             require_stop(detector, "generate() can do nothing else; lil.decode can")
             if detector.signals and model is None:
-                allowed = f"the model: {detector.name} reads its hidden states"
+                allowed = f"the model: {detector.name} reads what it computes"
                 raise InvalidValue("model", None, allowed)
         if attention_mask is not None and attention_mask.ndim != 2:
             raise InvalidValue("attention_mask", tuple(attention_mask.shape), "a shape (B, width)")

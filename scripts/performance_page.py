@@ -189,6 +189,11 @@ def peers(found: Found) -> Iterator[str]:
         rows.append([row["peer"], *cells])
     heads = ["", "tokens", "tokens/s", "x one", "x vLLM", "x full", "same tokens"]
     yield table(heads, rows)
+    if not any(row.get("of_bound") for row in found["rows"]):
+        yield (
+            "Ratios of this table are those of median runs minutes apart, not of pairs: it is of a "
+            "version before pairs, and before the layers and steps above.\n"
+        )
     got, aims = found["reached"], found["aims"]
     rows = []
     for which, told in (("one_process", "one process"), ("processes", "several processes")):

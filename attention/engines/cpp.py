@@ -179,10 +179,13 @@ class CppEngine(Engine):
     def lowest(self, worth: Tensor, position: Tensor, stays: Tensor | None = None) -> Tensor:
         if worth.dtype not in (torch.float32, torch.float64):
             return super().lowest(worth, position, stays)
-        B, H, S = worth.shape
+        B, H, S = position.shape
+        worth = worth.expand(B, H, S)
         if worth.stride(2) != 1:
             worth = worth.contiguous()
         assert position.stride(2) == 1
+        if stays is not None:
+            stays = stays.to(torch.int64).contiguous()
         found = torch.empty((B, H, 1), dtype=torch.int64)
         _operation(worth.dtype).lowest(
             B, H, S, *worth.stride()[:2], *position.stride()[:2],

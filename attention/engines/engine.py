@@ -257,7 +257,7 @@ class Engine(ABC):
         """The slot of each set that is worth least, among equals that of the newest token.
 
         Args:
-            worth: (B, H, S), any strides.
+            worth: (B, H or 1, S), any strides.
             position: of the token in each slot, int32, (B, H, S).
             stays: positions from which on tokens of a row are worth more than any other, (B,); None
                 for none.

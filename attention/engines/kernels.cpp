@@ -471,8 +471,8 @@ void best(const Shape& s, int64_t k, bool narrow, const A* q, const T* summaries
   }
 }
 
-// The slots worth most of each of N sets, among equals the first ones, in their order. Positive
-// numbers that are none are worth most, as for torch.
+// The slots worth most of each of N sets, among equals the first ones, in their order. NaN is worth
+// most, as for torch.
 template <class A>
 void order(int64_t N, int64_t S, int64_t most, const A* worth, int64_t* index) {
   const std::unique_ptr<int64_t[]> room(new int64_t[S]);

@@ -31,9 +31,10 @@ class Stall(Asking):
     state with those of earlier chunks, 0 while there are fewer. Of each, what it is above `drift`
     is added to a sum that never falls below 0; at `level` the generation stops.
 
-    Where we differ from the paper: it has no public code, and its similarity is that to the nearest
-    earlier chunk; ours asks for several (`before`), since an honest second pass over a problem is
-    as near to the first as a loop's second round.
+    Where we differ from the paper: chunks, similarity and thresholds are our own, as no code of
+    theirs is public. Several earlier chunks (`before`) must be near, since an honest second pass
+    over a problem is as near to the first as a loop's second round. The thresholds have not been
+    calibrated on any model yet.
 
     The number for a token exists one step later, so the token behind the chunk that decided has
     been decoded: `step` in the evidence counts it, and the verdict keeps it.

@@ -272,3 +272,11 @@ def test_no_engine_needs_what_it_is_not_given(engine: Engine) -> None:
     again = engine.attend_with_mass(q, k, v[:, :, :4], one, mass, None, nothing)
     assert torch.allclose(out, again)
     assert mass.sum().item() == pytest.approx(2)
+
+
+def test_lowest_serves_all_heads_by_one_worth(engine: Engine) -> None:
+    worth = torch.tensor([[[1.0, 0.0, 0.0]]], device=DEVICE)
+    position = torch.tensor([[[4, 5, 6], [6, 5, 4]]], dtype=torch.int32, device=DEVICE)
+    stays = torch.tensor([6], dtype=torch.int32, device=DEVICE)
+    assert engine.lowest(worth, position).flatten().tolist() == [2, 1]
+    assert engine.lowest(worth, position, stays).flatten().tolist() == [1, 1]

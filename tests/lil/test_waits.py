@@ -8,7 +8,7 @@ import pytest
 import torch
 from penalty_cases import CASES
 from penalty_cases import build as penalty
-from tiny_models import SIZES, Endings, asked, build_model
+from tiny_models import SIZES, WORDS, Endings, asked, build_model
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import attention
@@ -35,7 +35,14 @@ DETECTORS: dict[str, lil.Detector] = {
     "cycle": lil.Cycle(max_period=9, min_tokens=4, repeats=2),
     "budget": lil.Budget(23),
     "chopper": lil.Chopper(CLASSIFIER, short=3),
+    "recurrence": lil.Recurrence(k=1, before=2, run=4),
+    "stall": lil.Stall(longest=5, before=1, drift=0.0, level=1.9),
+    "margin": lil.Margin(below=2.5, end=WORDS[7]),
 }
+
+
+def test_every_detector_is_watched() -> None:
+    assert sorted(DETECTORS) == sorted(lil.detectors.names())
 
 
 @pytest.fixture(scope="module")

@@ -36,8 +36,8 @@ DETECTORS: dict[str, lil.Detector] = {
     "budget": lil.Budget(23),
     "chopper": lil.Chopper(CLASSIFIER, short=3),
     "recurrence": lil.Recurrence(k=1, before=2, run=4),
-    "stall": lil.Stall(longest=5, before=1, drift=0.0, level=1.9),
-    "margin": lil.Margin(below=2.5, end=WORDS[7]),
+    "stall": lil.Stall(longest=5, before=1, drift=0.0, level=7.0),
+    "margin": lil.Margin(below=0.9, end=WORDS[7]),
 }
 
 

@@ -15,9 +15,11 @@ from .detectors import Guardian as Guardian
 from .detectors import Verdict as Verdict
 from .detectors import Watcher as Watcher
 from .detectors import replay as replay
+from .detectors.both import Both as Both
 from .detectors.budget import Budget as Budget
 from .detectors.chopper import Chopper as Chopper
 from .detectors.cycle import Cycle as Cycle
+from .detectors.either import Either as Either
 from .detectors.margin import Margin as Margin
 from .detectors.recurrence import Recurrence as Recurrence
 from .detectors.stall import Stall as Stall
@@ -30,6 +32,7 @@ from .trace import Trace as Trace
 
 __all__ = [
     "Action",
+    "Both",
     "Budget",
     "Chopper",
     "Codec",
@@ -37,6 +40,7 @@ __all__ = [
     "Cycle",
     "DecodeOptions",
     "Detector",
+    "Either",
     "Guardian",
     "LZPenalty",
     "Margin",

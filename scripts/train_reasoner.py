@@ -60,12 +60,24 @@ def new_model(args: argparse.Namespace) -> Qwen3ForCausalLM:
             num_key_value_heads=args.kv_heads,
             head_dim=args.head_dim,
             tie_word_embeddings=True,
-            max_position_embeddings=4096,
+            max_position_embeddings=8192,
             pad_token_id=tokenizer.pad_token_id,
             eos_token_id=tokenizer.eos_token_id,
             bos_token_id=None,
         )
     )
+
+
+def go_on_from(model: Qwen3ForCausalLM, older: Qwen3ForCausalLM) -> None:
+    """Take another model's weights; words that it does not know begin at the mean of its own."""
+    weights = older.state_dict()
+    for name, own in model.state_dict().items():
+        known = weights[name]
+        if len(known) < len(own):
+            more = known.mean(0).expand(len(own) - len(known), -1)
+            noise = 0.5 * known.std(0) * torch.randn(more.shape)
+            weights[name] = torch.cat((known, more + noise))
+    model.load_state_dict(weights)
 
 
 def learning_rate(done: float) -> float:
@@ -99,7 +111,7 @@ def main() -> None:
     base = [args.muon_lr, args.adam_lr]
     state = {"tokens": 0, "begin": 0, "group": 0, "step": 0, "seconds": 0.0}
     if args.init is not None:
-        model.load_state_dict(Qwen3ForCausalLM.from_pretrained(args.init).state_dict())
+        go_on_from(model, Qwen3ForCausalLM.from_pretrained(args.init))
         before = json.loads((args.init / "training.json").read_text())
         state.update(
             tokens=before["tokens"], begin=before["tokens"], seconds=float(before["seconds"])

@@ -1,6 +1,6 @@
 """What a method is, and the one door through which its author imports all it takes."""
 
-from attention.contract.backend import AUTO, Backend, Full, check_pages
+from attention.contract.backend import AUTO, Backend, Dropping, Full, check_pages
 from attention.core.kernels import over_group
 from attention.core.step import Counts, Step
 from attention.errors import (
@@ -23,6 +23,7 @@ __all__ = [
     "Choice",
     "Compressing",
     "Counts",
+    "Dropping",
     "Evicting",
     "Full",
     "Geometry",

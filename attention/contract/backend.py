@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from attention.errors import InvalidValue, check_int
+from attention.errors import InvalidValue, check_flag, check_int
 from attention.layers.layer import Geometry, KeepAll, Layer
 from attention.layers.sliding import SlidingLayer
 from attention.patching.cache import AttentionCache
@@ -122,6 +122,31 @@ class Backend(ABC):
             InvalidValue: the model, its rotary embedding, a parameter or the engine does not fit.
         """
         return patched(self, Full(), model, engine)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropping(Backend):
+    """Parameters of a method that drops tokens: its prompt may stay.
+
+    The prompt then counts: a decode query still reads `budget` tokens at most, and the method works
+    in what the prompt leaves. What its parameters are by default follows from that room; what is
+    given stays as it is.
+
+    Attributes:
+        keep_prompt: no token of a row's prompt is dropped; one that leaves less room than the
+            method can work in is refused when it is read. Whether an evicted prompt is what an
+            evicting method loses by: arXiv 2609.03430.
+
+    Raises:
+        InvalidValue: a parameter is out of range; when used, a prompt that does not fit.
+    """
+
+    budget: int
+    keep_prompt: bool = field(default=False, metadata={"left_out": False})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flag("keep_prompt", self.keep_prompt)
 
 
 @dataclass(frozen=True, kw_only=True)

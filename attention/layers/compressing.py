@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from itertools import count
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from attention.core.kernels import dense
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue, check_int
-from attention.layers.layer import Geometry, Layer, Method
+from attention.layers.layer import Geometry, Layer, Method, check_prompt, keeps_prompt
 
 
 class Compressing(Layer):
@@ -30,6 +31,7 @@ class Compressing(Layer):
         super().__init__(geometry, backend)
         assert self.budget is not None
         self.limit, self.observers = self.budget, observers
+        self.keeps_prompt = keeps_prompt(backend)
         limit = self.limit
         self.k = self.slots("k", (geometry.D,), limit=limit)
         self.v = self.slots("v", (geometry.D,), limit=limit)
@@ -55,7 +57,7 @@ class Compressing(Layer):
 
         Args:
             k: (R, Hkv, S, D), oldest token first.
-            q: scaled queries of the `observers`, oldest first, (R, Hkv, G, observers, D).
+            q: scaled queries of the newest tokens, oldest first, (R, Hkv, G, window, D).
             rows: which rows these are, (R,).
         """
 
@@ -69,9 +71,24 @@ class Compressing(Layer):
             q: scaled, (B, Hq, T, D); keys and values are stored already.
         """
 
-    def target(self, seen: int) -> int:  # noqa: ARG002
-        """Tokens a row keeps when it is cut; budget - interval unless a method says otherwise."""
-        return self.limit - interval(self.limit)
+    def target(self, seen: int, room: int) -> int:  # noqa: ARG002
+        """Tokens a row keeps when it is cut; budget - interval unless a method says otherwise.
+
+        Args:
+            seen: tokens the row has seen.
+            room: those of the budget that its prompt leaves, where that stays; else all.
+        """
+        return self.limit - interval(room)
+
+    def window(self, room: int) -> int:  # noqa: ARG002
+        """How many of the observers are asked in so much room."""
+        return self.observers
+
+    def least_room(self) -> int:
+        """The smallest room in which some token can be kept for its score."""
+        return next(
+            room for room in count(4) if self.window(room) < room - interval(room)
+        )
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g = self.geometry
@@ -99,6 +116,8 @@ class Compressing(Layer):
         return out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        if self.keeps_prompt:
+            check_prompt(step, self.limit, self.least_room())
         self.append(q * scaling, k, v, step)
         keys, values = (x.data[:, :, : int((self.held + step.new).max())] for x in (self.k, self.v))
         square = not self.held.any() and not step.padded
@@ -150,16 +169,27 @@ class Compressing(Layer):
 
     def cut(self, full: Counts, step: Step) -> None:
         """Keep `target` tokens of these rows, which hold the same number of tokens."""
+        prompts = step.prompt[full] * self.keeps_prompt
+        if (prompts != prompts[0]).any():
+            for r in full:
+                self.cut(np.array([r]), step)
+            return
         g, S = self.geometry, int(self.held[full[0]])
-        rows = step.tensor(full)
-        most = self.target(int(step.seen[full[0]]))
+        rows, prompt = step.tensor(full), int(prompts[0])
+        room = self.limit - prompt
+        most = self.target(int(step.seen[full[0]]), room)
         queries = self.queries.data.index_select(0, rows)
         if self.observers:
             newest = step.seen[full, None] - self.observers + np.arange(self.observers)
             ring = step.tensor(newest % self.observers)[:, None, :, None]
             queries = queries.take_along_dim(ring, dim=2)
         grouped = queries.view(len(full), g.Hkv, g.G, self.observers, g.D)
+        grouped = grouped[:, :, :, self.observers - self.window(room) :]
         worth = self.rank(self.k.data.index_select(0, rows)[:, :, :S], grouped, rows)
+        if prompt:
+            # Nothing of the prompt was ever dropped, so it stands in the first slots.
+            worth = worth.clone()
+            worth[:, :, :prompt] = float("inf")
         g.engine.keep_best(self.per_slot, rows, worth, most)
         self.held = self.held.copy()
         self.held[full] = most

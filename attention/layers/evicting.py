@@ -11,7 +11,14 @@ from torch import Tensor
 from attention.core.kernels import dense, dense_with_mass, group
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, Layer, Method, row_lists
+from attention.layers.layer import (
+    Geometry,
+    Layer,
+    Method,
+    check_prompt,
+    keeps_prompt,
+    row_lists,
+)
 
 
 class Evicting(Layer):
@@ -23,12 +30,15 @@ class Evicting(Layer):
     A method answers `worth`, and `stays` where it has a window. What it remembers per slot for it
     is registered with `remember` and updated in `learn`. The slots worth least are lost, among
     equals the newest.
+
+    With the backend's `keep_prompt` a row's prompt stays, and the method has what is left: `room`.
     """
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         super().__init__(geometry, backend)
         assert self.budget is not None
         self.limit = limit = self.budget
+        self.keeps_prompt = keeps_prompt(backend)
         self.k = self.slots("k", (geometry.D,), limit=limit)
         self.v = self.slots("v", (geometry.D,), limit=limit)
         # The position of the token in each slot.
@@ -80,6 +90,23 @@ class Evicting(Layer):
         the budget are not used.
         """
 
+    def room(self, step: Step) -> Counts:
+        """Tokens of the budget that are the method's own, (B,)."""
+        return np.maximum(self.limit - step.prompt * self.keeps_prompt, 0)
+
+    def least_room(self) -> int:
+        """The smallest room in which the method can work."""
+        return 2
+
+    def kept_or(self, worth: Tensor, step: Step) -> Tensor:
+        """What slots are worth, inf where they hold a token of a prompt that stays."""
+        if not self.keeps_prompt:
+            return worth
+        position = self.position.data[:, :, : worth.shape[2]]
+        end = step.once("prompt", lambda: step.tensor(step.prompt)[:, None, None])
+        # Empty slots have a position below 0.
+        return worth.masked_fill((position >= 0) & (position < end), float("inf"))
+
     def counts(self, step: Step) -> Tensor | None:
         """How much each query of a prefill counts in `learn`, (B or 1, T); None for 1 each."""
         return step.real()
@@ -123,7 +150,9 @@ class Evicting(Layer):
     def loser(self, S: int, step: Step) -> Tensor:
         """The slot the next token overwrites, (B, Hkv, 1)."""
         lost = self.geometry.engine.lowest(
-            self.worth(S, step), _first(self.position.data, S), self.stays(step)
+            self.kept_or(self.worth(S, step), step),
+            _first(self.position.data, S),
+            self.stays(step),
         )
         if (step.seen >= self.limit).all():
             return lost
@@ -132,6 +161,8 @@ class Evicting(Layer):
         return torch.where(full, lost, seen)
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        if self.keeps_prompt:
+            check_prompt(step, self.limit, self.least_room())
         held = self.kept(step.past)
         self.lay_out(k, v, held, step)
         total: Counts = held + step.new
@@ -182,7 +213,7 @@ class Evicting(Layer):
         kept = np.minimum(counts, self.limit - 1)
         most, S = int(kept.max()), int(counts.max())
         if most < S:
-            worth = self.worth(S, step)
+            worth = self.kept_or(self.worth(S, step), step)
             slot = torch.arange(S, device=step.device)
             empty = slot >= step.tensor(counts)[:, None, None]
             stays = self.stays(step)

@@ -94,6 +94,32 @@ class Method(Protocol):
     def build(self, geometry: Geometry) -> Layer: ...
 
 
+def keeps_prompt(backend: Method) -> bool:
+    """Whether a method that drops tokens is to spare those of prompts."""
+    return bool(getattr(backend, "keep_prompt", False))
+
+
+def check_prompt(step: Step, limit: int, least: int) -> None:
+    """Refuse a prompt that is to stay and leaves too little of the budget.
+
+    Args:
+        step: of a prefill.
+        limit: the budget.
+        least: tokens that the method needs.
+
+    Raises:
+        InvalidValue: a prompt of more than limit - least tokens is being read.
+    """
+    longest = int((step.prompt * (step.past < step.prompt)).max())
+    if longest > limit - least:
+        raise InvalidValue(
+            "prompt",
+            f"{longest} tokens",
+            f"at most {limit - least} = budget {limit} - {least} that the method needs, as "
+            "keep_prompt drops none of them",
+        )
+
+
 class Layer(ABC):
     """Keys, values and method state of all rows in one layer.
 

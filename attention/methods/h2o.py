@@ -10,8 +10,8 @@ from torch import Tensor
 
 from attention.contract import (
     AUTO,
-    Backend,
     Counts,
+    Dropping,
     Evicting,
     Geometry,
     InvalidValue,
@@ -37,6 +37,7 @@ class H2OLayer(Evicting):
         super().__init__(geometry, backend)
         self.backend, self.gqa = backend, backend.gqa
         self.recent = backend.budget - backend.heavy
+        self.halves = backend.heavy == backend.budget // 2
         tail = (geometry.G,) if self.gqa == "max" else ()
         self.score = self.remember("score", tail, dtype=geometry.wide)
         if self.gqa != "max" and backend.decay == 1 and backend.score_from_prefill:
@@ -68,8 +69,18 @@ class H2OLayer(Evicting):
             score = score / (step.seen_tokens[:, None, None] - self.position.data[:, :, :S])
         return score
 
+    def least_room(self) -> int:
+        return 2 if self.halves else self.backend.heavy + 1
+
     def stays(self, step: Step) -> Tensor:
-        return step.once(("recent", self.recent), lambda: step.seen_tokens - self.recent + 1)
+        return step.once(("recent", self.recent), lambda: step.seen_tokens - self.newest(step) + 1)
+
+    def newest(self, step: Step) -> Tensor | int:
+        """How many of a row's newest tokens stay."""
+        if not self.keeps_prompt:
+            return self.recent
+        room = self.room(step)
+        return step.tensor(room - (room // 2 if self.halves else self.backend.heavy))
 
     def placed(self, S: int, held: Counts, step: Step) -> Tensor:
         keys = super().placed(S, held, step)
@@ -86,7 +97,7 @@ class H2OLayer(Evicting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class H2O(Backend):
+class H2O(Dropping):
     """Keeps the `heavy` tokens with the largest summed probability and the newest ones.
 
     H2O, arXiv 2306.14048; FMInference/H2O, `utils_real_drop`. A slot's score is the sum over all
@@ -100,6 +111,7 @@ class H2O(Backend):
         budget: tokens a decode query may read, current token included; at least 2.
         heavy: tokens kept for their score, below `budget`; budget // 2 by default. The other
             budget - heavy are the newest, the current one included.
+        keep_prompt: the prompt stays; heavy and newest tokens share the rest.
         gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max"; or
             "query_head" for a set per query head, which takes G times the memory.
         positions: "absolute", keys keep the position they were seen at; "rolled", distances are

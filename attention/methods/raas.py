@@ -12,14 +12,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from attention.contract import (
-    Backend,
     Compressing,
     Counts,
+    Dropping,
     Geometry,
     InvalidValue,
     Step,
     check_choice,
-    check_flag,
     check_pages,
     check_share,
     over_group,
@@ -40,7 +39,8 @@ class RaaSLayer(Compressing):
     def __init__(self, geometry: Geometry, backend: RaaS) -> None:
         super().__init__(geometry, backend)
         self.page, self.alpha, self.gqa = backend.page, backend.alpha, backend.gqa
-        self.protect = backend.protect_prompt
+        # Its pages are spared by their stamps, not by the rung.
+        self.protect, self.keeps_prompt = backend.keep_prompt, False
         self.stamp = self.remember("stamp", dtype=torch.int32)
 
     def by_page(self, x: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class RaaSLayer(Compressing):
                     "prompt",
                     f"{pages} pages of {self.page} tokens",
                     f"at most budget - page = {self.limit - self.page} tokens, as the prompt's "
-                    "pages are never dropped; or protect_prompt=False",
+                    "pages are never dropped; or keep_prompt=False",
                 )
 
     def arriving(self, step: Step) -> Tensor:
@@ -126,7 +126,7 @@ class RaaSLayer(Compressing):
         fresh = torch.maximum(old, now.to(torch.int32)[:, None, None])
         self.stamp.data[:, :, :S] = torch.where(stamped, fresh, old)
 
-    def target(self, seen: int) -> int:
+    def target(self, seen: int, room: int) -> int:  # noqa: ARG002
         return self.limit - self.page + seen % self.page
 
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
@@ -142,7 +142,7 @@ class RaaSLayer(Compressing):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RaaS(Backend):
+class RaaS(Dropping):
     """Drops the page whose stamp is oldest; pages that receive attention are stamped anew.
 
     RaaS, arXiv 2502.11147; DerekHJH/RaaS. At each step the better half of the pages, or all above
@@ -157,7 +157,7 @@ class RaaS(Backend):
             least two pages.
         page: tokens per page.
         alpha: score above which a page is stamped, from 0 to 1; None for the better half.
-        protect_prompt: keep the pages of the prompt; a prompt of more than budget - page tokens is
+        keep_prompt: keep the pages of the prompt; a prompt of more than budget - page tokens is
             then refused. Otherwise it is read whole and its newest pages stay.
         gqa: how the scores of the G query heads of a KV head become one: "sum", "mean" or "max".
 
@@ -171,7 +171,7 @@ class RaaS(Backend):
     budget: int
     page: int = 16
     alpha: float | None = None
-    protect_prompt: bool = True
+    keep_prompt: bool = True
     gqa: str = "max"
 
     def __post_init__(self) -> None:
@@ -179,5 +179,4 @@ class RaaS(Backend):
         super().__post_init__()
         if self.alpha is not None:
             check_share("alpha", self.alpha)
-        check_flag("protect_prompt", self.protect_prompt)
         check_choice("gqa", self.gqa, GQA)

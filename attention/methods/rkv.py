@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from attention.contract import (
-    Backend,
     Compressing,
+    Dropping,
     Geometry,
     InvalidValue,
     check_choice,
@@ -74,7 +74,7 @@ def redundancy(k: Tensor, threshold: float) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RKV(Backend):
+class RKV(Dropping):
     """Keeps tokens by attention of the newest queries minus redundancy of keys, and the newest.
 
     R-KV, arXiv 2505.24133; scores as in Zefan-Cai/R-KV. Attention: logits reduced over the group,
@@ -89,6 +89,7 @@ class RKV(Backend):
         budget: tokens a decode query may read, current token included; at least 11 with a window
             of 8.
         window: newest tokens kept, whose queries score the others.
+        keep_prompt: the prompt stays; what is cut follows from the rest.
         mix: weight of attention, from 0 to 1; redundancy has the rest. The paper's 0.1 by default
             (the code's is 0.07).
         kernel: neighbours over which attention is the maximum, itself included; odd.

@@ -9,10 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract import Backend, Counts, Geometry, Layer, Step, check_choice, check_int
+from attention.contract import (
+    Counts,
+    Dropping,
+    Geometry,
+    InvalidValue,
+    Layer,
+    Step,
+    check_choice,
+    check_int,
+)
 from attention.core.kernels import dense, group
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
+from attention.layers.layer import check_prompt
 
 POSITIONS = ("cache", "absolute", "hf_sinkcache")
 
@@ -23,13 +33,17 @@ class SinkLayer(Layer):
     def __init__(self, geometry: Geometry, backend: Sink) -> None:
         super().__init__(geometry, backend)
         self.limit: int = backend.budget
-        self.sinks: int = backend.sinks
-        self.turns = backend.positions == "cache" and self.sinks > 0
+        self.keeps_prompt = backend.keep_prompt
+        # First tokens of each row that stay, (B,), and how many the buffers have room for.
+        self.least_sinks: int = backend.sinks
+        self.sinks: Counts = np.full(geometry.B, backend.sinks)
+        self.most_sinks = self.limit - 1 if self.keeps_prompt else backend.sinks
+        self.turns = backend.turns_keys and backend.positions == "cache"
         self.drifts = backend.positions == "hf_sinkcache"
         self.k = self.slots("k", (geometry.D,), limit=self.limit)
         self.v = self.slots("v", (geometry.D,), limit=self.limit)
         # Sink keys as the model roped them: turning these anew each step leaves no error behind.
-        self.first = self.slots("first", (geometry.D,), limit=self.sinks) if self.turns else None
+        self.first = self.slots("first", (geometry.D,), limit=self.most_sinks) if self.turns else None
         # The position each drifting key is roped at, so that a turn undoes what was done there.
         self.place = (
             self.slots("place", (1,), heads=1, dtype=torch.int64, limit=self.limit)
@@ -39,14 +53,15 @@ class SinkLayer(Layer):
 
     def slot_of(self, position: Counts) -> Counts:
         """Slot of each position, for the newest tokens and the sinks."""
-        ring = self.sinks + (position - self.sinks) % (self.limit - self.sinks)
-        return np.where(position < self.sinks, position, ring)
+        sinks = self.sinks.reshape(-1, *([1] * (position.ndim - 1)))
+        ring = sinks + (position - sinks) % (self.limit - sinks)
+        return np.where(position < sinks, position, ring)
 
-    def held_positions(self, seen: Counts) -> Counts:
+    def held_positions(self, seen: Counts, sinks: Counts) -> Counts:
         """Positions held, oldest first, (B, most held); rows with fewer end in -1."""
         index = np.arange(min(int(seen.max()), self.limit))
         gone = np.maximum(seen - self.limit, 0)[:, None]
-        position = np.where(index < self.sinks, index, index + gone)
+        position = np.where(index < sinks[:, None], index, index + gone)
         return np.where(position < seen[:, None], position, -1)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
@@ -65,8 +80,11 @@ class SinkLayer(Layer):
         return g.engine.attend(query, self.k.data, self.v.data, held, g.sink_logits).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        if self.keeps_prompt:
+            check_prompt(step, self.limit, 1)
+            self.sinks = np.maximum(self.sinks, step.prompt)
         self.turn_sinks(step.past, step)
-        before = self.held_positions(step.past)
+        before = self.held_positions(step.past, self.sinks)
         counts: Counts = (before >= 0).sum(-1)
         joined = [
             (slots, self.join(slots.data, new, before, step))
@@ -98,18 +116,20 @@ class SinkLayer(Layer):
 
     def cut(self, joined: list[tuple[Slots, Tensor]], counts: Counts, step: Step) -> None:
         """Of all tokens, oldest first, store the sinks and the window in their slots."""
-        after = self.held_positions(step.seen)
+        after = self.held_positions(step.seen, self.sinks)
         most = after.shape[1]
 
         def source() -> Tensor:
             # Which of the joined tokens goes to each slot.
             total = counts + step.new
             index = np.zeros((step.rows, most), dtype=np.int64)
+            slots = self.slot_of(np.maximum(after, 0))
             for r in range(step.rows):
-                position = after[r][after[r] >= 0]
+                there = after[r] >= 0
+                position = after[r][there]
                 # The window is the end of what was joined, the sinks its beginning.
                 end = position - step.seen[r] + total[r]
-                index[r, self.slot_of(position)] = np.where(position < self.sinks, position, end)
+                index[r, slots[r][there]] = np.where(position < self.sinks[r], position, end)
             return step.tensor(index)
 
         index = step.once("cut", source)
@@ -121,8 +141,9 @@ class SinkLayer(Layer):
         """Store sink keys that arrived in this forward; `keys` has them in its first slots."""
         if self.first is None:
             return
-        self.first.fit(self.sinks)
-        n = min(self.sinks, keys.shape[2])
+        most = int(self.sinks.max())
+        self.first.fit(most)
+        n = min(most, keys.shape[2])
         fresh = step.once("fresh", lambda: step.tensor(step.past < self.sinks)[:, None, None, None])
         self.first.data[:, :, :n] = torch.where(fresh, keys[:, :, :n], self.first.data[:, :, :n])
 
@@ -130,21 +151,28 @@ class SinkLayer(Layer):
         """Move the sink keys to directly before the window of a row that has seen this much."""
         if self.first is None or not (seen > self.limit).any():
             return
-        sinks = self.first.data[:, :, : self.sinks]
+        most = int(self.sinks.max())
+        sinks = self.first.data[:, :, :most]
 
         def turn() -> Turn:
             gone = step.tensor(np.maximum(seen - self.limit, 0))[:, None]
-            end = gone + torch.arange(self.sinks, device=sinks.device)
-            return self.geometry.rope.turn(range(self.sinks), end, sinks)
+            end = gone + torch.arange(most, device=sinks.device)
+            return self.geometry.rope.turn(range(most), end, sinks)
 
         turned = self.geometry.engine.rotate(sinks, step.once("turn", turn))
-        self.k.data[:, :, : self.sinks] = turned
+        if self.keeps_prompt:  # behind a row's own, its window begins
+            own = step.once(
+                "sinks", lambda: step.tensor(np.arange(most) < self.sinks[:, None])[:, None, :, None]
+            )
+            turned = torch.where(own, turned, self.k.data[:, :, :most])
+        self.k.data[:, :, :most] = turned
 
     def drift(self, place: Slots, step: Step) -> None:
         """Turn all window keys held back by one position, in rows that reach the budget."""
         if not (step.seen >= self.limit).any():
             return
-        window, at = self.k.data[:, :, self.sinks :], place.data[:, 0, self.sinks :, 0]
+        first = self.most_sinks  # the same in all rows
+        window, at = self.k.data[:, :, first:], place.data[:, 0, first:, 0]
 
         def turn() -> tuple[Tensor, Turn]:
             full = step.tensor(step.seen >= self.limit)[:, None]
@@ -152,8 +180,27 @@ class SinkLayer(Layer):
 
         full, back = step.once("drift", turn)
         turned = rotate(window, back)
-        self.k.data[:, :, self.sinks :] = torch.where(full[:, None, None], turned, window)
+        self.k.data[:, :, first:] = torch.where(full[:, None, None], turned, window)
         at -= full.long()
+
+    # Rows
+
+    def select(self, index: Tensor) -> None:
+        super().select(index)
+        self.sinks = self.sinks[index.cpu().numpy()]
+
+    def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
+        super().replace(rows, source, source_rows)
+        assert isinstance(source, SinkLayer)
+        self.sinks = self.sinks.copy()
+        self.sinks[rows.cpu().numpy()] = source.sinks[source_rows.cpu().numpy()]
+
+    def clear(self, rows: Tensor) -> None:
+        super().clear(rows)
+        self.sinks = self.sinks.copy()
+        self.sinks[rows.cpu().numpy()] = self.least_sinks
+
+    # Accounting
 
     def kept(self, seen: Counts) -> Counts:
         return np.minimum(seen, self.limit)
@@ -167,8 +214,8 @@ class SinkLayer(Layer):
         places = self.kept(seen) * (0 if self.place is None else self.place.data.element_size())
         return super().row_bytes(seen) + extra * (g.Hkv * g.D * g.dtype.itemsize) + places
 
-    def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
-        held = self.held_positions(np.array([seen]))[0]
+    def kept_positions(self, row: int, seen: int) -> Tensor:
+        held = self.held_positions(np.array([seen]), self.sinks[[row]])[0]
         return torch.from_numpy(held).to(self.geometry.device).expand(self.geometry.Hkv, -1)
 
     def read_positions(self, row: int, seen: int) -> Tensor:
@@ -181,7 +228,7 @@ def _pick(x: Tensor, index: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sink(Backend):
+class Sink(Dropping):
     """Keeps the first `sinks` tokens and the last budget - sinks, the same in all layers and heads.
 
     StreamingLLM, arXiv 2309.17453; mit-han-lab/streaming-llm. The paper and its code store unroped
@@ -192,6 +239,8 @@ class Sink(Backend):
     Args:
         budget: tokens a decode query may read, current token included; more than `sinks`.
         sinks: first tokens kept for ever; 0 makes a sliding window.
+        keep_prompt: a row's prompt takes the place of `sinks` where it is longer; not with
+            "hf_sinkcache".
         positions: "cache", distances are those inside the cache (the paper); "absolute", keys keep
             the position they were seen at; "hf_sinkcache", a control: what the SinkCache that
             transformers removed did under `generate`. It turned the window keys back by one at
@@ -214,6 +263,8 @@ class Sink(Backend):
         check_int("sinks", self.sinks, 0)
         check_int("budget", self.budget, self.sinks + 1, f"an integer above sinks = {self.sinks}")
         check_choice("positions", self.positions, POSITIONS)
+        if self.keep_prompt and self.positions == "hf_sinkcache":
+            raise InvalidValue("keep_prompt", True, "False with hf_sinkcache, which had no such")
 
     @property
     def exact_until(self) -> float:
@@ -222,4 +273,6 @@ class Sink(Backend):
 
     @property
     def turns_keys(self) -> bool:
-        return self.positions == "hf_sinkcache" or (self.positions == "cache" and self.sinks > 0)
+        return self.positions == "hf_sinkcache" or (
+            self.positions == "cache" and (self.sinks > 0 or self.keep_prompt)
+        )

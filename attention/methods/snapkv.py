@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from attention.contract import (
     AUTO,
-    Backend,
     Compressing,
+    Dropping,
     Geometry,
     InvalidValue,
     check_choice,
@@ -31,21 +31,31 @@ class SnapKVLayer(Compressing):
     def __init__(self, geometry: Geometry, backend: SnapKV) -> None:
         super().__init__(geometry, backend, observers=backend.window)
         self.kernel, self.gqa = backend.kernel, backend.gqa
+        self.quarter = backend.window == usual(backend.budget)
+
+    def window(self, room: int) -> int:
+        return min(usual(room), self.observers) if self.quarter else self.observers
 
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         g, S, wide = self.geometry, k.shape[2], self.geometry.wide
         scores = q.flatten(2, 3).to(wide) @ k.to(wide).transpose(2, 3)
         scores = scores.view(*q.shape[:4], S)
         slot = torch.arange(S, device=k.device)
-        scores.masked_fill_(slot > slot[S - self.observers :, None], float("-inf"))
-        mass = added(softmax(scores, g.grouped_sinks)[..., : S - self.observers], 3)
+        window = q.shape[3]
+        scores.masked_fill_(slot > slot[S - window :, None], float("-inf"))
+        mass = added(softmax(scores, g.grouped_sinks)[..., : S - window], 3)
         score = over_group(mass, self.gqa, 2)
         pooled = functional.avg_pool1d(score, self.kernel, stride=1, padding=self.kernel // 2)
-        return functional.pad(pooled, (0, self.observers), value=float("inf"))
+        return functional.pad(pooled, (0, window), value=float("inf"))
+
+
+def usual(room: int) -> int:
+    """Newest tokens kept in so much room, by default."""
+    return min(32, room // 4)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SnapKV(Backend):
+class SnapKV(Dropping):
     """Keeps the newest tokens, and those their queries attend to, averaged over neighbours.
 
     SnapKV, arXiv 2404.14469; FasterDecoding/SnapKV. The authors compress the prompt once; here a
@@ -56,6 +66,7 @@ class SnapKV(Backend):
     Args:
         budget: tokens a decode query may read, current token included; at least 4.
         window: newest tokens kept, whose queries score the others; min(32, budget // 4) by default.
+        keep_prompt: the prompt stays; the window and what is cut follow from the rest.
         kernel: neighbours over which probability is averaged, itself included; odd. Beyond the
             ends they count as 0.
         gqa: how the probabilities of the G query heads of a KV head become one: "sum", "mean" or
@@ -77,7 +88,7 @@ class SnapKV(Backend):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window is AUTO:
-            self._resolve("window", min(32, self.budget // 4))
+            self._resolve("window", usual(self.budget))
         check_window(self.budget, self.window)
         if check_int("kernel", self.kernel, 1) % 2 == 0:
             raise InvalidValue("kernel", self.kernel, "an odd integer")

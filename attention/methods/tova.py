@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from attention.contract import Backend, Evicting, Step, over_group
+from attention.contract import Dropping, Evicting, Step, over_group
 
 
 class TOVALayer(Evicting):
@@ -25,12 +25,12 @@ class TOVALayer(Evicting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TOVA(Backend):
+class TOVA(Dropping):
     """Drops the token with the smallest probability under the last query, averaged over heads.
 
     TOVA, arXiv 2401.06104; schwartz-lab-NLP/TOVA. One set serves all heads of a layer. No token
     is exempt, neither the first nor the current one. After a prompt the tokens with the largest
-    probability under its last query stay.
+    probability under its last query stay; with `keep_prompt`, all of it.
     """
 
     name: ClassVar[str] = "tova"

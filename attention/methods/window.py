@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attention.contract import Backend, Geometry, Layer
+from attention.contract import Dropping, Geometry, Layer
 from attention.methods.sink import Sink, SinkLayer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window(Backend):
+class Window(Dropping):
     """Keeps the last `budget` tokens, the same in all layers and heads.
 
     Sliding window attention, as in Longformer, arXiv 2004.05150, applied to a model that was not
@@ -29,4 +29,6 @@ class Window(Backend):
     budget: int
 
     def layer(self, geometry: Geometry) -> Layer:
-        return SinkLayer(geometry, Sink(budget=self.budget, sinks=0, positions="absolute"))
+        keep = self.keep_prompt
+        sink = Sink(budget=self.budget, sinks=0, positions="absolute", keep_prompt=keep)
+        return SinkLayer(geometry, sink)

@@ -187,7 +187,7 @@ def attention(
 def sparse(name: str, budget: int) -> Backend:
     """A method by name as it runs in its sparse layers: none is left dense, no prompt is spared."""
     fields = {f.name for f in dataclasses.fields(find(name)) if f.init}
-    wanted = {"budget": budget, "dense_layers": 0, "protect_prompt": False}
+    wanted = {"budget": budget, "dense_layers": 0, "keep_prompt": False}
     return get(name, **{field: value for field, value in wanted.items() if field in fields})
 
 

@@ -22,6 +22,7 @@ NOUNS = {
     "sweep": "the grid: models x data sets x backends x budgets; resumes by itself",
     "run": "one configuration; prints the text of a few samples as they stream",
     "replay": "detectors over stored traces with other parameters, no decoding",
+    "calibrate": "a detector's setting with a promise about false stops, from stored traces",
     "report": "tables, figures and an HTML page again from a store; CSV and Parquet",
     "chopper": "train a classifier that tells word salad by the model's hidden states",
     "curve": "compression-ratio curve of any text file or stored trace",

@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from attention.errors import InvalidValue
 from experiments.grid import schema
+from experiments.grid.calibrated import expand
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 ENGINES = ("cpp", "triton", "flash", "torch")
@@ -521,6 +522,8 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     values = check(raw, f"preset {preset}")
     changes = check(overrides or {}, "the command line")
     _choose(values, changes)
+    expand(values, {})
+    expand(changes, values)
     for key, value in changes.items():
         if isinstance(value, dict):
             merged = dict(values.get(key, {}))

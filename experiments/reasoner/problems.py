@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -15,10 +15,36 @@ from . import words
 Kind = Literal["given", "plus", "minus", "twice", "sum", "diff"]
 
 DATA_VERSION = 1
-LEVELS = ("easy", "medium", "hard")
 SPLITS = ("train", "test", "study", "heldout")
-STEPS = {"easy": (2, 4), "medium": (5, 8), "hard": (11, 16)}
-_DISTRACTORS = {"easy": 2, "medium": 3, "hard": 4}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What problems of a level are made of.
+
+    Args:
+        steps: fewest and most needed computations.
+        distractors: facts nobody needs.
+        rivals: more of them, that start from an operand of a needed fact.
+        retold: share of the facts that stand in the prompt twice, in different words; above 0,
+            facts are told in twice as many forms.
+    """
+
+    steps: tuple[int, int]
+    distractors: int
+    rivals: int = 0
+    retold: float = 0.0
+
+
+RECIPES = {
+    "easy": Recipe((2, 4), 2),
+    "medium": Recipe((5, 8), 3),
+    "hard": Recipe((11, 16), 4),
+    "retold": Recipe((5, 8), 5, 2, retold=0.75),
+    "long": Recipe((17, 24), 4, 1, retold=0.5),
+}
+#: What the shipped model was made for.
+LEVELS = ("easy", "medium", "hard")
 _MAX_VALUE = 60
 # A problem belongs to the split its own text hashes to, so no two splits can share one.
 _BUCKETS = {"test": range(5), "study": range(5, 10), "heldout": range(10, 15)}
@@ -33,6 +59,12 @@ class Fact:
     operands: tuple[str, ...]
     number: int | None
     sentence: str  # as the prompt states it, with its leading space
+    again: str | None = None  # as it states it once more, further on
+
+    @property
+    def tellings(self) -> tuple[str, ...]:
+        """The sentences that state it, in the order of the prompt."""
+        return (self.sentence,) if self.again is None else (self.sentence, self.again)
 
 
 @dataclass(frozen=True)
@@ -62,17 +94,18 @@ def problem(level: str, split: str, index: int) -> Problem:
     Raises:
         InvalidValue: unknown level or split, negative index.
     """
-    if level not in LEVELS:
-        raise InvalidValue("level", level, f"one of {', '.join(LEVELS)}", LEVELS)
+    if level not in RECIPES:
+        raise InvalidValue("level", level, f"one of {', '.join(RECIPES)}", list(RECIPES))
     if split not in SPLITS:
         raise InvalidValue("split", split, f"one of {', '.join(SPLITS)}", SPLITS)
     if index < 0:
         raise InvalidValue("index", index, "0 or more")
     rng = random.Random(f"reasoner/{DATA_VERSION}/{level}/{split}/{index}")
+    recipe = RECIPES[level]
     while True:
-        low, high = STEPS[level]
-        steps = min(rng.randint(low, high), rng.randint(low, high))  # shorter ones more often
-        candidate = generate(rng, steps, _DISTRACTORS[level], f"{level}/{split}/{index}", level)
+        # Shorter ones more often.
+        steps = min(rng.randint(*recipe.steps), rng.randint(*recipe.steps))
+        candidate = generate(rng, steps, recipe, f"{level}/{split}/{index}", level)
         if split_of(candidate.prompt) == split:
             return candidate
 
@@ -84,48 +117,75 @@ def split_of(prompt: str) -> str:
 
 
 def generate(
-    rng: random.Random,
-    steps: int,
-    distractors: int,
-    problem_id: str,
-    level: str,
-    rivals: int = 0,
+    rng: random.Random, steps: int, recipe: Recipe, problem_id: str, level: str
 ) -> Problem:
-    """Draw a problem with exactly `steps` needed computations and some facts nobody needs.
+    """Draw a problem with exactly `steps` needed computations, and the rest as the recipe says.
 
-    `rivals` of them, beside the distractors, start from an operand of a needed fact, so that the
-    operand alone does not tell which number is meant.
+    With a rival the operand of a fact alone does not tell which number is meant.
     """
-    theme = rng.choice(words.THEMES)
-    unit = rng.choice(theme.units)
-    names = list(theme.names)
-    rng.shuffle(names)
-    drawn = _Drawn(rng, names)
-    goal = drawn.needed(steps)
-    needed = len(drawn.values)
-    for _ in range(distractors):
-        drawn.distractor()
-    for _ in range(rivals):
-        drawn.rival(list(drawn.made)[:needed])
-    facts = []
-    for name, (kind, operands, number) in drawn.made.items():
-        sentence = rng.choice(words.FACTS[kind]).format(
-            X=theme.opening(name),
-            y=theme.subject(operands[0]) if operands else "",
-            z=theme.subject(operands[1]) if len(operands) > 1 else "",
-            n=number,
+    while True:
+        theme = rng.choice(words.THEMES)
+        unit = rng.choice(theme.units)
+        names = list(theme.names)
+        rng.shuffle(names)
+        drawn = _Drawn(rng, names)
+        try:
+            goal = drawn.needed(steps)
+            needed = list(drawn.made)
+            for _ in range(recipe.distractors):
+                drawn.distractor()
+            for _ in range(recipe.rivals):
+                drawn.rival(needed)
+        except _OutOfNamesError:
+            continue
+        break
+
+    def tell(fact: Fact, form: str) -> str:
+        return form.format(
+            X=theme.opening(fact.name),
+            y=theme.subject(fact.operands[0]) if fact.operands else "",
+            z=theme.subject(fact.operands[1]) if len(fact.operands) > 1 else "",
+            n=fact.number,
             u=unit,
             has=theme.verb,
         )
-        facts.append(Fact(name, kind, operands, number, sentence))
-    assert len(facts) == needed + distractors + rivals
+
+    facts = []
+    for name, (kind, operands, number) in drawn.made.items():
+        forms = words.FACTS[kind] + (words.MORE_FACTS[kind] if recipe.retold else ())
+        fact = Fact(name, kind, operands, number, "")
+        form = rng.choice(forms)
+        again = None
+        if recipe.retold and rng.random() < recipe.retold:
+            again = tell(fact, rng.choice([other for other in forms if other != form]))
+        facts.append(replace(fact, sentence=tell(fact, form), again=again))
     rng.shuffle(facts)
+    told = [fact.sentence for fact in facts]
+    if recipe.retold:
+        told, facts = _tell_again(rng, facts)
     question = rng.choice(words.QUESTIONS).format(
         x=theme.subject(goal), u=unit, has=theme.verb, have=theme.infinitive
     )
-    prompt = f"{rng.choice(words.INTROS)}{''.join(f.sentence for f in facts)}\n{question}\n\n"
+    prompt = f"{rng.choice(words.INTROS)}{''.join(told)}\n{question}\n\n"
     answer = str(drawn.values[goal])
     return Problem(problem_id, level, tuple(facts), goal, answer, steps, prompt)
+
+
+def _tell_again(rng: random.Random, facts: list[Fact]) -> tuple[list[str], list[Fact]]:
+    """All tellings, shuffled, and the facts with theirs in that order."""
+    told = [(fact.name, sentence) for fact in facts for sentence in fact.tellings]
+    rng.shuffle(told)
+    of: dict[str, list[str]] = {fact.name: [] for fact in facts}
+    for name, sentence in told:
+        of[name].append(sentence)
+    ordered = [
+        replace(fact, sentence=of[fact.name][0], again=(*of[fact.name], None)[1]) for fact in facts
+    ]
+    return [sentence for _, sentence in told], ordered
+
+
+class _OutOfNamesError(Exception):
+    """A theme has fewer names than were drawn."""
 
 
 class _Drawn:
@@ -137,6 +197,8 @@ class _Drawn:
         self.made: dict[str, tuple[Kind, tuple[str, ...], int | None]] = {}
 
     def _add(self, kind: Kind, operands: tuple[str, ...], number: int | None, value: int) -> str:
+        if not self.names:
+            raise _OutOfNamesError
         name = self.names.pop()
         self.made[name] = (kind, operands, number)
         self.values[name] = value

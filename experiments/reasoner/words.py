@@ -146,6 +146,58 @@ FACTS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# The same facts in more words, for levels that tell a fact twice.
+MORE_FACTS: dict[str, tuple[str, ...]] = {
+    "given": (
+        " {X} {has} a total of {n}.",
+        " {X} {has} {n} {u} altogether.",
+        " {X} comes to {n}.",
+        " {X} stands at {n} {u}.",
+        " {X} never {has} other than {n}.",
+        " {X} reaches {n} {u}.",
+    ),
+    "plus": (
+        " {X} beats {y} by {n}.",
+        " {X} exceeds {y} by {n} {u}.",
+        " {X} comes to {y} plus {n}.",
+        " {X} stays {n} ahead of {y}.",
+        " {X} lies {n} {u} over {y}.",
+        " {X} passes {y} with {n} to spare.",
+    ),
+    "minus": (
+        " {X} lags {y} by {n}.",
+        " {X} misses {y} by {n} {u}.",
+        " {X} comes to {y} minus {n}.",
+        " {X} stays {n} behind {y}.",
+        " {X} lies {n} {u} beneath {y}.",
+        " {X} lacks {n} to reach {y}.",
+    ),
+    "twice": (
+        " {X} comes to {y} times two.",
+        " {X} counts {y} two times over.",
+        " {X} matches two of {y}.",
+        " {X} stands at {y} doubled.",
+        " {X} reaches double {y}.",
+        " {X} {has} {y} and as much again.",
+    ),
+    "sum": (
+        " {X} comes to {y} plus {z}.",
+        " {X} unites {y} and {z}.",
+        " {X} merges {y} with {z}.",
+        " {X} counts {y} along with {z}.",
+        " {X} matches {y} and {z} taken together.",
+        " {X} reaches {y} and {z} added up.",
+    ),
+    "diff": (
+        " {X} comes to {y} minus {z}.",
+        " {X} counts {y} except {z}.",
+        " {X} keeps of {y} what {z} spares.",
+        " {X} matches {y} once {z} is gone.",
+        " {X} reaches {y} cut by {z}.",
+        " {X} stands at {y} with {z} taken off.",
+    ),
+}
+
 QUESTIONS = (
     "How many {u} does {x} {have}?",
     "What number of {u} does {x} {have}?",

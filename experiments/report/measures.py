@@ -156,6 +156,7 @@ def _row(
         **_change("", pairs, bootstrap.seed),
         **attempts(samples, bool(usable), bootstrap),
         **_lengths(usable, ended, bootstrap),
+        **_waste(usable),
         **_detector(one, *_pairs(usable, samples, alone), bootstrap),
         **_penalty(one, *_pairs(usable, samples, without), bootstrap),
         **comparable(_costs(usable, ended, bootstrap), [*usable, *(full for _, full in pairs)]),
@@ -285,7 +286,31 @@ def _detector(one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap) -> 
         "detector_tokens": sum(paid_of(mine) for mine, _ in pairs) if there else None,
         "detector_tokens_without": sum(paid_of(theirs) for _, theirs in pairs) if there else None,
         **_change("detector_", pairs, bootstrap.seed),
+        **_waste_saved(pairs, bootstrap),
     }
+
+
+def _waste(usable: list[Sample]) -> dict[str, Any]:
+    """Tokens wasted by all samples together."""
+    wasted = {
+        f"wasted_{kind}": [getattr(sample, f"wasted_{kind}") for sample in usable]
+        for kind in ("loop", "tail")
+    }
+    return {k: sum(v) if v and None not in v else None for k, v in wasted.items()}
+
+
+def _waste_saved(pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
+    """The share of the traces' wasted tokens that the detector spares."""
+    found: dict[str, Any] = {}
+    for kind in ("loop", "tail"):
+        name = f"wasted_{kind}"
+        counts = [(m.item_id, getattr(m, name), getattr(t, name)) for m, t in pairs]
+        known = [one for one in counts if None not in one]
+        left = bootstrap.ratio(by_problem(known))
+        found[f"{name}_savings"] = None if left.estimate is None else 1 - left.estimate
+        found[f"{name}_savings_low"] = None if left.high is None else 1 - left.high
+        found[f"{name}_savings_high"] = None if left.low is None else 1 - left.low
+    return found
 
 
 def _penalty(one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap) -> dict[str, Any]:

@@ -69,6 +69,10 @@ class ReportRow:
       correct and incorrect without it; `detector_*`: the accuracy it changes. (The paper's text
       defines savings as the inverse ratio and its caption calls the change relative; its numbers,
       like ours, are 1 - with / without and absolute.)
+    - `wasted_*`: tokens of all samples that said again what stood there, where the cap cut a trace
+      that is not solved: of the loop at its end behind its first round (`loop`), and of the longest
+      tail that was nearly all seen before (`tail`). `..._savings`: 1 - left by the detector / wasted
+      without it.
     - `penalty_*`: what a penalty changes against the same backend, budget and detector without it:
       mean over problems of the ratio of lengths, accuracy, repetition rate.
     - Seconds and what is made of them are None, and `seconds_null_why` says why, where the runs or
@@ -160,6 +164,14 @@ class ReportRow:
     detector_accuracy_change_p: float | None
     detector_solved_lost: int | None
     detector_solved_gained: int | None
+    wasted_loop: int | None
+    wasted_tail: int | None
+    wasted_loop_savings: float | None
+    wasted_loop_savings_low: float | None
+    wasted_loop_savings_high: float | None
+    wasted_tail_savings: float | None
+    wasted_tail_savings_low: float | None
+    wasted_tail_savings_high: float | None
     penalty_pairs: int | None
     penalty_pairs_missing: int | None
     penalty_length_ratio: float | None

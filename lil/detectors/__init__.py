@@ -18,10 +18,12 @@ from lil.detectors._actions import (
 )
 from lil.detectors._base import Detector, Verdict, Watcher
 from lil.detectors._replay import replay, require_stop, watch_trace
+from lil.detectors._stored import CALIBRATED, described, load
 from lil.detectors.guardian import Guardian
 
 __all__ = [
     "ACTIONS",
+    "CALIBRATED",
     "DETECTORS",
     "Action",
     "Answer",
@@ -36,9 +38,11 @@ __all__ = [
     "action",
     "cue_ids",
     "describe",
+    "described",
     "find",
     "get",
     "known",
+    "load",
     "names",
     "replay",
     "require_stop",

@@ -62,6 +62,8 @@ class Detector(ABC):
     name: ClassVar[str]
     #: Whether verdicts say up to where the text still carried information.
     anchors: ClassVar[bool] = False
+    #: A parameter and values of it, the most cautious first: what calibration tries.
+    ladder: ClassVar[tuple[str, Sequence[Any]]] = ("", ())
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -28,6 +28,10 @@ class Budget(Detector):
     tokens: int = 2048
 
     name: ClassVar[str] = "budget"
+    ladder = (
+        "tokens",
+        (32000, 24000, 16000, 12000, 8000, 6000, 4000, 3000, 2000, 1500, 1000, 750, 500),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -60,6 +60,7 @@ class Chopper(Asking):
     digest: str | None = None
 
     name: ClassVar[str] = "chopper"
+    ladder = ("long_streak", (16, 12, 10, 8, 7, 6, 5, 4, 3, 2))
     anchors: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -42,6 +42,10 @@ class Cycle(Detector):
     min_tokens: int = 100
 
     name: ClassVar[str] = "cycle"
+    ladder = (
+        "repeats",
+        (32, 24, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -60,6 +60,10 @@ class Guardian(Detector):
     t: float | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "guardian"
+    ladder = (
+        "rate",
+        (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12),
+    )
     anchors: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

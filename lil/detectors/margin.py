@@ -47,6 +47,10 @@ class Margin(Asking):
     end: str = "</think>"
 
     name: ClassVar[str] = "margin"
+    ladder = (
+        "below",
+        (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

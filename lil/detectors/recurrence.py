@@ -43,6 +43,10 @@ class Recurrence(Detector):
     run: int = 60
 
     name: ClassVar[str] = "recurrence"
+    ladder = (
+        "run",
+        (640, 480, 320, 240, 180, 140, 100, 80, 60, 40, 30, 20, 10),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

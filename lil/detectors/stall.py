@@ -60,6 +60,10 @@ class Stall(Asking):
     level: float = 0.5
 
     name: ClassVar[str] = "stall"
+    ladder = (
+        "level",
+        (16.0, 8.0, 4.0, 3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.3, 0.2, 0.1),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

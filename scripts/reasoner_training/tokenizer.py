@@ -25,7 +25,10 @@ def pieces(text: str) -> list[str]:
 
 @cache
 def vocabulary() -> tuple[str, ...]:
-    """All pieces, special tokens first, then in alphabetical order."""
+    """All pieces: special tokens, then in alphabetical order; what came later stands behind.
+
+    So a checkpoint of fewer words goes on with more.
+    """
     special = (words.PAD, words.EOS, words.UNK, words.THINK, words.END_THINK, words.BOXED)
     found: set[str] = {f" {words.BOXED}", "\n", "\n\n", "}", ".", ",", "?", ":", "!"}
     for number in range(words.MAX_NUMBER + 1):
@@ -50,7 +53,11 @@ def vocabulary() -> tuple[str, ...]:
     found.update(f" {word}" for word in phrases.split())
     found.update(("First", "After", "The"))
     found.discard(" ")
-    return special + tuple(sorted(found - set(special)))
+    first = special + tuple(sorted(found - set(special)))
+    later = {" Again"}
+    for form in (form for kind in words.MORE_FACTS.values() for form in kind):
+        later.update(pieces(form.format(**blank)))
+    return first + tuple(sorted(later - {" ", *first}))
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

@@ -8,6 +8,9 @@ recall the operands, compute again, judge. A pass that found something wrong is 
 Mistakes are injected into about half of the chains. The mistaken token itself is not trained
 (weight 0), everything after it is; the judgement of a check counts three times, and so does what a
 line reads from the prompt for the first time.
+
+Some chains forget: what was settled is "not known" (the "not" is not trained) where it is wanted
+again, and is derived again. A model whose keys are dropped finds itself there.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ class TraceConfig:
     stubborn_passes: int = 3  # failed check passes before a stubborn chain ends
     reads: int = 2  # times a missing fact is looked for at each visit
     starts: int = 2  # visits to a missing fact before giving up
+    forget: float = 0.0  # share of the times that a settled value is wanted and not remembered
+    most_passes: int = 4  # check passes; a chain that would need more is drawn again
 
 
 NO_FAULTS = TraceConfig(faulty=0, fix_fault=0, reread=0, missing=0, stubborn=0)
@@ -56,8 +61,8 @@ class Chain:
         return "".join(text for text, _ in self.parts)
 
 
-class _OutOfRangeError(Exception):
-    """A mistaken value led outside 0..99: draw the chain again."""
+class _DrawAgainError(Exception):
+    """A mistaken value led outside 0..99, or to more check passes than there may be."""
 
 
 class _GiveUpError(Exception):
@@ -74,12 +79,13 @@ def write_trace(problem: Problem, rng: random.Random, config: TraceConfig) -> tu
     prompt = problem.prompt
     if problem.level != "hard" and rng.random() < config.missing:
         hidden = rng.choice(sorted(_needed(problem)))
-        prompt = prompt.replace(problem.fact_of[hidden].sentence, "", 1)
+        for sentence in problem.fact_of[hidden].tellings:
+            prompt = prompt.replace(sentence, "", 1)
     while True:
         writer = _Writer(problem, rng, config, hidden)
         try:
             writer.run()
-        except _OutOfRangeError:
+        except _DrawAgainError:
             continue
         return prompt, writer.chain
 
@@ -93,6 +99,11 @@ def _needed(problem: Problem) -> set[str]:
             needed.add(name)
             stack.extend(problem.fact_of[name].operands)
     return needed
+
+
+def quoted(fact: Fact) -> str:
+    """The telling that a check quotes: of two, a function of the name says which."""
+    return fact.tellings[form_of(fact.name, len(fact.tellings), shift=12)]
 
 
 class _Writer:
@@ -119,7 +130,7 @@ class _Writer:
 
     def number(self, value: int, weight: float = 1.0) -> None:
         if not 0 <= value <= words.MAX_NUMBER:
-            raise _OutOfRangeError
+            raise _DrawAgainError
         self.say(f" {value}", weight)
 
     def wrong(self, value: int, kind: str) -> int:
@@ -148,7 +159,8 @@ class _Writer:
             self.ask()
             self.derive(goal)
             self.check_until_clean()
-            self.ask()
+            while not self.ask():
+                self.derive(goal)
             self.say(f"{words.END_THINK}\n\nThe answer is {words.BOXED}{self.known[goal]}}}.")
         except _GiveUpError:
             self.chain.gave_up = True
@@ -156,20 +168,32 @@ class _Writer:
             self.say(f"\n\n{words.END_THINK}\n\n{words.NOT_KNOWN}")
         self.say(words.EOS)
 
-    def ask(self) -> None:
+    def ask(self) -> bool:
         goal = self.problem.goal
         self.say(words.ASK[form_of(goal)].format(v=goal))
-        self.recall(goal)
+        known = self.recall(goal)
         self.say(".\n\n")
+        return known
 
     def recall(self, name: str) -> bool:
         """State what is remembered of `name`; False where it is not known."""
         if name in self.known:
             self.say(f" {name} is")
-            self.number(self.known[name])
-            return True
+            if not self.forgets(name):
+                self.number(self.known[name])
+                return True
+            self.say(" known")
+            return False
         self.say(f" {name} is not known")
         return False
+
+    def forgets(self, name: str) -> bool:
+        """Now and then what was settled is not remembered: an untrained " not"."""
+        if self.rng.random() >= self.config.forget:
+            return False
+        del self.known[name]
+        self.say(" not", 0.0)
+        return True
 
     def open(self, name: str) -> None:
         self.say(words.OPEN[form_of(name, shift=1)].format(v=name))
@@ -178,6 +202,8 @@ class _Writer:
         fact = self.problem.fact_of[name]
         if name == self.hidden:
             self.look_in_vain(name)
+        if name in self.order:
+            self.faulty.discard(name)  # what a check has passed stays right
         if self.rng.random() < self.config.reread:
             self.open(name)
             first, _, rest = words.UNSEEN[form_of(name, shift=2)][1:].partition(" ")
@@ -273,8 +299,18 @@ class _Writer:
         self.number(number)
         return operands[0] + number * (1 if fact.kind == "plus" else -1)
 
-    def settle(self, name: str, value: int, fault: str | None, weight: float = 1.0) -> None:
-        self.say(" First," if self.last is None else f" After {self.last},")
+    def settle(
+        self,
+        name: str,
+        value: int,
+        fault: str | None,
+        weight: float = 1.0,
+        linked: bool = False,
+    ) -> None:
+        if name in self.order and not linked:  # it has its place already
+            self.say(" Again,")
+        else:
+            self.say(" First," if self.last is None else f" After {self.last},")
         self.say(f" {name} is")
         if fault is not None:
             value = self.wrong(value, fault)
@@ -285,7 +321,7 @@ class _Writer:
         if name not in self.order:
             at = 0 if self.last is None else self.order.index(self.last) + 1
             self.order.insert(at, name)
-        self.last = name
+            self.last = name
 
     # -- checking ----------------------------------------------------------------------------
 
@@ -293,6 +329,8 @@ class _Writer:
         goal = self.problem.goal
         phrases, failed = words.CHECK, 0
         while True:
+            if failed == self.config.most_passes:
+                raise _DrawAgainError
             self.say(phrases[form_of(goal, shift=7)] + "\n\n")
             if self.check_pass():
                 return
@@ -316,21 +354,36 @@ class _Writer:
         form = form_of(name)
         self.say("First," if self.last is None else f"After {self.last},")
         self.say(f" {name} was")
-        self.number(self.known[name])
+        held = self.known.get(name)
+        if held is None:
+            self.say(" not known")
+        elif self.forgets(name):
+            held = None
+            self.say(" known")
+        else:
+            self.number(held)
         self.say("?")
-        self.say(fact.sentence, QUOTE_WEIGHT)
+        self.say(quoted(fact), QUOTE_WEIGHT)
         if fact.kind == "given":
             assert fact.number is not None
             value = fact.number
         else:
-            computed = self.evaluate(fact, fact.number, None)
-            if computed is None:
-                return self.supply(fact)
+            computed, guessed = self.supply(fact)
+            if guessed:  # the value was built on it: settle it once more, behind what it lacked
+                self.say(".")
+                self.settle(name, computed, None, linked=True)
+                return False
             value = computed
             self.say(words.MAKES[form_of(name, shift=10)])
             self.number(value, RECOMPUTE_WEIGHT)
             self.say(",")
-        agrees = value == self.known[name]
+        if held is None:
+            self.say(f" Again, {name} is")
+            self.number(value)
+            self.known[name] = value
+            self.say(".\n\n")
+            return True
+        agrees = value == held
         self.say(words.VERDICTS[form][0 if agrees else 1], JUDGE_WEIGHT)
         if not agrees:
             self.say(words.WAIT[form_of(name, shift=11)])
@@ -344,16 +397,18 @@ class _Writer:
         self.say("\n\n")
         return agrees
 
-    def supply(self, fact: Fact) -> bool:
-        """A checked value was built on a guess: derive what it lacks, then settle it again."""
+    def supply(self, fact: Fact) -> tuple[int, bool]:
+        """The value of a checked fact, and whether an operand had never been settled.
+
+        What it lacks is derived first.
+        """
+        guessed = False
         while True:
+            value = self.evaluate(fact, fact.number, None)
+            if value is not None:
+                return value, guessed
             missing = next(o for o in fact.operands if o not in self.known)
+            guessed |= missing not in self.order
             self.say(".\n\n")
             self.derive(missing)
             self.say(words.BACK[form_of(fact.name, shift=5)].format(v=fact.name))
-            value = self.evaluate(fact, fact.number, None)
-            if value is not None:
-                break
-        self.say(".")
-        self.settle(fact.name, value, None)
-        return False

@@ -17,8 +17,10 @@ from experiments.reasoner import problems, words
 from .tokenizer import pieces, vocabulary
 from .traces import NO_FAULTS, TraceConfig, write_trace
 
-MAX_STEPS = max(high for _, high in problems.STEPS.values())
-MAX_TOKENS = 2000  # longer chains (several failed passes) are drawn again
+MAX_STEPS = max(problems.RECIPES[level].steps[1] for level in problems.LEVELS)
+MOST_STEPS = max(recipe.steps[1] for recipe in problems.RECIPES.values())
+MAX_TOKENS = 2600  # longer chains (several failed passes) are drawn again
+MOST_POSITIONS = 8000
 GROUP = 16  # batches drawn together, so that they can be sorted by length
 
 
@@ -31,6 +33,7 @@ class Stage:
     traces: TraceConfig
     draws: int = 1  # steps are the largest of that many draws: 2 makes long problems likelier
     rivals: int = 0  # up to this many facts start from an operand another fact starts from
+    retold: float = 0.0  # share of the problems that tell facts twice, in more words
 
 
 # Reading a fact in the prompt is learnt last and much sooner where there are few facts.
@@ -40,7 +43,9 @@ CURRICULUM = (
     Stage(25.0e6, (1, MAX_STEPS), TraceConfig()),
     Stage(38.0e6, (1, MAX_STEPS), TraceConfig(), draws=2),
     # 38 of 40 misread numbers belonged to another fact with the same operand.
-    Stage(float("inf"), (1, MAX_STEPS), TraceConfig(), rivals=5),
+    Stage(44.1e6, (1, MAX_STEPS), TraceConfig(), rivals=5),
+    # The shipped weights until here.
+    Stage(float("inf"), (1, MOST_STEPS), TraceConfig(forget=0.02), rivals=5, retold=0.6),
 )
 
 
@@ -68,28 +73,37 @@ def _index() -> dict[str, int]:
     return {piece: i for i, piece in enumerate(vocabulary())}
 
 
-def draw_problem(rng: random.Random, steps: int, rivals: int = 0) -> problems.Problem:
+def draw_problem(
+    rng: random.Random, steps: int, rivals: int = 0, retold: float = 0.0
+) -> problems.Problem:
     """A training problem with that many steps and up to that many rivals.
 
-    Its text hashes to the split `train`.
+    Its text hashes to the split `train`; with a chance of `retold` some of its facts are told
+    twice.
     """
-    level = next((lv for lv, (lo, hi) in problems.STEPS.items() if lo <= steps <= hi), "medium")
-    if steps < 2:
-        level = "easy"
+    level = next(
+        (lv for lv, recipe in problems.RECIPES.items() if steps in range(*_span(recipe.steps))),
+        "easy" if steps < 2 else "medium",
+    )
     while True:
-        drawn = problems.generate(
-            rng, steps, rng.randint(1, 4), "train", level, rivals=rng.randint(0, rivals)
+        share = rng.random() if rng.random() < retold else 0.0
+        recipe = problems.Recipe(
+            (steps, steps), rng.randint(1, 4), rng.randint(0, rivals), retold=share
         )
+        drawn = problems.generate(rng, steps, recipe, "train", level)
         if problems.split_of(drawn.prompt) == "train":
             return drawn
 
 
-def sequence(
-    rng: random.Random, steps: int, config: TraceConfig, rivals: int = 0
-) -> tuple[list[int], list[float]]:
+def _span(steps: tuple[int, int]) -> tuple[int, int]:
+    return steps[0], steps[1] + 1
+
+
+def sequence(rng: random.Random, steps: int, stage: Stage) -> tuple[list[int], list[float]]:
     """Ids and weights of one prompt (weight 0) with its chain."""
     while True:
-        prompt, chain = write_trace(draw_problem(rng, steps, rivals), rng, config)
+        drawn = draw_problem(rng, steps, stage.rivals, stage.retold)
+        prompt, chain = write_trace(drawn, rng, stage.traces)
         ids = encode(prompt)
         weights = [0.0] * len(ids)
         for text, weight in chain.parts:
@@ -100,7 +114,7 @@ def sequence(
             return ids, weights
 
 
-def positions(rng: random.Random, length: int, limit: int = 4000) -> list[int]:
+def positions(rng: random.Random, length: int, limit: int = MOST_POSITIONS) -> list[int]:
     """0, 1, 2, ... for half of the sequences; the others jump ahead at a few places, so that the
     rotary embedding sees distances longer than the chains themselves."""
     result = list(range(length))
@@ -122,7 +136,7 @@ def batch_group(seed: int, group: int, stage: Stage, batch_tokens: int) -> list[
     total = 0
     while total < GROUP * batch_tokens:
         steps = max(rng.randint(*stage.steps) for _ in range(stage.draws))
-        drawn.append(sequence(rng, steps, stage.traces, stage.rivals))
+        drawn.append(sequence(rng, steps, stage))
         total += len(drawn[-1][0])
     drawn.sort(key=lambda pair: len(pair[0]))
     batches: list[Batch] = []

@@ -42,7 +42,7 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.Random(budget=17, sinks=2),
     attention.Oracle(budget=16),
     attention.Oracle(top_p=0.8, gqa="max"),
-    attention.RaaS(budget=16, page=4, protect_prompt=False),
+    attention.RaaS(budget=16, page=4, keep_prompt=False),
     attention.RKV(budget=18),
     attention.SnapKV(budget=17),
 )

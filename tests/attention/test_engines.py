@@ -283,7 +283,7 @@ METHODS = {
     "h2o": {"budget": 16},
     "quest": {"budget": 16, "page": 4, "dense_layers": 0},
     "infllm": {"budget": 16},
-    "raas": {"budget": 32, "page": 4, "protect_prompt": False},
+    "raas": {"budget": 32, "page": 4, "keep_prompt": False},
 }
 
 

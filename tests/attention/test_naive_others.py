@@ -282,7 +282,7 @@ def test_raas_tied_stamps_drop_the_oldest_page() -> None:
 
 
 def test_raas_protects_the_prompt_or_does_not() -> None:
-    free = {"budget": 4, "page": 2, "protect_prompt": False}
+    free = {"budget": 4, "page": 2, "keep_prompt": False}
     for T, kept in ((10, [8, 9]), (9, [6, 7, 8]), (4, [2, 3]), (3, [0, 1, 2])):
         layer = RaaSLayer(no_rope, 1, 1, 1.0, **free)
         blank(layer, T)

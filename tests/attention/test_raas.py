@@ -33,7 +33,7 @@ def test_each_step_stamps_and_drops_as_promised(
 ) -> None:
     """A replay with a dictionary of stamps per head."""
     budget = page * pages
-    backend = attention.RaaS(budget=budget, page=page, alpha=alpha, gqa=gqa, protect_prompt=False)
+    backend = attention.RaaS(budget=budget, page=page, alpha=alpha, gqa=gqa, keep_prompt=False)
     bare = Bare(backend)
     bare.feed(2 * page + 1)
     held = [pages_of(kept, page) for kept in bare.kept()]
@@ -103,7 +103,7 @@ def test_a_prompt_that_leaves_no_page_is_refused(chunk: int | None) -> None:
         with pytest.raises(attention.InvalidValue, match="prompt"):
             prefill(m, cache.new(prompts=[16, 2]), [tokens(16), tokens(2, seed=1)], chunk)
         prefill(m, cache.new(prompts=[15, 2]), [tokens(15), tokens(2, seed=1)], chunk)
-    with attention.RaaS(budget=20, page=5, protect_prompt=False).on(m) as cache:
+    with attention.RaaS(budget=20, page=5, keep_prompt=False).on(m) as cache:
         cache = cache.new(prompts=[48])
         prefill(m, cache, [tokens(48)], chunk)
         # All stamps are equal, or grow with the page.
@@ -147,7 +147,7 @@ def test_rows_with_protected_prompts_are_rows_alone(chunk: int | None) -> None:
         {"budget": 32, "page": 0},
         {"budget": 32, "alpha": 1.5},
         {"budget": 32, "alpha": "0.1"},
-        {"budget": 32, "protect_prompt": 1},
+        {"budget": 32, "keep_prompt": 1},
         {"budget": 32, "gqa": "query_head"},
     ],
 )

@@ -50,7 +50,7 @@ def test_every_option_keeps_the_contract(backend: attention.Backend) -> None:
 
 def test_a_method_that_refuses_long_prompts() -> None:
     backend = attention.RaaS(budget=16, page=4)
-    with pytest.raises(ContractBroken, match="protect_prompt"):
+    with pytest.raises(ContractBroken, match="keep_prompt"):
         check(backend)
     assert "12 tokens" in check(backend, longest_prompt=12)["prefill"]
 

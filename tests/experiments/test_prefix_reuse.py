@@ -49,7 +49,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "raas": [
         {"page": 8},
         {"page": 8, "alpha": 0.1, "gqa": "sum"},
-        {"page": 8, "protect_prompt": False, "gqa": "mean", **LAST},
+        {"page": 8, "keep_prompt": False, "gqa": "mean", **LAST},
     ],
     "random": [{}, {"sinks": 2, "recent": 10, "seed": 5, **LAST}],
     "rkv": [

@@ -14,9 +14,9 @@ from reasoner_training.traces import NO_FAULTS, TraceConfig, write_trace
 
 from attention.errors import InvalidValue
 from experiments.reasoner import LEVELS, SPLITS, problem, words
-from experiments.reasoner.problems import STEPS, Problem
+from experiments.reasoner.problems import RECIPES, Problem
 
-levels = st.sampled_from(LEVELS)
+levels = st.sampled_from(list(RECIPES))
 indices = st.integers(0, 10**6)
 
 
@@ -53,13 +53,16 @@ def test_answer_and_steps(level: str, split: str, index: int) -> None:
     answer, steps = solve(drawn)
     assert drawn.answer == str(answer)
     assert drawn.steps == steps
-    low, high = STEPS[level]
+    low, high = RECIPES[level].steps
     assert low <= steps <= high
     assert drawn == problem(level, split, index)
     for fact in drawn.facts:
-        assert fact.sentence in drawn.prompt
-        stated = [int(n) for n in re.findall(r"\d+", fact.sentence)]
-        assert stated == ([] if fact.number is None else [fact.number])
+        for sentence in fact.tellings:
+            assert drawn.prompt.count(sentence) == 1
+            stated = [int(n) for n in re.findall(r"\d+", sentence)]
+            assert stated == ([] if fact.number is None else [fact.number])
+        places = [drawn.prompt.index(sentence) for sentence in fact.tellings]
+        assert places == sorted(set(places))
 
 
 def test_splits_share_no_problem() -> None:
@@ -183,3 +186,26 @@ def _tokenizer():
     if not _CACHE:
         _CACHE.append(build_tokenizer())
     return _CACHE[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(levels, indices, st.integers(0, 10**6))
+def test_what_is_forgotten_is_derived_again(level: str, index: int, seed: int) -> None:
+    drawn = problem(level, "train", index)
+    config = TraceConfig(missing=0, stubborn=0, forget=0.1)
+    _, chain = write_trace(drawn, random.Random(seed), config)
+    assert chain.text.endswith(f"\\boxed{{{drawn.answer}}}.{words.EOS}")
+    assert sum(chain.text.count(f"{phrase}\n\n") for phrase in words.RECHECK) < config.most_passes
+    # A settled name that is "not known" gets a value once more.
+    settled: set[str] = set()
+    lost: set[str] = set()
+    event = re.compile(r"(\w+) (?:is|was) (not known|\d+)")
+    for name, value in event.findall(chain.text.partition(words.END_THINK)[0]):
+        if value != "not known":
+            settled.add(name)
+            lost.discard(name)
+        elif name in settled:
+            lost.add(name)
+    assert not lost
+    untrained = [text for text, weight in chain.parts if weight == 0]
+    assert chain.text.count("Again,") == 0 or " not" in untrained

@@ -29,6 +29,8 @@ SMALL = {
     "stall": {"drift": 0.8},
     "margin": {"below": 0.95},
     "chopper": {"weights": SALAD},
+    "either": {"parts": [{"name": "stall", "drift": 0.8}, "cycle"]},
+    "both": {"parts": [{"name": "margin", "below": 0.95}, "cycle"]},
 }
 
 

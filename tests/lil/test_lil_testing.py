@@ -27,6 +27,8 @@ FIRES = {
     "recurrence": {},
     "stall": {"drift": -0.5},
     "margin": {},
+    "either": {"parts": [{"name": "margin", "below": 0.01}, "recurrence"]},
+    "both": {"parts": ["margin", "guardian", {"name": "either", "parts": "cycle+recurrence"}]},
 }
 
 

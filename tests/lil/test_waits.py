@@ -39,6 +39,8 @@ DETECTORS: dict[str, lil.Detector] = {
     "stall": lil.Stall(longest=5, before=1, drift=0.0, level=7.0),
     "margin": lil.Margin(below=0.9, end=WORDS[7]),
 }
+DETECTORS["either"] = lil.Either([DETECTORS["stall"], lil.Budget(60)])
+DETECTORS["both"] = lil.Both([DETECTORS["margin"], DETECTORS["chopper"]])
 
 
 def test_every_detector_is_watched() -> None:

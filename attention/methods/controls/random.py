@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from attention.contract import AUTO, Backend, Evicting, Geometry, Step, check_int
+from attention.contract import AUTO, Dropping, Evicting, Geometry, Step, check_int
 
 WORD = 0xFFFFFFFF
 
@@ -19,6 +20,7 @@ class RandomLayer(Evicting):
     def __init__(self, geometry: Geometry, backend: Random) -> None:
         super().__init__(geometry, backend)
         self.sinks, self.recent = backend.sinks, backend.recent
+        self.halves = backend.recent == usual(backend.budget, backend.sinks)
         layer = mix(torch.tensor(backend.seed & WORD, device=geometry.device)) + geometry.index
         heads = torch.arange(geometry.Hkv, device=geometry.device)
         self.head = mix(mix(layer & WORD) + heads & WORD)[:, None]
@@ -28,8 +30,23 @@ class RandomLayer(Evicting):
         number = mix(self.head + position & WORD).to(torch.float64)
         return number.masked_fill_(position < self.sinks, float("inf"))
 
+    def least_room(self) -> int:
+        return 2 if self.halves else max(self.recent, 2)
+
     def stays(self, step: Step) -> Tensor:
-        return step.once(("recent", self.recent), lambda: step.seen_tokens - self.recent + 1)
+        return step.once(("recent", self.recent), lambda: step.seen_tokens - self.newest(step) + 1)
+
+    def newest(self, step: Step) -> Tensor | int:
+        """How many of a row's newest tokens stay."""
+        if not (self.keeps_prompt and self.halves):
+            return self.recent
+        first = np.maximum(step.prompt, self.sinks)
+        return step.tensor(np.maximum((self.limit - first) // 2, 1))
+
+
+def usual(budget: int, first: int) -> int:
+    """Newest tokens of a budget that begins with these first ones, by default."""
+    return max((budget - first) // 2, 1)
 
 
 def mix(x: Tensor) -> Tensor:
@@ -40,7 +57,7 @@ def mix(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Random(Backend):
+class Random(Dropping):
     """Keeps the first `sinks` tokens, the newest, and a uniform sample of the tokens between.
 
     A control: what a budget is worth without any choice. Every token has a number drawn from the
@@ -52,6 +69,7 @@ class Random(Backend):
         sinks: first tokens kept for ever.
         recent: newest tokens kept, current one included; (budget - sinks) // 2, but at least 1,
             by default.
+        keep_prompt: the prompt stays, and its length takes the place of `sinks` where it is larger.
         seed: of the numbers.
 
     Raises:
@@ -71,7 +89,7 @@ class Random(Backend):
         check_int("sinks", self.sinks, 0)
         check_int("seed", self.seed, 0)
         if self.recent is AUTO:
-            self._resolve("recent", max((self.budget - self.sinks) // 2, 1))
+            self._resolve("recent", usual(self.budget, self.sinks))
         check_int("recent", self.recent, 1)
         least = max(self.sinks + self.recent, 2)
         check_int("budget", self.budget, least, f"an integer of at least sinks + recent = {least}")

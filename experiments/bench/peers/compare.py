@@ -32,7 +32,7 @@ from lil.decoding.entry import eos_ids
 BACKENDS = ("full", "h2o", "sink", "quest", "infllm", "tova", "snapkv", "rkv", "raas")
 
 #: What prompts longer than a budget ask of a method.
-PARAMS: dict[str, dict[str, Any]] = {"raas": {"protect_prompt": False}}
+PARAMS: dict[str, dict[str, Any]] = {"raas": {"keep_prompt": False}}
 
 #: Shares and ratios to be reached: of the bound, to vLLM, to transformers one at a time.
 AIMS = {"of_bound": 0.8, "times_vllm": 2.0, "times_one": 12.0}

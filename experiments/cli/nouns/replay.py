@@ -17,6 +17,7 @@ from experiments.cli.parser import Done, Parser, comma_list
 from experiments.cli.progress import bar
 from experiments.cli.show import found_in, open_store
 from experiments.grid import models
+from experiments.grid.calibrated import split_file
 from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
 from experiments.grid.plan import detector_params, require_weights, split_action
 from experiments.report import measures
@@ -46,7 +47,11 @@ def add_arguments(parser: Parser) -> None:
         "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
     )
     group = parser.add_argument_group("detectors (default: those given parameters, or the sweep's)")
-    group.add_argument("--detector", metavar="NAME,...", help="such as guardian,cycle")
+    group.add_argument(
+        "--detector",
+        metavar="NAME|FILE,...",
+        help="such as guardian,cycle, or what `lil calibrate` wrote",
+    )
     group.add_argument(
         "--set",
         action="append",
@@ -95,7 +100,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
 def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
     """Every combination of the parameters given, on top of the sweep's own."""
-    from lil.detectors import require_stop
+    from lil.detectors import load, require_stop
 
     choices: Choices = {}
     for text in args.set:
@@ -115,19 +120,27 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
         raise InvalidValue("t", args.t, "--t or --rate, not both")
     # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
     own = list(dict.fromkeys(split_action(name)[0] for name in study.config.detectors))
-    names = comma_list(args.detector or "") or list(choices) or own
+    asked = comma_list(args.detector or "")
+    files = [name for name in asked if split_file(name) == (name, "")]
+    names = [name for name in asked if name not in files] or list(choices) or own
+    if files and len(files) == len(asked) and not choices:
+        names = []
     params = {name: detector_params(study.config, name) for name in names}
     for name in names:
         require_weights(study.config, name, params[name] | choices.get(name, {}))
-    found = combined(names, params, choices)
+    found = [load(file) for file in files] + combined(names, params, choices)
     for one in found:
         require_stop(one, "what follows was not decoded")
-        _require_notes(one, study)
+        require_notes(one, study)
     return found
 
 
-def _require_notes(detector: Detector, study: Study) -> None:
-    """Hidden states are not stored: a detector of them can replay what was noted, nothing else."""
+def require_notes(detector: Detector, study: Study) -> None:
+    """Hidden states are not stored: a detector of them can replay what was noted, nothing else.
+
+    Raises:
+        InvalidValue: runs of the study lack these notes.
+    """
     if not detector.signals:
         return
     served = [record for run in study.runs() if (record := study.served(run)) is not None]

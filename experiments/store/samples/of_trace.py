@@ -17,6 +17,7 @@ from experiments.store.samples.acted_runs import acted_id, acts, verdict_on
 from experiments.store.samples.points import Points
 from experiments.store.samples.repetition import repeats
 from experiments.store.samples.sample import Sample
+from experiments.store.samples.wasted import exact, tolerant
 from experiments.store.store import Store
 from lil import Detector, Meter, Trace, Verdict
 
@@ -48,7 +49,7 @@ def samples_of(
         return
     trace = record.trace()
     whole = min(cap, trace.tokens)
-    plain = measured(plain, run.problem, record, trace, whole)
+    plain = _with_waste(measured(plain, run.problem, record, trace, whole), trace)
     yield plain
     for label, detector in detectors:
         one = replace(blank(run, penalty), detector=label, action=detector.action.name)
@@ -57,10 +58,13 @@ def samples_of(
             same = replace(plain, detector=one.detector, action=one.action)
             yield _untimed(same) if acts(detector) else same
         elif not acts(detector):
-            yield measured(one, run.problem, record, trace, verdict.token, verdict)
+            stopped = measured(one, run.problem, record, trace, verdict.token, verdict)
+            yield _with_waste_left(stopped, plain, verdict)
         else:
             acted = store.get(acted_id(run, detector, cap))
-            yield one if acted is None else _acted(one, run.problem, acted, verdict)
+            if acted is not None:
+                one = _acted(one, run.problem, acted, verdict)
+            yield one if acted is None or acted.failed else _with_waste_left(one, plain, verdict)
 
 
 def blank(run: Run, penalty: str) -> Sample:
@@ -76,6 +80,29 @@ def blank(run: Run, penalty: str) -> Sample:
         backend_params=tuple(sorted(params.items())),
         budget=cell.budget,
         penalty=penalty,
+    )
+
+
+def _with_waste(plain: Sample, trace: Trace) -> Sample:
+    """With the tokens that a trace wasted, where it is known whether it was solved."""
+    if plain.correct is None:
+        return plain
+    if plain.correct or plain.status != "capped":
+        return replace(plain, wasted_loop=0, wasted_tail=0)
+    ids = trace.new_ids[: plain.tokens]
+    return replace(plain, wasted_loop=exact(ids), wasted_tail=tolerant(ids))
+
+
+def _with_waste_left(one: Sample, plain: Sample, verdict: Verdict) -> Sample:
+    """With what the trace would have wasted and was decoded before the verdict."""
+    assert plain.tokens is not None
+    behind = plain.tokens - verdict.step
+
+    def left(wasted: int | None) -> int | None:
+        return None if wasted is None else wasted - min(wasted, behind)
+
+    return replace(
+        one, wasted_loop=left(plain.wasted_loop), wasted_tail=left(plain.wasted_tail)
     )
 
 

@@ -25,6 +25,9 @@ class Sample:
     bounds and representatives in key equivalents); `keys_read_mean` and `keys_read_max` are keys
     per decode step over sparsified layers and query heads. `cache_byte_sec` is bytes held times
     seconds held. `curve` holds (tokens, original bytes, compressed bytes) of the output alone.
+
+    Wasted is what `wasted.exact` and `wasted.tolerant` count of a trace that the cap cut and that
+    is not solved; all others waste nothing. A detector leaves what was decoded until it fired.
     """
 
     model: str
@@ -54,6 +57,9 @@ class Sample:
     cache_bytes_peak: int | None = None
     cache_byte_sec: float | None = None
     curve: Points = Points()  # noqa: RUF009 - never changed
+    # Tokens that only said again what stood there, before the cap and left by the detector.
+    wasted_loop: int | None = None
+    wasted_tail: int | None = None
     repeated: bool | None = None  # some block repeated back to back at least 20 times
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output

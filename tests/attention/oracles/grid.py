@@ -41,7 +41,7 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("raas", {"budget": 24, "page": 4, "gqa": "sum"}),
     ("raas", {"budget": 24, "page": 4, "alpha": 0.1}),
     ("raas", {"budget": 32, "page": 8, "alpha": 0.3, "gqa": "mean"}),
-    ("raas", {"budget": 16, "page": 4, "protect_prompt": False}),
+    ("raas", {"budget": 16, "page": 4, "keep_prompt": False}),
     ("rkv", {"budget": 32, "gqa": "mean"}),
     ("rkv", {"budget": 32, "mix": 0.9, "window": 3, "kernel": 3}),
     ("rkv", {"budget": 24, "threshold": 0.1, "kernel": 1}),
@@ -87,6 +87,29 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("h2o", {"budget": 33, "gqa": "query_head"}),
     ("h2o", {"budget": 24, "gqa": "query_head", "positions": "rolled", "decay": 0.9}),
     ("h2o", {"budget": 32, "gqa": "query_head", "normalise": "age", "dense_layers": 1}),
+)
+# A prompt that stays, with what it leaves of the budget.
+KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
+    ("h2o", {"budget": 40}, 16),
+    ("h2o", {"budget": 39}, 2),
+    ("h2o", {"budget": 33, "heavy": 5, "gqa": "max"}, 7),
+    ("h2o", {"budget": 40, "gqa": "query_head", "positions": "rolled"}, 11),
+    ("h2o", {"budget": 40, "score_from_prefill": False, "normalise": "age", "decay": 0.9}, 20),
+    ("sink", {"budget": 40}, 16),
+    ("sink", {"budget": 40}, 1),
+    ("sink", {"budget": 40, "sinks": 0}, 12),
+    ("sink", {"budget": 40, "sinks": 33}, 12),
+    ("sink", {"budget": 40, "positions": "absolute"}, 12),
+    ("window", {"budget": 40}, 12),
+    ("tova", {"budget": 40}, 2),
+    ("tova", {"budget": 40}, 20),
+    ("random", {"budget": 40}, 20),
+    ("random", {"budget": 40, "sinks": 30, "recent": 5}, 20),
+    ("snapkv", {"budget": 40}, 4),
+    ("snapkv", {"budget": 40, "window": 5}, 20),
+    ("snapkv", {"budget": 140}, 130),
+    ("rkv", {"budget": 40}, 11),
+    ("rkv", {"budget": 40, "window": 2, "mix": 0.9}, 20),
 )
 DTYPES = (torch.float32, torch.float64)
 SHORT = 20
@@ -136,12 +159,19 @@ def further_variants() -> list[Variant]:
             if method == "snapkv" and budget == 4:
                 params["kernel"] = 1  # 5 would average over all three candidates: always ties
             found.append(further(method, params))
-    return found + [further(method, params) for method, params in FURTHER_OPTIONS]
+    found += [further(method, params) for method, params in FURTHER_OPTIONS]
+    for method, params, room in KEPT_PROMPTS:
+        kept = tuple({**params, "keep_prompt": True}.items())
+        steps = 80 if method == "tova" else STEPS
+        found.append(
+            Variant(method, kept, sharp=1.5, prompt=params["budget"] - room, steps=steps)
+        )
+    return found
 
 
 def further(method: str, params: dict[str, Any]) -> Variant:
     prompt = None
-    if method == "raas" and params.get("protect_prompt", True):
+    if method == "raas" and params.get("keep_prompt", True):
         # The prompt's pages must leave one page of the budget free.
         page = params.get("page", 16)
         prompt = params["budget"] - page - page // 2

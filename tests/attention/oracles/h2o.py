@@ -34,8 +34,7 @@ class H2OLayer(Layer):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.budget, self.gqa = budget, gqa
-        self.heavy = budget // 2 if heavy is None else heavy
-        self.recent = budget - self.heavy
+        self.heavy = heavy
         self.positions, self.normalise, self.decay = positions, normalise, decay
         self.score_from_prefill = score_from_prefill
         self.dense = self.index < dense_layers
@@ -92,14 +91,17 @@ class H2OLayer(Layer):
         for heads, slots in self.sets():
             if len(slots) <= self.budget - 1:
                 continue
-            newest = self.recent - 1
+            room = self.budget - self.prompt
+            heavy = room // 2 if self.heavy is None else self.heavy
+            newest = room - heavy - 1
+            prompt, slots = slots[: self.prompt], slots[self.prompt :]
             candidates, last = slots[: len(slots) - newest], slots[len(slots) - newest :]
             # Spec: a head's score is its sum over queries; "the chosen reduction" comes after it
             # (for sum and mean the order does not matter, for max it does).
             scores = np.array([self.score(slot, heads) for slot in candidates])
             if self.normalise == "age":
                 scores /= np.array([self.n - slot.position for slot in candidates])
-            stay = [candidates[i] for i in self.best(scores, self.heavy)] + last
+            stay = prompt + [candidates[i] for i in self.best(scores, heavy)] + last
             if self.own:
                 self.lost[heads[0]] |= {s.position for s in slots} - {s.position for s in stay}
             else:

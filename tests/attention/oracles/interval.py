@@ -19,15 +19,18 @@ class IntervalLayer(Layer):
     def __init__(self, *args: Any, budget: int, window: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.budget, self.window = budget, window
-        self.stay = budget - min(128, budget // 4)
-        if self.stay <= window or self.stay == budget:
-            raise ValueError(f"budget {budget} is too small for a window of {window}")
         self.queries: list[np.ndarray] = []  # (Hq, D), at their positions; the last `window` ones
 
     def exact_until(self) -> float:
         return self.budget
 
     def forward(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        if self.n == 0:
+            room = self.budget - (len(q) if self.keep_prompt else 0)
+            self.window = self.window_in(room)
+            self.stay = self.budget - min(128, room // 4)
+            if self.stay <= self.window + self.budget - room or self.stay == self.budget:
+                raise ValueError(f"room {room} is too small for a window of {self.window}")
         for t in range(len(q)):
             self.queries.append(self.rope(q[t], np.full(self.Hq, self.n + t)))
         self.queries = self.queries[-self.window :]
@@ -40,10 +43,17 @@ class IntervalLayer(Layer):
             candidates = len(self.slots[j]) - self.window
             where = np.array([slot.position for slot in self.slots[j]])
             keys = self.rope(np.array([slot.k for slot in self.slots[j]]), where)
-            chosen = self.best(self.scores(j, keys), self.stay - self.window)
+            p = self.prompt
+            rest = self.best(self.scores(j, keys)[p:], self.stay - self.window - p)
+            chosen = {*range(p), *(p + i for i in rest)}
             self.slots[j] = [
                 slot for i, slot in enumerate(self.slots[j]) if i in chosen or i >= candidates
             ]
+
+    def window_in(self, room: int) -> int:
+        """The window where the budget is `room` tokens."""
+        del room
+        return self.window
 
     def scores(self, j: int, keys: np.ndarray) -> np.ndarray:
         """Of each candidate (held - window,) of KV head j; keys (held, D), roped, by age."""

@@ -32,14 +32,25 @@ class Layer:
         Hq, Hkv: query heads and KV heads.
         scale: factor of q.k before the softmax.
         index: the layer's number in the model (quest leaves the first ones dense).
+        keep_prompt: for methods that drop tokens: none of the first forward's is.
 
     Attributes:
         sink_logits: (Hq,), take their share in every softmax and give no value, as in gpt-oss.
+        prompt: how many first tokens must stay; the method works in what they leave of a budget.
     """
 
     sink_logits: np.ndarray | None = None
 
-    def __init__(self, rope: Rope, Hq: int, Hkv: int, scale: float, index: int = 0) -> None:
+    def __init__(
+        self,
+        rope: Rope,
+        Hq: int,
+        Hkv: int,
+        scale: float,
+        index: int = 0,
+        keep_prompt: bool = False,
+    ) -> None:
+        self.keep_prompt, self.prompt = keep_prompt, 0
         self.rope, self.Hq, self.Hkv, self.G = rope, Hq, Hkv, Hq // Hkv
         self.scale, self.index = scale, index
         self.n = 0
@@ -58,6 +69,8 @@ class Layer:
                 zero = np.zeros(self.G, dtype=q.dtype)
                 self.slots[j].append(Slot(self.n + t, k[t, j], v[t, j], zero))
         first, self.n = self.n, self.n + T
+        if first == 0 and self.keep_prompt:
+            self.prompt = T
         self.read = [[] for _ in range(self.Hkv)]
         out = self.step(q[0])[None] if decode else self.prefill(q, first)
         self.cut()

@@ -22,13 +22,13 @@ class RaaSLayer(Layer):
         budget: int,
         page: int = 16,
         alpha: float | None = None,
-        protect_prompt: bool = True,
+        keep_prompt: bool = True,
         gqa: str = "max",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.budget, self.page, self.alpha = budget, page, alpha
-        self.protect_prompt, self.gqa = protect_prompt, gqa
+        self.keeps, self.gqa = keep_prompt, gqa
         self.stamps: list[dict[int, int]] = [{} for _ in range(self.Hkv)]  # by page held
         self.prompt_pages: set[int] = set()
         self.decoding = False
@@ -46,7 +46,7 @@ class RaaSLayer(Layer):
         if not self.decoding:
             self.prompt_pages |= touched
             protected = len(self.prompt_pages) * self.page
-            if self.protect_prompt and protected > self.budget - self.page:
+            if self.keeps and protected > self.budget - self.page:
                 raise ValueError(f"prompt pages hold {protected} tokens, budget {self.budget}")
         return super().forward(q, k, v)
 
@@ -92,7 +92,7 @@ class RaaSLayer(Layer):
                 candidates = [
                     page
                     for page in self.stamps[j]
-                    if page < filled and not (self.protect_prompt and page in self.prompt_pages)
+                    if page < filled and not (self.keeps and page in self.prompt_pages)
                 ]
                 gone = min(candidates, key=lambda page: (self.stamps[j][page], page))
                 del self.stamps[j][gone]

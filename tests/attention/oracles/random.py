@@ -43,17 +43,19 @@ class RandomLayer(Layer):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.budget, self.sinks, self.seed = budget, sinks, seed
-        self.recent = (budget - sinks) // 2 if recent is None else recent
+        self.recent = recent
 
     def exact_until(self) -> float:
         return self.budget
 
     def cut(self) -> None:
+        first = max(self.sinks, self.prompt)
+        recent = max((self.budget - first) // 2, 1) if self.recent is None else self.recent
         for j in range(self.Hkv):
             middle = [
                 (number(self.seed, self.index, j, slot.position), -slot.position)
                 for slot in self.slots[j]
-                if self.sinks <= slot.position < self.n - (self.recent - 1)
+                if first <= slot.position < self.n - (recent - 1)
             ]
             # Integers: no rounding, so no margin. Of equal numbers the newer goes.
             surplus = max(len(self.slots[j]) - (self.budget - 1), 0)

@@ -54,7 +54,8 @@ class SinkLayer(Layer):
 
     def cut(self) -> None:
         # Spec: "kept positions: the first 4 and the last b - 4", so b tokens stay, not b - 1.
-        window = self.budget - self.sinks
+        first = max(self.sinks, self.prompt)
+        window = self.budget - first
         for j in range(self.Hkv):
             if len(self.slots[j]) > self.budget:
-                self.slots[j] = self.slots[j][: self.sinks] + self.slots[j][-window:]
+                self.slots[j] = self.slots[j][:first] + self.slots[j][-window:]

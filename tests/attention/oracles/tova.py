@@ -35,6 +35,8 @@ class TOVALayer(Layer):
         scores = np.zeros(held, dtype=self.slots[0][0].score.dtype)
         for i in range(held):
             scores[i] = np.mean([self.slots[j][i].score for j in range(self.Hkv)])
-        stay = self.best(scores, self.budget - 1, probabilities=True)
+        p = self.prompt
+        rest = self.best(scores[p:], self.budget - 1 - p, probabilities=True)
+        stay = [*range(p), *(p + i for i in rest)]
         for j in range(self.Hkv):
             self.slots[j] = [self.slots[j][i] for i in stay]

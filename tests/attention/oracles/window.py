@@ -25,4 +25,5 @@ class WindowLayer(Layer):
 
     def cut(self) -> None:
         for j in range(self.Hkv):
-            self.slots[j] = self.slots[j][-self.budget :]
+            prompt, rest = self.slots[j][: self.prompt], self.slots[j][self.prompt :]
+            self.slots[j] = prompt + rest[-(self.budget - self.prompt) :]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -119,7 +121,7 @@ def raas(draw: Draw, **fixed: Any) -> attention.Backend:
         "page": page,
         "budget": page * draw(st.integers(2, 5) | st.integers(2, max(64 // page, 2))),
         "alpha": draw(st.none() | st.sampled_from((0.0, 0.05, 0.3))),
-        "protect_prompt": draw(st.booleans()),
+        "keep_prompt": draw(st.booleans()),
         "gqa": draw(st.sampled_from(REDUCTIONS)),
     }
     return attention.RaaS(**(drawn | fixed))
@@ -154,19 +156,55 @@ def h2o_uniform(draw: Draw) -> attention.Backend:
     return attention.H2OUniform(budget=draw(budgets(1)), dense_layers=0)
 
 
+@st.composite
+def keeping(draw: Draw, method: Callable[..., st.SearchStrategy[attention.Backend]]) -> Any:
+    """A method that drops tokens, in a third of the cases all but those of prompts."""
+    backend = draw(method())
+    hf = getattr(backend, "positions", None) == "hf_sinkcache"
+    if hf or backend.budget <= least_room(backend) or draw(st.integers(0, 2)):
+        return backend
+    return replace(backend, keep_prompt=True)
+
+
+def least_room(backend: attention.Backend) -> int:
+    """What a method needs of a budget beside a prompt that stays."""
+    b: Any = backend
+    least: dict[str, Callable[[], int]] = {
+        "raas": lambda: b.page,
+        "h2o": lambda: 2 if b.heavy == b.budget // 2 else b.heavy + 1,
+        "random": lambda: (
+            2 if b.recent == max((b.budget - b.sinks) // 2, 1) else max(b.recent, 2)
+        ),
+        "tova": lambda: 2,
+        "snapkv": lambda: (
+            4 if b.window == min(32, b.budget // 4) else _beside(b.window)
+        ),
+        "rkv": lambda: _beside(b.window),
+    }
+    return least.get(b.name, lambda: 1)()
+
+
+def _beside(window: int) -> int:
+    """The smallest room of which a window is less than what a cut leaves."""
+    room = 4
+    while window >= room - min(128, room // 4):
+        room += 1
+    return room
+
+
 BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "full": full,
-    "sink": sink,
-    "h2o": h2o,
+    "sink": partial(keeping, sink),
+    "h2o": partial(keeping, h2o),
     "quest": quest,
     "infllm": infllm,
-    "window": window,
-    "tova": tova,
-    "random": random,
+    "window": partial(keeping, window),
+    "tova": partial(keeping, tova),
+    "random": partial(keeping, random),
     "oracle": oracle,
     "raas": raas,
-    "rkv": rkv,
-    "snapkv": snapkv,
+    "rkv": partial(keeping, rkv),
+    "snapkv": partial(keeping, snapkv),
     "h2o_uniform": h2o_uniform,
 }
 METHODS = tuple(BACKENDS)

@@ -10,15 +10,15 @@ import torch
 from hypothesis import strategies as st
 
 import attention
-from properties.backends import BACKENDS, Draw
+from properties.backends import BACKENDS, Draw, least_room
 from properties.feeding import Shape, Text, text
 
 
 def longest_prompt(backend: attention.Backend) -> int | None:
-    """What `raas` with protected prompts takes; None for any."""
-    if not getattr(backend, "protect_prompt", False):
+    """What a method that keeps prompts takes; None for any."""
+    if not getattr(backend, "keep_prompt", False):
         return None
-    return backend.budget - backend.page
+    return backend.budget - least_room(backend)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def test_stamps_never_fall(case: Case) -> None:
             for j in heads:
                 now = stamps(s, r, j, page)
                 assert all(now[n] >= before[r][j].get(n, 0) for n in now)
-                if not case.backend.protect_prompt:
+                if not case.backend.keep_prompt:
                     assert max(now.values(), default=0) <= s.at[r]
                 before[r][j] = now
 
@@ -95,7 +95,7 @@ def test_the_current_page_lives(case: Case) -> None:
 
 @st.composite
 def protected(draw: Callable[..., Any]) -> Case:
-    return draw(cases(raas(protect_prompt=True), least_chunk=2, **SIZE))
+    return draw(cases(raas(keep_prompt=True), least_chunk=2, **SIZE))
 
 
 @holds(5, protected())

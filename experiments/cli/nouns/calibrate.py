@@ -1,0 +1,280 @@
+"""`lil calibrate`: a detector's setting for a model and task, with a promise about false stops."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from attention.errors import InvalidValue, check_number
+from experiments.cli.nouns.replay import require_notes
+from experiments.cli.nouns.report import DEFAULT_STORE
+from experiments.cli.parser import Done, Parser
+from experiments.cli.show import found_in, open_store
+from experiments.grid.detector_grid import parse_choice
+from experiments.grid.plan import detector_params, require_weights
+from experiments.report.calibration import Clean, FalseStops, chosen, false_stops, halves, needed
+from experiments.store import manifest
+from experiments.store.files.disk import write_atomically
+from experiments.store.labels import labels, short
+from experiments.store.samples.sample import Sample
+from experiments.store.study import Study
+from lil import Detector
+from lil.detectors import CALIBRATED, described
+
+EXAMPLES = """\
+examples:
+  lil calibrate --detector recurrence --rate 0.05        of the last sweep's store
+  lil calibrate lil-out/mine --detector guardian --set guardian.rate=0.02,0.04,0.08
+      other settings, the most cautious first
+  lil sweep --detector recurrence-calibrated.json:answer and then use what was written
+
+A false stop is a verdict on a trace that should end by itself: full attention's, if it did, and a
+sparse one with the right answer. The rate is the mean over problems; the promise is chosen on one
+half of the problems and looked at on the other.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil calibrate`."""
+    parser.add_argument(
+        "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
+    )
+    parser.add_argument("--detector", required=True, metavar="NAME", help="such as recurrence")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME.PARAMETER=VALUE,...",
+        help="settings to try, the most cautious first (default: the detector's own); of other "
+        "parameters one value each",
+    )
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=0.005,
+        help="of false stops, which is to stay below it with 95%% confidence (0.005)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the halves (0)")
+    parser.add_argument(
+        "--out", metavar="FILE", help="what is written (default: NAME-calibrated.json, here)"
+    )
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Try the settings in order, print what each does on both halves, write the last that holds."""
+    check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
+    notes = Console(stderr=True)
+    study = open_store(Path(args.store), notes)
+    settings = _settings(args, study)
+    require_notes(settings[0], study)
+    names = labels(settings)
+    traces = _traces(found_in(study, settings, notes).samples, names)
+    problems: dict[str, list[str]] = defaultdict(list)
+    for dataset, item in traces:
+        problems[dataset].append(item)
+    first, second = (
+        _Half({key: traces[key] for key in traces if "/".join(key) in half}, names)
+        for half in halves(problems, args.seed)
+    )
+    at = chosen(first.clean, len(settings), args.rate)
+    console.print(_table(settings, names, first, second, at, args.rate))
+    if at is None:
+        raise _refused(args.rate, first, names[0])
+    path = Path(args.out or f"{settings[0].name}-calibrated.json")
+    made = {
+        "format": CALIBRATED,
+        "detector": described(settings[at]),
+        "rate": args.rate,
+        "model": study.config.models[0],
+        "store": str(study.folder),
+        "seed": args.seed,
+        "tried": names,
+        "chosen": names[at],
+        "chosen_on": first.told(at),
+        "other_half": second.told(at),
+    }
+    write_atomically(path, json.dumps(made, indent=1) + "\n")
+    other = second.false_stops(at)
+    console.print(
+        f"{names[at]}: below {args.rate:g} false stops with 95% confidence; on the other half "
+        f"{other.stopped} of {other.traces} traces, {other.problems_stopped} of {other.problems} "
+        f"problems (at most {other.high:.2%}). Written to {path}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    about = manifest.public(study.manifest)
+    return Done({"manifest": about, "file": str(path), **made, "settings": _told(first, second)})
+
+
+def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
+    """The detector with each value of the one parameter that is tried, the most cautious first."""
+    from lil import detectors
+
+    name = args.detector
+    kind = detectors.find(name)
+    params = detector_params(study.config, name)
+    parameter, values = kind.ladder
+    tried = 0
+    for text in args.set:
+        detector, key, given = parse_choice(text)
+        if detector != name:
+            raise InvalidValue("--set", text, f"a parameter of {name}", [f"{name}.{key}"])
+        if len(given) == 1 and key != parameter:
+            params[key] = given[0]
+            continue
+        tried += 1
+        parameter, values = key, given
+    if tried > 1:
+        raise InvalidValue("--set", ", ".join(args.set), "several values of one parameter alone")
+    if not values:
+        allowed = f"--set {name}.PARAMETER=VALUE,... with the settings to try: {name} has none"
+        raise InvalidValue("detector", name, allowed)
+    require_weights(study.config, name, params)
+    other = {"t": "rate", "rate": "t"}.get(parameter)
+    params.pop(parameter, None)
+    if name == "guardian" and other:
+        params.pop(other, None)
+    params["on_stop"] = "stop"
+    found = [detectors.get(name, **params, **{parameter: value}) for value in values]
+    for one, again in itertools.combinations(found, 2):
+        if one == again:
+            raise InvalidValue("--set", str(values), "settings that differ")
+    return found
+
+
+#: Data set and item: a problem.
+_Key = tuple[str, str]
+#: Of one problem: each trace as decoded, and under each setting.
+_Traces = Mapping[_Key, Sequence[tuple[Sample, Sequence[Sample]]]]
+
+
+def _traces(samples: Sequence[Sample], names: Sequence[str]) -> _Traces:
+    plain: dict[tuple[object, ...], Sample] = {}
+    under: dict[tuple[object, ...], dict[str, Sample]] = defaultdict(dict)
+    for sample in samples:
+        if sample.detector == "none":
+            plain[sample.run] = sample
+        else:
+            under[sample.run][sample.detector] = sample
+    found: dict[_Key, list[tuple[Sample, list[Sample]]]] = defaultdict(list)
+    for run, sample in plain.items():
+        if sample.tokens is not None:
+            stopped = [under[run][name] for name in names]
+            found[sample.dataset, sample.item_id].append((sample, stopped))
+    return found
+
+
+class _Half:
+    """The traces of half of the problems."""
+
+    def __init__(self, traces: _Traces, names: Sequence[str]) -> None:
+        self.names = names
+        self.all = [pair for pairs in traces.values() for pair in pairs]
+        self.clean = [
+            Clean(
+                "/".join(key),
+                len(clean),
+                tuple(
+                    sum(stopped[at].stopped_at is not None for _, stopped in clean)
+                    for at in range(len(names))
+                ),
+            )
+            for key, pairs in traces.items()
+            if (clean := [pair for pair in pairs if _is_clean(pair[0])])
+        ]
+
+    def false_stops(self, at: int) -> FalseStops:
+        """What a setting does to the traces that it should leave alone."""
+        return false_stops(self.clean, at)
+
+    def told(self, at: int) -> dict[str, Any]:
+        """That, and what the setting saves of all traces: tokens, and of wasted ones."""
+        before = [plain for plain, _ in self.all]
+        after = [stopped[at] for _, stopped in self.all]
+        saved = {
+            name: _share(
+                [getattr(one, name) for one in before], [getattr(one, name) for one in after]
+            )
+            for name in ("paid_tokens", "wasted_loop", "wasted_tail")
+        }
+        return dataclasses.asdict(self.false_stops(at)) | {"saved": saved}
+
+
+def _is_clean(sample: Sample) -> bool:
+    full = sample.backend == "full" and sample.penalty == "none"
+    return sample.status == "ok" and (full or sample.correct is True)
+
+
+def _share(before: Sequence[int | None], after: Sequence[int | None]) -> float | None:
+    """The share of a total that is gone; None where nothing is known, or there was nothing."""
+    known = [(b, a) for b, a in zip(before, after, strict=True) if b is not None and a is not None]
+    total = sum(b for b, _ in known)
+    return 1 - sum(a for _, a in known) / total if total else None
+
+
+def _refused(rate: float, half: _Half, cautious: str) -> InvalidValue:
+    least = needed(rate)
+    problems = len(half.clean)
+    if problems < least:
+        return InvalidValue(
+            "rate",
+            rate,
+            f"more problems, or a higher rate: {least} problems with a clean trace on the half to "
+            f"choose on would be needed, none of them stopped, and there are {problems}, which "
+            f"can prove no rate below {half.false_stops(0).high:.2%}",
+        )
+    found = half.false_stops(0)
+    return InvalidValue(
+        "rate",
+        rate,
+        f"a more cautious setting, or a higher rate: {cautious}, the most cautious tried, stops "
+        f"{found.stopped} of {found.traces} clean traces, which proves no rate below "
+        f"{found.high:.2%}",
+    )
+
+
+def _told(first: _Half, second: _Half) -> list[dict[str, Any]]:
+    return [
+        {"setting": name, "first_half": first.told(at), "other_half": second.told(at)}
+        for at, name in enumerate(first.names)
+    ]
+
+
+def _table(
+    settings: Sequence[Detector],
+    names: Sequence[str],
+    first: _Half,
+    second: _Half,
+    at: int | None,
+    rate: float,
+) -> Table:
+    title = f"false stops of {settings[0].name}, wanted below {rate:g}"
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("setting")
+    for name in ("problems", "rate", "at most", "tokens saved", "loops", "tails", "other half"):
+        table.add_column(name, justify="right")
+    for place, name in enumerate(names):
+        here, there = first.false_stops(place), second.false_stops(place)
+        saved = first.told(place)["saved"]
+        table.add_row(
+            name + (" *" if place == at else ""),
+            f"{here.problems_stopped} of {here.problems}",
+            _percent(here.rate),
+            _percent(here.high),
+            *(_percent(saved[kind]) for kind in ("paid_tokens", "wasted_loop", "wasted_tail")),
+            f"{there.problems_stopped} of {there.problems}, {_percent(there.rate)}",
+        )
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "—" if share is None else f"{short(100 * share)}%"

@@ -1,0 +1,125 @@
+"""Detectors made of other detectors, which all watch the same generation."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from attention.errors import InvalidValue
+from lil.detectors._base import Detector, Verdict, Watcher
+from lil.detectors._stored import described, made
+from lil.trace import Signal
+
+if TYPE_CHECKING:
+    from lil.hidden_states import Reading
+
+#: Parts of a detector: `a+b`, or names, mappings of `name` and parameters, and detectors.
+Parts = str | Sequence[str | Mapping[str, Any] | Detector]
+
+
+@dataclass(frozen=True)
+class Combination(Detector):
+    """A detector whose verdict follows from those of its parts.
+
+    What follows a verdict is said of the whole; an `on_stop` of a part is not looked at.
+    """
+
+    parts: Parts
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.parts.split("+") if isinstance(self.parts, str) else self.parts
+        allowed = "names joined by +, or a list of names, mappings with a name, and detectors"
+        if not isinstance(given, Sequence) or not given:
+            raise InvalidValue("parts", self.parts, allowed)
+        found = [one if isinstance(one, Detector) else made(one, "parts") for one in given]
+        parts = tuple(replace(one, on_stop=self.on_stop) for one in found)
+        object.__setattr__(self, "parts", parts)
+
+    @property
+    def detectors(self) -> tuple[Detector, ...]:
+        """The parts, each with the action of the whole."""
+        return cast("tuple[Detector, ...]", self.parts)
+
+    def params(self) -> dict[str, Any]:
+        """The parameters, resolved and JSON-able; of parts, all but the action."""
+        return {**super().params(), "parts": [described(part) for part in self.detectors]}
+
+    @property
+    def signals(self) -> frozenset[str]:
+        """Those of all parts."""
+        return frozenset[str]().union(*(part.signals for part in self.detectors))
+
+    @property
+    def blocks(self) -> frozenset[int]:
+        """Those of all parts."""
+        return frozenset[int]().union(*(part.blocks for part in self.detectors))
+
+    @property
+    def compared(self) -> frozenset[bytes]:
+        """Those of all parts."""
+        return frozenset[bytes]().union(*(part.compared for part in self.detectors))
+
+    def quiet(self) -> Self:
+        """One of the parts that make signals, and none of these fires."""
+        parts = [part.quiet() for part in self.detectors if part.signals]
+        return replace(self, parts=parts) if parts else self
+
+    def require_tokens(self, table: Sequence[bytes]) -> None:
+        """Refuse a tokenizer with whose tokens a part could never fire.
+
+        Raises:
+            InvalidValue: it could not.
+        """
+        for part in self.detectors:
+            part.require_tokens(table)
+
+
+class PartWatchers(Watcher[Combination]):
+    """The watchers of all parts; a subclass says when their verdicts are one."""
+
+    def __init__(self, detector: Combination, prompt: bytes) -> None:
+        super().__init__(detector)
+        self.watchers: list[Watcher[Any]] = [part.watch(prompt) for part in detector.detectors]
+
+    @abstractmethod
+    def join(self, newest: Verdict) -> Verdict | None:
+        """The verdict of the whole, now that a part has one."""
+
+    def push(self, piece: bytes) -> Verdict | None:
+        """See the next token; of parts that fire at it, the one that keeps least counts."""
+        new = [verdict for watcher in self._waiting() if (verdict := watcher.update([piece]))]
+        return self.join(min(new, key=lambda verdict: verdict.token)) if new else None
+
+    def _waiting(self) -> list[Watcher[Any]]:
+        return [watcher for watcher in self.watchers if watcher.verdict is None]
+
+    def returns(self) -> Sequence[int]:
+        """Whatever a part that has not fired yet may return to."""
+        return sorted({at for watcher in self._waiting() for at in watcher.returns()})
+
+    @property
+    def wants(self) -> bool:
+        """Whether a part does."""
+        return any(watcher.wants for watcher in self._waiting())
+
+    def see(self, reading: Reading) -> None:
+        """What the model computed, for the parts that want it."""
+        for watcher in self._waiting():
+            if watcher.wants:
+                watcher.see(reading)
+
+    def seen(self) -> Mapping[str, Signal]:
+        """The signals of all parts; of the same one, the longest."""
+        found: dict[str, Signal] = {}
+        for watcher in self.watchers:
+            for name, signal in watcher.seen().items():
+                found[name] = max(found.get(name, ()), signal, key=len)
+        return found
+
+    def recall(self, signals: Mapping[str, Signal]) -> None:
+        """Take all parts' numbers from these signals."""
+        for watcher in self.watchers:
+            watcher.recall(signals)

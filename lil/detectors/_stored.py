@@ -1,0 +1,64 @@
+"""A detector as data, name and parameters, and the file that `lil calibrate` writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attention.errors import InvalidValue
+from lil.detectors._base import Detector
+
+#: The value of `format` in a calibrated detector's file.
+CALIBRATED = "lil-calibrated-1"
+
+
+def described(detector: Detector) -> dict[str, Any]:
+    """Name, or import path where that finds another class, and all parameters but the action."""
+    from lil.detectors import find, names
+
+    kind = type(detector)
+    own = detector.name in names() and find(detector.name) is kind
+    params = {key: value for key, value in detector.params().items() if key != "on_stop"}
+    return {"name": detector.name if own else f"{kind.__module__}:{kind.__qualname__}", **params}
+
+
+def made(given: object, field: str) -> Detector:
+    """The detector of a mapping that has a name, or of a name alone.
+
+    Args:
+        given: as `described` gives it.
+        field: what a message calls it.
+
+    Raises:
+        InvalidValue: neither, or a detector that cannot be found or made.
+    """
+    from lil.detectors import get
+
+    if isinstance(given, str):
+        return get(given.strip())
+    if isinstance(given, Mapping) and isinstance(given.get("name"), str):
+        return get(**given)
+    raise InvalidValue(field, given, "a detector's name, or a mapping of name and parameters")
+
+
+def load(path: str | Path) -> Detector:
+    """The detector that `lil calibrate` chose; what follows a verdict is to stop.
+
+    For another action: `dataclasses.replace(load(path), on_stop="answer")`.
+
+    Args:
+        path: of the file it wrote.
+
+    Raises:
+        InvalidValue: no such file, another kind of file, or a detector that cannot be made.
+    """
+    allowed = "a file of `lil calibrate`"
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidValue("detector", str(path), f"{allowed} ({error})") from error
+    if not isinstance(values, dict) or values.get("format") != CALIBRATED:
+        raise InvalidValue("detector", str(path), f"{allowed}: format = {CALIBRATED}")
+    return made(values.get("detector"), f"detector in {path}")

@@ -1,0 +1,43 @@
+"""Both: the last verdict of several detectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lil.detectors._base import Verdict
+from lil.detectors._parts import Combination, PartWatchers
+
+
+@dataclass(frozen=True)
+class Both(Combination):
+    """Stops when all of its parts have had a verdict: "a and b".
+
+    Ours. Verdicts need not come at the same token: a part that has had one stays convinced, so one
+    that errs early leaves the decision to the others.
+
+    Args:
+        parts: `guardian+recurrence`, or names, mappings of `name` and parameters, and detectors.
+        on_stop: what follows, for all parts; not `regenerate`.
+
+    Raises:
+        InvalidValue: no part, one that cannot be found or made, unknown action, or `regenerate`.
+    """
+
+    name: ClassVar[str] = "both"
+
+    def watch(self, prompt: bytes = b"") -> All:
+        return All(self, prompt)
+
+
+class All(PartWatchers):
+    """The parts, until the last has a verdict."""
+
+    def join(self, newest: Verdict) -> Verdict | None:
+        verdicts = [watcher.verdict for watcher in self.watchers]
+        if None in verdicts:
+            return None
+        parts = [
+            {"part": one.detector, "token": one.token, **one.evidence} for one in verdicts if one
+        ]
+        return Verdict("both", newest.token, {"step": self.tokens, "parts": parts})

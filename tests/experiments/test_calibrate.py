@@ -1,0 +1,129 @@
+"""`lil calibrate`: what it counts, what it refuses, what it writes and who takes it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lil
+from attention.errors import InvalidValue
+from experiments.cli import main
+from experiments.grid.config import load
+from experiments.grid.plan import build_detectors
+from experiments.report import figures
+from experiments.store.study import Study
+
+CapFd = pytest.CaptureFixture[str]
+SETTINGS = "--set budget.tokens=60,50,40,30,20,10,5"
+
+
+@pytest.fixture(scope="module")
+def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 problems under full attention and one sparse configuration."""
+    out = tmp_path_factory.mktemp("calibrate") / "store"
+    command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"]
+    command += ["--limit", "24", "--backends", "h2o", "--budgets", "96", "--threads", "1"]
+    command += ["--max-new-tokens", "80", "--out", str(out)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "drawing", lambda *_: list)
+        assert main(command) == 0
+    return out
+
+
+def _json(capfd: CapFd, *arguments: str) -> Any:
+    capfd.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capfd.readouterr().out)
+
+
+def test_it_chooses_on_one_half_and_tells_of_the_other(
+    store: Path, capfd: CapFd, tmp_path: Path
+) -> None:
+    file = tmp_path / "budget.json"
+    asked = ["calibrate", str(store), "--detector", "budget", *SETTINGS.split()]
+    told = _json(capfd, *asked, "--rate", "0.45", "--out", str(file))
+    # The oracle: lengths of the traces that ended, straight from the store.
+    study = Study.open(store)
+    ended: dict[str, list[int]] = defaultdict(list)
+    for run in study.runs():
+        record = study.served(run)
+        trace = record.trace() if record else None
+        if trace is not None and trace.finish == "eos" and run.cell.is_full:
+            ended[run.item_id].append(trace.tokens)
+    clean = sum(map(len, ended.values()))
+    halves = told["chosen_on"], told["other_half"]
+    assert sum(half["traces"] for half in halves) == clean
+    assert abs(halves[0]["problems"] - halves[1]["problems"]) < len(ended)
+    for at, setting in enumerate(told["settings"]):
+        tokens = (60, 50, 40, 30, 20, 10, 5)[at]
+        stopped = sum(length > tokens for lengths in ended.values() for length in lengths)
+        both = setting["first_half"], setting["other_half"]
+        assert sum(half["stopped"] for half in both) == stopped
+    # The last that holds, none before it failing.
+    held = [one["first_half"]["high"] < 0.45 for one in told["settings"]]
+    last = held.index(False) - 1 if False in held else len(held) - 1
+    assert told["chosen"] == told["settings"][last]["setting"]
+    assert told["detector"] == {"name": "budget", "tokens": (60, 50, 40, 30, 20, 10, 5)[last]}
+    assert json.loads(file.read_text())["detector"] == told["detector"]
+
+
+def test_who_takes_the_file(store: Path, capfd: CapFd, tmp_path: Path) -> None:
+    file = str(tmp_path / "mine.json")
+    asked = ["calibrate", str(store), "--detector", "budget", *SETTINGS.split()]
+    told = _json(capfd, *asked, "--rate", "0.45", "--out", file)
+    tokens = told["detector"]["tokens"]
+    assert lil.detectors.load(file) == lil.Budget(tokens)
+    rows = _json(capfd, "replay", str(store), "--detector", file)["rows"]
+    again = _json(capfd, "replay", str(store), "--set", f"budget.tokens={tokens}")["rows"]
+    assert rows == again
+    config = load("demo", {"detectors": f"guardian,{file}:answer"})
+    assert config.detectors == ("guardian", "budget:answer")
+    assert config.detector_params["budget"] == {"tokens": tokens}
+    assert build_detectors(config)[1] == lil.Budget(tokens, on_stop=config_answer(config))
+    changed = load(
+        "demo", {"detectors": file, "detector_params": {"budget": {"tokens": 7}}}
+    )
+    assert build_detectors(changed) == [lil.Budget(7)]
+
+
+def config_answer(config: Any) -> Any:
+    return {"name": "answer", **config.action_params.get("answer", {})}
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--rate 0.005", ["rate = 0.005", "598 problems", "can prove no rate below"]),
+        ("--rate 0", ["rate", "above 0 and below 1"]),
+        ("--rate 1", ["rate", "above 0 and below 1"]),
+        ("--rate 0.4 --set budget.tokens=1,2", ["most cautious", "proves no rate below"]),
+        ("--rate 0.4 --set cycle.repeats=2,3", ["--set", "a parameter of budget"]),
+        ("--rate 0.4 --set budget.tokens=9,9", ["settings that differ"]),
+    ],
+)
+def test_refusals(store: Path, capfd: CapFd, tmp_path: Path, flags: str, words: list[str]) -> None:
+    file = tmp_path / "none.json"
+    asked = ["calibrate", str(store), "--detector", "budget", "--out", str(file), *flags.split()]
+    assert main(asked) == 2
+    err = capfd.readouterr().err.splitlines()[-1]
+    assert all(word in err for word in words)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"format": "lil-calibrated-1"}', '{"format": "lil-calibrated-1", "detector": 3}'],
+)
+def test_files_that_are_none(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "x.json"
+    with pytest.raises(InvalidValue, match="lil calibrate"):
+        lil.detectors.load(path)
+    path.write_text(content)
+    with pytest.raises(InvalidValue):
+        lil.detectors.load(path)
+    with pytest.raises(InvalidValue):
+        load("demo", {"detectors": str(path)})

@@ -1,0 +1,59 @@
+"""Wasted tokens against their definitions, counted by trying every period and every tail."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.store.samples import wasted
+
+loops = st.builds(
+    lambda head, block, length: head + (block * 300)[:length],
+    st.lists(st.integers(0, 3), max_size=40),
+    st.lists(st.integers(0, 3), min_size=1, max_size=30),
+    st.integers(0, 200),
+)
+
+
+@given(loops)
+def test_exact(text: list[int]) -> None:
+    n, most = len(text), 0
+    for period in range(1, n // 2 + 1):
+        start = n - period
+        while start > 0 and text[start - 1] == text[start - 1 + period]:
+            start -= 1
+        if n - start >= 2 * period:
+            most = max(most, n - start - period)
+    assert wasted.exact(text) == most
+
+
+@given(loops, st.sets(st.integers(0, 300), max_size=4))
+def test_tolerant(text: list[int], changed: set[int]) -> None:
+    text = [9 if at in changed else token for at, token in enumerate(text)]
+    n = len(text)
+
+    def again(end: int) -> bool:
+        passage = text[end - 16 : end]
+        return end >= 16 and any(text[e - 16 : e] == passage for e in range(16, end))
+
+    hits = [again(end) for end in range(1, n + 1)]
+    tails = [m for m in range(100, n + 1) if 20 * sum(hits[n - m :]) >= 19 * m]
+    assert wasted.tolerant(text) == max(tails, default=0)
+
+
+@pytest.mark.parametrize("text", [[], [5], [5, 6]])
+def test_nothing_is_wasted_in_a_short_text(text: list[int]) -> None:
+    assert wasted.exact(text) == wasted.tolerant(text) == 0
+
+
+def test_a_loop_that_counts() -> None:
+    """A line whose number changes is no exact loop, and mostly seen before."""
+    line = [1] * 3 + list(range(2, 60))
+    text = [token for n in range(6) for token in (*line, 100 + n % 2)]
+    assert wasted.exact(text) == len(text) - 2 * (len(line) + 1)
+    counting = [token for n in range(6) for token in (*line, 100 + n)]
+    assert wasted.exact(counting) == 0
+    assert wasted.tolerant(counting) == 0  # 16 of 62 tokens of a line see the number
+    long = [token for n in range(6) for token in (*line * 8, 100 + n)]
+    assert wasted.tolerant(long) > 4 * len(line) * 8

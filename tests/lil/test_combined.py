@@ -1,0 +1,132 @@
+"""`either` and `both`: verdicts by those of the parts, each watching alone; live and replayed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import WORDS, Endings
+
+import attention
+import lil
+from attention.errors import InvalidValue
+
+PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30], [11, 12]]
+
+parts = st.lists(
+    st.one_of(
+        st.integers(1, 60).map(lambda n: {"name": "budget", "tokens": n}),
+        st.integers(1, 30).map(lambda f: {"name": "guardian", "f": f, "rate": 0.5}),
+        st.integers(2, 4).map(lambda m: {"name": "cycle", "repeats": m, "min_tokens": 3}),
+        st.integers(1, 9).map(lambda n: {"name": "recurrence", "k": 2, "before": 1, "run": n}),
+    ),
+    min_size=1,
+    max_size=4,
+)
+texts = st.lists(st.sampled_from([b"a", b"b", b"c\n\n"]), max_size=70)
+
+
+@given(parts, texts)
+def test_the_first_and_the_last_verdict_of_the_parts(
+    given: list[dict[str, Any]], text: list[bytes]
+) -> None:
+    alone = [lil.detectors.get(**one).watch(b"p").update(text) for one in given]
+    came = [verdict for verdict in alone if verdict is not None]
+    either, both = lil.Either(given).watch(b"p"), lil.Both(given).watch(b"p")
+    first, last = either.update(text), both.update(text)
+    assert (first is None) == (not came)
+    if first is not None:
+        assert first.step == min(verdict.step for verdict in came)
+        assert first.evidence["part"] in {v.detector for v in came if v.step == first.step}
+    assert (last is None) == (len(came) < len(alone))
+    if last is not None:
+        assert last.step == max(verdict.step for verdict in came)
+        told = [(part["part"], part["token"], part["step"]) for part in last.evidence["parts"]]
+        assert told == [(v.detector, v.token, v.step) for v in came]
+
+
+def test_forms_of_the_parts() -> None:
+    """Text, mappings, detectors and what `params` says are one."""
+    text = lil.Either("recurrence + cycle")
+    assert text == lil.Either([{"name": "recurrence"}, lil.Cycle()])
+    assert text == lil.Either(**json.loads(json.dumps(text.params())))
+    assert text != lil.Both("recurrence+cycle")
+    within = lil.Both([text, lil.Budget(50)], on_stop="answer")
+    assert within == lil.Both(**json.loads(json.dumps(within.params())))
+    assert {part.action.name for part in within.detectors} == {"answer"}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ("guardain", "detector"),
+        ([], "parts"),
+        ("", "detector"),
+        ([5], "parts"),
+        ([{"f": 3}], "parts"),
+        ([{"name": "guardian", "g": 3}], "parameter"),
+        ({"name": "guardian"}, "parts"),
+    ],
+)
+def test_bad_parts(given: object, field: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        lil.Either(given)  # type: ignore[arg-type]
+    assert caught.value.field == field
+    with pytest.raises(InvalidValue, match="where to go back to"):
+        lil.Both("guardian+guardian", on_stop="regenerate")
+
+
+def of_states(action: str = "stop") -> list[lil.Detector]:
+    """Parts that read hidden states, logits and text."""
+    stall = lil.Stall(longest=5, before=1, drift=0.0, level=7.0)
+    margin = lil.Margin(below=0.9, end=WORDS[7])
+    return [
+        lil.Either([stall, margin], on_stop=action),
+        lil.Both([stall, margin, lil.Budget(30)], on_stop=action),
+        lil.Either([lil.Both([stall, lil.Budget(45)]), lil.Budget(50)], on_stop=action),
+    ]
+
+
+def run(qwen: Any, tokenizer: Any, **options: Any) -> list[lil.Trace]:
+    given = {"max_new_tokens": 80, "batch_size": 3, "penalties": [Endings()]} | options
+    return lil.decode(qwen, tokenizer, PROMPTS, **given)
+
+
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("name", ["full", "h2o"])
+def test_live_is_replayed(qwen, tokenizer, name, which):
+    backend = attention.get(name) if name == "full" else attention.get(name, budget=24)
+    one = of_states()[which]
+    quiet = one.quiet()
+    assert quiet.signals == one.signals
+    plain = run(qwen, tokenizer, backend=backend, probes=[one])
+    watched = run(qwen, tokenizer, backend=backend, detectors=[quiet])
+    stopped = run(qwen, tokenizer, backend=backend, detectors=[one])
+    fired = 0
+    for trace, silent, live in zip(plain, watched, stopped, strict=True):
+        assert silent.new_ids == trace.new_ids
+        verdict = lil.replay(trace, one)
+        if verdict is None:
+            assert (live.new_ids, live.finish) == (trace.new_ids, trace.finish)
+            continue
+        fired += 1
+        assert live.finish == one.name
+        assert (live.tokens, live.evidence) == (verdict.token, verdict.evidence)
+        assert live.new_ids + live.dropped == trace.new_ids[: verdict.step]
+    assert fired > 1
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_the_whole_acts(qwen, tokenizer, which):
+    """The answer follows what the verdict keeps, as if the cue had stood there."""
+    cue = lil.detectors.Answer(cue=" Anna", tokens=3)
+    (one,) = [of_states(cue)[which]]
+    stops = run(qwen, tokenizer, detectors=[of_states()[which]])
+    acted = run(qwen, tokenizer, detectors=[one])
+    assert one.name in {trace.finish for trace in stops}
+    for stop, act in zip(stops, acted, strict=True):
+        assert act.new_ids[: stop.tokens] == stop.new_ids
+        assert (act.action is None) == (stop.finish != one.name)

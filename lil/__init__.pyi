@@ -15,11 +15,11 @@ from .detectors import Guardian as Guardian
 from .detectors import Verdict as Verdict
 from .detectors import Watcher as Watcher
 from .detectors import replay as replay
-from .detectors.both import Both as Both
 from .detectors.budget import Budget as Budget
 from .detectors.chopper import Chopper as Chopper
+from .detectors.combined.both import Both as Both
+from .detectors.combined.either import Either as Either
 from .detectors.cycle import Cycle as Cycle
-from .detectors.either import Either as Either
 from .detectors.margin import Margin as Margin
 from .detectors.recurrence import Recurrence as Recurrence
 from .detectors.stall import Stall as Stall

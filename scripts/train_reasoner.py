@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 from reasoner_training import training
-from reasoner_training.tokenizer import build_tokenizer, vocabulary
+from reasoner_training.tokenizer import build_tokenizer, richer_vocabulary
 from rich.console import Console
 from torch.utils.data import DataLoader
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -48,11 +48,11 @@ def arguments() -> argparse.Namespace:
 
 
 def new_model(args: argparse.Namespace) -> Qwen3ForCausalLM:
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(richer_vocabulary())
     torch.manual_seed(args.seed)
     return Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=len(vocabulary()),
+            vocab_size=len(richer_vocabulary()),
             hidden_size=args.hidden,
             intermediate_size=args.mlp,
             num_hidden_layers=args.layers,
@@ -89,7 +89,7 @@ def save(model: Qwen3ForCausalLM, optimizers: list, state: dict, out: Path, reco
     """Weights and optimizer state, each replaced in one step so that a kill loses nothing."""
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
-    build_tokenizer().save_pretrained(out)
+    build_tokenizer(richer_vocabulary()).save_pretrained(out)
     (out / "training.json").write_text(json.dumps(record, indent=1) + "\n")
     resume = {**state, "model": model.state_dict(), "opt": [o.state_dict() for o in optimizers]}
     partial = out.with_suffix(".resume.partial")
@@ -125,7 +125,7 @@ def main() -> None:
         state = saved
         console.print(f"resumed at {state['tokens'] / 1e6:.2f}M tokens")
     parameters = sum(p.numel() for p in model.parameters())
-    console.print(f"{parameters / 1e6:.2f}M parameters, {len(vocabulary())} words, {device}")
+    console.print(f"{parameters / 1e6:.2f}M parameters, {len(richer_vocabulary())} words, {device}")
     dataset = training.Groups(args.seed, state["group"], state["tokens"], args.batch_tokens)
     loader = DataLoader(dataset, batch_size=None, num_workers=1, prefetch_factor=2)
     started, last_save, losses = time.time(), time.time(), []

@@ -86,9 +86,7 @@ class Compressing(Layer):
 
     def least_room(self) -> int:
         """The smallest room in which some token can be kept for its score."""
-        return next(
-            room for room in count(4) if self.window(room) < room - interval(room)
-        )
+        return next(room for room in count(4) if self.window(room) < room - interval(room))
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g = self.geometry

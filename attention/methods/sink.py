@@ -43,7 +43,9 @@ class SinkLayer(Layer):
         self.k = self.slots("k", (geometry.D,), limit=self.limit)
         self.v = self.slots("v", (geometry.D,), limit=self.limit)
         # Sink keys as the model roped them: turning these anew each step leaves no error behind.
-        self.first = self.slots("first", (geometry.D,), limit=self.most_sinks) if self.turns else None
+        self.first = (
+            self.slots("first", (geometry.D,), limit=self.most_sinks) if self.turns else None
+        )
         # The position each drifting key is roped at, so that a turn undoes what was done there.
         self.place = (
             self.slots("place", (1,), heads=1, dtype=torch.int64, limit=self.limit)
@@ -162,7 +164,8 @@ class SinkLayer(Layer):
         turned = self.geometry.engine.rotate(sinks, step.once("turn", turn))
         if self.keeps_prompt:  # behind a row's own, its window begins
             own = step.once(
-                "sinks", lambda: step.tensor(np.arange(most) < self.sinks[:, None])[:, None, :, None]
+                "sinks",
+                lambda: step.tensor(np.arange(most) < self.sinks[:, None])[:, None, :, None],
             )
             turned = torch.where(own, turned, self.k.data[:, :, :most])
         self.k.data[:, :, :most] = turned

@@ -71,8 +71,8 @@ class ReportRow:
       like ours, are 1 - with / without and absolute.)
     - `wasted_*`: tokens of all samples that said again what stood there, where the cap cut a trace
       that is not solved: of the loop at its end behind its first round (`loop`), and of the longest
-      tail that was nearly all seen before (`tail`). `..._savings`: 1 - left by the detector / wasted
-      without it.
+      tail that was nearly all seen before (`tail`). `..._savings`: 1 - left by the detector /
+      wasted without it.
     - `penalty_*`: what a penalty changes against the same backend, budget and detector without it:
       mean over problems of the ratio of lengths, accuracy, repetition rate.
     - Seconds and what is made of them are None, and `seconds_null_why` says why, where the runs or

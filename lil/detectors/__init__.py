@@ -4,8 +4,7 @@ A detector is found by name, by import path `package.module:Class`, or by anothe
 point of the group `lil.detectors`.
 """
 
-from attention.registry import Registry
-from lil.detectors._actions import (
+from lil.detectors._contract.actions import (
     ACTIONS,
     Action,
     Answer,
@@ -16,9 +15,10 @@ from lil.detectors._actions import (
     action,
     cue_ids,
 )
-from lil.detectors._base import Detector, Verdict, Watcher
-from lil.detectors._replay import replay, require_stop, watch_trace
-from lil.detectors._stored import CALIBRATED, described, load
+from lil.detectors._contract.base import Detector, Verdict, Watcher
+from lil.detectors._contract.registry import DETECTORS
+from lil.detectors._contract.replay import replay, require_stop, watch_trace
+from lil.detectors._contract.stored import CALIBRATED, described, load
 from lil.detectors.guardian import Guardian
 
 __all__ = [
@@ -49,9 +49,6 @@ __all__ = [
     "watch_trace",
 ]
 
-DETECTORS: Registry[Detector] = Registry(
-    "detector", ("lil.detectors",), "lil.detectors", lambda: Detector
-)
 names, get, find, known, describe = (
     DETECTORS.names,
     DETECTORS.get,

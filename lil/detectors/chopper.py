@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from attention.errors import InvalidValue
 from lil.chopper.chunks import BLANK_LINE, ends_chunk
 from lil.chopper.streaks import Streaks
-from lil.detectors._asking import Asker, Asking
-from lil.detectors._base import Verdict
+from lil.detectors._contract.asking import Asker, Asking
+from lil.detectors._contract.base import Verdict
 
 if TYPE_CHECKING:
     from lil.chopper.classifier import Classifier

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from attention.errors import check_int
-from lil.detectors._base import Detector, Verdict, Watcher
+from lil.detectors._contract.base import Detector, Verdict, Watcher
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from attention.errors import InvalidValue, check_number
-from lil.detectors._asking import Asker, Asking
-from lil.detectors._base import Verdict
+from lil.detectors._contract.asking import Asker, Asking
+from lil.detectors._contract.base import Verdict
 
 if TYPE_CHECKING:
     from lil.hidden_states import Reading

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attention.errors import check_int
-from lil.detectors._base import Detector, Verdict, Watcher
+from lil.detectors._contract.base import Detector, Verdict, Watcher
 
 # Bits of a token's number in a passage; there are fewer different tokens than that.
 _BITS = 32

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from attention.errors import check_int, check_number
 from lil.chopper.chunks import ends_chunk
-from lil.detectors._asking import Asker, Asking
-from lil.detectors._base import Verdict
+from lil.detectors._contract.asking import Asker, Asking
+from lil.detectors._contract.base import Verdict
 
 if TYPE_CHECKING:
     from lil.hidden_states import Reading

@@ -25,10 +25,7 @@ def pieces(text: str) -> list[str]:
 
 @cache
 def vocabulary() -> tuple[str, ...]:
-    """All pieces: special tokens, then in alphabetical order; what came later stands behind.
-
-    So a checkpoint of fewer words goes on with more.
-    """
+    """All pieces of the shipped model, special tokens first, then in alphabetical order."""
     special = (words.PAD, words.EOS, words.UNK, words.THINK, words.END_THINK, words.BOXED)
     found: set[str] = {f" {words.BOXED}", "\n", "\n\n", "}", ".", ",", "?", ":", "!"}
     for number in range(words.MAX_NUMBER + 1):
@@ -53,19 +50,29 @@ def vocabulary() -> tuple[str, ...]:
     found.update(f" {word}" for word in phrases.split())
     found.update(("First", "After", "The"))
     found.discard(" ")
-    first = special + tuple(sorted(found - set(special)))
-    later = {" Again"}
+    return special + tuple(sorted(found - set(special)))
+
+
+@cache
+def richer_vocabulary() -> tuple[str, ...]:
+    """The same and, behind it, the words of facts told twice: a checkpoint can go on with more."""
+    first, later = vocabulary(), {" Again"}
+    blank = dict.fromkeys(("X", "y", "z", "n", "u", "has"), "")
     for form in (form for kind in words.MORE_FACTS.values() for form in kind):
         later.update(pieces(form.format(**blank)))
     return first + tuple(sorted(later - {" ", *first}))
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer as transformers loads it; padding on the left."""
+def build_tokenizer(known: tuple[str, ...] | None = None) -> PreTrainedTokenizerFast:
+    """The tokenizer as transformers loads it; padding on the left.
+
+    Args:
+        known: its pieces, by id; the shipped model's by default.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocab = {piece: i for i, piece in enumerate(vocabulary())}
+    vocab = {piece: i for i, piece in enumerate(known or vocabulary())}
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token=words.UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_PIECE), "isolated")
     tokenizer.decoder = decoders.Fuse()

@@ -244,6 +244,7 @@ class _Writer:
         self.say(words.RESTART[form_of(self.problem.goal, shift=8)] + "\n\n")
         self.ask()
         self.derive(self.problem.goal)
+        raise _DrawAgainError  # it came through by a guess: nothing is missing any more
 
     def pick_fault(self, fact: Fact) -> str | None:
         if fact.name not in self.faulty:

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from experiments.reasoner import problems, words
 
-from .tokenizer import pieces, vocabulary
+from .tokenizer import pieces, richer_vocabulary
 from .traces import NO_FAULTS, TraceConfig, write_trace
 
 MAX_STEPS = max(problems.RECIPES[level].steps[1] for level in problems.LEVELS)
@@ -70,7 +70,7 @@ def encode(text: str) -> list[int]:
 
 @cache
 def _index() -> dict[str, int]:
-    return {piece: i for i, piece in enumerate(vocabulary())}
+    return {piece: i for i, piece in enumerate(richer_vocabulary())}
 
 
 def draw_problem(

@@ -37,6 +37,8 @@ FIELDS = frozenset(
     detector_pairs detector_pairs_missing detector_tokens detector_tokens_without
     detector_accuracy_change detector_accuracy_change_low detector_accuracy_change_high
     detector_accuracy_change_p detector_solved_lost detector_solved_gained
+    wasted_loop wasted_tail wasted_loop_savings wasted_loop_savings_low wasted_loop_savings_high
+    wasted_tail_savings wasted_tail_savings_low wasted_tail_savings_high
     penalty_pairs penalty_pairs_missing penalty_length_ratio penalty_length_ratio_low
     penalty_length_ratio_high penalty_accuracy_change penalty_accuracy_change_low
     penalty_accuracy_change_high penalty_accuracy_change_p penalty_solved_lost
@@ -296,6 +298,8 @@ def text(samples: Sequence[Sample]) -> dict[str, Any]:
         "compression_ratio_low": low,
         "compression_ratio_high": high,
         "repetition_rate": mean(one.repeated for one in samples),
+        "wasted_loop": sum(one.loop for one in samples),
+        "wasted_tail": sum(one.tail for one in samples),
         "compression_curve": curve,
     }
 
@@ -326,6 +330,17 @@ def savings(pairs: Sequence[Pair], n: int) -> dict[str, Any]:
         problem=lambda pair: pair[0].problem,
     )
     found |= {"token_savings_low": low, "token_savings_high": high}
+    for kind in ("loop", "tail"):
+        field = f"wasted_{kind}_savings"
+        wasted = sum(getattr(b, kind) for _, b in pairs)
+        if wasted:
+            found[field] = 1 - sum(getattr(a, kind) for a, _ in pairs) / wasted
+            found[f"{field}_low"], found[f"{field}_high"] = sums_interval(
+                pairs,
+                lambda pair, kind=kind: (getattr(pair[0], kind), getattr(pair[1], kind)),
+                of,
+                problem=lambda pair: pair[0].problem,
+            )
     return found | change("detector_accuracy_change", "detector_solved", pairs)
 
 

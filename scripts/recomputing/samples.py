@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ class Sample:
     solved: bool = False
     reused: int = 0
     repeated: bool = False
+    loop: int = 0  # tokens wasted, and left so by the detector
+    tail: int = 0
     curve: tuple[tuple[int, int, int], ...] = ()
     keys: float = 0.0
     read_mean: float | None = None
@@ -123,10 +125,14 @@ class Sweep:
             return Sample(item, index, "missing", censored)
         trace = Trace(record, cap)
         if detector is None:
-            return trace.sample(item, index, gold, censored, None)
+            plain = trace.sample(item, index, gold, censored, None)
+            return replace(plain, **trace.wasted(gold))
         verdict = trace.verdict(detector)
+        wasted = trace.wasted(gold)
+        if verdict is not None:
+            wasted = {k: w - min(w, trace.tokens - verdict.step) for k, w in wasted.items()}
         if detector["on_stop"]["name"] == "stop":
-            return trace.sample(item, index, gold, censored, verdict)
+            return replace(trace.sample(item, index, gold, censored, verdict), **wasted)
         if verdict is not None:
             acted = self.records.get(frames.key_of(cell, item, prompt, index, detector))
             if acted is None:
@@ -134,7 +140,8 @@ class Sweep:
             if acted.trace is None:
                 return Sample(item, index, acted.meta["status"], censored)
             trace = Trace(acted, cap - len(acted.trace["dropped"]))
-        return trace.sample(item, index, gold, censored, None, acted=verdict is not None)
+        found = trace.sample(item, index, gold, censored, None, acted=verdict is not None)
+        return replace(found, **wasted)
 
     def _cap(self, cell: Mapping[str, Any], item: str, prompt: str, index: int) -> tuple[int, bool]:
         """Most tokens of a run, and whether full attention was cut on the same problem."""
@@ -191,6 +198,26 @@ class Trace:
         )
         # The end of text and the cap come before a verdict at the same token.
         return None if found is None or found.step >= self.tokens else found
+
+    def wasted(self, gold: str) -> dict[str, int]:
+        """Tokens that say again what stood there, of a text that the cap cut short of an answer."""
+        text = b"".join(self.pieces[: self.tokens]).decode(errors="replace")
+        if self.eos or _boxed(text) == gold.strip():
+            return {"loop": 0, "tail": 0}
+        ids = np.array(self.stored["new_ids"][: self.tokens])
+        n, loop, tail = len(ids), 0, 0
+        for period in range(1, n // 2 + 1):
+            differ = np.flatnonzero(ids[period:] != ids[:-period])
+            alike = n - period - (differ[-1] + 1 if len(differ) else 0)
+            loop = max(loop, int(alike) if alike >= period else 0)
+        passages = [tuple(ids[end - 16 : end].tolist()) for end in range(16, n + 1)]
+        first: dict[tuple[int, ...], int] = {}
+        again = [False] * min(15, n)
+        again += [first.setdefault(passage, at) < at for at, passage in enumerate(passages)]
+        for length in range(100, n + 1):
+            if sum(again[n - length :]) * 20 >= 19 * length:
+                tail = length
+        return {"loop": loop, "tail": tail}
 
     def sample(
         self,

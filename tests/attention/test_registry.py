@@ -135,7 +135,12 @@ def test_an_installed_method_is_known_with_its_package(install: Install) -> None
     (found,) = known("new")
     assert (found.package, found.error) == ("lil-new 1.5", None)
     assert found.source == "a window of another package" == attention.describe()["new"]
-    assert [str(p) for p in found.parameters] == ["budget", "dense_layers=0", "size=3"]
+    assert [str(p) for p in found.parameters] == [
+        "budget",
+        "dense_layers=0",
+        "keep_prompt=False",
+        "size=3",
+    ]
     assert attention.get("new", budget=4) == attention.get("lil_new_one:Method", budget=4)
     assert known("quest")[0].package == "lil-attention"
 

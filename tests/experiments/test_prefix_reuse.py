@@ -24,6 +24,7 @@ Make = Callable[..., Config]
 
 BUDGET, TOKENS = 80, 60
 LAST = {"dense_layers": 1}  # the model has two layers
+KEPT = {"keep_prompt": True}
 BLOCKS = {"n_init": 8, "block": 8, "topk": 0, "n_local": 64}
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "full": [],
@@ -32,6 +33,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"gqa": "max", "positions": "rolled", "decay": 0.9},
         {"gqa": "mean", "heavy": 50, "score_from_prefill": False, "normalise": "age"},
         {"gqa": "query_head", **LAST},
+        KEPT,
     ],
     "h2o_uniform": [{"dense_layers": 1}],
     "infllm": [
@@ -51,16 +53,22 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"page": 8, "alpha": 0.1, "gqa": "sum"},
         {"page": 8, "keep_prompt": False, "gqa": "mean", **LAST},
     ],
-    "random": [{}, {"sinks": 2, "recent": 10, "seed": 5, **LAST}],
+    "random": [{}, {"sinks": 2, "recent": 10, "seed": 5, **LAST}, KEPT],
     "rkv": [
         {},
         {"window": 4, "mix": 0.5, "kernel": 3, "threshold": 0.3, "gqa": "mean"},
         LAST,
+        KEPT,
     ],
-    "sink": [{"sinks": 2}, {"positions": "absolute", **LAST}, {"positions": "hf_sinkcache"}],
-    "snapkv": [{}, {"window": 6, "kernel": 3, "gqa": "max"}, {"gqa": "mean", **LAST}],
-    "tova": [{}, LAST],
-    "window": [{}, LAST],
+    "sink": [
+        {"sinks": 2},
+        {"positions": "absolute", **LAST},
+        {"positions": "hf_sinkcache"},
+        KEPT,
+    ],
+    "snapkv": [{}, {"window": 6, "kernel": 3, "gqa": "max"}, {"gqa": "mean", **LAST}, KEPT],
+    "tova": [{}, LAST, KEPT],
+    "window": [{}, LAST, KEPT],
 }
 ROUNDS = [
     {name: params for name, params in zip(OPTIONS, column, strict=True) if params is not None}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reasoner_training.thresholds import KINDS, corrupt, rejected
-from reasoner_training.tokenizer import build_tokenizer, pieces, vocabulary
+from reasoner_training.tokenizer import build_tokenizer, pieces, richer_vocabulary, vocabulary
 from reasoner_training.traces import NO_FAULTS, TraceConfig, write_trace
 
 from attention.errors import InvalidValue
@@ -136,8 +136,12 @@ def test_vocabulary_covers_the_language(level: str, index: int, seed: int) -> No
     text = prompt + chain.text
     ids = tokenizer(text)["input_ids"]
     assert tokenizer.unk_token_id not in ids
-    assert [vocabulary()[i] for i in ids] == pieces(text)
-    assert tokenizer.decode(ids) == text == "".join(vocabulary()[i] for i in ids)
+    known = richer_vocabulary()
+    assert [known[i] for i in ids] == pieces(text)
+    assert tokenizer.decode(ids) == text == "".join(known[i] for i in ids)
+    assert known[: len(vocabulary())] == vocabulary()
+    if level in LEVELS:
+        assert max(ids) < len(vocabulary())
 
 
 def test_tokens_the_language_promises() -> None:
@@ -184,7 +188,7 @@ _CACHE: list = []
 
 def _tokenizer():
     if not _CACHE:
-        _CACHE.append(build_tokenizer())
+        _CACHE.append(build_tokenizer(richer_vocabulary()))
     return _CACHE[0]
 
 

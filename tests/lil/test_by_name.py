@@ -12,7 +12,8 @@ from lil.compression import codecs
 
 @pytest.mark.parametrize("package", [codecs, detectors, penalties])
 def test_every_public_file_has_a_name_and_a_line(package):
-    files = sorted(p.stem for p in Path(package.__file__).parent.glob("[!_]*.py"))
+    folder = Path(package.__file__).parent
+    files = sorted(p.stem for p in (*folder.glob("[!_]*.py"), *folder.glob("[!_]*/[!_]*.py")))
     assert package.names() == files
     assert list(package.describe()) == files
     assert all(package.describe().values())

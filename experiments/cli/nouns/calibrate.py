@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,17 @@ from rich.console import Console
 from rich.table import Table
 
 from attention.errors import InvalidValue, check_number
+from experiments.calibration.promise import chosen, needed
+from experiments.calibration.traces import Half, by_problem, in_halves
 from experiments.cli.nouns.replay import require_notes
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import found_in, open_store
 from experiments.grid.detector_grid import parse_choice
 from experiments.grid.plan import detector_params, require_weights
-from experiments.report.calibration import Clean, FalseStops, chosen, false_stops, halves, needed
 from experiments.store import manifest
 from experiments.store.files.disk import write_atomically
 from experiments.store.labels import labels, short
-from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
 from lil import Detector
 from lil.detectors import CALIBRATED, described
@@ -77,14 +75,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     settings = _settings(args, study)
     require_notes(settings[0], study)
     names = labels(settings)
-    traces = _traces(found_in(study, settings, notes).samples, names)
-    problems: dict[str, list[str]] = defaultdict(list)
-    for dataset, item in traces:
-        problems[dataset].append(item)
-    first, second = (
-        _Half({key: traces[key] for key in traces if "/".join(key) in half}, names)
-        for half in halves(problems, args.seed)
-    )
+    traces = by_problem(found_in(study, settings, notes).samples, names)
+    first, second = (Half(half, names) for half in in_halves(traces, args.seed))
     at = chosen(first.clean, len(settings), args.rate)
     console.print(_table(settings, names, first, second, at, args.rate))
     if at is None:
@@ -151,77 +143,7 @@ def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
     return found
 
 
-#: Data set and item: a problem.
-_Key = tuple[str, str]
-#: Of one problem: each trace as decoded, and under each setting.
-_Traces = Mapping[_Key, Sequence[tuple[Sample, Sequence[Sample]]]]
-
-
-def _traces(samples: Sequence[Sample], names: Sequence[str]) -> _Traces:
-    plain: dict[tuple[object, ...], Sample] = {}
-    under: dict[tuple[object, ...], dict[str, Sample]] = defaultdict(dict)
-    for sample in samples:
-        if sample.detector == "none":
-            plain[sample.run] = sample
-        else:
-            under[sample.run][sample.detector] = sample
-    found: dict[_Key, list[tuple[Sample, list[Sample]]]] = defaultdict(list)
-    for run, sample in plain.items():
-        if sample.tokens is not None:
-            stopped = [under[run][name] for name in names]
-            found[sample.dataset, sample.item_id].append((sample, stopped))
-    return found
-
-
-class _Half:
-    """The traces of half of the problems."""
-
-    def __init__(self, traces: _Traces, names: Sequence[str]) -> None:
-        self.names = names
-        self.all = [pair for pairs in traces.values() for pair in pairs]
-        self.clean = [
-            Clean(
-                "/".join(key),
-                len(clean),
-                tuple(
-                    sum(stopped[at].stopped_at is not None for _, stopped in clean)
-                    for at in range(len(names))
-                ),
-            )
-            for key, pairs in traces.items()
-            if (clean := [pair for pair in pairs if _is_clean(pair[0])])
-        ]
-
-    def false_stops(self, at: int) -> FalseStops:
-        """What a setting does to the traces that it should leave alone."""
-        return false_stops(self.clean, at)
-
-    def told(self, at: int) -> dict[str, Any]:
-        """That, and what the setting saves of all traces: tokens, and of wasted ones."""
-        before = [plain for plain, _ in self.all]
-        after = [stopped[at] for _, stopped in self.all]
-        saved = {
-            name: _share(
-                [getattr(one, name) for one in before], [getattr(one, name) for one in after]
-            )
-            for name in ("paid_tokens", "wasted_loop", "wasted_tail")
-        }
-        return dataclasses.asdict(self.false_stops(at)) | {"saved": saved}
-
-
-def _is_clean(sample: Sample) -> bool:
-    full = sample.backend == "full" and sample.penalty == "none"
-    return sample.status == "ok" and (full or sample.correct is True)
-
-
-def _share(before: Sequence[int | None], after: Sequence[int | None]) -> float | None:
-    """The share of a total that is gone; None where nothing is known, or there was nothing."""
-    known = [(b, a) for b, a in zip(before, after, strict=True) if b is not None and a is not None]
-    total = sum(b for b, _ in known)
-    return 1 - sum(a for _, a in known) / total if total else None
-
-
-def _refused(rate: float, half: _Half, cautious: str) -> InvalidValue:
+def _refused(rate: float, half: Half, cautious: str) -> InvalidValue:
     least = needed(rate)
     problems = len(half.clean)
     if problems < least:
@@ -242,7 +164,7 @@ def _refused(rate: float, half: _Half, cautious: str) -> InvalidValue:
     )
 
 
-def _told(first: _Half, second: _Half) -> list[dict[str, Any]]:
+def _told(first: Half, second: Half) -> list[dict[str, Any]]:
     return [
         {"setting": name, "first_half": first.told(at), "other_half": second.told(at)}
         for at, name in enumerate(first.names)
@@ -252,21 +174,22 @@ def _told(first: _Half, second: _Half) -> list[dict[str, Any]]:
 def _table(
     settings: Sequence[Detector],
     names: Sequence[str],
-    first: _Half,
-    second: _Half,
+    first: Half,
+    second: Half,
     at: int | None,
     rate: float,
 ) -> Table:
     title = f"false stops of {settings[0].name}, wanted below {rate:g}"
     table = Table(title=title, title_justify="left", box=None)
-    table.add_column("setting")
+    table.add_column("setting", no_wrap=True)
     for name in ("problems", "rate", "at most", "tokens saved", "loops", "tails", "other half"):
         table.add_column(name, justify="right")
     for place, name in enumerate(names):
         here, there = first.false_stops(place), second.false_stops(place)
         saved = first.told(place)["saved"]
+        told = name.partition("(")[2].removesuffix(")") or name
         table.add_row(
-            name + (" *" if place == at else ""),
+            told + (" *" if place == at else ""),
             f"{here.problems_stopped} of {here.problems}",
             _percent(here.rate),
             _percent(here.high),

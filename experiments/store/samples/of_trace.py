@@ -101,9 +101,7 @@ def _with_waste_left(one: Sample, plain: Sample, verdict: Verdict) -> Sample:
     def left(wasted: int | None) -> int | None:
         return None if wasted is None else wasted - min(wasted, behind)
 
-    return replace(
-        one, wasted_loop=left(plain.wasted_loop), wasted_tail=left(plain.wasted_tail)
-    )
+    return replace(one, wasted_loop=left(plain.wasted_loop), wasted_tail=left(plain.wasted_tail))
 
 
 def _failed(one: Sample, record: Record) -> Sample:

@@ -57,9 +57,6 @@ class Sample:
     cache_bytes_peak: int | None = None
     cache_byte_sec: float | None = None
     curve: Points = Points()  # noqa: RUF009 - never changed
-    # Tokens that only said again what stood there, before the cap and left by the detector.
-    wasted_loop: int | None = None
-    wasted_tail: int | None = None
     repeated: bool | None = None  # some block repeated back to back at least 20 times
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
@@ -67,6 +64,9 @@ class Sample:
     batch_size: int | None = None  # rows decoded together
     workers: int = 1  # that decoded at the same time, and may have shared a machine
     record: str | None = None  # id of the stored record it was read from
+    # Tokens that only said again what stood there, before the cap and left by the detector.
+    wasted_loop: int | None = None
+    wasted_tail: int | None = None
 
     @property
     def paid_tokens(self) -> int | None:

@@ -163,9 +163,7 @@ def further_variants() -> list[Variant]:
     for method, params, room in KEPT_PROMPTS:
         kept = tuple({**params, "keep_prompt": True}.items())
         steps = 80 if method == "tova" else STEPS
-        found.append(
-            Variant(method, kept, sharp=1.5, prompt=params["budget"] - room, steps=steps)
-        )
+        found.append(Variant(method, kept, sharp=1.5, prompt=params["budget"] - room, steps=steps))
     return found
 
 

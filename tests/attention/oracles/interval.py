@@ -19,18 +19,15 @@ class IntervalLayer(Layer):
     def __init__(self, *args: Any, budget: int, window: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.budget, self.window = budget, window
+        self.work_in(budget)
         self.queries: list[np.ndarray] = []  # (Hq, D), at their positions; the last `window` ones
 
     def exact_until(self) -> float:
         return self.budget
 
     def forward(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        if self.n == 0:
-            room = self.budget - (len(q) if self.keep_prompt else 0)
-            self.window = self.window_in(room)
-            self.stay = self.budget - min(128, room // 4)
-            if self.stay <= self.window + self.budget - room or self.stay == self.budget:
-                raise ValueError(f"room {room} is too small for a window of {self.window}")
+        if self.n == 0 and self.keep_prompt:
+            self.work_in(self.budget - len(q))
         for t in range(len(q)):
             self.queries.append(self.rope(q[t], np.full(self.Hq, self.n + t)))
         self.queries = self.queries[-self.window :]
@@ -49,6 +46,13 @@ class IntervalLayer(Layer):
             self.slots[j] = [
                 slot for i, slot in enumerate(self.slots[j]) if i in chosen or i >= candidates
             ]
+
+    def work_in(self, room: int) -> None:
+        """Window and what stays, where the prompt leaves `room` of the budget."""
+        self.window = self.window_in(room)
+        self.stay = self.budget - min(128, room // 4)
+        if self.stay <= self.window + self.budget - room or self.stay == self.budget:
+            raise ValueError(f"budget {room} is too small for a window of {self.window}")
 
     def window_in(self, room: int) -> int:
         """The window where the budget is `room` tokens."""

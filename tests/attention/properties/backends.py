@@ -172,13 +172,9 @@ def least_room(backend: attention.Backend) -> int:
     least: dict[str, Callable[[], int]] = {
         "raas": lambda: b.page,
         "h2o": lambda: 2 if b.heavy == b.budget // 2 else b.heavy + 1,
-        "random": lambda: (
-            2 if b.recent == max((b.budget - b.sinks) // 2, 1) else max(b.recent, 2)
-        ),
+        "random": lambda: 2 if b.recent == max((b.budget - b.sinks) // 2, 1) else max(b.recent, 2),
         "tova": lambda: 2,
-        "snapkv": lambda: (
-            4 if b.window == min(32, b.budget // 4) else _beside(b.window)
-        ),
+        "snapkv": lambda: 4 if b.window == min(32, b.budget // 4) else _beside(b.window),
         "rkv": lambda: _beside(b.window),
     }
     return least.get(b.name, lambda: 1)()

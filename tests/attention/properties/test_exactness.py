@@ -67,7 +67,8 @@ def test_a_prompt_is_its_chunks_while_exact(
     """
     case, chunked = how
     texts, steps, b = case.texts(), case.whole[1:], case.backend
-    apart = b.name == "raas" or not getattr(b, "score_from_prefill", True)
+    keeps = getattr(b, "keep_prompt", False)
+    apart = b.name == "raas" or keeps or not getattr(b, "score_from_prefill", True)
     want = play(b, texts, case.whole)
     for one, other in zip(want, play(b, texts, (*chunked, *steps)), strict=True):
         n = min(b.exact_until, one.shape[1]) if apart else one.shape[1]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from attention.errors import InvalidValue
-from lil.detectors._base import Detector, Verdict, Watcher
+from lil.detectors._contract.base import Detector, Verdict, Watcher
 from lil.trace import Signal
 
 if TYPE_CHECKING:

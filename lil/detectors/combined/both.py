@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lil.detectors._base import Verdict
-from lil.detectors._parts import Combination, PartWatchers
+from lil.detectors._contract.base import Verdict
+from lil.detectors.combined._parts import Combination, PartWatchers
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from attention.errors import InvalidValue
-from lil.detectors._base import Detector, Verdict, Watcher
-from lil.detectors._stored import described, made
+from lil.detectors._contract.base import Detector, Verdict, Watcher
+from lil.detectors._contract.stored import described, made
 from lil.trace import Signal
 
 if TYPE_CHECKING:

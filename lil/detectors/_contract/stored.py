@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
-from lil.detectors._base import Detector
+from lil.detectors._contract.base import Detector
+from lil.detectors._contract.registry import DETECTORS
 
 #: The value of `format` in a calibrated detector's file.
 CALIBRATED = "lil-calibrated-1"
@@ -16,10 +17,8 @@ CALIBRATED = "lil-calibrated-1"
 
 def described(detector: Detector) -> dict[str, Any]:
     """Name, or import path where that finds another class, and all parameters but the action."""
-    from lil.detectors import find, names
-
     kind = type(detector)
-    own = detector.name in names() and find(detector.name) is kind
+    own = detector.name in DETECTORS.names() and DETECTORS.find(detector.name) is kind
     params = {key: value for key, value in detector.params().items() if key != "on_stop"}
     return {"name": detector.name if own else f"{kind.__module__}:{kind.__qualname__}", **params}
 
@@ -34,12 +33,10 @@ def made(given: object, field: str) -> Detector:
     Raises:
         InvalidValue: neither, or a detector that cannot be found or made.
     """
-    from lil.detectors import get
-
     if isinstance(given, str):
-        return get(given.strip())
+        return DETECTORS.get(given.strip())
     if isinstance(given, Mapping) and isinstance(given.get("name"), str):
-        return get(**given)
+        return DETECTORS.get(**given)
     raise InvalidValue(field, given, "a detector's name, or a mapping of name and parameters")
 
 

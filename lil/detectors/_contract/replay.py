@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attention.errors import InvalidValue
-from lil.detectors._base import Detector, Verdict, Watcher
+from lil.detectors._contract.base import Detector, Verdict, Watcher
 from lil.trace import Trace
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 
 from attention.errors import InvalidValue
-from lil.detectors._actions import ACTIONS, Action, OnStop, action
+from lil.detectors._contract.actions import ACTIONS, Action, OnStop, action
 from lil.trace import Signal
 
 if TYPE_CHECKING:

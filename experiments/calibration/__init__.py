@@ -1,0 +1,1 @@
+"""Which setting of a detector keeps a promise about false stops."""

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from experiments.grid.config import split_setting
+from experiments.grid.config import Config, split_setting
+from experiments.grid.plan import with_params
 
 if TYPE_CHECKING:
     from lil import Detector
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
 Choices = dict[str, dict[str, list[Any]]]
 
 
-def parse_choice(text: str) -> tuple[str, str, list[Any]]:
+def parse_choice(text: str, config: Config) -> tuple[str, str, list[Any]]:
     """Detector, parameter and values of `NAME.PARAMETER=VALUE,...`.
+
+    Args:
+        text: as typed.
+        config: of the sweep, whose parameters the parts of a detector (`a+b`) have.
 
     Raises:
         InvalidValue: another form, or no value.
@@ -27,6 +32,8 @@ def parse_choice(text: str) -> tuple[str, str, list[Any]]:
     values = parse_values(raw)
     if len(keys) != 3 or not values:
         raise InvalidValue("--set", text, "NAME.PARAMETER=VALUE,..., as budget.tokens=200,400")
+    if keys[2] == "parts":
+        values = [with_params(config, one) if isinstance(one, str) else one for one in values]
     return keys[1], keys[2], values
 
 

@@ -242,14 +242,22 @@ def detector_params(config: Config, name: str) -> dict[str, Any]:
     """A detector's parameters in a sweep; the chopper finds the weights that ship with its model.
 
     Weights by the name of a model are those that ship with it, and the sweep's own model's are
-    meant where none are given.
+    meant where none are given. Parts of a detector, as `a+b`, have their parameters in the sweep.
     """
     params = dict(config.detector_params.get(name, {}))
+    if isinstance(params.get("parts"), str):
+        params["parts"] = with_params(config, params["parts"])
     if name == "chopper":
         model = params.get("weights", config.models[0])
         if model in SHIPPED_CHOPPERS:
             params["weights"] = SHIPPED_CHOPPERS[model]
     return params
+
+
+def with_params(config: Config, parts: str) -> list[dict[str, Any]]:
+    """The parts of a detector, each with its parameters in a sweep."""
+    names = [part.strip() for part in parts.split("+")]
+    return [{"name": name, **detector_params(config, name)} for name in names]
 
 
 def require_weights(config: Config, name: str, params: Mapping[str, Any]) -> None:

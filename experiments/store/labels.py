@@ -62,5 +62,7 @@ def folder_labels(folders: Sequence[Path]) -> list[str]:
 
 
 def short(value: object) -> str:
-    """A parameter's value as labels and tables show it."""
+    """A parameter's value as labels and tables show it; of a detector's parts, their names."""
+    if isinstance(value, list) and all(isinstance(one, dict) and "name" in one for one in value):
+        return "+".join(str(one["name"]) for one in value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

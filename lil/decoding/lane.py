@@ -213,8 +213,11 @@ class Lane:
         cue, tokens = action.gives
         self.due = None
         self.snapshots.clear()
-        self._observers.off(kept)
         step = len(self.new_ids)
+        if action.watched:
+            self._observers.again(kept, self.prompt_bytes + b"".join(self.pieces[:kept]))
+        else:
+            self._observers.off(kept)
         self.drop(kept)
         self._given.extend(self._shared.cues[cue] if cue else ())
         if tokens is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from lil.detectors import Action, Detector, Verdict, Watcher
+from lil.detectors import Action, Detector, Stop, Verdict, Watcher
 from lil.hidden_states import HiddenStates, Reading
 from lil.trace import Signal
 
@@ -26,6 +27,7 @@ class Observers:
         self._known: Mapping[str, Signal] = {}
         self._skipped = 0  # tokens that the probes have not been shown
         self._signals: dict[str, Signal] = {}
+        self._since: int | None = None  # tokens before those that a second verdict is about
 
     def probe(
         self, probes: Sequence[Detector], given: Sequence[bytes], known: Mapping[str, Signal]
@@ -55,8 +57,15 @@ class Observers:
         for watcher, action in self._judges:
             verdict = watcher.update([piece])
             if verdict is not None:
-                return verdict, action
+                return self._placed(verdict), action
         return None
+
+    def _placed(self, verdict: Verdict) -> Verdict:
+        """The verdict in tokens of the whole row; the evidence says from where it counts."""
+        if self._since is None:
+            return verdict
+        evidence = {**verdict.evidence, "after": self._since}
+        return replace(verdict, token=verdict.token + self._since, evidence=evidence)
 
     def see(self, states: HiddenStates, place: int) -> None:
         """Hand on what was read at the newest token to those who want it.
@@ -71,7 +80,22 @@ class Observers:
 
     def returns(self) -> set[int]:
         """Numbers of tokens that a verdict may go back to."""
+        if self._since is not None:  # a second verdict ends the row
+            return set()
         return {n for watcher, _ in self._judges for n in watcher.returns()}
+
+    def again(self, tokens: int, text: bytes) -> None:
+        """The detectors begin anew, and a verdict now stops; their signals are not recorded.
+
+        Args:
+            tokens: generated ones that are kept.
+            text: the prompt and these.
+        """
+        detectors = [watcher.detector for watcher, _ in self._judges]
+        self.off(tokens)
+        self._since = tokens
+        self._judges = [(detector.watch(text), Stop()) for detector in detectors]
+        self._readers = [watcher for watcher, _ in self._judges if watcher.detector.signals]
 
     def off(self, tokens: int) -> None:
         """Nobody watches any more; what was recorded of the first `tokens` tokens is kept."""
@@ -81,6 +105,8 @@ class Observers:
     def signals(self, tokens: int) -> dict[str, Signal]:
         """What readers made of the first `tokens` tokens."""
         found = dict(self._signals)
+        if self._since is not None:
+            return found
         for reader in self._readers:
             probing = any(reader is probe for probe in self._probes)
             skipped = self._skipped if probing else 0

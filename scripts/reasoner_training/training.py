@@ -287,7 +287,7 @@ def held_out(model: Any, count: int = 24) -> dict[str, float]:
         hits = (best == row[0, 1:]).tolist()
         return [(hit, w) for hit, w in zip(hits, weights[1:], strict=True) if w > 0]
 
-    for level in problems.LEVELS:
+    for level in problems.RECIPES:
         exact = 0
         for i in range(count):
             drawn = problems.problem(level, "heldout", i)

@@ -148,6 +148,9 @@ def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> Non
     }
     assert len(ids) == 5
     assert acted_runs.acted_id(run, lil.Guardian(on_stop={"name": "answer"}), 40) in ids
+    once = lil.Guardian(on_stop={"name": "answer", "second": "nothing"})
+    assert acted_runs.acted_id(run, once, 40) not in ids
+    assert "second" not in acted_runs.described(once)["on_stop"]  # as in stores of before
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from attention.errors import InvalidValue
+from experiments.grid.config import load
 from experiments.grid.detector_grid import combined, parse_choice, parse_values
+from experiments.grid.plan import detector_params
+from experiments.store.labels import labels
 
 
 @pytest.mark.parametrize(
@@ -30,11 +33,25 @@ def test_values(text: str, values: list[Any]) -> None:
 
 
 def test_a_choice_names_detector_and_parameter() -> None:
-    assert parse_choice("budget.tokens=200,400") == ("budget", "tokens", [200, 400])
-    assert parse_choice("detector_params.guardian.f=5") == ("guardian", "f", [5])
+    demo = load("demo")
+    assert parse_choice("budget.tokens=200,400", demo) == ("budget", "tokens", [200, 400])
+    assert parse_choice("detector_params.guardian.f=5", demo) == ("guardian", "f", [5])
     for bad in ("budget", "budget=3", "budget.tokens", "budget.tokens=", ".tokens=3", "budget.=3"):
         with pytest.raises(InvalidValue, match=r"--set.*budget\.tokens=200,400"):
-            parse_choice(bad)
+            parse_choice(bad, demo)
+
+
+def test_parts_have_the_parameters_they_have_in_the_sweep() -> None:
+    demo = load("demo", {"detector_params": {"either": {"parts": "cycle + guardian"}}})
+    guardian = {"name": "guardian", **demo.detector_params["guardian"]}
+    assert guardian["f"] == 100
+    assert detector_params(demo, "either") == {"parts": [{"name": "cycle"}, guardian]}
+    name, parameter, values = parse_choice("both.parts=guardian+cycle,cycle", demo)
+    assert (name, parameter) == ("both", "parts")
+    assert values == [[guardian, {"name": "cycle"}], [{"name": "cycle"}]]
+    found = combined(["both"], {}, {"both": {"parts": values}})
+    assert [one.detectors[0].params()["f"] for one in found[:1]] == [100]
+    assert labels(found) == ["both(parts=guardian+cycle)", "both(parts=cycle)"]
 
 
 def test_every_combination_on_top_of_what_the_sweep_had() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import attention
 import lil
-from lil.detectors import OnStop
+from lil.detectors import OnStop, action
 
 PROMPTS = [[5, 6, 7], [9] * 12, [1, 2, 3, 4, 5, 6, 7, 8], [30]]
 CUE = " Anna has word7"
@@ -45,9 +45,16 @@ class At(lil.Detector):
 
 
 def fires(
-    token: int, on_stop: OnStop = "stop", anchor: int | None = None, kept: int | None = None
+    token: int,
+    on_stop: OnStop = "stop",
+    anchor: int | None = None,
+    kept: int | None = None,
+    second: str = "nothing",
 ) -> At:
-    return At(token, anchor, kept, on_stop=on_stop)
+    what = action(on_stop)
+    if not what.ends:
+        what = replace(what, second=second)
+    return At(token, anchor, kept, on_stop=what)
 
 
 class Counting(lil.Watcher[At]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from acting_rows import CUE, CUE_IDS, PROMPTS, At, Counting, backend, fires, run
@@ -26,6 +27,7 @@ def test_answer_gives_the_cue_and_goes_on_as_if_it_had_been_said(qwen, tokenizer
             "name": "answer",
             "cue": CUE,
             "tokens": 9,
+            "second": "nothing",
             "detector": "at",
             "step": 20,
             "kept": 20,
@@ -335,3 +337,44 @@ def test_a_place_that_was_never_named_is_a_bug_of_its_detector(qwen, tokenizer):
 def test_an_action_of_another_type_is_refused(given):
     with pytest.raises(InvalidValue):
         actions.action(given)
+
+
+@pytest.mark.parametrize("what", [actions.Answer, actions.Regenerate, actions.Densify])
+@pytest.mark.parametrize("name", ["full", "quest"])
+def test_a_second_verdict_ends_the_row(qwen, tokenizer, what, name):
+    """The detector begins anew behind what was kept, and counts the cue."""
+    options = {} if what is actions.Densify else {"cue": CUE, "tokens": 50}
+    anchor = 12 if what is actions.Regenerate else None
+    kept, using = anchor or 20, {"backend": backend(name)}
+    on = run(qwen, tokenizer, [fires(20, what(**options), anchor)], **using)
+    ended = run(qwen, tokenizer, [fires(20, what(**options), anchor, second="stop")], **using)
+    for trace, longer in zip(ended, on, strict=True):
+        assert (trace.finish, trace.tokens) == ("at", kept + 20)
+        assert trace.evidence == {"step": 20, "after": kept}
+        assert trace.new_ids == longer.new_ids[: kept + 20]
+        assert trace.dropped == longer.dropped
+        assert trace.action == {**longer.action, "second": "stop"}
+        assert lil.Trace.from_dict(trace.to_dict()) == trace
+
+
+def test_a_second_verdict_of_hidden_states(qwen, tokenizer):
+    """What is recorded ends with the first; the second reads what follows it."""
+    stall = lil.Stall(longest=5, before=1, drift=0.0, level=2.0, on_stop=actions.Answer(cue=CUE))
+    once = replace(stall, on_stop=actions.Answer(cue=CUE, second="nothing"))
+    ended = run(qwen, tokenizer, [stall])
+    for trace, longer in zip(ended, run(qwen, tokenizer, [once]), strict=True):
+        kept = trace.action["kept"]
+        (signal,), (before,) = trace.signals.values(), longer.signals.values()
+        assert signal == before
+        assert max(at for at, _ in signal) <= kept
+        assert trace.new_ids == longer.new_ids[: trace.tokens]
+        assert (trace.finish, trace.evidence["after"]) == ("stall", kept)
+        assert trace.tokens > kept + 3
+
+
+def test_what_may_follow_a_second_verdict():
+    with pytest.raises(InvalidValue, match=r"second = 'stpo': expected .*'stop'"):
+        actions.Answer(second="stpo")
+    assert not actions.Stop().watched
+    assert actions.Densify().watched
+    assert not actions.Regenerate(second="nothing").watched

@@ -117,7 +117,7 @@ def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
     parameter, values = kind.ladder
     tried = 0
     for text in args.set:
-        detector, key, given = parse_choice(text)
+        detector, key, given = parse_choice(text, study.config)
         if detector != name:
             raise InvalidValue("--set", text, f"a parameter of {name}", [f"{name}.{key}"])
         if len(given) == 1 and key != parameter:

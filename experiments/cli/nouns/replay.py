@@ -104,7 +104,7 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
 
     choices: Choices = {}
     for text in args.set:
-        name, parameter, values = parse_choice(text)
+        name, parameter, values = parse_choice(text, study.config)
         choices.setdefault(name, {}).setdefault(parameter, []).extend(values)
     for parameter in ("f", "rate", "t", "codec"):
         given = getattr(args, parameter)
@@ -123,7 +123,7 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
     asked = comma_list(args.detector or "")
     files = [name for name in asked if split_file(name) == (name, "")]
     names = [name for name in asked if name not in files] or list(choices) or own
-    if files and len(files) == len(asked) and not choices:
+    if files == asked and files and not choices:
         names = []
     params = {name: detector_params(study.config, name) for name in names}
     for name in names:

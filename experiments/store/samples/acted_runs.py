@@ -13,6 +13,8 @@ from typing import Any
 import lil
 from experiments.grid.identity import digest
 from experiments.grid.plan import Run
+from experiments.store.files.records import Record
+from experiments.store.store import Store
 from lil import Detector, Trace, Verdict
 
 
@@ -31,7 +33,22 @@ def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
 def described(detector: Detector) -> dict[str, Any]:
     """A detector's name and all its resolved parameters; of a classifier its digest alone."""
     params = {name: value for name, value in detector.params().items() if name != "weights"}
+    if params["on_stop"].get("second") == "nothing":  # as were all actions once
+        params["on_stop"] = {k: v for k, v in params["on_stop"].items() if k != "second"}
     return {"name": detector.name, **params}
+
+
+def acted(store: Store, run: Run, detector: Detector, cap: int) -> Record | None:
+    """The run with this detector at work, if the store has it.
+
+    Stores of before have runs in which a second verdict changed nothing: those count where there
+    are no others.
+    """
+    found = store.get(acted_id(run, detector, cap))
+    if found is None and detector.action.watched:
+        once = dataclasses.replace(detector.action, second="nothing")  # type: ignore[call-arg]
+        found = store.get(acted_id(run, dataclasses.replace(detector, on_stop=once), cap))
+    return found
 
 
 def acted_id(run: Run, detector: Detector, cap: int) -> str:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from experiments.grid.plan import Problem, Run
 from experiments.grid.scoring import correct
 from experiments.store.files.records import Record
-from experiments.store.samples.acted_runs import acted_id, acts, verdict_on
+from experiments.store.samples.acted_runs import acted, acts, verdict_on
 from experiments.store.samples.points import Points
 from experiments.store.samples.repetition import repeats
 from experiments.store.samples.sample import Sample
@@ -61,10 +61,11 @@ def samples_of(
             stopped = measured(one, run.problem, record, trace, verdict.token, verdict)
             yield _with_waste_left(stopped, plain, verdict)
         else:
-            acted = store.get(acted_id(run, detector, cap))
-            if acted is not None:
-                one = _acted(one, run.problem, acted, verdict)
-            yield one if acted is None or acted.failed else _with_waste_left(one, plain, verdict)
+            later = acted(store, run, detector, cap)
+            if later is not None:
+                one = _acted(one, run.problem, later, verdict)
+            lacks = later is None or later.failed
+            yield one if lacks else _with_waste_left(one, plain, verdict)
 
 
 def blank(run: Run, penalty: str) -> Sample:

@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from attention.errors import InvalidValue, check_int
+from attention.errors import InvalidValue, check_choice, check_int
+
+#: What may follow a second verdict.
+SECOND = ("stop", "nothing")
 
 #: The Word Salad Chopper's cue (paper, section 4.3), for models that think in English prose.
 FOCUS = "I can find a clearer solution if I focus on the core problem."
@@ -20,13 +23,19 @@ FOCUS = "I can find a clearer solution if I focus on the core problem."
 class Action:
     """What happens to a row when its detector fires; each row acts once at most.
 
-    After an action the row's detectors are off: a second verdict would have nothing better to do.
+    After an action that goes on, the row's detectors begin anew behind what was kept, and a second
+    verdict ends the row: an answer that does not end, a new try that loops as well.
     """
 
     name: ClassVar[str]
     ends: ClassVar[bool] = False  # the row is finished
     rewinds: ClassVar[bool] = False  # back to the last token that still carried information
     dense: ClassVar[bool] = False  # full attention from here on
+
+    @property
+    def watched(self) -> bool:
+        """Whether a second verdict ends the row."""
+        return getattr(self, "second", "nothing") == "stop"
 
     @property
     def gives(self) -> tuple[str, int | None]:
@@ -53,15 +62,18 @@ class Cued(Action):
     Args:
         cue: the words.
         tokens: most tokens generated after them.
+        second: what follows a second verdict: "stop" or "nothing".
 
     Raises:
-        InvalidValue: an empty cue, or `tokens` below 1.
+        InvalidValue: an empty cue, `tokens` below 1, or another `second`.
     """
 
     cue: str
     tokens: int
+    second: str = "stop"
 
     def __post_init__(self) -> None:
+        check_choice("second", self.second, SECOND)
         if not isinstance(self.cue, str) or not self.cue:
             raise InvalidValue("cue", self.cue, "a text")
         object.__setattr__(self, "tokens", check_int("tokens", self.tokens, 1))
@@ -81,9 +93,10 @@ class Answer(Cued):
     Args:
         cue: text that ends the thinking.
         tokens: most tokens of the answer.
+        second: what follows a second verdict: "stop" or "nothing".
 
     Raises:
-        InvalidValue: an empty cue, or `tokens` below 1.
+        InvalidValue: an empty cue, `tokens` below 1, or another `second`.
     """
 
     name: ClassVar[str] = "answer"
@@ -96,14 +109,16 @@ class Regenerate(Cued):
     """Back to the last token that still carried information, a cue, and on from there.
 
     The Word Salad Chopper's second half (paper, section 4.3): one cue, one more try, no second
-    chop. What was dropped had been decoded: it is charged.
+    chop. Where we differ: a second verdict stops, unless `second` says otherwise. What was dropped
+    had been decoded: it is charged.
 
     Args:
         cue: text that starts the new try; its words must be in the model's vocabulary.
         tokens: most tokens generated after it.
+        second: what follows a second verdict: "stop" or "nothing".
 
     Raises:
-        InvalidValue: an empty cue, or `tokens` below 1.
+        InvalidValue: an empty cue, `tokens` below 1, or another `second`.
     """
 
     name: ClassVar[str] = "regenerate"
@@ -117,10 +132,20 @@ class Densify(Action):
     """The row goes on under full attention; for backends that keep every key.
 
     Keys and values are those the sparse method computed: only what is read changes.
+
+    Args:
+        second: what follows a second verdict: "stop" or "nothing".
+
+    Raises:
+        InvalidValue: another `second`.
     """
 
     name: ClassVar[str] = "densify"
     dense: ClassVar[bool] = True
+    second: str = "stop"
+
+    def __post_init__(self) -> None:
+        check_choice("second", self.second, SECOND)
 
 
 #: How an action is given: as it is, by name, or as `Action.to_dict` wrote it.

@@ -129,8 +129,8 @@ class Dropping(Backend):
     """Parameters of a method that drops tokens: its prompt may stay.
 
     The prompt then counts: a decode query still reads `budget` tokens at most, and the method works
-    in what the prompt leaves. What its parameters are by default follows from that room; what is
-    given stays as it is.
+    in what the prompt leaves. A parameter with the value that it has by default follows from that
+    room; another stays as it is given.
 
     Attributes:
         keep_prompt: no token of a row's prompt is dropped; one that leaves less room than the

@@ -89,6 +89,8 @@ class Compressing(Layer):
         return next(room for room in count(4) if self.window(room) < room - interval(room))
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        if self.keeps_prompt:
+            check_prompt(step, self.limit, self.least_room())
         g = self.geometry
         scaled = q * scaling
         self.append(scaled, k, v, step)

@@ -116,6 +116,8 @@ class Evicting(Layer):
         return _first(self.k.data, S)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        if self.keeps_prompt:
+            check_prompt(step, self.limit, self.least_room())
         Hkv = self.geometry.Hkv
         S = min(step.longest, self.limit)
         for slots in self.per_slot:

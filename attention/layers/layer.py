@@ -103,7 +103,7 @@ def check_prompt(step: Step, limit: int, least: int) -> None:
     """Refuse a prompt that is to stay and leaves too little of the budget.
 
     Args:
-        step: of a prefill.
+        step: of the forward that reads it.
         limit: the budget.
         least: tokens that the method needs.
 

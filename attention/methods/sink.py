@@ -68,6 +68,7 @@ class SinkLayer(Layer):
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g, held = self.geometry, step.held(self.limit)
+        self.take_prompts(step)
         if self.place is not None:
             self.drift(self.place, step)
         for slots, new in self.each(k, v, step):
@@ -82,9 +83,7 @@ class SinkLayer(Layer):
         return g.engine.attend(query, self.k.data, self.v.data, held, g.sink_logits).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        if self.keeps_prompt:
-            check_prompt(step, self.limit, 1)
-            self.sinks = np.maximum(self.sinks, step.prompt)
+        self.take_prompts(step)
         self.turn_sinks(step.past, step)
         before = self.held_positions(step.past, self.sinks)
         counts: Counts = (before >= 0).sum(-1)
@@ -100,6 +99,12 @@ class SinkLayer(Layer):
             self.remember(keys, step)
         self.cut(joined, counts, step)
         return out
+
+    def take_prompts(self, step: Step) -> None:
+        """Prompts that are being read are sinks from now on, where they stay."""
+        if self.keeps_prompt and (step.past < step.prompt).any():
+            check_prompt(step, self.limit, 1)
+            self.sinks = np.maximum(self.sinks, step.prompt)
 
     def each(self, k: Tensor, v: Tensor, step: Step) -> list[tuple[Slots, Tensor]]:
         """What is held of every token, and what the new ones bring to it."""

@@ -143,9 +143,13 @@ def _show(
         tables.table3,
         tables.penalty_tables,
     )
+    stopping = found.stopping
     for table in itertools.chain.from_iterable(make(rows, console.width) for make in shown):
         console.print(table)
+    for table in tables.stopping_tables(stopping, console.width):
+        console.print(table)
     made = list(itertools.chain.from_iterable(make(rows) for make in shown))
+    made += tables.stopping_tables(stopping)
     if any(row.backend != "full" for row in rows):
         console.print(terminal.draw(rows, width=console.width))
     finding = measures.finding(rows)
@@ -186,7 +190,11 @@ def _show(
     _say_spared(rows, console)
     console.print()
     console.print(finding, style="bold", highlight=False, markup=False)
-    document = {"manifest": about, "rows": [row.to_dict() for row in rows]}
+    document = {
+        "manifest": about,
+        "rows": [row.to_dict() for row in rows],
+        "stopping": [asdict(one) for one in stopping],
+    }
     return Shown(found, document, 2 if refused else 0)
 
 

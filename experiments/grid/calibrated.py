@@ -1,7 +1,9 @@
-"""Detectors given by the file of `lil calibrate`: their names and parameters stand for it."""
+"""Detectors given by the file of `lil calibrate`: name and parameters stand for it."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -13,33 +15,35 @@ def split_file(entry: str) -> tuple[str, str]:
     return (path, what) if colon and path.endswith(".json") else ("", "")
 
 
-def expand(asked: dict[str, Any], under: dict[str, Any]) -> None:
-    """Put a detector's name where a file of it stands, and its parameters beside those asked for.
+def expanded(entries: tuple[str, ...]) -> tuple[str, ...]:
+    """Detectors as they were asked for, with `NAME(PARAMETER=VALUE)` where a file stands.
 
     So a sweep's manifest says what was used, wherever the file may be later.
-
-    Args:
-        asked: a preset's keys, or those of a command line; changed.
-        under: what it goes over, whose parameters of the same detector no longer hold; changed.
 
     Raises:
         InvalidValue: a file that cannot be read, or names no detector that there is.
     """
-    names = []
-    for entry in asked.get("detectors", ()):
+    found = []
+    for entry in entries:
         path, what = split_file(entry)
-        if not path:
-            names.append(entry)
-            continue
-        from lil.detectors import described, load
+        if path:
+            from lil.detectors import described, load
 
-        params = described(load(path))
-        name = params.pop("name")
-        names.append(f"{name}:{what}" if what else name)
-        for tables in (asked, under):
-            tables["detector_params"] = dict(tables.get("detector_params", {}))
-        under["detector_params"].pop(name, None)
-        own = asked["detector_params"]
-        own[name] = {**params, **own.get(name, {})}
-    if names:
-        asked["detectors"] = tuple(names)
+            params = described(load(path))
+            name = params.pop("name")
+            entry = f"{name}({_inside(params)})" + (f":{what}" if what else "")
+        found.append(entry)
+    return tuple(found)
+
+
+def _inside(params: Mapping[str, Any]) -> str:
+    """Parameters as TOML has them in a table of one line, which knows no null."""
+    return ", ".join(f"{key} = {_toml(one)}" for key, one in params.items() if one is not None)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{_inside(value)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value)

@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from attention.errors import InvalidValue
 from experiments.grid import schema
-from experiments.grid.calibrated import expand
+from experiments.grid.calibrated import expanded
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 ENGINES = ("cpp", "triton", "flash", "torch")
@@ -51,8 +51,17 @@ _text = _as(schema.Name, "a name")
 
 
 def _parts(value: object) -> object:
-    """The parts of `a,b`; other values as they are."""
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    """The parts of `a,b(c,d)`, where brackets hold together; other values as they are."""
+    if not isinstance(value, str):
+        return value
+    parts, depth = [""], 0
+    for character in value:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
 
 
 def _names(key: str, value: object) -> tuple[str, ...]:
@@ -296,10 +305,11 @@ class Config:
         ("guardian",),
         _names_or_none,
         "early-stop detectors, or none; each is also compared with no detector; what follows a "
-        "verdict after a colon: guardian:answer, guardian:regenerate, guardian:densify",
+        "verdict after a colon: guardian:answer, guardian:regenerate, guardian:densify; parameters "
+        "of its own in brackets: guardian(f=250)",
         group="stopping",
         flag="--detector",
-        metavar="NAME[:ACTION]",
+        metavar="NAME[:ACTION]|FILE",
     )
     detector_params: Mapping[str, dict[str, Any]] = _key(
         {}, _tables, "parameters of a detector, as in detector_params.guardian.f", group="stopping"
@@ -522,8 +532,6 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     values = check(raw, f"preset {preset}")
     changes = check(overrides or {}, "the command line")
     _choose(values, changes)
-    expand(values, {})
-    expand(changes, values)
     for key, value in changes.items():
         if isinstance(value, dict):
             merged = dict(values.get(key, {}))
@@ -531,6 +539,8 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
                 merged[method] = {**merged.get(method, {}), **params}
             value = merged
         values[key] = value
+    if "detectors" in values:
+        values["detectors"] = expanded(values["detectors"])
     return Config(**values)
 
 

@@ -193,8 +193,15 @@ def build_backends(config: Config) -> list[Backend]:
     return backends
 
 
+#: Parameters that had another name when older stores were written.
+_RENAMED = {"raas": {"protect_prompt": "keep_prompt"}}
+
+
 def build_detectors(config: Config) -> list[Detector]:
     """The detectors a sweep replays.
+
+    An entry may bring parameters of its own, as `guardian(f=250):answer`; the others are those of
+    `detector_params`.
 
     Raises:
         InvalidValue: an unknown detector or parameter, or a value it refuses.
@@ -211,8 +218,11 @@ def build_detectors(config: Config) -> list[Detector]:
             raise InvalidValue("name", given, f"no name in action_params.{name}: it is one")
     found: list[Detector] = []
     for entry in config.detectors:
-        name, what = split_action(entry)
-        params = detector_params(config, name)
+        given, what = split_action(entry)
+        name, own = split_parameters(given, "detector", "guardian(f=250)")
+        params = _over(detector_params(config, name), own)
+        if isinstance(params.get("parts"), str):
+            params["parts"] = with_params(config, params["parts"])
         require_weights(config, name, params)
         if what:
             params["on_stop"] = {"name": what, **config.action_params.get(what, {})}
@@ -222,6 +232,15 @@ def build_detectors(config: Config) -> list[Detector]:
             found.append(made)
     _require_own_names(found)
     return found
+
+
+def _over(params: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with others over them; a threshold and a rate say the same, so one is left."""
+    kept = dict(params)
+    for name, other in (("t", "rate"), ("rate", "t")):
+        if name in own:
+            kept.pop(other, None)
+    return {**kept, **own}
 
 
 def split_action(entry: str) -> tuple[str, str]:
@@ -299,8 +318,14 @@ def build_penalties(config: Config) -> list[Penalties]:
     return [(), *((penalty,) for penalty in found)]
 
 
-def split_parameters(entry: str) -> tuple[str, dict[str, Any]]:
+def split_parameters(
+    entry: str, kind: str = "penalty", example: str = "repetition(penalty=1.2)"
+) -> tuple[str, dict[str, Any]]:
     """The name of `NAME(PARAMETER=VALUE)` and its parameters; none where there are no brackets.
+
+    Args:
+        entry: as typed.
+        kind, example: for messages.
 
     Raises:
         InvalidValue: brackets that hold something else.
@@ -313,8 +338,8 @@ def split_parameters(entry: str) -> tuple[str, dict[str, Any]]:
             raise ValueError
         pairs = tomllib.loads(f"one = {{{rest[:-1]}}}")["one"]
     except ValueError as error:  # a TOMLDecodeError is one
-        allowed = "NAME or NAME(PARAMETER=VALUE), such as repetition(penalty=1.2)"
-        raise InvalidValue("penalty", entry, allowed) from error
+        allowed = f"NAME or NAME(PARAMETER=VALUE), such as {example}"
+        raise InvalidValue(kind, entry, allowed) from error
     return name.strip(), dict(pairs)
 
 
@@ -369,6 +394,9 @@ def _rebuilt(registry: Any, asked: Sequence[str], described: Mapping[str, Any]) 
     """What a cell describes under its name, which for a class by import path is no way to it."""
     params = dict(described)
     name = params.pop("name")
+    for old, new in _RENAMED.get(name, {}).items():
+        if old in params:
+            params[new] = params.pop(old)
     bare = (entry.partition("(")[0].strip() for entry in asked)
     paths = (path for path in bare if ":" in path and registry.find(path).name == name)
     return registry.get(next(paths, name), **params)

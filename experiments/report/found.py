@@ -12,6 +12,7 @@ import zstandard
 from experiments.grid.identity import digest
 from experiments.report import measures
 from experiments.report.row import ReportRow
+from experiments.report.stopping.pooled import Pooled, pooled
 from experiments.store.files import kept
 from experiments.store.files.made_by import REPORTING, code
 from experiments.store.samples import reading
@@ -23,6 +24,7 @@ from lil import Detector
 class _Kept(msgspec.Struct):
     missing: int
     rows: list[ReportRow]
+    stopping: list[Pooled]
 
 
 class Found:
@@ -72,8 +74,9 @@ class Found:
         try:
             return msgspec.msgpack.decode(kept.load(path), type=_Kept)
         except (OSError, zstandard.ZstdError, msgspec.DecodeError):
-            rows = measures.rows(self.samples, self.study.config.seed, self.pool)
-            made = _Kept(self._results.missing, rows)
+            seed = self.study.config.seed
+            rows = measures.rows(self.samples, seed, self.pool)
+            made = _Kept(self._results.missing, rows, pooled(self.samples, seed))
             kept.save(path, made)
             return made
 
@@ -81,6 +84,11 @@ class Found:
     def rows(self) -> list[ReportRow]:
         """A row for each configuration."""
         return self._kept.rows
+
+    @property
+    def stopping(self) -> list[Pooled]:
+        """What each detector does over all sparse configurations together."""
+        return self._kept.stopping
 
     @property
     def missing(self) -> int:

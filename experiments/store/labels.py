@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from experiments.grid.plan import Plan
 from lil import Detector
@@ -38,13 +39,36 @@ def _labels(things: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
     for name, params in things:
         others = [other for same, other in things if same == name]
         shown = {
-            key: value
+            key: _told_apart(value, [other[key] for other in others])
             for key, value in params.items()
             if any(other[key] != value for other in others)
         }
         inside = ", ".join(f"{key}={short(value)}" for key, value in shown.items())
         out.append(f"{name}({inside})" if names.count(name) > 1 else name)
     return out
+
+
+def _told_apart(value: object, others: Sequence[object]) -> object:
+    """A list of parts as a text that names where they differ from the parts of others."""
+    if not _are_parts(value):
+        return value
+    mine = cast("list[dict[str, object]]", value)
+    theirs = [cast("list[dict[str, object]]", other) for other in others if _are_parts(other)]
+    told = []
+    for at, part in enumerate(mine):
+        there = [other[at] for other in theirs if len(other) > at]
+        same = [other for other in there if other["name"] == part["name"]]
+        own = [
+            f"{key}={short(_told_apart(one, [other.get(key) for other in same]))}"
+            for key, one in part.items()
+            if any(other.get(key) != one for other in same)
+        ]
+        told.append(str(part["name"]) + (f"({', '.join(own)})" if own else ""))
+    return "+".join(told)
+
+
+def _are_parts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) and "name" in one for one in value)
 
 
 def folder_labels(folders: Sequence[Path]) -> list[str]:
@@ -63,6 +87,6 @@ def folder_labels(folders: Sequence[Path]) -> list[str]:
 
 def short(value: object) -> str:
     """A parameter's value as labels and tables show it; of a detector's parts, their names."""
-    if isinstance(value, list) and all(isinstance(one, dict) and "name" in one for one in value):
-        return "+".join(str(one["name"]) for one in value)
+    if _are_parts(value):
+        return "+".join(str(one["name"]) for one in cast("list[dict[str, object]]", value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)

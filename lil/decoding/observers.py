@@ -91,7 +91,9 @@ class Observers:
             tokens: generated ones that are kept.
             text: the prompt and these.
         """
-        detectors = [watcher.detector for watcher, _ in self._judges]
+        detectors = [
+            again for watcher, _ in self._judges if (again := watcher.detector.anew()) is not None
+        ]
         self.off(tokens)
         self._since = tokens
         self._judges = [(detector.watch(text), Stop()) for detector in detectors]

@@ -37,6 +37,10 @@ class Budget(Detector):
         super().__post_init__()
         check_int("tokens", self.tokens, 1)
 
+    def anew(self) -> None:
+        """Nothing: how many tokens follow is for the action to say."""
+        return
+
     def watch(self, prompt: bytes = b"") -> Spending:  # noqa: ARG002 - generated tokens alone count
         return Spending(self)
 

@@ -81,11 +81,10 @@ def test_who_takes_the_file(store: Path, capfd: CapFd, tmp_path: Path) -> None:
     again = _json(capfd, "replay", str(store), "--set", f"budget.tokens={tokens}")["rows"]
     assert rows == again
     config = load("demo", {"detectors": f"guardian,{file}:answer"})
-    assert config.detectors == ("guardian", "budget:answer")
-    assert config.detector_params["budget"] == {"tokens": tokens}
+    assert config.detectors == ("guardian", f"budget(tokens = {tokens}):answer")
     assert build_detectors(config)[1] == lil.Budget(tokens, on_stop=config_answer(config))
-    changed = load("demo", {"detectors": file, "detector_params": {"budget": {"tokens": 7}}})
-    assert build_detectors(changed) == [lil.Budget(7)]
+    both = load("demo", {"detectors": f"budget,{file}"})
+    assert build_detectors(both) == [lil.Budget(), lil.Budget(tokens)]
 
 
 def config_answer(config: Any) -> Any:
@@ -101,6 +100,7 @@ def config_answer(config: Any) -> Any:
         ("--rate 0.4 --set budget.tokens=1,2", ["most cautious", "proves no rate below"]),
         ("--rate 0.4 --set cycle.repeats=2,3", ["--set", "a parameter of budget"]),
         ("--rate 0.4 --set budget.tokens=9,9", ["settings that differ"]),
+        ("--model other", ["model = 'other'"]),
     ],
 )
 def test_refusals(store: Path, capfd: CapFd, tmp_path: Path, flags: str, words: list[str]) -> None:

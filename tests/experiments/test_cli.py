@@ -88,7 +88,10 @@ def test_a_sweep_says_what_it_found(swept: tuple[Path, list[str]], capfd: CapFd)
 def test_json_is_one_document_with_the_rows(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
     _, command = swept
     document = _json(capfd, *command)
-    assert set(document) == {"manifest", "rows"}
+    assert set(document) == {"manifest", "rows", "stopping"}
+    (guardian,) = document["stopping"]
+    fired = sum(r["fired"] for r in document["rows"] if r["backend"] != "full")
+    assert (guardian["detector"], guardian["samples"], guardian["fired"]) == ("guardian", 12, fired)
     rows = document["rows"]
     assert len(rows) == 5 * 2
     for row in rows:

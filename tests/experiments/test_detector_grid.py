@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import lil
 from attention.errors import InvalidValue
 from experiments.grid.config import load
 from experiments.grid.detector_grid import combined, parse_choice, parse_values
-from experiments.grid.plan import detector_params
+from experiments.grid.plan import build_detectors, detector_params
 from experiments.store.labels import labels
+from experiments.store.samples.acted_runs import described
+from lil.chopper import Classifier
 
 
 @pytest.mark.parametrize(
@@ -97,3 +102,38 @@ def test_a_threshold_is_a_rate_of_its_own_f() -> None:
 def test_what_cannot_be_asked_for(names: list[str], choices: Any, message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         combined(names, {}, choices)
+
+
+def test_a_detector_brings_its_own_parameters() -> None:
+    entries = "guardian(f=250,t=20),guardian:answer,either(parts='cycle+guardian')"
+    demo = load("demo", {"detectors": entries})
+    paper, answer, either = build_detectors(demo)
+    assert (paper.params()["f"], paper.params()["rate"]) == (250, 0.08)
+    assert (answer.params()["f"], answer.action.name) == (100, "answer")
+    assert [part.name for part in either.detectors] == ["cycle", "guardian"]
+    assert either.detectors[1].params()["f"] == 100
+    assert labels([paper, build_detectors(load("demo"))[0]])[0] == "guardian(f=250)"
+    for bad in ("guardian(f)", "guardian(f=250", "guardian(g=3)"):
+        with pytest.raises(InvalidValue):
+            build_detectors(load("demo", {"detectors": bad}))
+
+
+def test_parts_that_differ_have_names_that_differ() -> None:
+    made = [
+        lil.Either([{"name": "guardian", "rate": rate}, {"name": "both", "parts": [part, "cycle"]}])
+        for rate in (0.02, 0.08)
+        for part in ("budget", {"name": "budget", "tokens": 9})
+    ]
+    found = labels(made)
+    assert len(set(found)) == 4
+    assert found[0] == ("either(parts=guardian(rate=0.02)+both(parts=budget(tokens=2048)+cycle))")
+
+
+def test_a_path_of_weights_is_no_part_of_an_acting_run(tmp_path: Path) -> None:
+    layer = Classifier(torch.ones(4), 0.0, -1, "a model")
+    found = []
+    for name in ("one", "two"):
+        layer.save(tmp_path / f"{name}.safetensors")
+        chopper = lil.Chopper(tmp_path / f"{name}.safetensors")
+        found.append(described(lil.Either([chopper, "cycle"], on_stop="answer")))
+    assert found[0] == found[1]

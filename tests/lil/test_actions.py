@@ -378,3 +378,16 @@ def test_what_may_follow_a_second_verdict():
     assert not actions.Stop().watched
     assert actions.Densify().watched
     assert not actions.Regenerate(second="nothing").watched
+
+
+def test_a_count_is_no_second_verdict(qwen, tokenizer):
+    """`budget` ends the thinking; how long the answer may be is the action's to say."""
+    answer = actions.Answer(cue=CUE, tokens=30)
+    for detector in (
+        lil.Budget(9, on_stop=answer),
+        lil.Either([lil.Budget(9), lil.Recurrence(run=500)], on_stop=answer),
+    ):
+        for trace in run(qwen, tokenizer, [detector]):
+            assert (trace.finish, trace.tokens) == ("length", 9 + 3 + 30)
+    assert lil.Both("budget+budget").anew() is None
+    assert lil.Either("budget+cycle").anew() == lil.Either("cycle")

@@ -77,7 +77,7 @@ def test_the_chopper_goes_back_to_its_last_cold_chunk(qwen, tokenizer, name):
     options = {"quest": {"page": 4, "dense_layers": 1}}.get(name, {})
     backend = attention.get(name) if name == "full" else attention.get(name, budget=32, **options)
     plain = run(qwen, tokenizer, probes=[chopper(qwen)], backend=backend)
-    back = actions.Regenerate(cue=CUE, tokens=12)
+    back = actions.Regenerate(cue=CUE, tokens=12, second="nothing")
     acted = run(qwen, tokenizer, detectors=[chopper(qwen, on_stop=back)], backend=backend)
     fired = 0
     for trace, live in zip(plain, acted, strict=True):

@@ -13,17 +13,18 @@ from rich.console import Console
 from rich.table import Table
 
 from attention.errors import InvalidValue, check_number
-from experiments.calibration.promise import chosen, needed
-from experiments.calibration.traces import Half, by_problem, in_halves
 from experiments.cli.nouns.replay import require_notes
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import found_in, open_store
 from experiments.grid.detector_grid import parse_choice
 from experiments.grid.plan import detector_params, require_weights
+from experiments.report.stopping.promise import chosen, needed
+from experiments.report.stopping.traces import Half, by_problem, in_halves
 from experiments.store import manifest
 from experiments.store.files.disk import write_atomically
 from experiments.store.labels import labels, short
+from experiments.store.samples.sample import is_usable
 from experiments.store.study import Study
 from lil import Detector
 from lil.detectors import CALIBRATED, described
@@ -61,6 +62,7 @@ def add_arguments(parser: Parser) -> None:
         default=0.005,
         help="of false stops, which is to stay below it with 95%% confidence (0.005)",
     )
+    parser.add_argument("--model", help="whose traces, where the store has several models'")
     parser.add_argument("--seed", type=int, default=0, help="of the halves (0)")
     parser.add_argument(
         "--out", metavar="FILE", help="what is written (default: NAME-calibrated.json, here)"
@@ -72,10 +74,22 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
     notes = Console(stderr=True)
     study = open_store(Path(args.store), notes)
+    models = sorted({cell.model for cell in study.plan.cells})
+    if args.model not in models and (args.model or len(models) > 1):
+        raise InvalidValue("model", args.model, f"one of {', '.join(models)}", models)
+    model = args.model or models[0]
     settings = _settings(args, study)
     require_notes(settings[0], study)
     names = labels(settings)
-    traces = by_problem(found_in(study, settings, notes).samples, names)
+    samples = [one for one in found_in(study, settings, notes).samples if one.model == model]
+    missing = sum(one.detector == "none" and not is_usable(one) for one in samples)
+    if missing:
+        allowed = (
+            f"one with all runs of its sweep: {missing} failed or are not there, and those are the "
+            "longest; the sweep's own command decodes them"
+        )
+        raise InvalidValue("store", str(args.store), allowed)
+    traces = by_problem(samples, names)
     first, second = (Half(half, names) for half in in_halves(traces, args.seed))
     at = chosen(first.clean, len(settings), args.rate)
     console.print(_table(settings, names, first, second, at, args.rate))
@@ -86,7 +100,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         "format": CALIBRATED,
         "detector": described(settings[at]),
         "rate": args.rate,
-        "model": study.config.models[0],
+        "model": model,
+        "datasets": sorted({dataset for dataset, _ in traces}),
         "store": str(study.folder),
         "seed": args.seed,
         "tried": names,
@@ -115,32 +130,34 @@ def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
     kind = detectors.find(name)
     params = detector_params(study.config, name)
     parameter, values = kind.ladder
-    tried = 0
+    given: dict[str, list[Any]] = {}
     for text in args.set:
-        detector, key, given = parse_choice(text, study.config)
+        detector, key, found = parse_choice(text, study.config)
         if detector != name:
             raise InvalidValue("--set", text, f"a parameter of {name}", [f"{name}.{key}"])
-        if len(given) == 1 and key != parameter:
-            params[key] = given[0]
-            continue
-        tried += 1
-        parameter, values = key, given
-    if tried > 1:
+        given.setdefault(key, []).extend(found)
+    several = [key for key, found in given.items() if len(found) > 1]
+    if len(several) > 1:
         raise InvalidValue("--set", ", ".join(args.set), "several values of one parameter alone")
+    # A threshold and a rate say the same: what is given stands, not the other.
+    twin = {"t": "rate", "rate": "t"} if name == "guardian" else {}
+    own = next((key for key in (parameter, twin.get(parameter)) if key in given), None)
+    if several or own:
+        parameter = (several or [str(own)])[0]
+        values = given[parameter]
     if not values:
         allowed = f"--set {name}.PARAMETER=VALUE,... with the settings to try: {name} has none"
         raise InvalidValue("detector", name, allowed)
+    params |= {key: found[0] for key, found in given.items()}
+    for key in (parameter, *(twin[key] for key in (*given, parameter) if key in twin)):
+        params.pop(key, None)
     require_weights(study.config, name, params)
-    other = {"t": "rate", "rate": "t"}.get(parameter)
-    params.pop(parameter, None)
-    if name == "guardian" and other:
-        params.pop(other, None)
     params["on_stop"] = "stop"
-    found = [detectors.get(name, **params, **{parameter: value}) for value in values]
-    for one, again in itertools.combinations(found, 2):
+    tried = [detectors.get(name, **params, **{parameter: value}) for value in values]
+    for one, again in itertools.combinations(tried, 2):
         if one == again:
             raise InvalidValue("--set", str(values), "settings that differ")
-    return found
+    return tried
 
 
 def _refused(rate: float, half: Half, cautious: str) -> InvalidValue:

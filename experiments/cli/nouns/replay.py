@@ -19,8 +19,8 @@ from experiments.cli.show import found_in, open_store
 from experiments.grid import models
 from experiments.grid.calibrated import split_file
 from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
-from experiments.grid.plan import detector_params, require_weights, split_action
-from experiments.report import measures
+from experiments.grid.plan import build_detectors, detector_params, require_weights
+from experiments.report import measures, tables
 from experiments.report.row import by_penalty
 from experiments.store import manifest
 from experiments.store.labels import labels, short
@@ -83,6 +83,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     found = found_in(study, detectors, notes)
     rows = found.rows
     console.print(_table(rows, detectors))
+    for table in tables.stopping_tables(found.stopping, console.width):
+        console.print(table)
     about: dict[str, Any] = manifest.public(study.manifest) | {
         "detectors": [
             {"label": label, "name": d.name, **d.params()}
@@ -95,7 +97,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         agreements = _check_live(study, detectors, args.decode, console)
         about["live"] = agreements
         code = 0 if all(not one["differ"] for one in agreements) else 1
-    return Done({"manifest": about, "rows": [row.to_dict() for row in rows]}, code)
+    told = [dataclasses.asdict(one) for one in found.stopping]
+    rows_told = [row.to_dict() for row in rows]
+    return Done({"manifest": about, "rows": rows_told, "stopping": told}, code)
 
 
 def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
@@ -118,17 +122,17 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
             raise InvalidValue(parameter, given, "one or more values, separated by commas")
     if {"rate", "t"} <= choices.get("guardian", {}).keys():
         raise InvalidValue("t", args.t, "--t or --rate, not both")
-    # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
-    own = list(dict.fromkeys(split_action(name)[0] for name in study.config.detectors))
     asked = comma_list(args.detector or "")
     files = [name for name in asked if split_file(name) == (name, "")]
-    names = [name for name in asked if name not in files] or list(choices) or own
-    if files == asked and files and not choices:
-        names = []
+    names = [name for name in asked if name not in files] or list(choices)
     params = {name: detector_params(study.config, name) for name in names}
     for name in names:
         require_weights(study.config, name, params[name] | choices.get(name, {}))
     found = [load(file) for file in files] + combined(names, params, choices)
+    if not found:
+        # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
+        found = [dataclasses.replace(d, on_stop="stop") for d in build_detectors(study.config)]
+    found = [one for at, one in enumerate(found) if one not in found[:at]]
     for one in found:
         require_stop(one, "what follows was not decoded")
         require_notes(one, study)

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from experiments.report.row import ReportRow
+from experiments.report.stopping.pooled import Pooled
 from experiments.report.tables.backends import cost_grids, main_grids, sampling_grids
 from experiments.report.tables.cells import MISSING
 from experiments.report.tables.detectors import table1_grids, table3_grids
 from experiments.report.tables.grid import WIDTH, rich_table
 from experiments.report.tables.penalties import penalty_grids
+from experiments.report.tables.stopping import stopping_grids
 
 __all__ = [
     "MISSING",
@@ -19,6 +21,7 @@ __all__ = [
     "main_tables",
     "penalty_tables",
     "sampling_tables",
+    "stopping_tables",
     "table1",
     "table3",
 ]
@@ -52,3 +55,8 @@ def table3(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
 def penalty_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
     """What each penalty changes against the same backend and budget without it, no detector."""
     return [rich_table(grid, width) for grid in penalty_grids(rows)]
+
+
+def stopping_tables(found: Sequence[Pooled], width: int = WIDTH) -> list[Table]:
+    """What each detector does over all sparse configurations of a model together."""
+    return [rich_table(grid, width) for grid in stopping_grids(found)]

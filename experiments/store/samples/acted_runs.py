@@ -8,6 +8,7 @@ plain trace is the run.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import lil
@@ -32,23 +33,37 @@ def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
 
 def described(detector: Detector) -> dict[str, Any]:
     """A detector's name and all its resolved parameters; of a classifier its digest alone."""
-    params = {name: value for name, value in detector.params().items() if name != "weights"}
+    params = _without_weights(detector.params())
     if params["on_stop"].get("second") == "nothing":  # as were all actions once
         params["on_stop"] = {k: v for k, v in params["on_stop"].items() if k != "second"}
     return {"name": detector.name, **params}
 
 
+def _without_weights(params: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in params.items() if name != "weights"}
+    if "parts" in kept:
+        kept["parts"] = [_without_weights(part) for part in kept["parts"]]
+    return kept
+
+
 def acted(store: Store, run: Run, detector: Detector, cap: int) -> Record | None:
     """The run with this detector at work, if the store has it.
 
-    Stores of before have runs in which a second verdict changed nothing: those count where there
-    are no others.
+    Stores of before have runs in which a second verdict changed nothing. They count where the
+    store has no others: rows of both kinds would be rows of neither.
     """
     found = store.get(acted_id(run, detector, cap))
-    if found is None and detector.action.watched:
+    if found is None and detector.action.watched and not _knows_second(store, len(store)):
         once = dataclasses.replace(detector.action, second="nothing")  # type: ignore[call-arg]
         found = store.get(acted_id(run, dataclasses.replace(detector, on_stop=once), cap))
     return found
+
+
+@functools.lru_cache(maxsize=4)
+def _knows_second(store: Store, records: int) -> bool:  # noqa: ARG001 - so many, then look again
+    """Whether some run of the store was decoded so that a second verdict counted."""
+    told = (record.meta.get("detector") for record in store)
+    return any(one and "second" in one["on_stop"] for one in told)
 
 
 def acted_id(run: Run, detector: Detector, cap: int) -> str:

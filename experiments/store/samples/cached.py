@@ -83,7 +83,7 @@ def key(
             "code": code(READING),
             "cell": cell.to_dict(),
             "called": [dataset, penalty],
-            "detectors": [[label, described(one), _source(type(one))] for label, one in able],
+            "detectors": [[label, described(one), _sources(one)] for label, one in able],
             "runs": runs,
             "acted": acted,
         }
@@ -93,6 +93,12 @@ def key(
 def _place(record: Record | None) -> list[Any] | None:
     """Where a record lies; files only grow, so no other will ever lie there."""
     return None if record is None else [record.path.name, record.offset, record.length]
+
+
+def _sources(detector: Detector) -> list[str]:
+    """The sources of a detector and of all its parts."""
+    parts: Sequence[Detector] = getattr(detector, "detectors", ())
+    return [_source(type(detector)), *(one for part in parts for one in _sources(part))]
 
 
 @functools.cache

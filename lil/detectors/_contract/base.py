@@ -121,6 +121,13 @@ class Detector(ABC):
         """The detector that makes the same signals and never fires."""
         return self
 
+    def anew(self) -> Detector | None:
+        """What watches after an action, behind what was kept; None for nothing.
+
+        A second verdict ends the row, so what only counts is left out.
+        """
+        return self
+
     def require_tokens(self, table: Sequence[bytes]) -> None:  # noqa: B027
         """Refuse a tokenizer with whose tokens it could never fire.
 

@@ -67,6 +67,11 @@ class Combination(Detector):
         parts = [part.quiet() for part in self.detectors if part.signals]
         return replace(self, parts=parts) if parts else self
 
+    def anew(self) -> Self | None:
+        """The same of what its parts have to say of a second time."""
+        parts = [again for part in self.detectors if (again := part.anew()) is not None]
+        return replace(self, parts=parts) if parts else None
+
     def require_tokens(self, table: Sequence[bytes]) -> None:
         """Refuse a tokenizer with whose tokens a part could never fire.
 

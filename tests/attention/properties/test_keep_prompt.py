@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import attention
 from attention.errors import InvalidValue
 from properties.backends import Draw, h2o, least_room, random, rkv, sink, snapkv, tova, window
-from properties.cases import Case, cases
-from properties.feeding import Shape, session
+from properties.cases import Case, cases, columns
+from properties.feeding import Session, Shape, session
 from properties.holding import holds
 
 DROPPERS = (h2o, lambda: sink(positions=("cache", "absolute")), window, tova, random, rkv, snapkv)
@@ -92,3 +92,29 @@ def test_a_prompt_as_long_as_its_sinks_changes_nothing() -> None:
     for one, other in zip(*outs, strict=True):
         for a, b in zip(one, other, strict=True):
             assert torch.allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [1, 3, 12])
+@pytest.mark.parametrize("name", ["h2o", "sink", "window", "tova", "random", "rkv", "snapkv"])
+def test_prompts_that_are_told_may_be_read_in_parts(name: str, width: int) -> None:
+    """Ragged rows, left padded: the shorter one is all padding in the first forwards."""
+    backend = attention.get(name, budget=24, keep_prompt=True, **LESS.get(name, {}))
+    lengths = [12, 8]
+    forwards = columns(lengths, (width,) * (12 // width))
+    shape = Shape(layers=1, Hkv=2, G=2, D=4)
+    case = Case(backend, shape, forwards=forwards, steps=30, seed=3)
+    with session(backend, case.texts()) as s:
+        s.cache = s.cache.new(prompts=lengths)
+        for counts in case.whole:
+            s.feed(counts)
+        for row, n in zip(s.kept(), lengths, strict=True):
+            for kept in row:
+                assert set(range(n)) <= set(kept)
+                assert len(kept) <= 24
+        told = s.cache.new(prompts=[30, 8])
+        s = Session(told, shape, case.texts())
+        with pytest.raises(InvalidValue, match="prompt = '30 tokens'"):
+            s.feed([1, 1])
+
+
+LESS: dict[str, dict[str, Any]] = {"rkv": {"window": 2}}

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.calibration.promise import Clean, FalseStops, false_stops, halves
+from experiments.report.stopping.promise import Clean, FalseStops, false_stops, halves
 from experiments.store.samples.sample import Sample
 
 #: Data set and item: a problem.

@@ -1,1 +1,0 @@
-"""Which setting of a detector keeps a promise about false stops."""

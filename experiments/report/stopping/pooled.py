@@ -1,0 +1,128 @@
+"""What each detector does over all sparse configurations together, and to full attention."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.report.aggregate import by_problem, paid_of
+from experiments.report.statistics import Bootstrap, Interval
+from experiments.report.stopping.promise import Clean, FalseStops, false_stops
+from experiments.store.samples.sample import Sample, is_usable
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A detector and its action against the same traces left alone.
+
+    Intervals are of problems resampled: samples of a problem, under whatever configuration, say
+    less together than as many of different ones. Shares are fractions.
+
+    Attributes:
+        model, penalty, detector, action: which.
+        samples, problems: sparse traces of all data sets, and of how many problems.
+        missing: runs, full attention's among them, that failed or are not there, with the detector
+            or without. The longest are missing, so where there are any there are no measures.
+        fired: of the samples.
+        tokens: share of the tokens paid that it saves.
+        loops, tails: share of the wasted tokens that it spares; see `wasted`.
+        wasted_loops, wasted_tails: how many there are.
+        solved: samples solved without it.
+        lost, gained: of these, and of the others.
+        net: gained less lost, over all samples that were scored.
+        full: what it does to traces of full attention that ended by themselves.
+    """
+
+    model: str
+    penalty: str
+    detector: str
+    action: str
+    samples: int
+    problems: int
+    missing: int
+    fired: int
+    tokens: Interval
+    loops: Interval
+    tails: Interval
+    wasted_loops: int
+    wasted_tails: int
+    solved: int
+    lost: int
+    gained: int
+    net: Interval
+    full: FalseStops
+
+
+def pooled(samples: Sequence[Sample], seed: int) -> list[Pooled]:
+    """One for each model, penalty, detector and action, in the order of the samples.
+
+    Args:
+        samples: of a study.
+        seed: of the bootstrap.
+    """
+    alone = {one.run: one for one in samples if one.detector == "none"}
+    groups: dict[tuple[str, str, str, str], list[tuple[Sample, Sample]]] = defaultdict(list)
+    for one in samples:
+        if one.detector != "none":
+            pair = one, alone[one.run]
+            groups[one.model, one.penalty, one.detector, one.action].append(pair)
+    bootstrap = Bootstrap(seed)
+    return [
+        _pooled(key, pairs, bootstrap)
+        for key, pairs in groups.items()
+        if any(plain.budget is not None for _, plain in pairs)
+    ]
+
+
+def _pooled(
+    key: tuple[str, str, str, str], pairs: list[tuple[Sample, Sample]], bootstrap: Bootstrap
+) -> Pooled:
+    missing = sum(not (is_usable(one) and is_usable(plain)) for one, plain in pairs)
+    planned = [pair for pair in pairs if pair[1].backend != "full"]
+    pairs = [] if missing else pairs
+    sparse = [(one, plain) for one, plain in pairs if plain.backend != "full"]
+    scored = [(m, t) for m, t in sparse if m.correct is not None and t.correct is not None]
+    moved = [(_problem(m), float(bool(m.correct)) - float(bool(t.correct)), 1) for m, t in scored]
+
+    def spared(name: str) -> tuple[Interval, int]:
+        known = [
+            (_problem(m), before - left, before)
+            for m, t in sparse
+            if (left := getattr(m, name)) is not None and (before := getattr(t, name)) is not None
+        ]
+        return bootstrap.ratio(by_problem(known)), sum(before for *_, before in known)
+
+    loops, wasted_loops = spared("wasted_loop")
+    tails, wasted_tails = spared("wasted_tail")
+    paid = by_problem((_problem(m), paid_of(t) - paid_of(m), paid_of(t)) for m, t in sparse)
+    return Pooled(
+        *key,
+        samples=len(planned),
+        problems=len({_problem(m) for m, _ in planned}),
+        missing=missing,
+        fired=sum(m.stopped_at is not None for m, _ in sparse),
+        tokens=bootstrap.ratio(paid),
+        loops=loops,
+        tails=tails,
+        wasted_loops=wasted_loops,
+        wasted_tails=wasted_tails,
+        solved=sum(bool(t.correct) for _, t in scored),
+        lost=sum(change < 0 for _, change, _ in moved),
+        gained=sum(change > 0 for _, change, _ in moved),
+        net=bootstrap.ratio(by_problem(moved)),
+        full=false_stops(_clean(pairs), 0),
+    )
+
+
+def _problem(sample: Sample) -> str:
+    return f"{sample.dataset}/{sample.item_id}"
+
+
+def _clean(pairs: list[tuple[Sample, Sample]]) -> list[Clean]:
+    """Full attention's traces that ended, by problem."""
+    found: dict[str, list[bool]] = defaultdict(list)
+    for one, plain in pairs:
+        if plain.backend == "full" and plain.status == "ok":
+            found[_problem(plain)].append(one.stopped_at is not None)
+    return [Clean(name, len(fired), (sum(fired),)) for name, fired in found.items()]

@@ -1,0 +1,69 @@
+"""What each detector does over all sparse configurations together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from experiments.report.statistics import Interval
+from experiments.report.stopping.pooled import Pooled
+from experiments.report.tables.cells import Cell, percent, points, share
+from experiments.report.tables.grid import Grid, Line
+from experiments.report.tables.parts import under
+
+_CAPTION = (
+    "saved, of tokens; loops and tails, of what unsolved texts cut by the cap spent in a loop at "
+    "their end, and in a tail nearly all seen before; net: answers gained less lost, in points of "
+    "all; 95% intervals, problems resampled, bold where they leave out 0; full: stops of full "
+    "attention's texts that end by themselves, with the 95% upper bound of their rate"
+)
+
+
+def stopping_grids(found: Sequence[Pooled]) -> list[Grid]:
+    """One table per model and penalty, a line for each detector and action."""
+    apart: dict[tuple[str, str], list[Pooled]] = defaultdict(list)
+    for one in found:
+        apart[one.model, one.penalty].append(one)
+    columns = ("detector", "then", "saved", "loops", "tails", "lost", "gained", "net", "full")
+    return [
+        Grid(
+            f"Detectors over all sparse configurations ({model}{under(penalty)})",
+            columns,
+            tuple(Line((one.detector,), _cells(one)) for one in part),
+            _CAPTION,
+        )
+        for (model, penalty), part in apart.items()
+    ]
+
+
+def _cells(one: Pooled) -> tuple[Cell, ...]:
+    if one.missing:
+        return Cell(one.action), *incomplete(one.missing, 7)
+    full = one.full
+    return (
+        Cell(one.action),
+        _share(one.tokens),
+        _share(one.loops),
+        _share(one.tails),
+        Cell(str(one.lost)),
+        Cell(str(one.gained)),
+        _net(one.net),
+        Cell(f"{full.stopped} of {full.traces}", f"[{percent(full.high)}]"),
+    )
+
+
+def incomplete(missing: int, columns: int) -> list[Cell]:
+    """Without the longest texts there is nothing to compare."""
+    said = [Cell(f"{missing} missing"), Cell("not comparable")]
+    return [*said, *[Cell()] * columns][:columns]
+
+
+def _share(found: Interval) -> Cell:
+    return share(found.estimate, found.low, found.high)
+
+
+def _net(found: Interval) -> Cell:
+    if found.estimate is None or found.low is None or found.high is None:
+        return Cell(points(found.estimate))
+    told = f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    return Cell(points(found.estimate), told, bold=found.low > 0 or found.high < 0)

@@ -23,7 +23,7 @@ from experiments.report.stopping.promise import chosen, needed
 from experiments.report.stopping.traces import Half, by_problem, in_halves
 from experiments.store import manifest
 from experiments.store.files.disk import write_atomically
-from experiments.store.labels import labels, short
+from experiments.store.labels import labels
 from experiments.store.samples.sample import is_usable
 from experiments.store.study import Study
 from lil import Detector
@@ -199,8 +199,8 @@ def _table(
     title = f"false stops of {settings[0].name}, wanted below {rate:g}"
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("setting", no_wrap=True)
-    for name in ("problems", "rate", "at most", "tokens saved", "loops", "tails", "other half"):
-        table.add_column(name, justify="right")
+    for name in ("problems", "rate", "at most", "saved", "loops", "tails", "other half"):
+        table.add_column(name, justify="right", no_wrap=True)
     for place, name in enumerate(names):
         here, there = first.false_stops(place), second.false_stops(place)
         saved = first.told(place)["saved"]
@@ -217,4 +217,4 @@ def _table(
 
 
 def _percent(share: float | None) -> str:
-    return "—" if share is None else f"{short(100 * share)}%"
+    return "—" if share is None else f"{100 * share:.3g}%"

@@ -267,7 +267,8 @@ class Trace:
 
     def _setting(self) -> tuple[str, int] | None:
         sweep, size = self.meta.get("sweep"), self.meta.get("batch_size")
-        return None if sweep is None or size is None else (sweep, size)
+        alone = self.meta.get("workers", 1) == 1  # several slow each other down
+        return (sweep, size) if alone and sweep is not None and size is not None else None
 
     def _cost(self, tokens: int) -> dict[str, float | None]:
         """Cost of the first tokens: as recorded, on a straight line between two recordings."""

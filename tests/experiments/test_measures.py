@@ -94,6 +94,31 @@ def test_detector_saves_tokens_over_all_correct_and_incorrect() -> None:
     assert row.length_ratio is None
 
 
+def test_wasted_tokens_that_a_detector_spares() -> None:
+    cut = {"correct": False, "status": "capped", "tokens": 200}
+    alone = [sparse(i, wasted_loop=10 * i, wasted_tail=100 + i, **cut) for i in range(1, 5)] + [
+        sparse(5, wasted_loop=0, wasted_tail=0)
+    ]
+    watched = [
+        replace(guarded(one, 150), wasted_loop=0, wasted_tail=50 + i, correct=False)
+        for i, one in enumerate(alone[:4], start=1)
+    ] + [guarded(alone[4], None)]
+    row = row_of(alone + watched, detector="guardian")
+    assert (row.wasted_loop, row.wasted_tail) == (0, 210)
+    assert row.wasted_loop_savings == 1
+    assert row.wasted_tail_savings == pytest.approx(1 - 210 / 410)
+    plain = row_of(alone + watched, detector="none")
+    assert (plain.wasted_loop, plain.wasted_tail) == (100, 410)
+    assert plain.wasted_tail_savings is None
+    # Some resample may hold the one problem that wastes nothing: then there are no bounds.
+    assert row.wasted_tail_savings_low is None
+    sure = row_of(alone[:4] + watched[:4], detector="guardian")
+    low, high = sure.wasted_tail_savings_low, sure.wasted_tail_savings_high
+    assert 1 - 54 / 104 <= low < sure.wasted_tail_savings < high <= 1 - 51 / 101
+    unknown = row_of([sparse(1), sparse(2, wasted_loop=0, wasted_tail=0)], backend="h2o")
+    assert (unknown.wasted_loop, unknown.wasted_tail) == (None, None)
+
+
 def test_detector_is_compared_within_its_own_parameters() -> None:
     one = [sparse(0, tokens=100, backend_params=(("page", 8),))]
     other = [sparse(0, tokens=900, backend_params=(("page", 16),))]

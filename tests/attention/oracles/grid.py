@@ -107,7 +107,7 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("random", {"budget": 40, "sinks": 30, "recent": 5}, 20),
     ("snapkv", {"budget": 40}, 4),
     ("snapkv", {"budget": 40, "window": 5}, 20),
-    ("snapkv", {"budget": 140}, 130),
+    ("snapkv", {"budget": 60}, 50),
     ("rkv", {"budget": 40}, 11),
     ("rkv", {"budget": 40, "window": 2, "mix": 0.9}, 20),
 )

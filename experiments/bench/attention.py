@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -24,9 +23,9 @@ from attention.contract.backend import Backend
 from attention.core import kernels
 from attention.engines import chosen
 from attention.errors import InvalidValue
-from attention.methods import find, get
 from attention.patching.cache import AttentionCache
 from attention.patching.session import Session
+from experiments.bench.methods import unsparing
 from experiments.bench.timing import conditions, device_name, free_memory, seconds
 from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
@@ -185,10 +184,8 @@ def attention(
 
 
 def sparse(name: str, budget: int) -> Backend:
-    """A method by name as it runs in its sparse layers: none is left dense, no prompt is spared."""
-    fields = {f.name for f in dataclasses.fields(find(name)) if f.init}
-    wanted = {"budget": budget, "dense_layers": 0, "keep_prompt": False}
-    return get(name, **{field: value for field, value in wanted.items() if field in fields})
+    """A method by name as it runs in its sparse layers: none is left dense."""
+    return unsparing(name, budget, dense_layers=0)
 
 
 def _memory(shape: Shape, backends: Iterable[Backend]) -> int:

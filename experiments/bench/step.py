@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +15,9 @@ import torch
 import lil
 from attention.engines import ENGINES, chosen
 from attention.errors import InvalidValue
-from attention.methods import find, get
 from attention.patching.cache import AttentionCache
 from experiments.bench.attention import bandwidth
+from experiments.bench.methods import unsparing
 from experiments.bench.timing import conditions, device_name, seconds
 from experiments.grid import data, models
 from experiments.grid.config import load
@@ -132,7 +131,7 @@ def step(
         raise InvalidValue("steps", steps, "at least 4")
     loaded = models.load(models.find(model), "float32", "cpu")
     chosen(engine, loaded.model.device, loaded.model.dtype)
-    built = {name: _backend(name, budget) for name in backends}
+    built = {name: unsparing(name, budget) for name in backends}
     options: dict[str, Any] = {
         "engine": engine,
         "token_bytes": loaded.token_bytes,
@@ -176,11 +175,6 @@ def step(
         **{name: value for name, value in conditions().items() if name != "threads"},
         "device": device_name("cpu"),
     }
-
-
-def _backend(name: str, budget: int) -> Any:
-    wanted = {one.name for one in dataclasses.fields(find(name)) if one.init}
-    return get(name, budget=budget) if "budget" in wanted else get(name)
 
 
 def _row(

@@ -251,6 +251,9 @@ def split_action(entry: str) -> tuple[str, str]:
     from lil import detectors
     from lil.detectors import ACTIONS
 
+    head, bracket, tail = entry.rpartition(")")
+    if bracket and tail[:1] in ("", ":"):  # what stands in brackets may have colons of its own
+        return head + bracket, tail[1:]
     name, colon, what = entry.rpartition(":")
     if colon and (":" in name or what in ACTIONS or name in detectors.names()):
         return name, what

@@ -28,6 +28,8 @@ def comparable(measures: Mapping[str, Any], samples: Sequence[Sample]) -> dict[s
 
 def _why_not(samples: Sequence[Sample]) -> str | None:
     """Why the seconds of these samples have no common measure; None where they have."""
+    if any(sample.workers > 1 for sample in samples):
+        return "runs were decoded by several workers, which slow each other down"
     found = {setting(sample) for sample in samples}
     if len(found) <= 1 and None not in found:
         return None

@@ -97,6 +97,6 @@ def test_how_often_the_promise_is_broken(traces: int, alike: float) -> None:
         if found is not None:
             kept += 1
             broken += RATES[found] > wanted
-    print(f"{traces} traces, alike {alike:g}: broken {broken} of 1000, {kept} chose a setting")
-    assert broken <= 50
-    assert kept > 300  # it promises something
+    told = f"{traces} traces, alike {alike:g}: broken {broken} of 1000, {kept} chose a setting"
+    assert broken <= 50, told
+    assert kept > 300, told  # it promises something

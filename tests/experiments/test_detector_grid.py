@@ -12,7 +12,7 @@ import lil
 from attention.errors import InvalidValue
 from experiments.grid.config import load
 from experiments.grid.detector_grid import combined, parse_choice, parse_values
-from experiments.grid.plan import build_detectors, detector_params
+from experiments.grid.plan import build_detectors, detector_params, split_action
 from experiments.store.labels import labels
 from experiments.store.samples.acted_runs import described
 from lil.chopper import Classifier
@@ -137,3 +137,18 @@ def test_a_path_of_weights_is_no_part_of_an_acting_run(tmp_path: Path) -> None:
         chopper = lil.Chopper(tmp_path / f"{name}.safetensors")
         found.append(described(lil.Either([chopper, "cycle"], on_stop="answer")))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("guardian", ("guardian", "")),
+        ("guardian:answer", ("guardian", "answer")),
+        ("mine:Detector", ("mine:Detector", "")),
+        ("mine:Detector:answer", ("mine:Detector", "answer")),
+        ("chopper(weights='a:b')", ("chopper(weights='a:b')", "")),
+        ("either(parts=['m:A', 'm:B']):answer", ("either(parts=['m:A', 'm:B'])", "answer")),
+    ],
+)
+def test_an_action_stands_behind_the_last_colon(entry: str, expected: tuple[str, str]) -> None:
+    assert split_action(entry) == expected

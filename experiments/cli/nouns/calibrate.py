@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue, check_number
@@ -116,6 +117,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         f"{other.stopped} of {other.traces} traces, {other.problems_stopped} of {other.problems} "
         f"problems (at most {other.high:.2%}). Written to {path}.",
         highlight=False,
+        markup=False,
         soft_wrap=True,
     )
     about = manifest.public(study.manifest)
@@ -206,7 +208,7 @@ def _table(
         saved = first.told(place)["saved"]
         told = name.partition("(")[2].removesuffix(")") or name
         table.add_row(
-            told + (" *" if place == at else ""),
+            escape(told) + (" *" if place == at else ""),
             f"{here.problems_stopped} of {here.problems}",
             _percent(here.rate),
             _percent(here.high),

@@ -5,8 +5,8 @@
 Seeded and resumable: started again with the same --out it goes on from the last saved state; a
 different --tokens moves the end (the learning rate falls linearly over the last 40%). --init goes
 on from a finished checkpoint with fresh optimizers: its tokens count, so the curriculum goes on
-too. Matrices are trained with Muon, everything else with AdamW. bf16 autocast on CPU and GPU,
-float32 weights.
+too. Matrices are trained with Muon, everything else with AdamW, in bf16 autocast or, which a CPU
+without tiles of bf16 does sooner, in float32; weights are float32.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch-tokens", type=int, default=8192)
     parser.add_argument("--muon-lr", type=float, default=0.02)
     parser.add_argument("--adam-lr", type=float, default=3e-3)
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument("--save-minutes", type=float, default=4.0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
@@ -145,7 +146,7 @@ def main() -> None:
             for optimizer, lr in zip(optimizers, base, strict=True):
                 optimizer.param_groups[0]["lr"] = lr * scale
             moved = training.Batch(*(getattr(batch, f).to(device) for f in batch.__annotations__))
-            with torch.autocast(device.type, torch.bfloat16):
+            with torch.autocast(device.type, torch.bfloat16, args.dtype == "bfloat16"):
                 value = training.loss(model, moved)
             value.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -41,6 +41,17 @@ def test_several_traces_of_a_problem_prove_less(counts: list[tuple[int, int]], r
     assert p_value(clean, 0, min(0.999, rate * 1.1)) <= p + 1e-12
 
 
+@pytest.mark.parametrize("stopped", [0, 1, 3, 8])
+def test_problems_that_stop_as_one_prove_what_both_inequalities_do(stopped: int) -> None:
+    n, rate = 200, 0.05
+    clean = [Clean(str(i), 3, (3 * (i < stopped),)) for i in range(n)]
+    share = stopped / n
+    chance = (rate / share) ** stopped if stopped else 1.0
+    hoeffding = chance * ((1 - rate) / (1 - share)) ** (n - stopped)
+    tail = sum(math.comb(n, i) * rate**i * (1 - rate) ** (n - i) for i in range(stopped + 1))
+    assert p_value(clean, 0, rate) == pytest.approx(min(1, hoeffding, math.e * tail))
+
+
 @pytest.mark.parametrize(("rate", "traces"), [(0.005, 598), (0.01, 299), (0.05, 59), (0.5, 5)])
 def test_traces_that_a_rate_needs(rate: float, traces: int) -> None:
     assert needed(rate) == traces

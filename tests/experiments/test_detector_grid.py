@@ -105,14 +105,14 @@ def test_what_cannot_be_asked_for(names: list[str], choices: Any, message: str) 
 
 
 def test_a_detector_brings_its_own_parameters() -> None:
-    entries = "guardian(f=250,t=20),guardian:answer,either(parts='cycle+guardian')"
+    entries = "guardian(f=250,t=10),guardian:answer,either(parts='cycle+guardian')"
     demo = load("demo", {"detectors": entries})
     paper, answer, either = build_detectors(demo)
-    assert (paper.params()["f"], paper.params()["rate"]) == (250, 0.08)
+    assert (paper.params()["f"], paper.params()["rate"]) == (250, 0.04)
     assert (answer.params()["f"], answer.action.name) == (100, "answer")
     assert [part.name for part in either.detectors] == ["cycle", "guardian"]
     assert either.detectors[1].params()["f"] == 100
-    assert labels([paper, build_detectors(load("demo"))[0]])[0] == "guardian(f=250)"
+    assert labels([paper, build_detectors(load("demo"))[0]])[0] == "guardian(f=250, rate=0.04)"
     for bad in ("guardian(f)", "guardian(f=250", "guardian(g=3)"):
         with pytest.raises(InvalidValue):
             build_detectors(load("demo", {"detectors": bad}))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.store.samples import wasted
+from experiments.store.samples import of_trace, wasted
+from experiments.store.samples.sample import Sample
+from lil import Verdict
 
 loops = st.builds(
     lambda head, block, length: head + (block * 300)[:length],
@@ -40,6 +44,17 @@ def test_tolerant(text: list[int], changed: set[int]) -> None:
     hits = [again(end) for end in range(1, n + 1)]
     tails = [m for m in range(100, n + 1) if 20 * sum(hits[n - m :]) >= 19 * m]
     assert wasted.tolerant(text) == max(tails, default=0)
+
+
+@pytest.mark.parametrize(
+    ("at", "loop", "tail"), [(100, 0, 0), (101, 0, 0), (160, 0, 50), (170, 10, 60), (300, 140, 190)]
+)
+def test_a_verdict_leaves_what_was_wasted_before_it(at: int, loop: int, tail: int) -> None:
+    cell = {"model": "m", "dataset": "d", "item_id": "i", "sample_index": 0, "backend": "h2o"}
+    plain = Sample(**cell, backend_params=(), budget=1, penalty="none")
+    plain = replace(plain, tokens=300, wasted_loop=140, wasted_tail=190)
+    left = of_trace._with_waste_left(plain, plain, Verdict("cycle", at, {}))
+    assert (left.wasted_loop, left.wasted_tail) == (loop, tail)
 
 
 @pytest.mark.parametrize("text", [[], [5], [5, 6]])

@@ -7,6 +7,7 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
+from experiments.cli.nouns.bench.detector import DETECTOR
 from experiments.cli.nouns.bench.model import MODEL
 from experiments.cli.nouns.bench.parts import DEVICE, Flag, Part, conditions, times, whole
 from experiments.cli.nouns.bench.peers import PEERS
@@ -204,6 +205,7 @@ examples:
             Flag("steps", 20, "steps a point; the median counts"),
         ),
     ),
+    "detector": DETECTOR,
     "step": STEP,
     "peers": PEERS,
     "model": MODEL,

@@ -43,9 +43,8 @@ from experiments.report.row import ReportRow, order
 from experiments.report.statistics import (
     Bootstrap,
     Interval,
+    change_p,
     effective,
-    mcnemar,
-    sign_flips,
     tango,
     wilson,
 )
@@ -212,10 +211,7 @@ def _change(prefix: str, pairs: Pairs, seed: int) -> dict[str, Any]:
     n = effective(moved, problems)
     share = n / len(moved) if moved else 0
     change = tango(lost * share, gained * share, n)
-    if len(set(problems)) == len(problems):
-        p = mcnemar(lost, gained)
-    else:
-        p = sign_flips([int(one) for (one,) in by_problem(zip(problems, moved, strict=True))], seed)
+    p = change_p([(problem, int(one)) for problem, one in zip(problems, moved, strict=True)], seed)
     return {
         f"{prefix}accuracy_change": change.estimate,
         f"{prefix}accuracy_change_low": change.low,

@@ -145,6 +145,34 @@ def sign_flips(by_problem: Sequence[int], seed: int) -> float:
     return float(found.pvalue)
 
 
+def change_p(moved: Sequence[tuple[str, int]], seed: int) -> float:
+    """Two-sided exact p of a change, samples of one problem together.
+
+    Args:
+        moved: of each sample its problem and 1 gained, -1 lost, 0 as before.
+        seed: of draws, where there are too many problems to enumerate.
+    """
+    sums: dict[str, int] = {}
+    for problem, change in moved:
+        sums[problem] = sums.get(problem, 0) + change
+    if len(sums) == len(moved):
+        changes = [change for _, change in moved]
+        return mcnemar(changes.count(-1), changes.count(1))
+    return sign_flips(list(sums.values()), seed)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Each p after Holm's correction for all of them (Scandinavian Journal of Statistics 6, 1979).
+
+    What stays at or below a level then is wrong anywhere among them with at most that chance.
+    """
+    found, worst = [1.0] * len(p), 0.0
+    for rank, at in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        worst = max(worst, min(1.0, (len(p) - rank) * p[at]))
+        found[at] = worst
+    return found
+
+
 class Bootstrap:
     """Percentile bootstrap intervals from one seed, 10,000 resamples each (Efron, 1979).
 

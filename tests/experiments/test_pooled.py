@@ -82,6 +82,23 @@ def test_what_is_not_known_and_what_is_not_there() -> None:
         assert "1 missing" in [*table.columns[2].cells]
 
 
+def test_a_cell_that_loses_beyond_chance() -> None:
+    """Eight losses have p = 2/256, also times two cells; six have 2/64, which two make too much."""
+    for lost, cells, losing in ((8, 1, 1), (8, 2, 1), (6, 1, 1), (6, 2, 0)):
+        samples = []
+        for budget in range(cells):
+            for item in range(10):
+                plain = sparse(item, budget=budget + 1)
+                gone = budget == 0 and item < lost
+                samples += [plain, replace(guarded(plain, 50), correct=not gone)]
+        (found,) = pooled(samples, 0)
+        assert found.cells == cells
+        assert found.losing == ("h2o 1 on easy",) * losing
+    gains = [(one, sparse(one, correct=False)) for one in range(10)]
+    samples = [x for _, one in gains for x in (one, replace(guarded(one, 50), correct=True))]
+    assert pooled(samples, 0)[0].losing == ()
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([-1, 0, 0, 0, 1])), min_size=4))
 def test_samples_of_a_problem_are_resampled_together(moves: list[tuple[int, int]]) -> None:

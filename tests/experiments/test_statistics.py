@@ -16,7 +16,9 @@ from scipy.stats import bootstrap as scipy_bootstrap
 from experiments.report.statistics import (
     NOTHING,
     Bootstrap,
+    change_p,
     effective,
+    holm,
     mcnemar,
     sign_flips,
     tango,
@@ -227,3 +229,23 @@ def test_samples_of_a_problem_count_by_how_alike_they_are() -> None:
     assert effective([], []) == 0
     mixed = [float((i * 7 + i // 4) % 3 == 0) for i in range(32)]
     assert 8 <= effective(mixed, problems) <= 32
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm_is_the_closed_test_of_bonferroni(p: list[float]) -> None:
+    """A hypothesis is rejected where Bonferroni rejects every set of hypotheses with it in."""
+    ordered = sorted(p)
+    for one, after in zip(p, holm(p), strict=True):
+        rank = ordered.index(one)
+        expected = max(
+            (min(1.0, (len(p) - at) * ordered[at]) for at in range(rank + 1)), default=1.0
+        )
+        assert after == pytest.approx(expected)
+
+
+def test_p_of_changes_takes_samples_of_a_problem_together() -> None:
+    alone = [(str(i), -1) for i in range(7)] + [("x", 1), ("y", 0)]
+    assert change_p(alone, 0) == mcnemar(7, 1)
+    together = [(str(i), -1) for i in range(7) for _ in range(4)] + [("x", 1), ("x", 1), ("y", 0)]
+    assert change_p(together, 0) == pytest.approx(2 * 2 / 2**8)
+    assert change_p([], 0) == 1

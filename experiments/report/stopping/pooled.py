@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.report.aggregate import by_problem, paid_of
-from experiments.report.statistics import Bootstrap, Interval
+from experiments.report.statistics import LEVEL, Bootstrap, Interval, change_p, holm
 from experiments.report.stopping.promise import Clean, FalseStops, false_stops
 from experiments.store.samples.sample import Sample, is_usable
 
@@ -31,6 +31,9 @@ class Pooled:
         solved: samples solved without it.
         lost, gained: of these, and of the others.
         net: gained less lost, over all samples that were scored.
+        cells: configurations, of data set, method and budget, with scored samples.
+        losing: those of them where more is lost than gained, and that stays at 95% after Holm's
+            correction for all of them.
         full: what it does to traces of full attention that ended by themselves.
     """
 
@@ -51,6 +54,8 @@ class Pooled:
     lost: int
     gained: int
     net: Interval
+    cells: int
+    losing: tuple[str, ...]
     full: FalseStops
 
 
@@ -83,7 +88,10 @@ def _pooled(
     pairs = [] if missing else pairs
     sparse = [(one, plain) for one, plain in pairs if plain.backend != "full"]
     scored = [(m, t) for m, t in sparse if m.correct is not None and t.correct is not None]
-    moved = [(_problem(m), float(bool(m.correct)) - float(bool(t.correct)), 1) for m, t in scored]
+    moved = [(_problem(m), int(bool(m.correct)) - int(bool(t.correct)), 1) for m, t in scored]
+    cells: dict[tuple[str, str, int | None, str], list[tuple[str, int]]] = defaultdict(list)
+    for (m, _), (problem, change, _) in zip(scored, moved, strict=True):
+        cells[m.dataset, m.backend, m.budget, str(m.backend_params)].append((problem, change))
 
     def spared(name: str) -> tuple[Interval, int]:
         known = [
@@ -111,7 +119,21 @@ def _pooled(
         lost=sum(change < 0 for _, change, _ in moved),
         gained=sum(change > 0 for _, change, _ in moved),
         net=bootstrap.ratio(by_problem(moved)),
+        cells=len(cells),
+        losing=_losing(cells, bootstrap.seed),
         full=false_stops(_clean(pairs), 0),
+    )
+
+
+def _losing(
+    cells: Mapping[tuple[str, str, int | None, str], Sequence[tuple[str, int]]], seed: int
+) -> tuple[str, ...]:
+    after = holm([change_p(moved, seed) for moved in cells.values()])
+    net = [sum(change for _, change in moved) for moved in cells.values()]
+    return tuple(
+        f"{backend} {budget} on {dataset}"
+        for (dataset, backend, budget, _), p, change in zip(cells, after, net, strict=True)
+        if change < 0 and p <= 1 - LEVEL
     )
 
 

@@ -14,9 +14,13 @@ from experiments.report.tables.parts import under
 _CAPTION = (
     "saved, of tokens; loops and tails, of what unsolved texts cut by the cap spent in a loop at "
     "their end, and in a tail nearly all seen before; net: answers gained less lost, in points of "
-    "all; 95% intervals, problems resampled, bold where they leave out 0; full: stops of full "
-    "attention's texts that end by themselves, with the 95% upper bound of their rate"
+    "all; 95% intervals, problems resampled, bold where they leave out 0; cells: configurations "
+    "that lose beyond chance, Holm's correction for all of them; full: stops of full attention's "
+    "texts that end by themselves, with the 95% upper bound of their rate"
 )
+_COLUMNS = (
+    "detector", "then", "saved", "loops", "tails", "lost", "gained", "net", "cells", "full"
+)  # fmt: skip
 
 
 def stopping_grids(found: Sequence[Pooled]) -> list[Grid]:
@@ -24,11 +28,10 @@ def stopping_grids(found: Sequence[Pooled]) -> list[Grid]:
     apart: dict[tuple[str, str], list[Pooled]] = defaultdict(list)
     for one in found:
         apart[one.model, one.penalty].append(one)
-    columns = ("detector", "then", "saved", "loops", "tails", "lost", "gained", "net", "full")
     return [
         Grid(
             f"Detectors over all sparse configurations ({model}{under(penalty)})",
-            columns,
+            _COLUMNS,
             tuple(Line((one.detector,), _cells(one)) for one in part),
             _CAPTION,
         )
@@ -38,7 +41,7 @@ def stopping_grids(found: Sequence[Pooled]) -> list[Grid]:
 
 def _cells(one: Pooled) -> tuple[Cell, ...]:
     if one.missing:
-        return Cell(one.action), *incomplete(one.missing, 7)
+        return Cell(one.action), *incomplete(one.missing, 8)
     full = one.full
     return (
         Cell(one.action),
@@ -48,6 +51,7 @@ def _cells(one: Pooled) -> tuple[Cell, ...]:
         Cell(str(one.lost)),
         Cell(str(one.gained)),
         _net(one.net),
+        Cell(str(len(one.losing)), bold=bool(one.losing)),
         Cell(f"{full.stopped} of {full.traces}", f"[{percent(full.high)}]"),
     )
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from .problems import LEVELS, SPLITS, Problem, problem
+from .problems import LEVELS, RECIPES, SPLITS, Problem, problem
 
-__all__ = ["LEVELS", "SPLITS", "Problem", "checkpoint_path", "problem"]
+__all__ = ["LEVELS", "RECIPES", "SPLITS", "Problem", "checkpoint_path", "problem"]
 
 
 def checkpoint_path() -> Path:

@@ -6,6 +6,7 @@ import math
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -233,7 +234,8 @@ def test_every_figure_says_under_which_conditions(
         others = "not shown here: guardian (regenerate), mine:Streaks (densify), mine:Streaks"
         assert (others in said) == (name[:7] in ("figure1", "figure2", "figure4"))
         titles = [axis.get_title() for axis in figure.axes if axis.get_title()]
-        assert len({title.split("\n")[0] for title in titles}) == 2
+        own = [title for title in titles if not title.startswith("all data sets")]
+        assert len({title.split("\n")[0] for title in own}) == 2
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw_without_rendering()
         boxes = [a.title.get_window_extent(renderer) for a in figure.axes if a.get_title()]
@@ -294,6 +296,25 @@ def test_figure_5_pools_each_detector_over_what_all_share(
     bars = [p for c in axis.collections for p in c.get_segments()]
     (ends,) = [bar[:, 0] for bar in bars if bar[0, 0] < bar[1, 0]]
     assert ends[0] < mark.get_xdata()[0] < ends[1]
+
+
+def test_figure_5_shows_the_waste_that_is_spared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: dict[str, Figure] = {}
+    monkeypatch.setattr(module, "save", lambda figure, stem: kept.update({stem.name: figure}) or [])
+    samples = []
+    for item in range(6):
+        cut = {"tokens": 200, "correct": False, "status": "capped"}
+        plain = sparse(item, **cut, wasted_loop=100, wasted_tail=150 + item)
+        left = {"correct": item == 5, "wasted_loop": 10, "wasted_tail": 60}
+        samples += [sample(item), plain, replace(guarded(plain, 110), **left)]
+    figures(samples, rows(samples, seed=0), tmp_path)
+    _, loops, tails = kept["figure5-detectors"].axes
+    for axis, spared in ((loops, 0.9), (tails, 1 - 360 / 915)):
+        (mark,) = [line for line in axis.lines if line.get_markersize() == 6.5]
+        assert mark.get_xdata()[0] == pytest.approx(spared)
+        assert mark.get_ydata()[0] == pytest.approx(100 / 6)
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), max_size=8))

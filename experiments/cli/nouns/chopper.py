@@ -19,7 +19,7 @@ from experiments.cli.show import open_store
 from experiments.grid import data, models
 from experiments.grid.config import Config, check
 from experiments.grid.data.sets import expand
-from experiments.reasoner import LEVELS
+from experiments.reasoner import RECIPES
 from experiments.store.store import require_writable
 from experiments.store.study import Study
 from experiments.sweep import sweep
@@ -198,7 +198,7 @@ def _decoded(args: argparse.Namespace) -> list[Study]:
     fixed = {"detectors": "none", "split": "train"}
     preset, config = config_from(args, **fixed)
     configs = {"train": config}
-    if set(expand(config.datasets)) <= set(LEVELS):
+    if set(expand(config.datasets)) <= set(RECIPES):
         more = {"split": "heldout", "limit": args.held_out_limit}
         configs["held-out"] = dataclasses.replace(config, **more)
     found = []

@@ -14,7 +14,7 @@ from experiments.grid.data import rows as data_rows
 from experiments.grid.data.rows import Row, Rows
 from experiments.grid.data.sets import HUB, expand, split_revision
 from experiments.grid.identity import digest
-from experiments.reasoner import LEVELS, problem
+from experiments.reasoner import RECIPES, problem
 
 Scorer = Literal["exact", "math"]
 
@@ -136,7 +136,7 @@ def load_set(dataset: str, split: str, limit: int | None, wanted: Wanted) -> Dat
         InvalidValue: an unknown name, an unreadable file, a missing column, no `datasets` package,
             a template with an unknown name.
     """
-    if dataset in LEVELS:
+    if dataset in RECIPES:
         items = [_reasoner_item(dataset, split, i, wanted) for i in range(_of_level(limit, wanted))]
         return DataSet(dataset, tuple(items), {"split": split})
     (dataset,) = expand([dataset])

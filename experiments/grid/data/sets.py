@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 from attention.errors import InvalidValue
-from experiments.reasoner import LEVELS
+from experiments.reasoner import LEVELS, RECIPES
 
 #: Name -> (hub id, configuration, split, one line about it).
 HUB: dict[str, tuple[str, str | None, str, str]] = {
@@ -21,11 +21,14 @@ SIZES = {"gsm8k": 1319, "math500": 500, "aime": 933}
 
 def names() -> dict[str, str]:
     """Every data set known by name, with one line about each."""
-    steps = {"easy": "2 to 4", "medium": "5 to 8", "hard": "11 to 16"}
-    levels = {level: f"the reasoner's problems of {steps[level]} needed steps" for level in LEVELS}
+    levels = {}
+    for level, recipe in RECIPES.items():
+        least, most = recipe.steps
+        more = ", facts told twice" if recipe.retold else ""
+        levels[level] = f"the reasoner's problems of {least} to {most} needed steps{more}"
     return {
         **levels,
-        "reasoner": "all three levels",
+        "reasoner": ", ".join(LEVELS),
         **{name: f"{line} ({repository})" for name, (repository, _, _, line) in HUB.items()},
     }
 
@@ -45,7 +48,7 @@ def is_file(name: str) -> bool:
 
 
 def expand(datasets: Iterable[str]) -> tuple[str, ...]:
-    """The data sets one by one: `reasoner` stands for its three levels; revisions are taken off.
+    """The data sets one by one: `reasoner` is easy, medium and hard; revisions are taken off.
 
     Raises:
         InvalidValue: neither a known name nor a file, or one data set at two revisions.
@@ -60,7 +63,7 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
             raise InvalidValue("dataset", given, f"{name} at one revision")
         if name == "reasoner":
             out.extend(LEVELS)
-        elif name in LEVELS or name in HUB or is_file(name):
+        elif name in RECIPES or name in HUB or is_file(name):
             out.append(name)
         else:
             near = (*names(), *_neighbours(Path(name)))

@@ -1,10 +1,7 @@
-"""Write docs/actions.md from what two sweeps and a timing found.
+"""Write docs/actions.md from what `scripts/measure_actions.py` found.
 
-    lil sweep --preset actions --out lil-out/demo --json > actions.json      # after the demo
-    lil sweep --preset penalties --out lil-out/demo --json > penalties.json
-    python scripts/time_actions.py --out times.json
-    python scripts/check_chopper.py lil-out/demo --out chopper.json
-    python scripts/actions_table.py --take actions.json penalties.json times.json chopper.json
+    python scripts/measure_actions.py lil-out                       # all of it, then this
+    python scripts/actions_table.py --take lil-out/measured         # this alone
     python scripts/actions_table.py --check        # print; exit code 1 if the page differs
 
 No number of those tables is typed by hand.
@@ -21,6 +18,7 @@ from typing import Any
 
 import pages
 import records
+import stopping_tables
 
 ROOT = Path(__file__).parent.parent
 KEPT = (
@@ -167,6 +165,7 @@ def condition(document: dict[str, Any]) -> str:
 def render(kept: dict[str, Any]) -> str:
     return "\n".join(
         [
+            *(stopping_tables.render(kept["stopping"]) if "stopping" in kept else ()),
             "## Detectors and actions", "", condition(kept["actions"]["manifest"]), "",
             *actions(kept["actions"]), "",
             "## Seconds", "", condition(kept["times"]), "",
@@ -179,9 +178,8 @@ def render(kept: dict[str, Any]) -> str:
     )  # fmt: skip
 
 
-def taken(path: Path) -> dict[str, Any]:
+def taken(document: dict[str, Any]) -> dict[str, Any]:
     """What the tables need of a sweep's document."""
-    document = json.loads(path.read_text())
     manifest = {
         key: document["manifest"].get(key)
         for key in ("packages", "device", "threads", "dtype", "seed", "config", "counts")
@@ -194,22 +192,26 @@ def taken(path: Path) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--take", nargs=4, type=Path, metavar=("ACTIONS", "PENALTIES", "TIMES", "CHOPPER")
-    )
+    parser.add_argument("--take", type=Path, metavar="FOLDER")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     args = parser.parse_args()
     store, page = ROOT / "docs" / "actions.json", ROOT / "docs" / "actions.md"
     if args.take:
+        measured = {
+            file.stem: json.loads(file.read_text())
+            for file in sorted(args.take.glob("*.json"))
+            if not file.stem.endswith(".setting")
+        }
         found = {
-            "actions": taken(args.take[0]),
-            "penalties": taken(args.take[1]),
+            "stopping": stopping_tables.taken(measured),
+            "actions": taken(measured["actions"]),
+            "penalties": taken(measured["penalties"]),
             "times": {
                 key: value
-                for key, value in json.loads(args.take[2].read_text()).items()
+                for key, value in measured["times"].items()
                 if key in ("rows", "packages", "device", "threads", "dtype")
             },
-            "chopper": {"rows": json.loads(args.take[3].read_text())["rows"]},
+            "chopper": {"rows": measured["chopper"]["rows"]},
         }
         records.write(store, found)
     return pages.put(page, "actions_table.py", render(records.read(store)), args.check)

@@ -1,0 +1,215 @@
+"""The tables of docs/actions.md that say what detectors save and lose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from scipy.stats import binomtest
+
+Row = dict[str, Any]
+
+#: Of a pooled line, what its table needs.
+KEPT = (
+    "detector", "action", "samples", "problems", "fired", "tokens", "loops", "tails", "solved",
+    "lost", "gained", "net", "cells", "losing", "full",
+)  # fmt: skip
+
+
+def taken(measured: dict[str, Any]) -> dict[str, Any]:
+    """What the tables need of all that was measured.
+
+    Args:
+        measured: documents by the name of their part.
+    """
+    sweeps = {
+        name: [
+            {key: row[key] for key in KEPT}
+            for row in document["stopping"]
+            if row["penalty"] == "none"
+        ]
+        for name, document in measured.items()
+        if name.partition("-")[0] in ("greedy", "warm")
+    }
+    calibrated = {
+        name.removeprefix("calibrated-"): {
+            key: document.get(key)
+            for key in ("refused", "chosen", "rate", "chosen_on", "other_half")
+        }
+        for name, document in measured.items()
+        if name.startswith("calibrated-")
+    }
+    ordinary = dict(measured["ordinary"])
+    ordinary["stopped"] = {
+        name: {kind: len(files) for kind, files in kinds.items()}
+        for name, kinds in ordinary["stopped"].items()
+    }
+    keys = ("dataset", "detector", "action", "samples", "fired", "finished")
+    full = [{key: row[key] for key in keys} for row in measured["full"]["rows"]]
+    return {
+        **sweeps,
+        "full": full,
+        "calibrated": calibrated,
+        "ordinary": ordinary,
+        "cost": measured["cost"],
+        "pairs": measured["pairs"],
+    }
+
+
+def interval(found: Row, digits: int = 0) -> str:
+    """An estimate in per cent with its 95% interval."""
+    if found["estimate"] is None:
+        return "-"
+    told = f"{100 * found['estimate']:.{digits}f}"
+    if None in (found["low"], found["high"]):
+        return told
+    return f"{told} [{100 * found['low']:.{digits}f}, {100 * found['high']:.{digits}f}]"
+
+
+def ratio(found: Row) -> str:
+    if found["estimate"] is None:
+        return "-"
+    told = f"{found['estimate']:.2f}"
+    if None in (found["low"], found["high"]):
+        return told
+    return f"{told} [{found['low']:.2f}, {found['high']:.2f}]"
+
+
+def pooled(rows: Sequence[Row]) -> list[str]:
+    lines = [
+        "| detector | then | fired | tokens saved, % | L spared, % | T spared, % | lost | gained | "
+        "net, points | cells that lose |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['detector']} | {row['action']} | {row['fired']} | {interval(row['tokens'])} | "
+        f"{interval(row['loops'])} | {interval(row['tails'])} | {row['lost']} | {row['gained']} | "
+        f"{interval(row['net'], 1)} | {', '.join(row['losing']) or '-'} |"
+        for row in rows
+    ]
+    return lines
+
+
+def about(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    return (
+        f"{first['samples']:,} sparse traces of {first['problems']} problems, {first['solved']} of "
+        f"them solved; {first['cells']} configurations."
+    )
+
+
+def calibrated(found: dict[str, Row]) -> list[str]:
+    lines = [
+        "| detector, traces | rate | chosen | false stops, half to choose on | other half | L, T "
+        "spared there, % |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in found.items():
+        if row["refused"]:
+            lines.append(f"| {name} | | refused: {row['refused'].partition(': ')[2]} | | | |")
+            continue
+        here, there = row["chosen_on"], row["other_half"]
+        lines.append(
+            f"| {name} | {100 * row['rate']:g}% | {row['chosen']} | {_false(here)} | "
+            f"{_false(there)} | {_share(there, 'wasted_loop')}, {_share(there, 'wasted_tail')} |"
+        )
+    return lines
+
+
+def _false(half: Row) -> str:
+    return (
+        f"{half['problems_stopped']} of {half['problems']} problems, {half['stopped']} of "
+        f"{half['traces']} traces; at most {100 * half['high']:.2f}%"
+    )
+
+
+def _share(half: Row, name: str) -> str:
+    found = half["saved"][name]
+    return "-" if found is None else f"{100 * found:.0f}"
+
+
+def ordinary(found: Row) -> list[str]:
+    counts = found["files"]
+    kinds = [kind for kind in counts if kind != "tables"]
+    total = sum(counts[kind] for kind in kinds)
+    heads = [f"of {counts[kind]} {kind}" for kind in kinds]
+    lines = [
+        f"| detector | {' | '.join(heads)} | of all {total} | of {counts['tables']} tables |",
+        "|---" * (len(kinds) + 3) + "|",
+    ]
+    for name, stopped in found["stopped"].items():
+        of_kind = [stopped.get(kind, 0) for kind in kinds]
+        cells = " | ".join(map(str, of_kind))
+        all_of_them = f"{sum(of_kind)} ({100 * sum(of_kind) / total:.1f}%)"
+        lines.append(f"| {name} | {cells} | {all_of_them} | {stopped.get('tables', 0)} |")
+    return lines
+
+
+def cost(found: Row) -> list[str]:
+    lines = [
+        "| detector | microseconds a token | of the last tenth | MB held |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['detector']} | {row['us_a_token']:.1f} | {row['us_a_token_last']:.1f} | "
+        f"{row['bytes'] / 1e6:.1f} |"
+        for row in found["rows"]
+    ]
+    return lines
+
+
+def full(rows: Sequence[Row]) -> list[str]:
+    """Full attention's traces that each detector stops, of those that end by themselves."""
+    ended = sum(row["finished"] for row in rows if row["detector"] == "none")
+    lines = ["| detector | stopped | traces | at most, % |", "|---|---|---|---|"]
+    for name in dict.fromkeys(row["detector"] for row in rows if row["detector"] != "none"):
+        mine = [row for row in rows if (row["detector"], row["action"]) == (name, "stop")]
+        fired = sum(row["fired"] for row in mine)
+        high = binomtest(fired, ended, alternative="less").proportion_ci(0.95).high
+        lines.append(f"| {name} | {fired} | {ended} | {100 * high:.2f} |")
+    return lines
+
+
+def kept_prompts(found: Row) -> list[str]:
+    lines = [
+        "| method | budget | solved, % | prompt kept, % | change, points | p | longer, where both "
+        "solve | prompt kept | keys per solved problem, kept over dropped |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['method']} | {row['budget']} | {100 * row['dropped']:.0f} | "
+        f"{100 * row['kept']:.0f} | {interval(row['change'])} | {row['p']:.2g} | "
+        f"{ratio(row['longer_dropped']['longer'])} | {ratio(row['longer_kept']['longer'])} | "
+        f"{ratio(row['cost'])} |"
+        for row in found["rows"]
+    ]
+    lines += ["", "| budget | random, prompt kept, less | points | p |", "|---|---|---|---|"]
+    lines += [
+        f"| {row['budget']} | {row['strongest']} | {interval(row['change'])} | {row['p']:.2g} |"
+        for row in found["random"]
+    ]
+    return lines
+
+
+def render(found: dict[str, Any]) -> list[str]:
+    """All sections."""
+    lines = []
+    for kind, told in (("greedy", "greedy"), ("warm", "temperature 0.6, four samples a problem")):
+        for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap):
+            lines += [f"## Detectors at a cap of {_cap(name)} times full attention, {told}", ""]
+            lines += [about(found[name]), "", *pooled(found[name]), ""]
+    cost_of = found["cost"]
+    return [
+        *lines,
+        "## False stops of full attention", "", *full(found["full"]), "",
+        "## Calibrated", "", *calibrated(found["calibrated"]), "",
+        "## Ordinary files", "", *ordinary(found["ordinary"]), "",
+        "## What watching costs", "",
+        f"{cost_of['tokens']:,} tokens that do not repeat, medians of {cost_of['repeats']}.", "",
+        *cost(cost_of), "",
+        "## Prompts kept", "", *kept_prompts(found["pairs"]), "",
+    ]  # fmt: skip
+
+
+def _cap(name: str) -> int:
+    return int(name.rpartition("-")[2])

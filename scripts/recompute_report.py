@@ -33,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     report = json.loads(args.report.read_text(encoding="utf-8"))
     comparison = Comparison(args.store, report["manifest"].get("detectors"))
     comparison.compare(report["rows"])
+    comparison.compare_pooled(report["stopping"], report["rows"])
     print(f"{'field':36s} {'numbers':>8s} {'largest difference':>20s}")
     for name, (numbers, largest) in comparison.fields.items():
         print(f"{name:36s} {numbers:8d} {largest:20.3g}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recomputing import pooled as definitions_pooled
 from recomputing import rows as definitions
 from recomputing.cheaper import cheaper
 from recomputing.frames import canonical
@@ -23,6 +24,9 @@ IDENTITY = (
     "detector",
     "action",
 )
+
+#: What says which detector is pooled.
+POOLED = ("model", "penalty", "detector", "action")
 
 #: Exact numbers may differ by this share: sums are taken in other orders.
 CLOSE = 1e-9
@@ -124,6 +128,51 @@ class Comparison:
             if field not in self.fields:
                 self.left_out.setdefault(field, "unknown here")
 
+    def compare_pooled(
+        self, told: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Compare what is told of detectors over all sparse configurations together.
+
+        Args:
+            told: the report's `stopping`.
+            rows: the report's, which say where a detector's action is possible.
+        """
+        expected = {
+            (model, penalty, *watched): definitions_pooled.pooled(pairs)
+            for (model, penalty, *watched), pairs in self._by_detector(rows).items()
+            if any(line.cell["backend"]["name"] != "full" for line, _ in pairs)
+        }
+        for one in told:
+            name = tuple(one[key] for key in POOLED)
+            if f"rows of {one['detector']}" in self.left_out:
+                continue
+            if name not in expected:
+                self.wrong.append(f"{' '.join(name)}: no such detector, or twice")
+                continue
+            recomputed = expected.pop(name)
+            several = recomputed.pop("several")
+            for field, value in one.items():
+                if field in POOLED:
+                    continue
+                if several and field == "losing":
+                    self.left_out["pooled losing"] = "several samples a problem"
+                    continue
+                self._field(" ".join(name), f"pooled {field}", value, recomputed[field])
+        self.wrong += [f"{' '.join(name)}: not pooled" for name in expected]
+
+    def _by_detector(
+        self, rows: Sequence[Mapping[str, Any]]
+    ) -> dict[Name, list[tuple[Line, Line]]]:
+        found: dict[Name, list[tuple[Line, Line]]] = {}
+        for row in rows:
+            name = self._of(row)
+            if row["detector"] != "none" and name in self.lines:
+                model, _, _, penalty, *watched = name
+                plain = self.lines[*name[:4], "none", "none"]
+                pairs = found.setdefault((model, penalty, *watched), [])
+                pairs.append((self.lines[name], plain))
+        return found
+
     def _expected(self, name: Name) -> dict[str, Any]:
         model, dataset, backend, penalty, *watched = name
         line = self.lines[name]
@@ -151,13 +200,16 @@ class Comparison:
                 continue
             if field not in definitions.FIELDS:
                 continue
-            number, largest = self.fields.get(field, (0, 0.0))
-            try:
-                off, count = apart(value, expected.get(field))
-            except ValueError as error:
-                self.wrong.append(f"{_short(row)}: {field}: {error}")
-                off, count = math.inf, 1
-            self.fields[field] = (number + count, max(largest, off))
+            self._field(_short(row), field, value, expected.get(field))
+
+    def _field(self, of: str, field: str, value: object, expected: object) -> None:
+        number, largest = self.fields.get(field, (0, 0.0))
+        try:
+            off, count = apart(value, expected)
+        except ValueError as error:
+            self.wrong.append(f"{of}: {field}: {error}")
+            off, count = math.inf, 1
+        self.fields[field] = (number + count, max(largest, off))
 
 
 def apart(told: object, expected: object) -> tuple[float, int]:

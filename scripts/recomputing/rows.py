@@ -304,7 +304,7 @@ def text(samples: Sequence[Sample]) -> dict[str, Any]:
     }
 
 
-def _always_some(clusters: Sequence[tuple[int, ...]]) -> bool:
+def always_some(clusters: Sequence[tuple[int, ...]]) -> bool:
     """Whether the second numbers add up to something in each of the report's own resamples.
 
     Where they do not in one of them there are no bounds. Only the report's generator knows: the
@@ -351,7 +351,7 @@ def savings(pairs: Sequence[Pair], n: int) -> dict[str, Any]:
                 tuple(sum(getattr(pair[at], kind) for pair in one) for at in (0, 1))
                 for one in grouped(pairs, lambda pair: pair[0].problem)
             ]
-            if _always_some(clusters):
+            if always_some(clusters):
                 found[f"{field}_low"], found[f"{field}_high"] = sums_interval(
                     pairs,
                     lambda pair, kind=kind: (getattr(pair[0], kind), getattr(pair[1], kind)),

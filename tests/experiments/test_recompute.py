@@ -101,10 +101,34 @@ def test_every_number_of_a_stored_sweep(
     assert "not recomputed" not in printed
     assert "0 fields left out, 0 disagreements" in printed
 
+    pooled = json.loads(json.dumps(document["stopping"]))
+    for field, wrong in _wrong_pools(pooled[0]):
+        document["stopping"] = [pooled[0] | {field: wrong}, *pooled[1:]]
+        file.write_text(json.dumps(document))
+        assert recompute_report.main([str(small), str(file)]) == 1, field
+        assert f": pooled {field}: " in capfd.readouterr().out
+    document["stopping"] = pooled[1:]
+    file.write_text(json.dumps(document))
+    assert recompute_report.main([str(small), str(file)]) == 1
+    document["stopping"] = pooled
+    capfd.readouterr()
     document["rows"][-1]["solved_gained"] += 1
     file.write_text(json.dumps(document))
     assert recompute_report.main([str(small), str(file)]) == 1
     assert "DISAGREES" in capfd.readouterr().out
+
+
+def _wrong_pools(one: Row) -> Iterator[tuple[str, object]]:
+    """Each field of a detector over all sparse configurations, with another value."""
+    for field, value in one.items():
+        if isinstance(value, int):
+            yield field, value + 1
+        elif isinstance(value, list):
+            yield field, [*value, "h2o 1 on nothing"]
+        elif isinstance(value, dict):
+            for part, number in value.items():
+                if number is not None:
+                    yield field, value | {part: number + 1}
 
 
 #: In a stored sweep of before no seconds are known, in the other store nothing is solved or ended.

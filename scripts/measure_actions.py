@@ -90,6 +90,16 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
         capped = ("--cap", f"{cap}x-full", *watched)
         yield Part(f"warm-{cap}", sweep("stopping", "warm", *warm, *capped))
     full = ("--backends", "full", "--limit", "200", "--dataset", "easy,medium,hard")
+    # The newest sweep of that store is the one with the smallest cap: every trace is decoded again.
+    again = (
+        "--check-live",
+        "--decode",
+        "1000000",
+        "--json",
+        "--detector",
+        "recurrence,stall,margin",
+    )
+    yield Part("live", ["-m", "experiments.cli", "replay", str(folder / "stopping"), *again])
     yield Part("full", sweep("stopping", "full", *full, *watched))
     kept = [f"backend_params.{name}.keep_prompt=true" for name in KEEPING]
     yield Part("dropped", sweep("keep-prompt", "dropped"))

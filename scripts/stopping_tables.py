@@ -53,6 +53,9 @@ def taken(measured: dict[str, Any]) -> dict[str, Any]:
         "ordinary": ordinary,
         "cost": measured["cost"],
         "pairs": measured["pairs"],
+        "live": [
+            one | {"differ": len(one["differ"])} for one in measured["live"]["manifest"]["live"]
+        ],
     }
 
 
@@ -170,6 +173,16 @@ def full(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def live(rows: Sequence[Row]) -> list[str]:
+    lines = ["| detector | how | traces | verdicts | agree |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row['detector']} | {row['how']} | {row['traces']} | {row['verdicts']} | "
+        f"{row['traces'] - row['differ']} |"
+        for row in rows
+    ]
+    return lines
+
+
 def kept_prompts(found: Row) -> list[str]:
     lines = [
         "| method | budget | solved, % | prompt kept, % | change, points | p | longer, where both "
@@ -204,6 +217,7 @@ def render(found: dict[str, Any]) -> list[str]:
         "## False stops of full attention", "", *full(found["full"]), "",
         "## Calibrated", "", *calibrated(found["calibrated"]), "",
         "## Ordinary files", "", *ordinary(found["ordinary"]), "",
+        "## Live and replayed", "", *live(found["live"]), "",
         "## What watching costs", "",
         f"{cost_of['tokens']:,} tokens that do not repeat, medians of {cost_of['repeats']}.", "",
         *cost(cost_of), "",

@@ -157,6 +157,7 @@ def test_replay_takes_every_detector_and_any_parameter(
     assert 0 < stopped["budget(tokens=15)"] <= stopped["budget(tokens=7)"]
 
     alone = _json(capfd, "replay", str(out), "--set", "budget.tokens=7")["rows"]
+    assert alone == _json(capfd, "replay", str(out), "--detector", "budget(tokens=7)")["rows"]
     assert {row["detector"] for row in alone} == {"none", "budget"}
     same = [{**row, "detector": "budget(tokens=7)"} for row in alone if row["detector"] != "none"]
     assert same == [row for row in document["rows"] if row["detector"] == "budget(tokens=7)"]
@@ -179,6 +180,8 @@ def test_replay_takes_every_detector_and_any_parameter(
         ("--set guardian.on_stop=answer", "on_stop = 'answer': expected stop (guardian"),
         ("--detector cycle --f 5", "a parameter of cycle"),
         ("--f 5 --set guardian.f=6", "--f or --set, not both"),
+        ("--detector budget(tokns=3)", "did you mean 'tokens'"),
+        ("--detector budget(tokens=3):answer", "on_stop = 'answer': expected stop (budget"),
         ("--t 3 --rate 1", "--t or --rate, not both"),
         ("--t x", "t = 'x'"),
         ("--f ten", "f = 'ten': expected an integer"),

@@ -13,11 +13,12 @@ from rich.table import Table
 
 from attention.errors import InvalidValue
 from experiments.cli.nouns.report import DEFAULT_STORE
-from experiments.cli.parser import Done, Parser, comma_list
+from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import bar
 from experiments.cli.show import found_in, open_store
 from experiments.grid import models
 from experiments.grid.calibrated import split_file
+from experiments.grid.config import check
 from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
 from experiments.grid.plan import build_detectors, detector_params, require_weights
 from experiments.report import measures, tables
@@ -122,13 +123,16 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
             raise InvalidValue(parameter, given, "one or more values, separated by commas")
     if {"rate", "t"} <= choices.get("guardian", {}).keys():
         raise InvalidValue("t", args.t, "--t or --rate, not both")
-    asked = comma_list(args.detector or "")
+    asked = check({"detectors": args.detector or "none"}, "--detector")["detectors"]
     files = [name for name in asked if split_file(name) == (name, "")]
-    names = [name for name in asked if name not in files] or list(choices)
+    own = tuple(name for name in asked if "(" in name)
+    names = [name for name in asked if name not in (*files, *own)] or list(choices)
     params = {name: detector_params(study.config, name) for name in names}
     for name in names:
         require_weights(study.config, name, params[name] | choices.get(name, {}))
     found = [load(file) for file in files] + combined(names, params, choices)
+    if own:
+        found += build_detectors(dataclasses.replace(study.config, detectors=own))
     if not found:
         # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
         found = [dataclasses.replace(d, on_stop="stop") for d in build_detectors(study.config)]

@@ -355,6 +355,9 @@ def test_two_stores_side_by_side(
     mine = [row for row in document["rows"] if row.pop("store") == "other/store"]
     assert mine == alone["rows"]
     assert len(document["rows"]) == 2 * len(mine)
+    pooled = [one for one in document["stopping"] if one.pop("store") == "other/store"]
+    assert pooled == alone["stopping"]
+    assert len(document["stopping"]) == 2 * len(pooled) > 0
     header, *lines = csv.read_text().splitlines()
     assert header.startswith("store,")
     assert sum(line.startswith("other/store,") for line in lines) * 2 == len(lines)

@@ -100,8 +100,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         {"store": one.label, "folder": str(one.study.folder)} | shown.document["manifest"]
         for one, shown in parts
     ]
-    told = [{"store": one.label} | row for one, shown in parts for row in shown.document["rows"]]
-    return Done({"manifests": manifests, "rows": told}, code)
+    told = {
+        key: [{"store": one.label} | row for one, shown in parts for row in shown.document[key]]
+        for key in ("rows", "stopping")
+    }
+    return Done({"manifests": manifests, **told}, code)
 
 
 def _figures(args: argparse.Namespace, one: Opened, several: bool) -> Path | None:

@@ -11,6 +11,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import tomllib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -68,6 +69,31 @@ def parameters(found: type) -> tuple[Parameter, ...]:
         required = default is dataclasses.MISSING
         made.append(Parameter(f.name, required, None if required else default))
     return tuple(made)
+
+
+def split_parameters(
+    entry: str, kind: str = "penalty", example: str = "repetition(penalty=1.2)"
+) -> tuple[str, dict[str, Any]]:
+    """The name of `NAME(PARAMETER=VALUE)` and its parameters; none where there are no brackets.
+
+    Args:
+        entry: as typed.
+        kind, example: for messages.
+
+    Raises:
+        InvalidValue: brackets that hold something else.
+    """
+    name, bracket, rest = entry.partition("(")
+    if not bracket:
+        return entry, {}
+    try:
+        if not rest.endswith(")"):
+            raise ValueError
+        pairs = tomllib.loads(f"one = {{{rest[:-1]}}}")["one"]
+    except ValueError as error:  # a TOMLDecodeError is one
+        allowed = f"NAME or NAME(PARAMETER=VALUE), such as {example}"
+        raise InvalidValue(kind, entry, allowed) from error
+    return name.strip(), dict(pairs)
 
 
 class Registry(Generic[T]):

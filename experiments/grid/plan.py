@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from attention.errors import InvalidValue
+from attention.registry import split_parameters
 from experiments.grid import schema
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell, run_id, sampling
@@ -319,31 +319,6 @@ def build_penalties(config: Config) -> list[Penalties]:
             found.append(made)
     _require_own_names(found)
     return [(), *((penalty,) for penalty in found)]
-
-
-def split_parameters(
-    entry: str, kind: str = "penalty", example: str = "repetition(penalty=1.2)"
-) -> tuple[str, dict[str, Any]]:
-    """The name of `NAME(PARAMETER=VALUE)` and its parameters; none where there are no brackets.
-
-    Args:
-        entry: as typed.
-        kind, example: for messages.
-
-    Raises:
-        InvalidValue: brackets that hold something else.
-    """
-    name, bracket, rest = entry.partition("(")
-    if not bracket:
-        return entry, {}
-    try:
-        if not rest.endswith(")"):
-            raise ValueError
-        pairs = tomllib.loads(f"one = {{{rest[:-1]}}}")["one"]
-    except ValueError as error:  # a TOMLDecodeError is one
-        allowed = f"NAME or NAME(PARAMETER=VALUE), such as {example}"
-        raise InvalidValue(kind, entry, allowed) from error
-    return name.strip(), dict(pairs)
 
 
 def _require_known(registry: Any, names: Iterable[str]) -> None:

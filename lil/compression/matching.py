@@ -118,6 +118,25 @@ class Matcher:
             found |= tokens == breaker
         return found
 
+    def rows(self, which: Tensor) -> Matcher:
+        """A matcher of these rows (B,) alone, in this order."""
+        twin = self.copy()
+        twin.tokens, twin.lengths = self.tokens[which], self.lengths[which]
+        return twin
+
+    def joined(self, other: Matcher) -> Matcher:
+        """A matcher of this one's rows and then those of another with the same parameters."""
+        twin = self.copy()
+        places = max(self.tokens.shape[1], other.tokens.shape[1])
+        mine, theirs = ((places - one.tokens.shape[1], 0) for one in (self, other))
+        pad = torch.nn.functional.pad
+        twin.tokens = torch.cat(
+            (pad(self.tokens, mine, value=EMPTY), pad(other.tokens, theirs, value=EMPTY))
+        )
+        twin.lengths = torch.cat((pad(self.lengths, mine), pad(other.lengths, theirs)))
+        twin._held = max(self._held, other._held)
+        return twin
+
     def copy(self) -> Matcher:
         """An independent matcher in the same state."""
         twin = Matcher.__new__(Matcher)

@@ -1,0 +1,134 @@
+"""What a penalty remembers of requests that come, go and change places at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention.core import devices
+from attention.errors import InvalidValue
+from lil.compression.matching import EMPTY, Matcher
+from lil.penalties import Penalty
+
+
+class PenaltyRows:
+    """One penalty and its memory of the requests that asked for it.
+
+    A request that has one token more than at the last step, or as many, costs a push; one that is
+    new, or that an engine took back and gave again, is computed from its history, which gives the
+    same numbers. Rows that left are forgotten.
+
+    Args:
+        penalty: parameters; scores are written in place.
+    """
+
+    def __init__(self, penalty: Penalty) -> None:
+        self.penalty = penalty.in_place()
+        self._requests: dict[Hashable, int] = {}  # tokens of each, in the memory's order
+        self._memory: Any = None
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is remembered."""
+        return 0 if self._memory is None else self._memory.nbytes
+
+    def apply(
+        self,
+        requests: Sequence[Hashable],
+        lengths: Sequence[int],
+        newest: Tensor,
+        histories: Callable[[Sequence[int]], Tensor],
+        places: Sequence[int],
+        scores: Tensor,
+    ) -> Tensor:
+        """Scores with this penalty in some rows.
+
+        Args:
+            requests: of this step, B of them, none twice.
+            lengths: tokens of each one's history.
+            newest: (B,), the last token of each; looked at where it is new.
+            histories: gives whole histories, right-aligned with `EMPTY` before short ones, of the
+                requests at these indices.
+            places: of each request, its row in the scores.
+            scores: (rows, V), raw; those rows are written.
+        """
+        if not requests:
+            self._requests, self._memory = {}, None
+            return scores
+        at = {request: i for i, request in enumerate(requests)}
+        kept = [
+            (row, at[request])
+            for row, (request, before) in enumerate(self._requests.items())
+            if request in at and lengths[at[request]] - before in (0, 1)
+        ]
+        # Read before they are overwritten: which of those that stay have a token more.
+        before = list(self._requests.values())
+        grown = [lengths[i] > before[row] for row, i in kept]
+        stayed = {i for _, i in kept}
+        fresh = [i for i in range(len(requests)) if i not in stayed]
+        order = [i for _, i in kept] + fresh
+        self._advance([row for row, _ in kept], newest[_index(order[: len(kept)], newest)], grown)
+        if fresh:
+            begun = self.penalty.begin(histories(fresh), scores.shape[1])
+            self._memory = begun if not kept else _joined(self._memory, begun)
+        self._requests = {requests[i]: lengths[i] for i in order}
+        rows = [places[i] for i in order]
+        if rows == list(range(scores.shape[0])):
+            return self.penalty.apply(self._memory, scores)
+        index = _index(rows, scores)
+        return scores.index_copy_(0, index, self.penalty.apply(self._memory, scores[index]))
+
+    def _advance(self, rows: Sequence[int], newest: Tensor, grown: Sequence[bool]) -> None:
+        """The memory of these rows, with their newest token where there is one."""
+        if not rows:
+            self._memory = None
+            return
+        if list(rows) != list(range(len(self._requests))):
+            self._memory = _rows(self._memory, _index(rows, newest))
+        if any(grown):
+            live = None if all(grown) else devices.put(list(grown), newest.device)
+            self._memory = self.penalty.push(self._memory, newest, live)
+
+
+def padded(histories: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Histories (B, n), right-aligned with `EMPTY` before short ones."""
+    most = max(map(len, histories))
+    rows = [[EMPTY] * (most - len(history)) + list(history) for history in histories]
+    return devices.put(rows, device, torch.int64)
+
+
+def _index(of: Sequence[int], like: Tensor) -> Tensor:
+    return devices.put(list(of), like.device, torch.int64)
+
+
+def _rows(memory: Any, which: Tensor) -> Any:
+    return memory.rows(which) if isinstance(memory, Matcher) else _tensor(memory)[which]
+
+
+def _joined(first: Any, second: Any) -> Any:
+    if isinstance(first, Matcher):
+        return first.joined(second)
+    one, two = _tensor(first), _tensor(second)
+    places = max(one.shape[1], two.shape[1])
+    pad = torch.nn.functional.pad
+    return torch.cat(
+        [pad(memory, (places - memory.shape[1], 0), value=EMPTY) for memory in (one, two)]
+    )
+
+
+def _tensor(memory: Any) -> Tensor:
+    """A memory that is the tokens themselves.
+
+    Raises:
+        InvalidValue: another one, of which nobody here knows what its rows are.
+    """
+    if not isinstance(memory, Tensor):
+        kind = type(memory).__name__
+        raise InvalidValue("penalty", kind, "one that remembers tokens or a lil Matcher")
+    return memory

@@ -1,0 +1,256 @@
+"""What a request asks for, from the flat values that come with it.
+
+Engines pass a request's extra values through as they are, over HTTP as texts and numbers alone.
+A penalty has a switch, `lz`, and its parameters behind it, `lz_alpha`; a parameter switches on,
+too. `stop_on` names detectors as the command line does, `recurrence(run=60):answer`, or holds what
+`lil calibrate` wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from attention.errors import InvalidValue, check_int
+from attention.registry import split_parameters
+from lil.detectors import ACTIONS, CALIBRATED, DETECTORS, Answer, Detector, load
+from lil.penalties import Penalty
+
+#: What an engine can do: it cannot go back, and its attention is its own.
+ACTING = ("stop", "answer")
+
+#: What a request may ask for; a server may be started with others.
+SERVED = ("guardian", "recurrence", "cycle", "budget", "either", "both")
+CODECS = ("deflate", "zstd")
+
+#: Most tokens that a request may have looked at, at every step and by all who share the server.
+LARGEST = 65_536
+_SIZES = ("window", "buffer", "longest", "k")
+
+_ON: Mapping[object, bool] = {
+    word: on for on, words in ((True, ("on", "true", 1)), (False, ("off", "false", 0)))
+    for word in words
+}  # fmt: skip
+
+
+def _switch(field: str, value: object) -> bool:
+    """A switch; JSON's own, or what an engine's HTTP server makes of it.
+
+    Raises:
+        InvalidValue: it is none.
+    """
+    word = value.lower() if isinstance(value, str) else value
+    if not isinstance(word, (str, int)) or word not in _ON:
+        raise InvalidValue(field, value, "on or off")
+    return _ON[word]
+
+
+def penalty_of(
+    kind: type[Penalty], given: Mapping[str, Any], default: Penalty | None = None
+) -> Penalty | None:
+    """The penalty that a request asks for, or None.
+
+    Args:
+        kind: its class; values that begin with the class's name are its own.
+        given: all extra values of the request.
+        default: what the server uses where a request says nothing.
+
+    Raises:
+        InvalidValue: an unknown parameter, or a value it refuses.
+    """
+    # Padding never reaches a processor in an engine.
+    known = {f"{kind.name}_{one.name}": one.name for one in fields(kind) if one.init}
+    known.pop(f"{kind.name}_pad_token_id")
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key.startswith(f"{kind.name}_"):
+            if key not in known:
+                raise InvalidValue("value", key, f"one of {', '.join(known)}", list(known))
+            flag = known[key] == "include_prompt"
+            values[known[key]] = _switch(key, value) if flag else value
+    _require_small(values)
+    on = _switch(kind.name, given[kind.name]) if kind.name in given else bool(values) or None
+    if on is False:
+        return None
+    if default is not None:
+        return replace(default, **values)
+    return kind(**values) if on else None
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When and how a request is to be ended.
+
+    Args:
+        detectors: the first verdict counts.
+        token: forced to end the request, in place of the end of text; one of its stop tokens, so
+            that the engine gives it as the reason.
+        label: the caller's name for the request, in what is told of it.
+    """
+
+    detectors: tuple[Detector, ...]
+    token: int | None = None
+    label: str = ""
+
+
+#: Values of a request that `stopping_of` reads, and one more that a server is started with.
+STOPPING = ("stop_on", "stop_on_tokens", "stop_on_token", "stop_on_label")
+CUE = "stop_on_cue"
+
+
+def stopping_of(
+    given: Mapping[str, Any],
+    default: Stopping | None = None,
+    *,
+    cue: str = Answer.cue,
+    trusted: bool = False,
+) -> Stopping | None:
+    """When a request is to be ended, or None: never.
+
+    Args:
+        given: all extra values of the request: `stop_on`, detectors as on the command line, joined
+            by semicolons, or what `lil calibrate` wrote, or "off"; `stop_on_tokens`, those of the
+            action `answer`; `stop_on_token` and `stop_on_label`, see `Stopping`.
+        default: what the server uses where a request says nothing.
+        cue: what `answer` gives the model. Its words must be in the vocabulary, which is known
+            where the server starts and not where requests are checked.
+        trusted: whether `stop_on` may name files and import paths, which is for who starts the
+            server alone.
+
+    Raises:
+        InvalidValue: an unknown value, detector, parameter or action, one that an engine cannot
+            carry out, a detector of more than tokens, or something to be read that is not trusted.
+    """
+    for key in given:
+        if key.startswith("stop_on") and key not in STOPPING:
+            raise InvalidValue("value", key, f"one of {', '.join(STOPPING)}", STOPPING)
+    detectors = () if default is None else default.detectors
+    if "stop_on" in given:
+        detectors = _detectors(given["stop_on"], trusted)
+    if not detectors:
+        return None
+    own = {"cue": cue}
+    if "stop_on_tokens" in given:
+        own["tokens"] = given["stop_on_tokens"]
+        if all(one.action.name != "answer" for one in detectors):
+            raise InvalidValue("stop_on_tokens", own["tokens"], "nothing without :answer")
+    answering = ({**one.action.to_dict(), **own} for one in detectors)
+    detectors = tuple(
+        replace(one, on_stop=action) if one.action.name == "answer" else one
+        for one, action in zip(detectors, answering, strict=True)
+    )
+    token, label = given.get("stop_on_token"), given.get("stop_on_label", "")
+    if token is not None:
+        token = check_int("stop_on_token", token, 0)
+    return Stopping(detectors, token, str(label))
+
+
+def _detectors(given: object, trusted: bool) -> tuple[Detector, ...]:
+    if not isinstance(given, str):
+        allowed = "a text such as recurrence(run=60):answer, or off"
+        raise InvalidValue("stop_on", given, allowed)
+    if given.lower() in ("off", "false"):
+        return ()
+    if given.lstrip().startswith("{"):
+        return (_acting(_calibrated(given, trusted)),)
+    return tuple(_acting(_named(entry.strip(), trusted)) for entry in given.split(";"))
+
+
+def _calibrated(text: str, trusted: bool) -> Detector:
+    """The detector of what `lil calibrate` wrote, where the request itself holds it."""
+    allowed = f"a JSON object with format = {CALIBRATED} and a detector"
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise InvalidValue("stop_on", text[:60], f"{allowed} ({error})") from error
+    detector = values.get("detector")
+    if values.get("format") != CALIBRATED or not isinstance(detector, Mapping):
+        raise InvalidValue("stop_on", text[:60], allowed)
+    return _from(detector, trusted)
+
+
+def _named(entry: str, trusted: bool) -> Detector:
+    name, what = _action(entry)
+    if name.endswith(".json"):
+        if not trusted:
+            allowed = "a detector's name: files are for who starts the server, or send its text"
+            raise InvalidValue("stop_on", name, allowed)
+        found = load(name)
+    else:
+        name, params = split_parameters(name, "stop_on", "recurrence(run=60):answer")
+        found = _from({"name": name, **params}, trusted)
+    return replace(found, on_stop=what) if what else found
+
+
+def _from(described: Mapping[str, Any], trusted: bool) -> Detector:
+    """A detector by name.
+
+    Raises:
+        InvalidValue: unknown, or nothing that a request may ask for: import paths and names of
+            files are read where a detector is made.
+    """
+    params = dict(described)
+    name = params.pop("name", None)
+    if not trusted:
+        _require_harmless(name, params)
+    return DETECTORS.get(str(name), **params)
+
+
+def _require_harmless(name: object, params: Mapping[str, Any]) -> None:
+    if name not in SERVED:
+        raise InvalidValue("stop_on", name, "one of " + ", ".join(SERVED), SERVED)
+    if not isinstance(params.get("on_stop", "stop"), str):
+        raise InvalidValue("on_stop", params["on_stop"], f"one of {', '.join(ACTING)}")
+    if params.get("codec", "deflate") not in CODECS:
+        raise InvalidValue("codec", params["codec"], "one of " + ", ".join(CODECS), CODECS)
+    _require_small(params)
+    parts = params.get("parts", [])
+    parts = parts.split("+") if isinstance(parts, str) else parts
+    if not isinstance(parts, list):
+        raise InvalidValue("parts", parts, "names joined by +, or a list")
+    for part in parts:
+        inner = dict(part) if isinstance(part, Mapping) else {"name": part}
+        _require_harmless(inner.pop("name", None), inner)
+
+
+def _require_small(params: Mapping[str, Any]) -> None:
+    for name in _SIZES:
+        value = params.get(name, 0)
+        if isinstance(value, int) and value > LARGEST:
+            raise InvalidValue(name, value, f"at most {LARGEST:,} tokens")
+
+
+def _action(entry: str) -> tuple[str, str]:
+    """What stands before the last colon outside brackets, and the action behind it."""
+    head, bracket, tail = entry.rpartition(")")
+    if bracket and not tail:
+        return entry, ""
+    name, colon, what = tail.rpartition(":")
+    if not colon:
+        return entry, ""
+    if what not in ACTIONS:
+        raise InvalidValue("stop_on", entry, f"an action behind the colon: {', '.join(ACTING)}", ())
+    return head + bracket + name, what
+
+
+def _acting(detector: Detector) -> Detector:
+    if detector.action.name not in ACTING:
+        allowed = f"one of {', '.join(ACTING)}: an engine cannot {detector.action.name}"
+        raise InvalidValue("on_stop", detector.action.name, allowed, ACTING)
+    if detector.signals:
+        allowed = "a detector of tokens alone: engines keep hidden states and logits to themselves"
+        raise InvalidValue("stop_on", detector.name, allowed)
+    return detector
+
+
+def require_known(given: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    """Refuse values that nobody reads, in what a server is started with.
+
+    Raises:
+        InvalidValue: one that is not among them.
+    """
+    for key in given:
+        if key not in allowed:
+            raise InvalidValue("value", key, f"one of {', '.join(allowed)}", allowed)

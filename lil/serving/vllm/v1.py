@@ -1,0 +1,172 @@
+"""Processors for vLLM's V1 runner, which its CPU build and older engines use.
+
+The engine tells which requests joined, left and moved, and hands out the live list of each one's
+generated tokens; a row of scores belongs to the request at its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+from vllm import SamplingParams
+from vllm.config import VllmConfig
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
+
+from lil.penalties import Penalty
+from lil.serving.ending import Ending
+from lil.serving.rows import PenaltyRows, padded
+from lil.serving.vllm.requests import PenaltyValues, StoppingValues
+
+T = TypeVar("T")
+
+
+class Places(Generic[T]):
+    """What belongs to each request, by its place in the batch."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, T] = {}
+
+    def move(self, update: BatchUpdate) -> None:
+        """Follow those that left and moved; those that joined are put in between by `join`."""
+        for place, other, direction in update.moved:
+            one, two = self.at.pop(place, None), self.at.pop(other, None)
+            if one is not None:
+                self.at[other] = one
+            if two is not None and direction == MoveDirectionality.SWAP:
+                self.at[place] = two
+
+    def leave(self, update: BatchUpdate) -> None:
+        """Forget those that left."""
+        for place in update.removed:
+            self.at.pop(place, None)
+
+    def join(self, place: int, one: T | None) -> None:
+        """A request joins; None: one that is none of ours."""
+        self.at.pop(place, None)
+        if one is not None:
+            self.at[place] = one
+
+
+class Request:
+    """A request with a penalty. Equality is identity: one that comes back is another one."""
+
+    def __init__(self, penalty: Penalty, prompt: Sequence[int], output: Sequence[int]) -> None:
+        self.penalty, self.output = penalty, output
+        self.prompt = prompt if penalty.include_prompt else ()
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.output)
+
+    @property
+    def newest(self) -> int:
+        """The last token of the history; any, where there is none."""
+        return self.output[-1] if self.output else 0
+
+    def history(self) -> list[int]:
+        """All tokens."""
+        return [*self.prompt, *self.output]
+
+
+class PenaltyProcessor(LogitsProcessor):
+    """A penalty of the requests that ask for it."""
+
+    def __init__(
+        self,
+        values: PenaltyValues,
+        vllm_config: VllmConfig,
+        device: torch.device,
+        is_pin_memory: bool,
+    ) -> None:
+        del is_pin_memory
+        self._values, self._default = values, values.default(vllm_config)
+        self._device = device
+        self._places: Places[Request] = Places()
+        self._groups: dict[Penalty, PenaltyRows] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        self._places.leave(batch_update)
+        for place, params, prompt, output in batch_update.added:
+            penalty = self._values.of(params, self._default)
+            one = None if penalty is None else Request(penalty, prompt or (), output)
+            self._places.join(place, one)
+        self._places.move(batch_update)
+
+    def apply(self, logits: Tensor) -> Tensor:
+        wanted: dict[Penalty, list[int]] = {}
+        for place, request in sorted(self._places.at.items()):
+            wanted.setdefault(request.penalty, []).append(place)
+        self._groups = {
+            penalty: self._groups.get(penalty) or PenaltyRows(penalty) for penalty in wanted
+        }
+        for penalty, places in wanted.items():
+            requests = [self._places.at[place] for place in places]
+            newest = torch.tensor([one.newest for one in requests], device=self._device)
+
+            def histories(which: Sequence[int], of: Sequence[Request] = requests) -> Tensor:
+                return padded([of[i].history() for i in which], self._device)
+
+            lengths = list(map(len, requests))
+            rows = self._groups[penalty]
+            logits = rows.apply(requests, lengths, newest, histories, places, logits)
+        return logits
+
+
+class StoppingProcessor(LogitsProcessor):
+    """Ends requests, or their thinking, by forcing the next token."""
+
+    def __init__(
+        self,
+        values: StoppingValues,
+        vllm_config: VllmConfig,
+        device: torch.device,
+        is_pin_memory: bool,
+    ) -> None:
+        del device, is_pin_memory
+        self._server = values.server(vllm_config)
+        self._places: Places[tuple[Ending, Sequence[int]]] = Places()
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """Counters of what was ended."""
+        return dict(self._server.told.counts)
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        self._places.leave(batch_update)
+        for place, params, prompt, output in batch_update.added:
+            self._places.join(place, self._watched(params, prompt or (), output))
+        self._places.move(batch_update)
+
+    def _watched(
+        self, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
+    ) -> tuple[Ending, Sequence[int]] | None:
+        stopping = self._server.stopping(params)
+        if stopping is None:
+            return None
+        ending = self._server.ending(stopping, params, prompt)
+        # One that was put back has been shown all but its last token.
+        for token in output:
+            self._server.see(ending, [token], len(output) - 1)
+        return ending, output
+
+    def apply(self, logits: Tensor) -> Tensor:
+        for place, (ending, output) in self._places.at.items():
+            for token in output[ending.seen :]:
+                self._server.see(ending, [token])
+            forced = ending.forced(len(output))
+            if forced is not None:
+                logits[place] = -torch.inf
+                logits[place, forced] = 0
+        return logits

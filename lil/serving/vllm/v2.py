@@ -1,0 +1,186 @@
+"""Processors for vLLM's V2 runner, the default on GPUs.
+
+Requests have slots, which are recycled; rows of scores are reordered at every step and the engine
+says which slot each belongs to. Tokens lie on the device. How many there are is known on the host,
+so nothing waits for the device but a look at new tokens, every so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm import SamplingParams
+from vllm.config import VllmConfig
+from vllm.v1.worker.gpu.sample.logits_processor import (
+    LogitsContext,
+    LogitsProcessor,
+    LogitsProcRequestState,
+)
+
+from attention.core import devices
+from lil.compression.matching import EMPTY
+from lil.penalties import Penalty
+from lil.serving.ending import Ending
+from lil.serving.rows import PenaltyRows
+from lil.serving.values import Stopping
+from lil.serving.vllm.requests import PenaltyValues, StoppingValues
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A request with a penalty, equal to itself alone: a slot's next occupant is another one.
+
+    Args:
+        penalty: what it asked for.
+        slot: where its tokens lie.
+        first: index of the first token of its history.
+    """
+
+    penalty: Penalty
+    slot: int
+    first: int
+
+
+class PenaltyProcessor(LogitsProcessor):
+    """A penalty of the requests that ask for it."""
+
+    def __init__(
+        self, values: PenaltyValues, vllm_config: VllmConfig, req_states: LogitsProcRequestState
+    ) -> None:
+        self._values, self._default = values, values.default(vllm_config)
+        self._states = req_states
+        self._slots: dict[int, Request] = {}
+        self._groups: dict[Penalty, PenaltyRows] = {}
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        penalty = self._values.of(sampling_params, self._default)
+        self._slots.pop(req_idx, None)
+        if penalty is not None:
+            first = 0 if penalty.include_prompt else int(self._states.prompt_len.np[req_idx])
+            self._slots[req_idx] = Request(penalty, req_idx, first)
+        return penalty is not None
+
+    def apply(self, logits: Tensor, ctx: LogitsContext) -> Tensor:
+        wanted: dict[Penalty, list[int]] = {}
+        for row, slot in enumerate(ctx.idx_mapping_np.tolist()):
+            if slot in self._slots:
+                wanted.setdefault(self._slots[slot].penalty, []).append(row)
+        # A request that is not scheduled now may be again: then it is computed from its history.
+        self._groups = {
+            penalty: self._groups.get(penalty) or PenaltyRows(penalty) for penalty in wanted
+        }
+        tokens = self._states.all_token_ids.gpu
+        for penalty, rows in wanted.items():
+            slots = [int(ctx.idx_mapping_np[row]) for row in rows]
+            requests = [self._slots[slot] for slot in slots]
+            visible = [int(ctx.seq_lens_upper_bound_np[row]) for row in rows]
+            lengths = [
+                max(0, there - one.first) for there, one in zip(visible, requests, strict=True)
+            ]
+            newest = ctx.input_ids[devices.put(rows, logits.device, torch.int64)].long()
+
+            def histories(
+                which: Sequence[int],
+                of: Sequence[Request] = requests,
+                lengths: Sequence[int] = lengths,
+            ) -> Tensor:
+                return _histories(tokens, [(of[i], lengths[i]) for i in which])
+
+            logits = self._groups[penalty].apply(requests, lengths, newest, histories, rows, logits)
+        return logits
+
+
+def _histories(tokens: Tensor, requests: Sequence[tuple[Request, int]]) -> Tensor:
+    """Histories (B, n) of so many tokens each, right-aligned with `EMPTY` before short ones."""
+    most = max(length for _, length in requests)
+    found = torch.full((len(requests), most), EMPTY, dtype=torch.int64, device=tokens.device)
+    for row, (one, length) in enumerate(requests):
+        if length:
+            found[row, most - length :] = tokens[one.slot, one.first : one.first + length]
+    return found
+
+
+class Watched:
+    """A request under watch; nothing of it is known until its first look.
+
+    Args:
+        params: of the request.
+        stopping: what it asked for.
+        prompt: its tokens before the first generated one.
+        known: generated tokens that it was shown before its engine put it back.
+    """
+
+    def __init__(self, params: SamplingParams, stopping: Stopping, prompt: int, known: int) -> None:
+        self.params, self.stopping, self.prompt, self.known = params, stopping, prompt, known
+        self.ending: Ending | None = None
+
+    @property
+    def seen(self) -> int:
+        """Generated tokens that it has been shown."""
+        return 0 if self.ending is None else self.ending.seen
+
+
+class StoppingProcessor(LogitsProcessor):
+    """Ends requests, or their thinking, by forcing the next token."""
+
+    def __init__(
+        self, values: StoppingValues, vllm_config: VllmConfig, req_states: LogitsProcRequestState
+    ) -> None:
+        self._server = values.server(vllm_config)
+        self._states = req_states
+        self._slots: dict[int, Watched] = {}
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """Counters of what was ended."""
+        return dict(self._server.told.counts)
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        self._slots.pop(req_idx, None)
+        stopping = self._server.stopping(sampling_params)
+        if stopping is None:
+            return False
+        prompt, there = (
+            int(of.np[req_idx]) for of in (self._states.prompt_len, self._states.prefill_len)
+        )
+        every = self._server.every
+        known = max(0, there - prompt - 1) // every * every
+        self._slots[req_idx] = Watched(sampling_params, stopping, prompt, known)
+        return True
+
+    def apply(self, logits: Tensor, ctx: LogitsContext) -> Tensor:
+        rows, forced = [], []
+        visible = ctx.seq_lens_upper_bound_np.tolist()
+        for row, slot in enumerate(ctx.idx_mapping_np.tolist()):
+            one = self._slots.get(slot)
+            if one is None or visible[row] < int(self._states.prefill_len.np[slot]):
+                continue
+            generated = visible[row] - one.prompt
+            self._look(slot, one, generated)
+            token = None if one.ending is None else one.ending.forced(generated)
+            if token is not None:
+                rows.append(row)
+                forced.append(token)
+        if rows:
+            at, tokens = (devices.put(of, logits.device, torch.int64) for of in (rows, forced))
+            logits[at] = -torch.inf
+            logits[at, tokens] = 0
+        return logits
+
+    def _look(self, slot: int, one: Watched, generated: int) -> None:
+        """Read the tokens of a slot, if it is time."""
+        every = self._server.every
+        upto = generated // every * every
+        if upto <= one.seen:
+            return
+        of = self._states.all_token_ids.gpu[slot]
+        if one.ending is None:
+            prompt = of[: one.prompt].tolist()
+            one.ending = self._server.ending(one.stopping, one.params, prompt)
+        new = of[one.prompt + one.seen : one.prompt + upto].tolist()
+        for start in range(0, len(new), every):
+            self._server.see(one.ending, new[start : start + every], one.known)

@@ -112,10 +112,13 @@ class Ending:
         prompt: the request's text before the first generated token.
         words: of the model.
         limits: where it ends by itself.
+        lag: tokens that have been chosen, whenever it is asked, behind those it has been shown.
     """
 
-    def __init__(self, stopping: Stopping, prompt: bytes, words: Words, limits: Limits) -> None:
-        self.stopping, self.limits = stopping, limits
+    def __init__(
+        self, stopping: Stopping, prompt: bytes, words: Words, limits: Limits, lag: int = 0
+    ) -> None:
+        self.stopping, self.limits, self.lag = stopping, limits, lag
         self._words, self._prompt = words, prompt
         self._observers: Observers | None = Observers(stopping.detectors, prompt)
         self._cues = {one.action: words.cue(one) for one in stopping.detectors}
@@ -123,8 +126,8 @@ class Ending:
         self._cue: Sequence[int] = ()
         self._cue_from = 0
         self._most = limits.most
-        #: Whether a verdict ended the request.
-        self.ended = False
+        #: The verdict that ended the request, in a few words; None while none has.
+        self.reason: str | None = None
 
     @property
     def seen(self) -> int:
@@ -138,7 +141,7 @@ class Ending:
             generated: tokens there are, those among them that have not been shown.
         """
         cued = generated - self._cue_from
-        if self.ended or (self._cue and generated >= self._most):
+        if self.reason is not None or (self._cue and generated >= self._most):
             return self.limits.end if generated >= self.limits.least else None
         return self._cue[cued] if 0 <= cued < len(self._cue) else None
 
@@ -156,15 +159,16 @@ class Ending:
                 self._observers = None  # over, whatever is forced
             if self._observers is not None and found is None and self.seen < self._most:
                 found = self._observers.judge(piece)
-        if self._observers is None or found is None or self.ended:
+        if self._observers is None or found is None or self.reason is not None:
             return None
         verdict, action = found
         cue, tokens_after = action.gives
-        self.ended = action.ends or cue.encode() in b"".join(self._pieces)
-        if not self.ended:
+        if action.ends or cue.encode() in b"".join(self._pieces):
+            self.reason = f"{verdict.detector} at token {self.seen}"
+        else:
             assert tokens_after is not None
-            self._cue, self._cue_from = self._cues[action], self.seen
-            self._most = min(self._most, self.seen + len(self._cue) + tokens_after)
+            self._cue, self._cue_from = self._cues[action], self.seen + self.lag
+            self._most = min(self._most, self._cue_from + len(self._cue) + tokens_after)
             if action.watched:
                 self._observers.again(self.seen, self._prompt + b"".join(self._pieces))
             else:
@@ -172,7 +176,7 @@ class Ending:
         return {
             "label": self.stopping.label,
             "detector": verdict.detector,
-            "then": "stop" if self.ended else action.name,
+            "then": action.name if self.reason is None else "stop",
             "tokens": self.seen,
             # Of the cap, and of nothing else: nobody knows how long it would have gone on.
             "tokens_below_cap": self.limits.most - self.seen,

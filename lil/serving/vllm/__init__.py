@@ -8,26 +8,27 @@ runner asks is known when it makes the object, and it gets the one that is meant
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
 from attention.errors import InvalidValue
 from lil import penalties
-from lil.serving.vllm.requests import PenaltyValues, StoppingValues
 
-__all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
-
+try:
+    import vllm
+except ImportError as error:
+    raise InvalidValue(
+        "vllm", None, "an installed vLLM: pip install 'lil-attention[vllm]'"
+    ) from error
 try:
     from vllm.v1.sample import logits_processor as runner_1
     from vllm.v1.worker.gpu.sample import logits_processor as runner_2
+
+    from lil.serving.vllm.requests import PenaltyValues, StoppingValues
 except ImportError as error:
-    try:
-        installed = version("vllm")
-    except PackageNotFoundError:
-        installed = "none"
-    raise InvalidValue(
-        "vllm", installed, f"0.32 or newer, whose processors these are ({error})"
-    ) from error
+    allowed = f"0.32 or newer, for whose processors these are made ({error})"
+    raise InvalidValue("vllm", vllm.__version__, allowed) from error
+
+__all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
 
 
 class _Processor:

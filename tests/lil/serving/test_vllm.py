@@ -194,7 +194,7 @@ def test_a_request_that_was_ended_says_so_by_its_own_stop_token(served, reasoner
     assert (done.finish_reason, done.stop_reason, len(done.token_ids)) == ("stop", spare, 51)
 
 
-def test_several_samples_of_a_request_each_have_their_own_state(served, reasoner):
+def test_several_samples_of_a_request_each_have_their_own_state(served):
     params = vllm.SamplingParams(
         temperature=0,
         n=1,

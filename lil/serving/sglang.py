@@ -1,0 +1,195 @@
+"""Penalties and stopping in SGLang, sent with the request that wants them.
+
+    body["custom_logit_processor"] = LZPenalty.to_str()
+    body["sampling_params"]["custom_params"] = {"lz": "on"}
+
+The server needs `--enable-custom-logit-processor` and this package. SGLang makes a new processor
+whenever requests join or leave a batch, so all that is remembered stays with the request. What
+cannot be done ends the request alone, with a message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_MATCHED_STR
+from sglang.srt.runtime_context import get_schedule
+from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
+from torch import Tensor
+
+from attention.core import devices
+from attention.errors import InvalidValue
+from lil import penalties
+from lil.detectors import Answer
+from lil.penalties import Penalty
+from lil.serving.ending import Ending, Words, limits_of
+from lil.serving.rows import padded
+from lil.serving.told import Told
+from lil.serving.values import CUE, penalty_of, stopping_of
+
+__all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
+
+#: What SGLang adds to a request's values: the request itself.
+REQUEST = "__req__"
+
+T = TypeVar("T")
+
+# The tokenizer's bytes are the same for all requests, and take a second to find.
+_words = lru_cache(maxsize=4)(Words)
+
+
+@lru_cache(maxsize=1)
+def _told() -> Told:
+    """The counters of this process: processors come and go with every batch."""
+    return Told(logging.getLogger("sglang.lil"))
+
+
+class _Processor(CustomLogitProcessor):
+    """Calls `_rows` with those rows whose requests can be served; ends the others."""
+
+    #: Where what was made of a request's values is kept.
+    _place: ClassVar[str]
+
+    def __call__(
+        self, logits: Tensor, custom_param_list: Sequence[Mapping[str, Any] | None] | None = None
+    ) -> Tensor:
+        """The scores, written in place.
+
+        Args:
+            logits: (B, V), raw.
+            custom_param_list: of each row, its request's values and the request.
+        """
+        rows: dict[int, tuple[Any, Any]] = {}
+        seen: set[int] = set()
+        for row, params in enumerate(custom_param_list or ()):
+            if not params or REQUEST not in params:
+                continue
+            request = params[REQUEST]
+            try:
+                own = _kept(request, self._place, params, self._of)
+                if id(request.output_ids) in seen:
+                    allowed = "no drafts: they are scored before it is known which are kept"
+                    raise InvalidValue("speculative decoding", "on", allowed)
+            except InvalidValue as error:
+                status = HTTPStatus.BAD_REQUEST
+                request.to_finish = FINISH_ABORT(str(error), status, "BadRequestError")
+                continue
+            seen.add(id(request.output_ids))
+            if own is not None:
+                rows[row] = (request, own)
+        return self._rows(logits, rows) if rows else logits
+
+    def _of(self, params: Mapping[str, Any]) -> Any:
+        """What a request asks for, or None."""
+        raise NotImplementedError
+
+    def _rows(self, logits: Tensor, rows: Mapping[int, tuple[Any, Any]]) -> Tensor:
+        raise NotImplementedError
+
+
+def _kept(request: Any, place: str, params: Mapping[str, Any], make: Any) -> Any:
+    """What was made of a request's values, once."""
+    try:
+        return getattr(request, place)
+    except AttributeError:
+        made = make(params)
+        setattr(request, place, made)
+        return made
+
+
+class _Penalty(_Processor):
+    kind: ClassVar[type[Penalty]]
+
+    def _of(self, params: Mapping[str, Any]) -> Penalty | None:
+        penalty = penalty_of(self.kind, params)
+        if penalty is None or penalty.neutral:
+            return None
+        if not get_schedule().disable_overlap_schedule:
+            allowed = "a server with --disable-overlap-schedule: otherwise the newest token is not"
+            raise InvalidValue(self.kind.name, "on", f"{allowed} known yet when the next is chosen")
+        return penalty.in_place()
+
+    def _rows(self, logits: Tensor, rows: Mapping[int, tuple[Any, Penalty]]) -> Tensor:
+        wanted: dict[Penalty, list[int]] = {}
+        for row, (_, penalty) in rows.items():
+            wanted.setdefault(penalty, []).append(row)
+        for penalty, which in wanted.items():
+            histories = [_history(rows[row][0], penalty) for row in which]
+            at = devices.put(which, logits.device, torch.int64)
+            history = padded(histories, logits.device)
+            lengths = devices.put(list(map(len, histories)), logits.device, torch.int64)
+            logits[at] = penalty.penalise(history, lengths, logits[at])
+        return logits
+
+
+def _history(request: Any, penalty: Penalty) -> list[int]:
+    prompt = request.origin_input_ids if penalty.include_prompt else ()
+    return [*prompt, *request.output_ids]
+
+
+class LZPenalty(_Penalty):
+    """The LZ penalty (`lil.LZPenalty`) of requests with `lz` or `lz_alpha`, `lz_formula` and so on.
+
+    Computed from a request's tokens at every step.
+    """
+
+    kind, _place = penalties.LZPenalty, "_lil_lz"
+
+
+class DRYPenalty(_Penalty):
+    """DRY (`lil.penalties.DRYPenalty`) of requests with `dry` or `dry_multiplier` and so on."""
+
+    kind, _place = penalties.DRYPenalty, "_lil_dry"
+
+
+class PresenceWindowPenalty(_Penalty):
+    """`lil.penalties.PresenceWindowPenalty` of requests with `presence_window` and so on."""
+
+    kind, _place = penalties.PresenceWindowPenalty, "_lil_presence_window"
+
+
+class StopOn(_Processor):
+    """Ends requests with `stop_on`, or their thinking, when a detector fires.
+
+    Under SGLang's overlapping schedule the newest token is not known yet when the next one is
+    chosen: then every verdict comes one token late. `stop_on_cue` may be sent here, too.
+    """
+
+    _place = "_lil_stop_on"
+
+    def _of(self, params: Mapping[str, Any]) -> Ending | None:
+        given = {key: value for key, value in params.items() if key not in (REQUEST, CUE)}
+        stopping = stopping_of(given, cue=params.get(CUE, Answer.cue))
+        if stopping is None:
+            return None
+        request = params[REQUEST]
+        words, own = _words(request.tokenizer), request.sampling_params
+        words.check(stopping.detectors)
+        eos = None if own.ignore_eos else request.tokenizer.eos_token_id
+        stops = sorted(own.stop_token_ids or ())
+        more = () if own.ignore_eos else sorted(request.eos_token_ids or ())
+        limits = limits_of(stopping, eos, [*stops, *more], own.min_new_tokens, own.max_new_tokens)
+        lag = 0 if get_schedule().disable_overlap_schedule else 1
+        prompt = words.text(request.origin_input_ids)
+        return Ending(stopping, prompt, words, limits, lag)
+
+    def _rows(self, logits: Tensor, rows: Mapping[int, tuple[Any, Ending]]) -> Tensor:
+        told = _told()
+        for row, (request, ending) in rows.items():
+            for token in request.output_ids[ending.seen :]:
+                verdict = ending.see([token])
+                if verdict is not None:
+                    told.note(verdict)
+            forced = ending.forced(ending.seen + ending.lag)
+            if forced is None:
+                continue
+            logits[row] = -torch.inf
+            logits[row, forced] = 0
+            if ending.reason is not None:
+                request.to_finish = FINISH_MATCHED_STR(f"lil: {ending.reason}")
+        return logits

@@ -1,0 +1,91 @@
+"""The second way to stop in vLLM: a scheduler, on the host alone, exact under both runners.
+
+    vllm serve MODEL --scheduler-cls lil.serving.vllm.scheduler.AsyncStopScheduler
+
+**This is no public interface of vLLM**, which may change it with any release; `StopOn` is. It can
+end a request and nothing else: no token is forced, so there is no answer. In exchange nothing is
+late, no token is added, and the reason stands in the response. A request's values are the same, but
+nobody looks at them before it runs: wrong ones abort it, and the log says why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.logger import init_logger
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import Request, RequestStatus
+
+from attention.errors import InvalidValue
+from lil.serving.ending import Ending
+from lil.serving.vllm.requests import StoppingServer
+
+__all__ = ["AsyncStopScheduler", "StopScheduler"]
+
+_LOG = init_logger("vllm.lil.scheduler")
+
+#: Where a request keeps what watches it.
+_PLACE = "_lil_stop_on"
+
+
+class _Stops:
+    """Ends requests with `stop_on` when a detector fires."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._server = StoppingServer(self.vllm_config)  # type: ignore[attr-defined]
+
+    def _update_request_with_output(
+        self, request: Request, new_token_ids: list[int], *args: Any, **kwargs: Any
+    ) -> tuple[list[int], bool]:
+        before = len(request.output_token_ids)
+        tokens, stopped = super()._update_request_with_output(  # type: ignore[misc]
+            request, new_token_ids, *args, **kwargs
+        )
+        if stopped:
+            return tokens, stopped
+        try:
+            ending = self._watched(request)
+        except InvalidValue as error:
+            _LOG.error("request %s: %s", request.request_id, error)
+            request.status = RequestStatus.FINISHED_ABORTED
+            return tokens, True
+        if ending is None:
+            return tokens, False
+        for token in request.output_token_ids[before:]:
+            self._server.see(ending, [token])
+        if ending.reason is None:
+            return tokens, False
+        request.status = RequestStatus.FINISHED_STOPPED
+        request.stop_reason = f"lil: {ending.reason}"
+        return tokens, True
+
+    def _watched(self, request: Request) -> Ending | None:
+        """What watches a request, made at its first token; None where nothing does.
+
+        Raises:
+            InvalidValue: values that cannot be used, or an action that goes on.
+        """
+        if not hasattr(request, _PLACE):
+            params = request.sampling_params
+            stopping = None if params is None else self._server.stopping(params)
+            ending = None
+            if stopping is not None:
+                for detector in stopping.detectors:
+                    if not detector.action.ends:
+                        allowed = "stop: a scheduler forces no tokens, lil.serving.vllm:StopOn does"
+                        raise InvalidValue("on_stop", detector.action.name, allowed)
+                prompt = request.prompt_token_ids or ()
+                ending = self._server.ending(stopping, params, prompt)
+            setattr(request, _PLACE, ending)
+        found: Ending | None = getattr(request, _PLACE)
+        return found
+
+
+class StopScheduler(_Stops, Scheduler):
+    """For engines without asynchronous scheduling, such as vLLM's CPU build."""
+
+
+class AsyncStopScheduler(_Stops, AsyncScheduler):
+    """For engines with asynchronous scheduling, the default on GPUs."""

@@ -145,7 +145,7 @@ class Registry(Generic[T]):
         allowed = "one of " + ", ".join(choices) + ", or package.module:Class"
         raise InvalidValue(self.kind, name, allowed, choices)
 
-    def get(self, name: str, **params: Any) -> T:
+    def get(self, /, name: str, **params: Any) -> T:
         """An object by name or import path, with parameters.
 
         Raises:

@@ -2,9 +2,10 @@
 
     .venv-vllm/bin/python scripts/serving_throughput.py
 
-One engine, the same requests with each value in turn, several rounds: a ratio compares the two
-requests of a round that stand next to each other, and the median of rounds is told with their
-extremes. Requests are as long as they are told to be, so that nothing but speed differs.
+Two engines, one of them without a line of ours, and the same requests with each value in turn,
+several rounds: a ratio compares two runs that stand next to each other, and the median of rounds is
+told with their extremes. Requests are as long as they are told to be, so that nothing but speed
+differs.
 """
 
 from __future__ import annotations
@@ -84,15 +85,18 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     prompts = [problem("medium", "test", i).prompt for i in range(args.batch)]
-    llm = engine(args.batch, processors=True)
-    for extra in ASKED.values():
-        seconds(llm, prompts, 32, extra)
-    ratios: dict[str, list[float]] = {name: [] for name in ASKED if name != "nothing"}
+    engines = {ours: engine(args.batch, ours) for ours in (False, True)}
+    for ours, llm in engines.items():
+        for extra in ASKED.values() if ours else [None]:
+            seconds(llm, prompts, 32, extra)
+    ratios: dict[str, list[float]] = {name: [] for name in ASKED}
     plain = []
     for turn in range(args.rounds):
-        for name in ratios:
-            order = [None, ASKED[name]] if turn % 2 else [ASKED[name], None]
-            spent = {bool(extra): seconds(llm, prompts, args.tokens, extra) for extra in order}
+        for name, extra in ASKED.items():
+            spent = {
+                ours: seconds(engines[ours], prompts, args.tokens, extra if ours else None)
+                for ours in ((False, True) if turn % 2 else (True, False))
+            }
             ratios[name].append(spent[False] / spent[True])
             plain.append(spent[False])
     told = {

@@ -137,6 +137,21 @@ class Matcher:
         twin._held = max(self._held, other._held)
         return twin
 
+    def cropped(self, places: int) -> Matcher:
+        """A matcher that has lost its oldest places, where every token is kept.
+
+        Args:
+            places: at least as many as the longest row has tokens.
+        """
+        if self.size is not None or self.tokens.shape[1] <= places:
+            return self
+        twin = self.copy()
+        cut = self.tokens.shape[1] - places
+        # A copy: a view would hold on to what was cut off.
+        twin.tokens, twin.lengths = self.tokens[:, cut:].clone(), self.lengths[:, cut:].clone()
+        twin._held = places
+        return twin
+
     def copy(self) -> Matcher:
         """An independent matcher in the same state."""
         twin = Matcher.__new__(Matcher)

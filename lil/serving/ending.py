@@ -61,42 +61,32 @@ class Limits:
 
     Args:
         ends: tokens that end it.
-        end: the one that is forced to end it.
+        end: the one that is forced to end it; None where the engine is told instead.
         least: tokens before which it must not end.
         most: tokens at which its engine ends it.
     """
 
     ends: frozenset[int]
-    end: int
+    end: int | None
     least: int
     most: int
 
 
-def limits_of(
-    stopping: Stopping, eos: int | None, stops: Sequence[int], least: int, most: int
-) -> Limits:
-    """Where a request ends by itself.
+def end_of(stopping: Stopping, eos: int | None, stops: Sequence[int]) -> int | None:
+    """The token that ends a request; None where none does.
 
     Args:
         stopping: what was asked for.
         eos: the token at which the engine ends it, None where it does not.
         stops: further ones.
-        least, most: tokens, see `Limits`.
 
     Raises:
-        InvalidValue: no token ends this request, or `stop_on_token` is none of its stop tokens.
+        InvalidValue: `stop_on_token` is none of its stop tokens.
     """
-    ends = frozenset(stops) | (frozenset() if eos is None else {eos})
-    end = stopping.token if stopping.token is not None else eos
-    if end is None:
-        end = next(iter(stops), None)
     if stopping.token is not None and stopping.token not in stops:
         allowed = f"one of the request's own stop_token_ids: {sorted(stops) or 'it has none'}"
         raise InvalidValue("stop_on_token", stopping.token, allowed)
-    if end is None:
-        allowed = "nothing, unless some token ends the request: ignore_eos without stop_token_ids"
-        raise InvalidValue("stop_on", stopping.detectors[0].name, allowed)
-    return Limits(ends, end, least, most)
+    return next((one for one in (stopping.token, eos, *stops) if one is not None), None)
 
 
 class Ending:
@@ -141,9 +131,13 @@ class Ending:
             generated: tokens there are, those among them that have not been shown.
         """
         cued = generated - self._cue_from
-        if self.reason is not None or (self._cue and generated >= self._most):
+        if self.over(generated):
             return self.limits.end if generated >= self.limits.least else None
         return self._cue[cued] if 0 <= cued < len(self._cue) else None
+
+    def over(self, generated: int) -> bool:
+        """Whether the request is to end: a verdict, or an answer that has had its tokens."""
+        return self.reason is not None or bool(self._cue and generated >= self._most)
 
     def see(self, tokens: Sequence[int]) -> dict[str, object] | None:
         """Look at the next tokens; the verdict they bring, as a log has it.

@@ -91,6 +91,10 @@ class PenaltyRows:
             return
         if list(rows) != list(range(len(self._requests))):
             self._memory = _rows(self._memory, _index(rows, newest))
+            if isinstance(self._memory, Matcher):
+                # Those that left may have been the longest.
+                before = list(self._requests.values())
+                self._memory = self._memory.cropped(max(before[row] for row in rows))
         if any(grown):
             live = None if all(grown) else devices.put(list(grown), newest.device)
             self._memory = self.penalty.push(self._memory, newest, live)

@@ -27,7 +27,7 @@ from attention.errors import InvalidValue
 from lil import penalties
 from lil.detectors import Answer
 from lil.penalties import Penalty
-from lil.serving.ending import Ending, Words, limits_of
+from lil.serving.ending import Ending, Limits, Words, end_of
 from lil.serving.rows import padded
 from lil.serving.told import Told
 from lil.serving.values import CUE, penalty_of, stopping_of
@@ -168,12 +168,16 @@ class StopOn(_Processor):
         if stopping is None:
             return None
         request = params[REQUEST]
+        if getattr(request, "grammar", None) is not None:
+            allowed = "nothing, where a grammar decides which tokens may follow"
+            raise InvalidValue("stop_on", params["stop_on"], allowed)
         words, own = _words(request.tokenizer), request.sampling_params
         words.check(stopping.detectors)
-        eos = None if own.ignore_eos else request.tokenizer.eos_token_id
-        stops = sorted(own.stop_token_ids or ())
-        more = () if own.ignore_eos else sorted(request.eos_token_ids or ())
-        limits = limits_of(stopping, eos, [*stops, *more], own.min_new_tokens, own.max_new_tokens)
+        stops = sorted({*(own.stop_token_ids or ()), *(request.eos_token_ids or ())})
+        end = end_of(stopping, request.tokenizer.eos_token_id, stops)
+        # Under `ignore_eos` SGLang heeds no stop token: it is told of the end in another way.
+        ends = frozenset(one for one in (end, *stops) if one is not None and not own.ignore_eos)
+        limits = Limits(ends, end, own.min_new_tokens, own.max_new_tokens)
         lag = 0 if get_schedule().disable_overlap_schedule else 1
         prompt = words.text(request.origin_input_ids)
         return Ending(stopping, prompt, words, limits, lag)
@@ -185,11 +189,12 @@ class StopOn(_Processor):
                 verdict = ending.see([token])
                 if verdict is not None:
                     told.note(verdict)
-            forced = ending.forced(ending.seen + ending.lag)
-            if forced is None:
-                continue
-            logits[row] = -torch.inf
-            logits[row, forced] = 0
-            if ending.reason is not None:
-                request.to_finish = FINISH_MATCHED_STR(f"lil: {ending.reason}")
+            generated = ending.seen + ending.lag
+            forced = ending.forced(generated)
+            if forced is not None:
+                logits[row] = -torch.inf
+                logits[row, forced] = 0
+            if ending.over(generated) and generated >= ending.limits.least:
+                why = ending.reason or "the answer has had its tokens"
+                request.to_finish = FINISH_MATCHED_STR(f"lil: {why}")
         return logits

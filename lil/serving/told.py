@@ -37,7 +37,7 @@ class Told:
                 raise InvalidValue("stop_on_file", file, f"a file to write ({error})") from error
 
     def note(self, evidence: Mapping[str, object]) -> None:
-        """One verdict, as `Ending.evidence` gives it."""
+        """One verdict, as `Ending.see` gives it."""
         self.counts[f"{evidence['detector']}:{evidence['then']}"] += 1
         below = evidence["tokens_below_cap"]
         if evidence["then"] == "stop" and isinstance(below, int):
@@ -47,5 +47,8 @@ class Told:
         )
         self._log.info("ended by a detector: %s", line)
         if self._file is not None:
-            with self._file.open("a") as file:
-                file.write(line + "\n")
+            try:
+                with self._file.open("a") as file:
+                    file.write(line + "\n")
+            except OSError:  # a full disk is no reason to stop serving
+                self._log.exception("cannot write to %s", self._file)

@@ -25,9 +25,15 @@ ACTING = ("stop", "answer")
 SERVED = ("guardian", "recurrence", "cycle", "budget", "either", "both")
 CODECS = ("deflate", "zstd")
 
-#: Most tokens that a request may have looked at, at every step and by all who share the server.
-LARGEST = 65_536
-_SIZES = ("window", "buffer", "longest", "k")
+#: What a request may ask for at most: all who share a server wait for it. Numbers without a bound
+#: of their own have `LARGEST`.
+LARGEST = 1_000_000_000
+MOST: Mapping[str, int] = {
+    "window": 65_536, "buffer": 256, "longest": 256, "k": 256, "max_period": 4096,
+    "strength": 1000, "multiplier": 1000, "base": 1000, "alpha": 1000,
+}  # fmt: skip
+LEAST: Mapping[str, int] = {"f": 10, "strength": -1000}
+ENTRIES, CHARACTERS, LABEL = 64, 4096, 256
 
 _ON: Mapping[object, bool] = {
     word: on for on, words in ((True, ("on", "true", 1)), (False, ("off", "false", 0)))
@@ -52,10 +58,13 @@ def penalty_of(
 ) -> Penalty | None:
     """The penalty that a request asks for, or None.
 
+    A request that gives a parameter says all of them, so that what is checked when it comes is what
+    it gets, whatever the server was started with.
+
     Args:
         kind: its class; values that begin with the class's name are its own.
         given: all extra values of the request.
-        default: what the server uses where a request says nothing.
+        default: what the server uses where a request gives no parameter.
 
     Raises:
         InvalidValue: an unknown parameter, or a value it refuses.
@@ -71,12 +80,12 @@ def penalty_of(
             flag = known[key] == "include_prompt"
             values[known[key]] = _switch(key, value) if flag else value
     _require_small(values)
-    on = _switch(kind.name, given[kind.name]) if kind.name in given else bool(values) or None
+    on = _switch(kind.name, given[kind.name]) if kind.name in given else None
     if on is False:
         return None
-    if default is not None:
-        return replace(default, **values)
-    return kind(**values) if on else None
+    if values:
+        return kind(**values)
+    return default or (kind() if on else None)
 
 
 @dataclass(frozen=True)
@@ -88,11 +97,13 @@ class Stopping:
         token: forced to end the request, in place of the end of text; one of its stop tokens, so
             that the engine gives it as the reason.
         label: the caller's name for the request, in what is told of it.
+        asked: whether the request said so itself, rather than the server for all.
     """
 
     detectors: tuple[Detector, ...]
     token: int | None = None
     label: str = ""
+    asked: bool = True
 
 
 #: Values of a request that `stopping_of` reads, and one more that a server is started with.
@@ -126,36 +137,47 @@ def stopping_of(
     for key in given:
         if key.startswith("stop_on") and key not in STOPPING:
             raise InvalidValue("value", key, f"one of {', '.join(STOPPING)}", STOPPING)
+    token, label = given.get("stop_on_token"), given.get("stop_on_label", "")
+    if token is not None:
+        token = check_int("stop_on_token", token, 0)
+    if len(str(label)) > LABEL:
+        raise InvalidValue("stop_on_label", str(label)[:20], f"at most {LABEL} characters")
     detectors = () if default is None else default.detectors
     if "stop_on" in given:
         detectors = _detectors(given["stop_on"], trusted)
-    if not detectors:
-        return None
-    own = {"cue": cue}
+    own: dict[str, Any] = {"cue": cue}
     if "stop_on_tokens" in given:
         own["tokens"] = given["stop_on_tokens"]
-        if all(one.action.name != "answer" for one in detectors):
-            raise InvalidValue("stop_on_tokens", own["tokens"], "nothing without :answer")
+        if "stop_on" not in given or all(one.action.name != "answer" for one in detectors):
+            raise InvalidValue(
+                "stop_on_tokens", own["tokens"], "nothing without stop_on ...:answer"
+            )
+    if not detectors:
+        return None
     answering = ({**one.action.to_dict(), **own} for one in detectors)
     detectors = tuple(
         replace(one, on_stop=action) if one.action.name == "answer" else one
         for one, action in zip(detectors, answering, strict=True)
     )
-    token, label = given.get("stop_on_token"), given.get("stop_on_label", "")
-    if token is not None:
-        token = check_int("stop_on_token", token, 0)
-    return Stopping(detectors, token, str(label))
+    return Stopping(detectors, token, str(label), asked="stop_on" in given)
 
 
 def _detectors(given: object, trusted: bool) -> tuple[Detector, ...]:
-    if not isinstance(given, str):
-        allowed = "a text such as recurrence(run=60):answer, or off"
-        raise InvalidValue("stop_on", given, allowed)
+    allowed = "a text such as recurrence(run=60):answer, or off"
+    if not isinstance(given, str) or len(given) > CHARACTERS:
+        raise InvalidValue("stop_on", str(given)[:60], f"{allowed}, up to {CHARACTERS} characters")
     if given.lower() in ("off", "false"):
         return ()
-    if given.lstrip().startswith("{"):
-        return (_acting(_calibrated(given, trusted)),)
-    return tuple(_acting(_named(entry.strip(), trusted)) for entry in given.split(";"))
+    try:
+        if given.lstrip().startswith("{"):
+            found = [_calibrated(given, trusted)]
+        else:
+            found = [_named(entry.strip(), trusted) for entry in given.split(";")]
+    except (OverflowError, RecursionError) as error:
+        raise InvalidValue("stop_on", given[:60], f"{allowed} ({error})") from error
+    if len(found) > ENTRIES:
+        raise InvalidValue("stop_on", given[:60], f"at most {ENTRIES} detectors")
+    return tuple(map(_acting, found))
 
 
 def _calibrated(text: str, trusted: bool) -> Detector:
@@ -216,10 +238,14 @@ def _require_harmless(name: object, params: Mapping[str, Any]) -> None:
 
 
 def _require_small(params: Mapping[str, Any]) -> None:
-    for name in _SIZES:
-        value = params.get(name, 0)
-        if isinstance(value, int) and value > LARGEST:
-            raise InvalidValue(name, value, f"at most {LARGEST:,} tokens")
+    """Refuse values that would keep everybody else waiting, or that no tensor can hold."""
+    for name, value in params.items():
+        if isinstance(value, (list, str)) and len(value) > ENTRIES:
+            raise InvalidValue(name, f"{len(value)} of them", f"at most {ENTRIES}")
+        least, most = LEAST.get(name, -LARGEST), MOST.get(name, LARGEST)
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, (int, float)) and not least <= one <= most:
+                raise InvalidValue(name, value, f"a number from {least:,} to {most:,}")
 
 
 def _action(entry: str) -> tuple[str, str]:
@@ -245,12 +271,22 @@ def _acting(detector: Detector) -> Detector:
     return detector
 
 
-def require_known(given: Mapping[str, Any], allowed: Sequence[str]) -> None:
+def require_known(
+    given: Mapping[str, Any], allowed: Sequence[str], penalties: Sequence[type[Penalty]]
+) -> None:
     """Refuse values that nobody reads, in what a server is started with.
+
+    Args:
+        given: the values.
+        allowed: those that belong to no penalty.
+        penalties: whose values may be there as well.
 
     Raises:
         InvalidValue: one that is not among them.
     """
+    names = [*allowed]
+    for kind in penalties:
+        names += [kind.name, *(f"{kind.name}_{one.name}" for one in fields(kind) if one.init)]
     for key in given:
-        if key not in allowed:
-            raise InvalidValue("value", key, f"one of {', '.join(allowed)}", allowed)
+        if key not in names:
+            raise InvalidValue("value", key, f"one of {', '.join(names)}", names)

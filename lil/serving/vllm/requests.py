@@ -13,12 +13,11 @@ from vllm.logger import init_logger
 from attention.errors import InvalidValue, check_int
 from lil.detectors import Answer
 from lil.detectors.budget import Budget
-from lil.penalties import Penalty
-from lil.serving.ending import Ending, Limits, Words, limits_of
+from lil.penalties import DRYPenalty, LZPenalty, Penalty, PresenceWindowPenalty
+from lil.serving.ending import Ending, Limits, Words, end_of
 from lil.serving.told import Told
 from lil.serving.values import (
     CUE,
-    STOPPING,
     Stopping,
     penalty_of,
     require_known,
@@ -31,6 +30,8 @@ PART = "lil"
 #: Where verdicts are written, a line each; tokens between two looks of the V2 runner.
 FILE, EVERY = "stop_on_file", "stop_on_every"
 
+PENALTIES: tuple[type[Penalty], ...] = (LZPenalty, DRYPenalty, PresenceWindowPenalty)
+
 
 def served(config: VllmConfig) -> Mapping[str, Any]:
     """What the server was started with.
@@ -42,10 +43,7 @@ def served(config: VllmConfig) -> Mapping[str, Any]:
     given = more.get(PART, {}) if isinstance(more, Mapping) else {}
     if not isinstance(given, Mapping):
         raise InvalidValue(f"additional_config.{PART}", given, "a table of values")
-    own = (*STOPPING, CUE, FILE, EVERY)
-    penalties = ("lz", "dry", "presence_window")
-    rest = {key: given[key] for key in given if not key.startswith(penalties)}
-    require_known(rest, own)
+    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY), PENALTIES)
     if config.speculative_config is not None:
         allowed = "no speculative decoding: drafts are scored before it is known which are kept"
         raise InvalidValue("speculative_config", config.speculative_config.method, allowed)
@@ -80,28 +78,30 @@ class StoppingValues:
     """The values of `stop_on`."""
 
     def check(self, params: SamplingParams) -> None:
-        """Refuse what cannot be done.
+        """Refuse what cannot be done, so that nothing has to be refused once a request runs.
 
         Raises:
-            InvalidValue: see `stopping_of` and `limits_of`; a grammar, which what is forced breaks.
+            InvalidValue: see `stopping_of` and `end_of`; no token that ends the request; a grammar,
+                which what is forced would break.
         """
-        stopping = stopping_of(params.extra_args or {})
-        if stopping is not None:
-            _limits(stopping, params, 1)
+        given = params.extra_args or {}
+        # What the server was started with is not known here: a token is checked against any.
+        stopping = stopping_of(given) or stopping_of({**given, "stop_on": "cycle"})
+        assert stopping is not None
+        # The engine fills in the end of text once it has admitted a request.
+        end = end_of(stopping, None if params.ignore_eos else 0, params.stop_token_ids or ())
+        if "stop_on" not in given or stopping_of(given) is None:
+            return
+        if params.structured_outputs is not None:
+            allowed = "nothing, where a grammar decides which tokens may follow"
+            raise InvalidValue("stop_on", given["stop_on"], allowed)
+        if end is None:
+            allowed = "nothing, unless some token ends the request: ignore_eos, no stop_token_ids"
+            raise InvalidValue("stop_on", given["stop_on"], allowed)
 
     def server(self, config: VllmConfig) -> StoppingServer:
         """What is the same for all requests of a server."""
         return StoppingServer(config)
-
-
-def _limits(stopping: Stopping, params: SamplingParams, most: int) -> Limits:
-    if params.structured_outputs is not None:
-        allowed = "nothing, where a grammar decides which tokens may follow"
-        raise InvalidValue("stop_on", stopping.detectors[0].name, allowed)
-    stops = params.stop_token_ids or ()
-    # The engine fills this in once it has admitted a request; before, only `ignore_eos` is known.
-    eos = params.eos_token_id if params.eos_token_id is not None or params.ignore_eos else -1
-    return limits_of(stopping, eos, stops, params.min_tokens, most)
 
 
 class StoppingServer:
@@ -109,12 +109,14 @@ class StoppingServer:
 
     Args:
         config: of the server.
+        forces: whether requests are ended by a token that is forced.
 
     Raises:
         InvalidValue: values that cannot be used, or a tokenizer without bytes for its tokens.
     """
 
-    def __init__(self, config: VllmConfig) -> None:
+    def __init__(self, config: VllmConfig, forces: bool = True) -> None:
+        self.forces = forces
         given = dict(served(config))
         self.told = Told(init_logger("vllm.lil"), given.pop(FILE, None))
         self.every = check_int(EVERY, given.pop(EVERY, 25), 1)
@@ -133,16 +135,36 @@ class StoppingServer:
         self._words.check([Budget(tokens=1, on_stop=Answer(cue=self._cue))])
         if self._default is not None:
             self._words.check(self._default.detectors)
+            for detector in self._default.detectors if not forces else ():
+                if not detector.action.ends:
+                    allowed = "stop: a scheduler forces no tokens, lil.serving.vllm:StopOn does"
+                    raise InvalidValue("on_stop", detector.action.name, allowed)
 
     def stopping(self, params: SamplingParams) -> Stopping | None:
-        """When a request is to be ended; None: never."""
-        return stopping_of(params.extra_args or {}, self._default, cue=self._cue)
+        """When a request whose values were checked is to be ended; None: never.
+
+        What the server was started with leaves those alone that it cannot end.
+        """
+        stopping = stopping_of(params.extra_args or {}, self._default, cue=self._cue)
+        if stopping is None:
+            return None
+        end = end_of(stopping, params.eos_token_id, params.stop_token_ids or ())
+        forcible = end is not None and params.structured_outputs is None
+        return stopping if forcible or not self.forces else None
 
     def ending(self, stopping: Stopping, params: SamplingParams, prompt: Sequence[int]) -> Ending:
-        """What watches a request."""
+        """What watches a request.
+
+        Args:
+            stopping: when it is to be ended.
+            params: of the request.
+            prompt: its tokens before the first generated one.
+        """
+        eos, stops = params.eos_token_id, params.stop_token_ids or ()
+        ends = frozenset(one for one in (eos, *stops) if one is not None)
         room = self._longest - len(prompt)
         most = room if params.max_tokens is None else min(room, params.max_tokens)
-        limits = _limits(stopping, params, most)
+        limits = Limits(ends, end_of(stopping, eos, stops), params.min_tokens, most)
         return Ending(stopping, self._words.text(prompt), self._words, limits)
 
     def see(self, ending: Ending, tokens: Sequence[int], known: int = 0) -> None:

@@ -34,7 +34,7 @@ class _Stops:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._server = StoppingServer(self.vllm_config)  # type: ignore[attr-defined]
+        self._server = StoppingServer(self.vllm_config, forces=False)  # type: ignore[attr-defined]
 
     def _update_request_with_output(
         self, request: Request, new_token_ids: list[int], *args: Any, **kwargs: Any
@@ -67,20 +67,25 @@ class _Stops:
         Raises:
             InvalidValue: values that cannot be used, or an action that goes on.
         """
-        if not hasattr(request, _PLACE):
-            params = request.sampling_params
-            stopping = None if params is None else self._server.stopping(params)
-            ending = None
-            if stopping is not None:
-                for detector in stopping.detectors:
-                    if not detector.action.ends:
-                        allowed = "stop: a scheduler forces no tokens, lil.serving.vllm:StopOn does"
-                        raise InvalidValue("on_stop", detector.action.name, allowed)
-                prompt = request.prompt_token_ids or ()
-                ending = self._server.ending(stopping, params, prompt)
-            setattr(request, _PLACE, ending)
-        found: Ending | None = getattr(request, _PLACE)
+        params, ending = getattr(request, _PLACE, (None, None))
+        # A request that is sent more of its prompt begins anew.
+        over = ending is not None and len(request.output_token_ids) <= ending.seen
+        if params is not request.sampling_params or over:
+            ending = self._made(request)
+            setattr(request, _PLACE, (request.sampling_params, ending))
+        found: Ending | None = ending
         return found
+
+    def _made(self, request: Request) -> Ending | None:
+        params = request.sampling_params
+        stopping = None if params is None else self._server.stopping(params)
+        if stopping is None:
+            return None
+        for detector in stopping.detectors:
+            if not detector.action.ends:
+                allowed = "stop: a scheduler forces no tokens, lil.serving.vllm:StopOn does"
+                raise InvalidValue("on_stop", detector.action.name, allowed)
+        return self._server.ending(stopping, params, request.prompt_token_ids or ())
 
 
 class StopScheduler(_Stops, Scheduler):

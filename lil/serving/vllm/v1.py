@@ -1,4 +1,4 @@
-"""Processors for vLLM's V1 runner, which its CPU build and older engines use.
+"""Processors for vLLM's V1 runner, which its CPU build uses.
 
 The engine tells which requests joined, left and moved, and hands out the live list of each one's
 generated tokens; a row of scores belongs to the request at its place.
@@ -6,8 +6,8 @@ generated tokens; a row of scores belongs to the request at its place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -135,11 +135,6 @@ class StoppingProcessor(LogitsProcessor):
 
     def is_argmax_invariant(self) -> bool:
         return False
-
-    @property
-    def told(self) -> Mapping[str, Any]:
-        """Counters of what was ended."""
-        return dict(self._server.told.counts)
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         if batch_update is None:

@@ -7,9 +7,8 @@ so nothing waits for the device but a look at new tokens, every so many.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -125,7 +124,10 @@ class Watched:
 
 
 class StoppingProcessor(LogitsProcessor):
-    """Ends requests, or their thinking, by forcing the next token."""
+    """Ends requests, or their thinking, by forcing the next token.
+
+    What watched a slot's last request stays until the slot is used again: nobody says when it ends.
+    """
 
     def __init__(
         self, values: StoppingValues, vllm_config: VllmConfig, req_states: LogitsProcRequestState
@@ -133,11 +135,6 @@ class StoppingProcessor(LogitsProcessor):
         self._server = values.server(vllm_config)
         self._states = req_states
         self._slots: dict[int, Watched] = {}
-
-    @property
-    def told(self) -> Mapping[str, Any]:
-        """Counters of what was ended."""
-        return dict(self._server.told.counts)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
         self._slots.pop(req_idx, None)

@@ -12,7 +12,7 @@ from tiny_models import build_tokenizer
 import lil
 from attention.errors import InvalidValue
 from lil.detectors import Answer
-from lil.serving.ending import Ending, Limits, Words, limits_of
+from lil.serving.ending import Ending, Limits, Words, end_of
 from lil.serving.values import Stopping
 
 CAP, EOS = 70, 0
@@ -137,13 +137,13 @@ def test_least_tokens_come_first(qwen, words):
 
 def test_what_ends_a_request():
     asked = Stopping((fires(3),))
-    assert limits_of(asked, 7, [], 0, 9) == Limits(frozenset([7]), 7, 0, 9)
-    assert limits_of(asked, None, [4, 5], 0, 9).end == 4
-    assert limits_of(replace(asked, token=5), 7, [4, 5], 0, 9).end == 5
+    assert end_of(asked, 7, []) == 7
+    assert end_of(asked, None, [4, 5]) == 4
+    assert end_of(replace(asked, token=5), 7, [4, 5]) == 5
+    assert end_of(asked, None, []) is None
+    assert end_of(asked, 0, [5]) == 0
     with pytest.raises(InvalidValue, match="stop_token_ids"):
-        limits_of(replace(asked, token=6), 7, [4, 5], 0, 9)
-    with pytest.raises(InvalidValue, match="ignore_eos"):
-        limits_of(asked, None, [], 0, 9)
+        end_of(replace(asked, token=6), 7, [4, 5])
 
 
 def test_a_cue_without_words_is_refused(words):

@@ -75,24 +75,26 @@ def test_rows_have_the_scores_of_their_own_history(penalty, steps, seed):
         assert len(rows) == len(present)
 
 
-def test_nothing_is_left_of_requests_that_left():
-    rows = PenaltyRows(LZPenalty())
-    before = None
-    for _ in range(50):
-        requests = [Request() for _ in range(3)]
-        for step in range(4):
-            for one in requests:
-                one.tokens.append(step)
-            rows.apply(
-                requests,
-                [len(one.tokens) for one in requests],
-                torch.full((3,), step),
-                lambda which, of=requests: padded([of[i].tokens for i in which], CPU),
-                range(3),
-                torch.zeros(3, V),
-            )
-        before = before or rows.nbytes
-        assert rows.nbytes == before
+@pytest.mark.parametrize("penalty", [LZPenalty(), DRYPenalty(), PresenceWindowPenalty()])
+def test_nothing_is_left_of_requests_that_left(penalty):
+    """Requests of eight tokens each, three at a time: every few steps one leaves, one comes."""
+    rows, sizes = PenaltyRows(penalty), []
+    requests = [Request() for _ in range(3)]
+    for step in range(200):
+        requests = [Request() if len(one.tokens) == 8 else one for one in requests]
+        for i, one in enumerate(requests):
+            if i <= step:
+                one.tokens.append(step % 5)
+        rows.apply(
+            requests,
+            [len(one.tokens) for one in requests],
+            torch.full((3,), step % 5),
+            lambda which, of=requests: padded([of[i].tokens for i in which], CPU),
+            range(3),
+            torch.zeros(3, V),
+        )
+        sizes.append(rows.nbytes)
+    assert max(sizes[100:]) <= max(sizes[:50])
     rows.apply([], [], torch.zeros(0, dtype=torch.int64), lambda _: None, [], torch.zeros(0, V))
     assert (len(rows), rows.nbytes) == (0, 0)
 

@@ -198,7 +198,10 @@ def test_an_answer_comes_behind_its_cue(sglang, schedule, qwen, overlap):
     for one in requests:
         cue = 20 + overlap  # late by one, and always
         assert list(one.output_ids[cue : cue + 3]) == [2, 3, 14]
-        assert (len(one.output_ids), one.output_ids[-1]) == (cue + 3 + 9 + 1, EOS)
+        # The end of text is forced; where a token is late, the request ends before it arrives.
+        assert len(one.output_ids) == cue + 3 + 9 + (not overlap)
+        assert overlap or one.output_ids[-1] == EOS
+        assert one.finished.given == ("lil: the answer has had its tokens",)
 
 
 @pytest.mark.parametrize(
@@ -216,6 +219,21 @@ def test_a_wrong_value_ends_its_request_alone(sglang, qwen, kind, values, messag
     assert [len(one.output_ids) for one in requests] == [CAP, 1, CAP, CAP]
     assert message in requests[1].finished.given[0]
     assert requests[1].finished.given[1:] == (400, "BadRequestError")
+
+
+def test_a_request_without_an_end_of_text_is_ended_all_the_same(sglang, qwen):
+    values = {"stop_on": "budget(tokens=20)"}
+    (one,) = requests = [Request(PROMPTS[0], values, ignore_eos=True)]
+    serve(qwen, sglang.StopOn, requests)
+    assert len(one.output_ids) == 21
+    assert one.finished.given == ("lil: budget at token 20",)
+
+
+def test_a_grammar_decides_alone(sglang, qwen):
+    (one,) = requests = [Request(PROMPTS[0], {"stop_on": "cycle"})]
+    one.grammar = object()
+    serve(qwen, sglang.StopOn, requests)
+    assert "a grammar decides" in one.finished.given[0]
 
 
 def test_penalties_are_refused_where_the_newest_token_is_not_known(sglang, schedule, qwen):

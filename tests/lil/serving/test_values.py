@@ -42,9 +42,9 @@ def test_a_request_goes_over_what_the_server_was_started_with():
     default = lil.LZPenalty(alpha=0.3, window=64)
     assert penalty_of(lil.LZPenalty, {}, default) == default
     assert penalty_of(lil.LZPenalty, {"lz": "off"}, default) is None
-    assert penalty_of(lil.LZPenalty, {"lz_alpha": 0.1}, default) == lil.LZPenalty(
-        alpha=0.1, window=64
-    )
+    assert penalty_of(lil.LZPenalty, {"lz": "on"}, default) == default
+    # One that gives a parameter gives all: what was checked is what it gets.
+    assert penalty_of(lil.LZPenalty, {"lz_alpha": 0.1}, default) == lil.LZPenalty(alpha=0.1)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,12 @@ def test_a_request_goes_over_what_the_server_was_started_with():
         ({"lz": ["on"]}, "on or off"),
         ({"lz_include_prompt": "yes"}, "on or off"),
         ({"lz_exempt": "3"}, "token ids"),
-        ({"lz_window": 10**9}, "at most 65,536"),
+        ({"lz_window": 10**9}, "65,536"),
+        ({"lz_buffer": 10**4}, "256"),
+        ({"lz_alpha": 1e300}, "1,000"),
+        ({"lz_alpha": float("nan")}, "lz_alpha|alpha"),
+        ({"lz_exempt": [2**64 - 1]}, "exempt"),
+        ({"lz_exempt": list(range(99))}, "at most 64"),
     ],
 )
 def test_penalties_that_cannot_be(given, message):
@@ -94,7 +99,8 @@ def test_detectors(given, expected):
 def test_off_and_nothing():
     default = stopping_of({"stop_on": "cycle"})
     assert stopping_of({}) is None
-    assert stopping_of({}, default) == default
+    assert stopping_of({}, default).detectors == default.detectors
+    assert (default.asked, stopping_of({}, default).asked) == (True, False)
     assert stopping_of({"stop_on": "off"}, default) is None
     assert stopping_of({"stop_on_label": "mine"}, default).label == "mine"
 
@@ -126,13 +132,24 @@ def test_the_cue_is_the_servers_and_its_tokens_the_requests():
         ({"stop_on": 'either(parts=[{name="chopper", weights="/x"}])'}, "one of guardian"),
         ({"stop_on": 'either(parts=[{name="either", parts="os:path"}])'}, "one of guardian"),
         ({"stop_on": "either(parts=3)"}, "parts"),
-        ({"stop_on": "recurrence(k=1000000)"}, "at most 65,536"),
+        ({"stop_on": "recurrence(k=1000000)"}, "256"),
+        ({"stop_on": "cycle(max_period=1000000000000000000)"}, "4,096"),
+        ({"stop_on": "cycle(self=1)"}, "a parameter of cycle"),
+        ({"stop_on": f"guardian(t=1.0, f=1{400 * '0'})"}, "f"),
+        ({"stop_on": "guardian(f=1)"}, "10"),
+        ({"stop_on": f"either(parts={'[' * 2000}{']' * 2000})"}, "stop_on"),
+        ({"stop_on": "{" + '"a":{' * 600 + "}" * 601}, "stop_on"),
+        ({"stop_on": "cycle;" * 500 + "cycle"}, "at most 64"),
+        ({"stop_on": "cycle" + " " * 5000}, "4096 characters"),
+        ({"stop_on_label": "x" * 500}, "256 characters"),
+        ({"stop_on_token": "x"}, "stop_on_token"),
+        ({"stop_on_tokens": 4}, "without stop_on"),
         ({"stop_on": 'cycle(on_stop={name="answer", cue="x"})'}, "on_stop"),
         ({"stop_on": "{not json"}, "format"),
         ({"stop_on": "{}"}, "format"),
         ({"stop_on": json.dumps(FILE | {"detector": {"name": "os:path"}})}, "one of guardian"),
         ({"stop_on": json.dumps(FILE | {"detector": {}})}, "one of guardian"),
-        ({"stop_on": "cycle", "stop_on_tokens": 3}, "without :answer"),
+        ({"stop_on": "cycle", "stop_on_tokens": 3}, "without stop_on"),
         ({"stop_on": "cycle:answer", "stop_on_tokens": 0}, "tokens"),
         ({"stop_on": "cycle", "stop_on_token": "x"}, "stop_on_token"),
         ({"stop_on": "cycle", "stop_onn": 3}, "one of stop_on"),

@@ -6,7 +6,7 @@ In an environment of its own, see `scripts/test_vllm`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +14,13 @@ import pytest
 
 vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
-from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
+from vllm_runs import CAP, PROMPTS, engine, ours, theirs  # noqa: E402
 
 import lil  # noqa: E402
-from experiments.reasoner import checkpoint_path, problem  # noqa: E402
 from lil.detectors import Answer  # noqa: E402
 from lil.penalties import DRYPenalty, Penalty, PresenceWindowPenalty, RepetitionPenalty  # noqa: E402
 
 pytestmark = pytest.mark.slow
-PLACES, CAP = 8, 600
-PROCESSORS = [
-    f"lil.serving.vllm:{name}"
-    for name in ("LZPenalty", "DRYPenalty", "PresenceWindowPenalty", "StopOn")
-]
-PROMPTS = [
-    problem(level, "test", i).prompt
-    for i in range(22)
-    for level in ("easy", "medium", "hard")
-][:64]  # fmt: skip
-
-
-def engine(**more: Any) -> vllm.LLM:
-    given = {
-        "dtype": "float32",
-        "max_num_seqs": PLACES,
-        "enforce_eager": True,
-        "logits_processors": PROCESSORS,
-        "disable_log_stats": True,
-    }
-    return vllm.LLM(str(checkpoint_path()), **given | more)
 
 
 @pytest.fixture(scope="module")
@@ -61,24 +39,6 @@ def served(notes: Path) -> Iterator[vllm.LLM]:
     )
     yield llm
     llm.llm_engine.engine_core.shutdown()
-
-
-@pytest.fixture(scope="module")
-def reasoner() -> Any:
-    path = checkpoint_path()
-    return AutoModelForCausalLM.from_pretrained(path).eval(), AutoTokenizer.from_pretrained(path)
-
-
-def ours(reasoner: Any, prompts: Sequence[str], **options: Any) -> list[list[int]]:
-    traces = lil.decode(*reasoner, prompts, batch_size=16, **{"max_new_tokens": CAP} | options)
-    return [list(trace.new_ids) for trace in traces]
-
-
-def theirs(llm: vllm.LLM, prompts: Sequence[str], extra: Sequence[Any], **more: Any) -> list[Any]:
-    given = {"temperature": 0, "max_tokens": CAP} | more
-    params = [vllm.SamplingParams(extra_args=one, **given) for one in extra]
-    outputs = llm.generate(list(prompts), params, use_tqdm=False)
-    return [list(one.outputs[0].token_ids) for one in outputs]
 
 
 @pytest.fixture(scope="module")

@@ -66,10 +66,18 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     study = ("--split", "study", "--cap", "2x-full", "--detector", ",".join(CALIBRATED))
     few = ("--dataset", "easy,medium,hard", "--backends", "full,h2o,quest", "--budgets", "256")
     yield Part("calibration", sweep("stopping", "calibration", *study, *few, "--limit", "400"))
+    # The reasoner as it was before the last round of training: another tiny model.
+    earlier = ("--model", str(SCRIPTS / "reasoner_training" / "earlier"), *study, *few)
+    watched = ("--detector", ",".join(name for name in CALIBRATED if name != "chopper"))
+    short = ("--limit", "400", "--max-new-tokens", "3800")
+    yield Part("earlier", sweep("stopping", "earlier", *earlier, *short, *watched))
     for name in CALIBRATED:
-        for store, rate in (("calibration", RATE), ("demo", RATE), ("demo", 0.07)):
+        stores = (("calibration", RATE), ("earlier", RATE), ("demo", RATE), ("demo", 0.07))
+        for store, rate in stores:
             if store == "demo" and name in ("stall", "margin"):
                 continue  # it recorded none of their numbers
+            if store == "earlier" and name == "chopper":
+                continue  # a chopper is one model's
             told = f"calibrated-{name}" + ("" if store == "calibration" else f"-{store}-{rate:g}")
             own = (
                 "--detector",

@@ -56,7 +56,7 @@ def test_the_smallest_budgets_are_shorter(sparse: list[dict[str, Any]]) -> None:
     sink = [row for row in sparse if row["budget"] == least and row["backend"] == "sink"]
     assert len(sink) == 3
     assert all(row["length_ratio_high"] < 1 for row in sink)
-    assert min(row["length_ratio"] for row in sink) == pytest.approx(0.2, abs=0.02)
+    assert min(row["length_ratio"] for row in sink) < 0.2
 
 
 def test_keys_per_solved_problem(sparse: list[dict[str, Any]]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 #: Classifiers of word salad that ship with the project, by the model they were trained on.
-SHIPPED_CHOPPERS = {REASONER: "experiments.reasoner:chopper.safetensors"}
+SHIPPED_CHOPPERS = {REASONER: "experiments.reasoner:chopper-2.safetensors"}
+
+#: Those that shipped before, newest first: stores of then hold what these made of hidden states.
+EARLIER_CHOPPERS = {REASONER: ("experiments.reasoner:chopper.safetensors",)}
 
 
 class Problem(NamedTuple):
@@ -274,6 +277,26 @@ def detector_params(config: Config, name: str) -> dict[str, Any]:
         if model in SHIPPED_CHOPPERS:
             params["weights"] = SHIPPED_CHOPPERS[model]
     return params
+
+
+def as_of_then(config: Config, signals: Collection[str]) -> Config:
+    """The configuration of a store with the weights that shipped when it was decoded.
+
+    Args:
+        config: of the sweep.
+        signals: names of those that the store holds.
+    """
+    from lil import Chopper
+
+    model = config.models[0]
+    params = config.detector_params.get("chopper", {})
+    if model not in SHIPPED_CHOPPERS or params.get("weights", model) != model:
+        return config
+    for weights in (SHIPPED_CHOPPERS[model], *EARLIER_CHOPPERS[model]):
+        if Chopper(weights).signals <= set(signals):
+            chopper = {**params, "weights": weights}
+            return replace(config, detector_params={**config.detector_params, "chopper": chopper})
+    return config
 
 
 def with_params(config: Config, parts: str) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell
-from experiments.grid.plan import Plan, Run, backend_of, penalties_of
+from experiments.grid.plan import Plan, Run, as_of_then, backend_of, penalties_of
 from experiments.store.files import lock
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
@@ -92,7 +92,11 @@ class Study:
         writing = paths(store.path)[-1].stem if lock.is_held(store.path) else None
         said = [*notices, *group.said(store.path, writing)]
         values = dict(group.sweeps[0].values) | {"sweeps": [one.told() for one in group.sweeps]}
-        return cls(store, group.plan, group.config, values, group.sweeps, tuple(said))
+        config = group.config
+        if any("chopper" in name for name in (*config.detectors, *config.detector_params)):
+            signals = {name for one in store for name in one.meta.get("signals", ())}
+            config = as_of_then(config, signals)
+        return cls(store, group.plan, config, values, group.sweeps, tuple(said))
 
     @property
     def said(self) -> list[str]:

@@ -25,7 +25,7 @@ def pieces(text: str) -> list[str]:
 
 @cache
 def vocabulary() -> tuple[str, ...]:
-    """All pieces of the shipped model, special tokens first, then in alphabetical order."""
+    """All pieces of the first three levels, special tokens first, then in alphabetical order."""
     special = (words.PAD, words.EOS, words.UNK, words.THINK, words.END_THINK, words.BOXED)
     found: set[str] = {f" {words.BOXED}", "\n", "\n\n", "}", ".", ",", "?", ":", "!"}
     for number in range(words.MAX_NUMBER + 1):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from reasoner_training.thresholds import solved
-from reasoner_training.tokenizer import pieces, vocabulary
+from reasoner_training.tokenizer import pieces, richer_vocabulary
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from experiments.reasoner import LEVELS, checkpoint_path, problem
@@ -29,7 +29,7 @@ def test_small_enough() -> None:
 
 def test_tokenizer_is_the_language(loaded: tuple[Any, Any]) -> None:
     _, tokenizer = loaded
-    assert token_bytes(tokenizer) == [piece.encode() for piece in vocabulary()]
+    assert token_bytes(tokenizer) == [piece.encode() for piece in richer_vocabulary()]
     text = problem("hard", "study", 1).prompt
     assert tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"]) == pieces(text)
 

@@ -250,7 +250,7 @@ def test_a_sweeps_chopper_is_its_models(tiny_config: Callable[..., Config], tmp_
     config = tiny_config(models="reasoner", detectors="chopper")
     (detector,) = plan.build_detectors(config)
     assert isinstance(detector, lil.Chopper)
-    assert detector.params()["weights"] == "experiments.reasoner:chopper.safetensors"
+    assert detector.params()["weights"] == "experiments.reasoner:chopper-2.safetensors"
     by_name = tiny_config(
         detectors="chopper", detector_params={"chopper": {"weights": "reasoner", "short": 4}}
     )

@@ -92,7 +92,7 @@ def test_the_lz_preset_tries_the_papers_strengths() -> None:
 
 def test_the_wsc_preset_is_the_papers_setting() -> None:
     config = load("wsc-paper")
-    shipped = {"chopper": {"weights": "experiments.reasoner:chopper.safetensors"}}
+    shipped = {"chopper": {"weights": "experiments.reasoner:chopper-2.safetensors"}}
     params = {
         name: {**config.detector_params.get(name, {}), **shipped.get(name, {})}
         for name in ("chopper", "guardian")

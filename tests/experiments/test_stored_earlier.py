@@ -11,15 +11,23 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiments.cli import main
-from experiments.grid.plan import describe_backend, describe_penalties
+from experiments.grid.plan import (
+    SHIPPED_CHOPPERS,
+    as_of_then,
+    build_detectors,
+    describe_backend,
+    describe_penalties,
+)
 from experiments.report.timing import SECONDS
 from experiments.store.study import Study
+from lil import Chopper
 
 SMALL = Path(__file__).parent / "data" / "small"
 REPLAY = "--detector guardian,budget,chopper --set guardian.f=20,50 --set guardian.rate=0.3,0.5"
@@ -81,3 +89,19 @@ def test_the_numbers_are_those_of_then(
             header, *lines = csv.reader(file)
         assert ",".join(header) == COLUMNS
         assert len(lines) == sum(row["samples"] for row in rows)
+
+
+def test_a_store_is_read_with_the_chopper_that_shipped_then() -> None:
+    study = Study.open(SMALL)
+    assert study.config.detector_params["chopper"]["weights"].endswith(":chopper.safetensors")
+    plain = as_of_then(study.config, ())
+    assert plain is study.config  # what is given stays
+    asked = replace(study.config, detector_params={})
+    (now,) = (one for one in build_detectors(asked) if one.name == "chopper")
+    assert isinstance(now, Chopper)
+    assert now.params()["weights"] == SHIPPED_CHOPPERS["reasoner"]
+    assert (
+        as_of_then(asked, now.signals).detector_params["chopper"]["weights"]
+        == (SHIPPED_CHOPPERS["reasoner"])
+    )
+    assert as_of_then(asked, {"chopper-of-somebody"}) is asked

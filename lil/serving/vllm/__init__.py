@@ -16,9 +16,7 @@ from lil import penalties
 try:
     import vllm
 except ImportError as error:
-    raise InvalidValue(
-        "vllm", None, "an installed vLLM: pip install 'lil-attention[vllm]'"
-    ) from error
+    raise InvalidValue("vllm", None, "an installed vLLM, see docs/serving.md") from error
 try:
     from vllm.v1.sample import logits_processor as runner_1
     from vllm.v1.worker.gpu.sample import logits_processor as runner_2

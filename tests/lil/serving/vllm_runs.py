@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from experiments.reasoner import checkpoint_path, problem
 if TYPE_CHECKING:
     import vllm
 
-PLACES, CAP = 8, 600
+PLACES, CAP, SHORT = 8, 600, 250
 PROCESSORS = [
     f"lil.serving.vllm:{name}"
     for name in ("LZPenalty", "DRYPenalty", "PresenceWindowPenalty", "StopOn")
@@ -24,13 +25,17 @@ PROMPTS = [
 
 
 def engine(**more: Any) -> vllm.LLM:
-    """A vLLM of eight places with the reasoner."""
+    """A vLLM of eight places with the reasoner, in this process: processes that wait would spin."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     given = {
         "dtype": "float32",
         "max_num_seqs": PLACES,
         "enforce_eager": True,
         "logits_processors": PROCESSORS,
         "disable_log_stats": True,
+        "distributed_executor_backend": "uni",
+        "gpu_memory_utilization": 0.1,  # of the machine's memory, which it wants to see free
+        "kv_cache_memory_bytes": 2**29,
     }
     from vllm import LLM
 
@@ -38,8 +43,15 @@ def engine(**more: Any) -> vllm.LLM:
 
 
 def ours(reasoner: Any, prompts: Sequence[str], **options: Any) -> list[list[int]]:
-    traces = lil.decode(*reasoner, prompts, batch_size=16, **{"max_new_tokens": CAP} | options)
-    return [list(trace.new_ids) for trace in traces]
+    given = {"max_new_tokens": CAP} | options
+    traces = lil.decode(*reasoner, prompts, batch_size=16, **given)
+    return [with_end(trace, reasoner[1].eos_token_id, given["max_new_tokens"]) for trace in traces]
+
+
+def with_end(trace: lil.Trace, end: int, cap: int) -> list[int]:
+    """A trace as an engine has it: where decode cuts, a request is given its end."""
+    kept = list(trace.new_ids)
+    return kept + [end] * (trace.finish != "eos" and len(kept) < cap)
 
 
 def theirs(llm: vllm.LLM, prompts: Sequence[str], extra: Sequence[Any], **more: Any) -> list[Any]:

@@ -102,13 +102,12 @@ class Ending:
         prompt: the request's text before the first generated token.
         words: of the model.
         limits: where it ends by itself.
-        lag: tokens that have been chosen, whenever it is asked, behind those it has been shown.
     """
 
-    def __init__(
-        self, stopping: Stopping, prompt: bytes, words: Words, limits: Limits, lag: int = 0
-    ) -> None:
-        self.stopping, self.limits, self.lag = stopping, limits, lag
+    def __init__(self, stopping: Stopping, prompt: bytes, words: Words, limits: Limits) -> None:
+        self.stopping, self.limits = stopping, limits
+        #: Tokens that have been chosen behind those that `see` is shown next.
+        self.lag = 0
         self._words, self._prompt = words, prompt
         self._observers: Observers | None = Observers(stopping.detectors, prompt)
         self._cues = {one.action: words.cue(one) for one in stopping.detectors}

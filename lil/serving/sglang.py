@@ -127,6 +127,19 @@ class _Penalty(_Processor):
         return logits
 
 
+def _chosen(request: Any) -> int:
+    """Tokens of a request that have been chosen, be they known here or still on their way.
+
+    Under the overlapping schedule the newest is on its way, unless there is a grammar in the batch.
+    A request that was put back is read anew: its steps are counted from there.
+    """
+    steps: int = request.decode_batch_idx
+    if steps == 0:
+        request._lil_before = len(request.output_ids)
+    before: int = getattr(request, "_lil_before", 0)
+    return before + steps
+
+
 def _history(request: Any, penalty: Penalty) -> list[int]:
     prompt = request.origin_input_ids if penalty.include_prompt else ()
     return [*prompt, *request.output_ids]
@@ -157,7 +170,7 @@ class StopOn(_Processor):
     """Ends requests with `stop_on`, or their thinking, when a detector fires.
 
     Under SGLang's overlapping schedule the newest token is not known yet when the next one is
-    chosen: then every verdict comes one token late. `stop_on_cue` may be sent here, too.
+    chosen: then a verdict comes one token late. `stop_on_cue` may be sent here, too.
     """
 
     _place = "_lil_stop_on"
@@ -178,18 +191,17 @@ class StopOn(_Processor):
         # Under `ignore_eos` SGLang heeds no stop token: it is told of the end in another way.
         ends = frozenset(one for one in (end, *stops) if one is not None and not own.ignore_eos)
         limits = Limits(ends, end, own.min_new_tokens, own.max_new_tokens)
-        lag = 0 if get_schedule().disable_overlap_schedule else 1
-        prompt = words.text(request.origin_input_ids)
-        return Ending(stopping, prompt, words, limits, lag)
+        return Ending(stopping, words.text(request.origin_input_ids), words, limits)
 
     def _rows(self, logits: Tensor, rows: Mapping[int, tuple[Any, Ending]]) -> Tensor:
         told = _told()
         for row, (request, ending) in rows.items():
-            for token in request.output_ids[ending.seen :]:
-                verdict = ending.see([token])
-                if verdict is not None:
-                    told.note(verdict)
-            generated = ending.seen + ending.lag
+            generated = _chosen(request)
+            ending.lag = generated - len(request.output_ids)
+            new = request.output_ids[ending.seen :]
+            verdict = ending.see(new) if len(new) else None
+            if verdict is not None:
+                told.note(verdict)
             forced = ending.forced(generated)
             if forced is not None:
                 logits[row] = -torch.inf

@@ -93,6 +93,7 @@ class Request:
         self.tokenizer.eos_token = "<eos>"
         self.origin_input_ids, self.output_ids = array("q", prompt), array("q")
         self.eos_token_ids = None
+        self.decode_batch_idx = 0
         self.to_finish: Finish | None = None
         self.finished: Any = None
         given = {
@@ -116,16 +117,36 @@ class Request:
             self.finished = "length"
 
 
-def serve(model, kind, requests, places=3, overlap=False) -> None:
+def serve(model, kind, requests, places=3, overlap=False, grammar=(), put_back=()) -> None:
     """An engine: so many requests at a time, a new processor a batch, rows selected, put back.
 
-    With `overlap` a token arrives on the host one step after the next has been chosen.
+    Args:
+        overlap: whether a token arrives on the host one step after the next has been chosen.
+        grammar: steps at which it arrives before that all the same, as with a grammar in the batch.
+        put_back: steps at which the first request loses its place, and is read anew.
     """
     waiting, running = list(requests), []
     flying: list[tuple[Request, int]] = []
     chosen: dict[int, list[int]] = {id(one): [] for one in requests}
+    step = 0
+
+    def arrive(tokens: list[tuple[Request, int]]) -> None:
+        for one, token in tokens:
+            if one.finished is None:
+                one.take(token)
+
     while waiting or running:
+        step += 1
+        if step in put_back and running:
+            lost = running.pop(0)
+            waiting.insert(0, lost)
+            flying = [(one, token) for one, token in flying if one is not lost]
+            chosen[id(lost)] = list(lost.output_ids)
+            lost.decode_batch_idx = -1
+        for one in running:
+            one.decode_batch_idx += 1
         while waiting and len(running) < places:
+            waiting[0].decode_batch_idx = 0
             running.insert(0, waiting.pop(0))  # newcomers stand in front
         rows = []
         for one in running:
@@ -133,6 +154,9 @@ def serve(model, kind, requests, places=3, overlap=False) -> None:
             with torch.inference_mode():
                 rows.append(model(ids).logits[0, -1])
         logits = torch.stack(rows)
+        if step in grammar:
+            arrive(flying)
+            flying = []
         mine = [i for i, one in enumerate(running) if len(one.sampling_params.custom_params) > 1]
         if mine:
             params = [running[i].sampling_params.custom_params for i in mine]
@@ -140,10 +164,11 @@ def serve(model, kind, requests, places=3, overlap=False) -> None:
         new = [(one, int(row.argmax())) for one, row in zip(running, logits, strict=True)]
         for one, token in new:
             chosen[id(one)].append(token)
-        arrived, flying = (flying, new) if overlap else (new, [])
-        for one, token in arrived:
-            if one.finished is None:
-                one.take(token)
+        arrive(flying)
+        flying = new
+        if not overlap:
+            arrive(flying)
+            flying = []
         running = [one for one in running if one.finished is None]
 
 
@@ -190,18 +215,32 @@ def test_a_detector_ends_a_request_and_says_so(sglang, qwen):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_an_answer_comes_behind_its_cue(sglang, schedule, qwen, overlap):
+@pytest.mark.parametrize("put_back", [(), (12, 22, 24), (30,)])
+def test_an_answer_comes_behind_its_cue(sglang, schedule, qwen, overlap, put_back):
     schedule.disable_overlap_schedule = not overlap
     values = {"stop_on": "budget(tokens=20):answer", "stop_on_cue": " Anna has word7"}
     requests = [Request(p, {**values, "stop_on_tokens": 9}) for p in PROMPTS]
-    serve(qwen, sglang.StopOn, requests, overlap=overlap)
+    serve(qwen, sglang.StopOn, requests, overlap=overlap, put_back=put_back)
     for one in requests:
-        cue = 20 + overlap  # late by one, and always
+        cue = 20 + overlap  # late by one, unless it was put back just then
+        if put_back and list(one.output_ids[20:23]) == [2, 3, 14]:
+            cue = 20
         assert list(one.output_ids[cue : cue + 3]) == [2, 3, 14]
         # The end of text is forced; where a token is late, the request ends before it arrives.
         assert len(one.output_ids) == cue + 3 + 9 + (not overlap)
         assert overlap or one.output_ids[-1] == EOS
         assert one.finished.given == ("lil: the answer has had its tokens",)
+
+
+@pytest.mark.parametrize("grammar", [range(20, 22), range(21, 100), range(23, 24), range(1, 21)])
+def test_a_cue_stays_whole_where_tokens_are_late_now_and_then(sglang, schedule, qwen, grammar):
+    schedule.disable_overlap_schedule = False
+    values = {"stop_on": "budget(tokens=20):answer", "stop_on_cue": " Anna has word7"}
+    requests = [Request(p, {**values, "stop_on_tokens": 9}) for p in PROMPTS[:3]]
+    serve(qwen, sglang.StopOn, requests, overlap=True, grammar=grammar)
+    for one in requests:
+        (cue,) = [at for at in (20, 21) if list(one.output_ids[at : at + 3]) == [2, 3, 14]]
+        assert len(one.output_ids) - (cue + 3 + 9) in (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,8 @@ def test_the_weights_that_ship_are_the_checkpoints() -> None:
 @pytest.mark.slow
 def test_the_reasoners_word_salad_is_told(capfd: CapFd, tmp_path: Path) -> None:
     command = ["chopper", "train", "--dataset", "hard", "--limit", "2", "--held-out-limit", "1"]
-    command += ["--backends", "h2o", "--budgets", "256", "--max-new-tokens", "900", "--threads", "1"]
+    command += ["--backends", "h2o", "--budgets", "256", "--max-new-tokens", "900"]
+    command += ["--threads", "1"]
     document = _json(capfd, *command, "--out", str(tmp_path))
     full, h2o, whole = document["rows"]["training"]
     assert full["salad_traces"] == full["chopped_sound"] == 0

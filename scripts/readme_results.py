@@ -26,10 +26,17 @@ def percent(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"{100 * value:.{digits}f}"
 
 
-def interval(row: dict[str, Any], name: str) -> str:
+def interval(row: dict[str, Any], name: str, digits: int = 2) -> str:
     """A ratio of the row with its interval, where it has one."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return f"{row[name]:.2f}" + ("" if None in (low, high) else f" [{low:.2f}, {high:.2f}]")
+    bounds = "" if None in (low, high) else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{row[name]:.{digits}f}{bounds}"
+
+
+def clear(row: dict[str, Any], name: str) -> str:
+    """The same, with as many digits as tell an interval beside 1 from 1."""
+    near = "1.00" in (f"{row[f'{name}_low']:.2f}", f"{row[f'{name}_high']:.2f}")
+    return interval(row, name, 4 if near else 2)
 
 
 def ratio(row: dict[str, Any]) -> str:
@@ -64,7 +71,7 @@ def readings(rows: list[dict[str, Any]]) -> list[str]:
         ("Longer over the problems that both solve", longer, "length_ratio_solved", told),
         ("Shorter, and no output cut at the cap", shorter, "length_ratio", ends),
     ):
-        which = "; ".join(f"{place(row)} {interval(row, name)}" for row in found) or "none"
+        which = "; ".join(f"{place(row)} {clear(row, name)}" for row in found) or "none"
         lines.append(f"- {what}, {len(found)} of {len(among)}: {which}.")
     for what, name, side in (
         ("Longer output", "length_ratio", "low"),

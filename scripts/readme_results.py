@@ -18,6 +18,8 @@ from typing import Any
 import pages
 import records
 
+from experiments.report.finding import LEAST
+
 ROOT = Path(__file__).parent.parent
 KEPT = ("packages", "device", "threads", "dtype", "seed", "finding", "config", "counts")
 
@@ -60,13 +62,17 @@ def place(row: dict[str, Any]) -> str:
 
 
 def readings(rows: list[dict[str, Any]]) -> list[str]:
-    """What stands out, by rule: whole intervals on one side of 1."""
+    """What stands out, by rule: whole intervals on one side of 1, of no fewer than `LEAST`."""
     sparse = [row for row in rows if row["detector"] == "none" and row["budget"] is not None]
     told = [row for row in sparse if row["length_ratio_solved_low"] is not None]
-    longer = [row for row in told if row["length_ratio_solved_low"] > 1]
+    several = [row for row in told if row["solved_by_both"] >= LEAST]
+    longer = [row for row in several if row["length_ratio_solved_low"] > 1]
     ends = [row for row in sparse if row["length_ratio_high"] is not None]
     shorter = [row for row in ends if row["length_ratio_high"] < 1 and not row["capped"]]
-    lines = ["By rule, where the whole 95% interval lies on one side of 1:", ""]
+    lines = [
+        f"By rule, where the whole 95% interval of {LEAST} problems or more lies on one side of 1:",
+        "",
+    ]
     for what, found, name, among in (
         ("Longer over the problems that both solve", longer, "length_ratio_solved", told),
         ("Shorter, and no output cut at the cap", shorter, "length_ratio", ends),

@@ -13,7 +13,7 @@ def row(**fields: Any) -> dict[str, Any]:
     values: dict[str, Any] = {"backend": "h2o", "budget": 64, "dataset": "easy", "detector": "none"}
     for name in names:
         values |= {name: 1.0, f"{name}_low": 0.9, f"{name}_high": 1.1}
-    return values | {"capped": 0} | fields
+    return values | {"capped": 0, "solved_by_both": 32} | fields
 
 
 def told(**fields: Any) -> str:
@@ -42,6 +42,12 @@ def test_a_whole_interval_on_one_side_is_told(
     assert said not in told(**{f"{name}_low": None, f"{name}_high": None})
     touching = {"low": 1.0} if low > 1 else {"high": 1.0}
     assert said not in told(**{f"{name}_{side}": value for side, value in touching.items()})
+
+
+def test_few_problems_make_nothing_clear() -> None:
+    longer = {"length_ratio_solved_low": 1.1}
+    assert "solve, 1 of 1" in told(**longer, solved_by_both=6)
+    assert "solve, 0 of 1: none" in told(**longer, solved_by_both=5)
 
 
 def test_what_was_cut_is_not_called_shorter() -> None:

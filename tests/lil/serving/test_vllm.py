@@ -108,7 +108,7 @@ DETECTORS = {
 def test_loops_are_ended_where_decode_ends_them(served, reasoner, notes, name):
     """Every second request is ended, the others are brought to answer."""
     notes.write_text("")
-    prompts = PROMPTS[:24]
+    prompts = PROMPTS[:16]
     params = {k: v for k, v in DETECTORS[name].params().items() if k != "on_stop"}
     traces: list[Any] = [None] * len(prompts)
     for first, action in enumerate(["stop", Answer(tokens=40)]):
@@ -132,7 +132,7 @@ def test_loops_are_ended_where_decode_ends_them(served, reasoner, notes, name):
     for one, trace in zip(found, traces, strict=True):
         assert one == with_end(trace, end, CAP)
         stopped += trace.finish not in ("eos", "length") or trace.action is not None
-    assert stopped > 2
+    assert stopped > 1
     told = [json.loads(line) for line in notes.read_text().splitlines()]
     first_told = {line["label"]: line for line in reversed(told)}
     assert len(first_told) == stopped

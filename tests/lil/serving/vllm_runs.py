@@ -12,7 +12,7 @@ from experiments.reasoner import checkpoint_path, problem
 if TYPE_CHECKING:
     import vllm
 
-PLACES, CAP, SHORT = 8, 600, 250
+PLACES, CAP, SHORT = 8, 600, 160
 PROCESSORS = [
     f"lil.serving.vllm:{name}"
     for name in ("LZPenalty", "DRYPenalty", "PresenceWindowPenalty", "StopOn")

@@ -58,10 +58,13 @@ PENALTIES: dict[str, tuple[dict[str, Any], Penalty]] = {
         {"lz_alpha": 1, "lz_window": 100, "lz_include_prompt": "on"},
         lil.LZPenalty(alpha=1, window=100, include_prompt=True),
     ),
-    "dry": ({"dry_multiplier": 0.5}, DRYPenalty(multiplier=0.5)),
+    "dry of prompts too": (
+        {"dry_multiplier": 2, "dry_include_prompt": "on"},
+        DRYPenalty(multiplier=2, include_prompt=True),
+    ),
     "presence_window": (
-        {"presence_window_strength": 8},
-        PresenceWindowPenalty(strength=8),
+        {"presence_window_strength": 20},
+        PresenceWindowPenalty(strength=20),
     ),
 }
 

@@ -172,7 +172,7 @@ def render(kept: dict[str, Any]) -> str:
             *times(kept["times"]), "",
             "## Penalties", "", condition(kept["penalties"]["manifest"]), "",
             *penalties(kept["penalties"]), "",
-            "## The reasoner's chopper, on all traces of the demo", "",
+            "## The reasoner's chopper, beside the labels", "",
             *chopper(kept["chopper"]), "",
         ]
     )  # fmt: skip

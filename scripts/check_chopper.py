@@ -1,9 +1,9 @@
 """The shipped chopper beside the labels, on every trace of a sweep that recorded its numbers.
 
-    lil sweep --out lil-out/demo
+    lil sweep --detector guardian,chopper --out lil-out/demo
     python scripts/check_chopper.py lil-out/demo --out chopper.json
 
-Problems of the demo are of the split `study`; the chopper was trained on others. Labels are made as
+Problems of the split `study`; the chopper was trained on others. Labels are made as
 for training, from the text. Nothing is decoded.
 """
 

@@ -62,10 +62,10 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     yield Part("demo", sweep("demo", "demo"))
     yield Part("actions", sweep("actions", "demo"))
     yield Part("penalties", sweep("penalties", "demo"))
-    yield Part("chopper", script("check_chopper", str(folder / "demo")), out=True)
     study = ("--split", "study", "--cap", "2x-full", "--detector", ",".join(CALIBRATED))
     few = ("--dataset", "easy,medium,hard", "--backends", "full,h2o,quest", "--budgets", "256")
     yield Part("calibration", sweep("stopping", "calibration", *study, *few, "--limit", "400"))
+    yield Part("chopper", script("check_chopper", str(folder / "calibration")), out=True)
     # The reasoner as it was before the last round of training: another tiny model.
     earlier = ("--model", str(SCRIPTS / "reasoner_training" / "earlier"), *study, *few)
     watched = ("--detector", ",".join(name for name in CALIBRATED if name != "chopper"))
@@ -74,7 +74,7 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     for name in CALIBRATED:
         stores = (("calibration", RATE), ("earlier", RATE), ("demo", RATE), ("demo", 0.07))
         for store, rate in stores:
-            if store == "demo" and name in ("stall", "margin"):
+            if store == "demo" and name in ("stall", "margin", "chopper"):
                 continue  # it recorded none of their numbers
             if store == "earlier" and name == "chopper":
                 continue  # a chopper is one model's

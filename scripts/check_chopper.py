@@ -3,8 +3,8 @@
     lil sweep --detector guardian,chopper --out lil-out/demo
     python scripts/check_chopper.py lil-out/demo --out chopper.json
 
-Problems of the split `study`; the chopper was trained on others. Labels are made as
-for training, from the text. Nothing is decoded.
+Problems of the split `study`; the chopper was trained on others. Labels are made as for training,
+from the text. Nothing is decoded.
 """
 
 from __future__ import annotations

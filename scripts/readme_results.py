@@ -62,7 +62,7 @@ def place(row: dict[str, Any]) -> str:
 
 
 def readings(rows: list[dict[str, Any]]) -> list[str]:
-    """What stands out, by rule: whole intervals on one side of 1, of no fewer than `LEAST`."""
+    """What stands out, by rule: whole intervals on one side of 1."""
     sparse = [row for row in rows if row["detector"] == "none" and row["budget"] is not None]
     told = [row for row in sparse if row["length_ratio_solved_low"] is not None]
     several = [row for row in told if row["solved_by_both"] >= LEAST]
@@ -70,11 +70,16 @@ def readings(rows: list[dict[str, Any]]) -> list[str]:
     ends = [row for row in sparse if row["length_ratio_high"] is not None]
     shorter = [row for row in ends if row["length_ratio_high"] < 1 and not row["capped"]]
     lines = [
-        f"By rule, where the whole 95% interval of {LEAST} problems or more lies on one side of 1:",
+        "By rule, where the whole 95% interval lies on one side of 1:",
         "",
     ]
     for what, found, name, among in (
-        ("Longer over the problems that both solve", longer, "length_ratio_solved", told),
+        (
+            f"Longer over the problems that both solve, {LEAST} or more",
+            longer,
+            "length_ratio_solved",
+            told,
+        ),
         ("Shorter, and no output cut at the cap", shorter, "length_ratio", ends),
     ):
         which = "; ".join(f"{place(row)} {clear(row, name)}" for row in found) or "none"

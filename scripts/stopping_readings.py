@@ -1,4 +1,4 @@
-"""What the tables of docs/actions.md say, by rule: which detectors lose nothing, which is best."""
+"""What the tables of docs/actions.md say, by rule: which detectors lose little, which is best."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def readings(what: str, cap: int, rows: Sequence[Row]) -> list[str]:
     if found is None:
         lines.append("  None is called best.")
     else:
-        lines.append(f"  Of these, {_told(found)} spares most.{_aim(cap, found)}")
+        lines.append(
+            f"  Of these, {_told(found)} spares most, picked on these traces.{_aim(cap, found)}"
+        )
     papers = [
         row for row in rows if row["detector"].startswith("guardian") and row["action"] == "stop"
     ]
@@ -76,7 +78,7 @@ def kept_readings(found: Row) -> list[str]:
             said = "is not told apart from"
         lines.append(
             f"- At {row['budget']} tokens `random` with the prompt kept {said} "
-            f"`{row['strongest']}`, which solves most beside it."
+            f"`{row['strongest']}`, which solves most beside it, picked on the same traces."
         )
     return lines
 

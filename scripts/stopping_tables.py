@@ -208,12 +208,12 @@ def kept_prompts(found: Row) -> list[str]:
 def render(found: dict[str, Any]) -> list[str]:
     """All sections."""
     lines = ["## What the tables say, by rule", ""]
-    kinds = (("greedy", "greedy"), ("warm", "temperature 0.6"))
+    kinds = (("greedy", "greedy"), ("warm", "temperature 0.6, four samples a problem"))
     for kind, told in kinds:
         for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap):
             lines += stopping_readings.readings(told, _cap(name), found[name])
     lines += [*stopping_readings.kept_readings(found["pairs"]), ""]
-    for kind, told in (("greedy", "greedy"), ("warm", "temperature 0.6, four samples a problem")):
+    for kind, told in kinds:
         for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap):
             lines += [f"## Detectors at a cap of {_cap(name)} times full attention, {told}", ""]
             lines += [about(found[name]), "", *pooled(found[name]), ""]

@@ -27,7 +27,7 @@ def told(**fields: Any) -> str:
             "length_ratio_solved",
             1.01,
             1.2,
-            "solve, 1 of 1: `h2o` 64 on easy 1.00 [1.01, 1.20]",
+            "solve, 6 or more, 1 of 1: `h2o` 64 on easy 1.00 [1.01, 1.20]",
         ),
         ("length_ratio", 0.8, 0.99, "at the cap, 1 of 1: `h2o` 64"),
         ("length_ratio", 1.01, 1.2, "Longer output: `h2o` 1 of 1"),
@@ -46,8 +46,8 @@ def test_a_whole_interval_on_one_side_is_told(
 
 def test_few_problems_make_nothing_clear() -> None:
     longer = {"length_ratio_solved_low": 1.1}
-    assert "solve, 1 of 1" in told(**longer, solved_by_both=6)
-    assert "solve, 0 of 1: none" in told(**longer, solved_by_both=5)
+    assert "or more, 1 of 1" in told(**longer, solved_by_both=6)
+    assert "or more, 0 of 1: none" in told(**longer, solved_by_both=5)
 
 
 def test_what_was_cut_is_not_called_shorter() -> None:

@@ -59,7 +59,7 @@ def test_the_best_is_safe_though_another_spares_more() -> None:
         (2, (0.89, 0.89), "90% of L and of T is missed"),
         (4, (0.94, 0.96), "95% of L is missed"),
         (4, (0.95, 0.95), "95% reached"),
-        (8, (0.1, 0.1), "spares most."),
+        (8, (0.1, 0.1), "spares most, picked on these traces."),
     ],
 )
 def test_an_aim_is_reached_by_both_or_missed(

@@ -33,9 +33,9 @@ class Stall(Asking):
 
     Where we differ from the paper: chunks, similarity and thresholds are our own, as no code of
     theirs is public. Several earlier chunks (`before`) must be near, since an honest second pass
-    over a problem is as near to the first as a loop's second round. With these
-    thresholds 4 of 1,200 problems of the reasoner that ships lost a right answer, under full
-    attention and two sparse methods; other models need their own (`lil calibrate`).
+    over a problem is as near to the first as a loop's second round. The
+    thresholds were chosen on the reasoner that ships; other models need their own (see
+    `lil calibrate`).
 
     The number for a token exists one step later, so the token behind the chunk that decided has
     been decoded: `step` in the evidence counts it, and the verdict keeps it.

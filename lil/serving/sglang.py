@@ -136,6 +136,7 @@ def _chosen(request: Any) -> int:
     steps: int = request.decode_batch_idx
     if steps == 0:
         request._lil_before = len(request.output_ids)
+    # A server that decodes what another one read never sees step 0.
     before: int = getattr(request, "_lil_before", 0)
     return before + steps
 

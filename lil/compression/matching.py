@@ -32,15 +32,16 @@ def spare_places(held: int, device: torch.device) -> int:
 class Matcher:
     """The last `size` tokens of each row and where their newest tokens occurred before.
 
-    `tokens` (B, size) is right-aligned: index size - 1 is the newest token, older places of a short
-    row hold `EMPTY`. `lengths` (B, size): how many tokens up to and including this place equal as
-    many newest tokens, at most `longest`; of the newest place itself it says nothing. A match may
-    reach back over the ring's left edge by what was pushed before; whoever wants matches inside the
-    ring takes min(lengths, index + 1).
+    `tokens` (B, places) is right-aligned: the last index is the newest token, older places of a
+    short row hold `EMPTY`. There are as many places as the longest row needs, at most `size`.
+    `lengths` (B, places): how many tokens up to and including this place equal as many newest
+    tokens, at most `longest`; of the newest place itself it says nothing. A match may reach back
+    over the ring's left edge by what was pushed before; whoever wants matches inside the ring takes
+    min(lengths, index + 1).
 
     Args:
         rows: B.
-        size: places in the ring, in tokens; None keeps every token and grows.
+        size: the most places, in tokens; None keeps every token.
         longest: cap of a match, in tokens.
         breakers: tokens that no match contains.
         device: of the tensors.
@@ -55,10 +56,10 @@ class Matcher:
         device: torch.device | str = "cpu",
     ) -> None:
         self.size, self.longest = size, longest
-        self.tokens = torch.full((rows, size or 0), EMPTY, dtype=torch.int64, device=device)
+        self.tokens = torch.empty((rows, 0), dtype=torch.int64, device=device)
         self.lengths = torch.zeros_like(self.tokens)
         self._breakers = sorted(breakers)
-        self._held = 0  # tokens of the longest row, where every token is kept
+        self._held = 0  # places in use: the tokens of the longest row, at most `size`
 
     @property
     def nbytes(self) -> int:
@@ -69,10 +70,11 @@ class Matcher:
         """Append `newest` (B,), leaving rows alone where `live` (B,) is False."""
         newest = newest[:, None]
         old_tokens, old_lengths = self.tokens, self.lengths
-        if self.size is None:
+        if self._held != self.size:
             if self._held == old_tokens.shape[1]:
                 # Grown on the left: lengths belong to distances, so the new places are the oldest.
-                more = (spare_places(self._held, newest.device), 0)
+                spare = spare_places(self._held, newest.device)
+                more = (spare if self.size is None else min(spare, self.size - self._held), 0)
                 old_tokens = torch.nn.functional.pad(old_tokens, more, value=EMPTY)
                 old_lengths = torch.nn.functional.pad(old_lengths, more)
             self._held += 1
@@ -92,9 +94,8 @@ class Matcher:
         Afterwards no match reaches back over the ring's left edge; min(lengths, index + 1) is the
         same as if the tokens had been pushed one by one, now and after further pushes.
         """
-        tokens = history if self.size is None else history[:, -self.size :]
-        missing = 0 if self.size is None else self.size - tokens.shape[1]
-        self.tokens = torch.nn.functional.pad(tokens, (missing, 0), value=EMPTY)
+        # A copy: a view would hold on to all of the history.
+        self.tokens = (history if self.size is None else history[:, -self.size :]).clone()
         self.lengths = torch.zeros_like(self.tokens)
         n = self._held = self.tokens.shape[1]
         fit = self.tokens != EMPTY
@@ -138,12 +139,12 @@ class Matcher:
         return twin
 
     def cropped(self, places: int) -> Matcher:
-        """A matcher that has lost its oldest places, where every token is kept.
+        """A matcher that has lost its oldest places.
 
         Args:
             places: at least as many as the longest row has tokens.
         """
-        if self.size is not None or self.tokens.shape[1] <= places:
+        if self.tokens.shape[1] <= places:
             return self
         twin = self.copy()
         cut = self.tokens.shape[1] - places

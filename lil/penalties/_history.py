@@ -210,22 +210,23 @@ class Penalty(LogitsProcessor, ABC):
         for tokens, amounts, wanted, choose in changes:
             if not tokens.shape[1]:
                 continue
-            # What is not wanted repeats the row's first change; a row without any writes what is
-            # there.
-            place = torch.arange(tokens.shape[1], device=tokens.device)
+            # What is not wanted goes where the row's first change goes, and never decides there.
             first = wanted.to(torch.uint8).argmax(dim=1, keepdim=True)
-            place, any_wanted = torch.where(wanted, place, first), wanted.gather(1, first)
-            at = torch.where(any_wanted, tokens.gather(1, place), 0)
+            any_wanted = wanted.gather(1, first)
+            at = torch.where(wanted, tokens, torch.where(any_wanted, tokens.gather(1, first), 0))
             old = scores.gather(1, at)  # all are read before anything is written
-            new = (old.to(amounts.dtype) + amounts.gather(1, place)).to(scores.dtype)
-            writes.append((at, new, any_wanted, choose))
+            last = torch.inf if choose == "amin" else -torch.inf
+            new = torch.where(wanted, old.to(amounts.dtype) + amounts, last).to(scores.dtype)
+            writes.append((at, new, any_wanted, last, choose))
         if not writes:
             return scores
         if not self._in_place:
             scores = scores.clone(memory_format=torch.contiguous_format)
-        for at, new, any_wanted, choose in writes:
-            new = torch.where(any_wanted, new, scores.gather(1, at))
-            scores.scatter_reduce_(1, at, new, choose, include_self=False)
+        for at, new, any_wanted, last, choose in writes:
+            # A row without any keeps what stands at its place, 0. Less than half the time that
+            # `include_self=False` takes.
+            scores.scatter_(1, at, torch.where(any_wanted, last, scores[:, :1]).expand(at.shape))
+            scores.scatter_reduce_(1, at, new, choose)
         return scores
 
 

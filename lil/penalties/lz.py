@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from attention.core import devices
 from attention.errors import InvalidValue, check_choice, check_int, check_number
 from lil.compression.matching import EMPTY, Matcher
 from lil.penalties._history import Change, StatefulPenalty, token_ids, working_dtype
@@ -97,13 +98,16 @@ class LZPenalty(StatefulPenalty):
         return memory
 
     def apply(self, memory: Matcher, scores: Tensor) -> Tensor:
+        if memory.tokens.shape[1] <= self.buffer:
+            return scores  # nothing stands before the buffer yet
         return (
             self._rates(memory, scores) if self.formula == "rate" else self._codes(memory, scores)
         )
 
     def _codes(self, ring: Matcher, scores: Tensor) -> Tensor:
         """New scores by `derived` or `printed`."""
-        W, dtype, full = self.window, working_dtype(scores), math.log2(scores.shape[1])
+        W = ring.tokens.shape[1] - self.buffer
+        dtype, full = working_dtype(scores), math.log2(scores.shape[1])
         tokens = ring.tokens[:, :W]
         priced = self._priced(tokens, scores)
         d = torch.arange(W, 0, -1, device=tokens.device).to(dtype)
@@ -116,9 +120,14 @@ class LZPenalty(StatefulPenalty):
         longest = suffix.amax(dim=1, keepdim=True)
         # The token at place e + 1 extends the match at e; at distance 1 none follows in the window.
         extends = (suffix[:, :-1] == longest) & (longest > 0) & priced[:, 1:]
-        bits, nearest = self._extension(longest.to(dtype), d[:-1])
+        extending, d = tokens[:, 1:], d[:-1]
+        if devices.answers_at_once(tokens.device):
+            # Few places extend a match in any row, and on a CPU the others cost time.
+            places = extends.any(dim=0).nonzero()[:, 0]
+            extending, d, extends = extending[:, places], d[places], extends[:, places]
+        bits, nearest = self._extension(longest.to(dtype), d)
         amounts = self.alpha * (bits - full)
-        return self._changed(scores, single, Change(tokens[:, 1:], amounts, extends, nearest))
+        return self._changed(scores, single, Change(extending, amounts, extends, nearest))
 
     def _extension(self, length: Tensor, d: Tensor) -> tuple[Tensor, str]:
         """Bits of tokens that extend matches of these lengths at distances `d` >= 2.
@@ -132,7 +141,7 @@ class LZPenalty(StatefulPenalty):
 
     def _rates(self, ring: Matcher, scores: Tensor) -> Tensor:
         """New scores by `rate`."""
-        size, dtype, full = self.window, working_dtype(scores), math.log2(scores.shape[1])
+        size, dtype, full = ring.tokens.shape[1], working_dtype(scores), math.log2(scores.shape[1])
         # Places are counted from the row's oldest token in the ring.
         held = (ring.tokens != EMPTY).sum(dim=1, keepdim=True)
         place = torch.arange(size, device=scores.device) - (size - held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from attention.core import devices
 from lil import penalties
 from tests.lil.oracles import compare
 
@@ -27,6 +28,12 @@ def test_every_penalty_has_an_oracle():
 def test_equals_its_oracle_on_random_streams(kind: str):
     streams = 200 if kind.startswith("lz") else 100
     assert worst_of(kind, streams, seed=1) == streams
+
+
+@pytest.mark.parametrize("kind", [kind for kind in compare.KINDS if kind.startswith("lz")])
+def test_equals_its_oracle_where_looking_at_values_would_wait(kind: str, monkeypatch):
+    monkeypatch.setattr(devices, "answers_at_once", lambda _device: False)
+    assert worst_of(kind, 60, seed=2) == 60
 
 
 @pytest.mark.slow

@@ -253,6 +253,8 @@ class Lane:
         """Note what has been generated and what it cost so far."""
         self._measure_text()
         self.totals = totals
+        # Where the row went back to a check and ends there, what was dropped is in the costs now.
+        self.costs = [cost for cost in self.costs if cost.tokens < len(self.new_ids)]
         self.costs.append(cost_of(totals, len(self.new_ids), seconds))
 
     def _measure_text(self) -> None:

@@ -94,6 +94,19 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     assert store.get(_id(99)) is None
 
 
+def test_an_output_of_which_a_verdict_keeps_nothing_is_read_back(tmp_path: Path) -> None:
+    nothing = {"new_ids": [], "pieces": {"text": "", "encoding": "utf-8", "lengths": []}}
+    paid = [{**_trace()["checks"][0], "tokens": 0}]
+    empty = _trace() | nothing | {"checks": paid, "curve": [], "dropped": [3, 4, 5]}
+    with Store(tmp_path) as store:
+        store.append(_id(1), _meta(tokens=0, finish="chopper"), empty)
+    record = Store(tmp_path).get(_id(1))
+    assert record is not None
+    trace = record.trace()
+    assert (trace.tokens, trace.decoded_tokens, trace.text) == (0, 3, "")
+    assert trace.cost_at(0).keys_read == 10.0
+
+
 def test_opening_and_closing_leaves_nothing_behind(tmp_path: Path) -> None:
     with Store(tmp_path / "s") as store:
         assert len(store) == 0

@@ -106,7 +106,7 @@ def test_the_cap_bounds_what_is_paid(qwen, tokenizer):
 def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
     """A stop there ends with what is kept; an answer begins there."""
     plain = run(qwen, tokenizer, backend=backend("h2o"))
-    for kept in (0, 13):
+    for kept in (0, 13, 20):
         stopped = run(qwen, tokenizer, [fires(30, kept=kept)], backend=backend("h2o"))
         answer = actions.Answer(cue=CUE, tokens=5)
         never = run(
@@ -115,6 +115,8 @@ def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
         answered = run(qwen, tokenizer, [fires(30, answer, kept=kept)], backend=backend("h2o"))
         for whole, cut, said, other in zip(plain, stopped, answered, never, strict=True):
             assert cut.new_ids == whole.new_ids[:kept]
+            # 20 is a check's own place: one check stays there, that of the whole run.
+            assert [check.tokens for check in cut.checks] == [*range(10, kept, 10), kept]
             assert cut.dropped == whole.new_ids[kept:30]
             assert (cut.finish, cut.evidence) == ("at", {"step": 30})
             assert cut.cost_at(kept).keys_read == pytest.approx(

@@ -67,7 +67,7 @@ class TraceFields(msgspec.Struct, forbid_unknown_fields=True):
     """The second line of a record: a trace as `lil.Trace.to_dict` gives it."""
 
     prompt_ids: list[Natural]
-    new_ids: Annotated[list[Natural], Meta(min_length=1)]
+    new_ids: list[Natural]
     prompt_bytes: _Text
     pieces: _Pieces
     finish: str

@@ -87,7 +87,7 @@ class Backlog:
 
     def _lacks(self, run: Run, detector: lil.Detector, cap: int) -> bool:
         """Whether the store has no run with this detector that acts."""
-        record = self.study.store.get(acted_runs.acted_id(run, detector, cap))
+        record = acted_runs.decoded(self.study.store, run, detector, cap)
         return record is None or (record.failed and self.retry_failed)
 
     def key(self, wanted: Wanted) -> str:

@@ -132,6 +132,32 @@ def test_dropped_tokens_are_charged_in_what_is_saved(tiny_config: Make, tmp_path
             assert (row.decode_sec, row.end_to_end_sec) == (None, None)
 
 
+@pytest.mark.parametrize("caps", [(70, 36), (36, 70)])
+def test_runs_that_no_cap_ended_serve_others(
+    tiny_config: Make, tmp_path: Path, caps: tuple[int, int]
+) -> None:
+    """The oracle: a store of its own. What the first cap ended, or the second would, is decoded."""
+    before, after = (tiny_config(**OPTIONS | {"max_new_tokens": cap}) for cap in caps)
+    alone, _ = go(after, tmp_path / "alone")
+    go(before, tmp_path / "both")
+    both, _ = go(after, tmp_path / "both")
+    assert 0 < both.counts.acted < alone.counts.acted
+
+    def told(folder: Path) -> tuple[dict[tuple[object, ...], tuple[object, ...]], list[Any]]:
+        found = samples_of(after, folder)
+        assert found.missing == 0
+        same = {
+            key(s): (s.text, s.tokens, s.dropped_tokens, s.status, s.stopped_at)
+            for s in found.samples
+        }
+        return same, [s.keys_read for s in found.samples]
+
+    same, keys = told(tmp_path / "both")
+    as_alone, keys_alone = told(tmp_path / "alone")
+    assert same == as_alone
+    assert keys == pytest.approx(keys_alone, rel=0.01)  # of a trace that is cut, between checks
+
+
 def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> None:
     """It changes with what is done and with the cap, and with nothing else."""
     config = tiny_config(**OPTIONS)

@@ -12,7 +12,7 @@ import functools
 from typing import Any
 
 import lil
-from experiments.grid.identity import digest
+from experiments.grid.identity import Cell, digest, run_id
 from experiments.grid.plan import Run
 from experiments.store.files.records import Record
 from experiments.store.store import Store
@@ -46,13 +46,51 @@ def _without_weights(params: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def decoded(store: Store, run: Run, detector: Detector, cap: int) -> Record | None:
+    """The run with this detector at work, if it was decoded: for this cap, or for another that it
+    did not come up to, and neither to this one.
+    """
+    found = store.get(acted_id(run, detector, cap))
+    if found is not None:
+        return found
+    others = _by_run(store, len(store)).get((run.id, digest(described(detector))), ())
+    return next((one for one in others if _ended_below(one, cap)), None)
+
+
+@functools.lru_cache(maxsize=4)
+def _by_run(
+    store: Store,
+    records: int,  # noqa: ARG001 - so many, then look again
+) -> dict[tuple[str, str], list[Record]]:
+    """All runs with detectors that act, whatever their caps, by run and detector."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in store:
+        meta = record.meta
+        if meta.get("detector") is not None and not record.failed:
+            cell = Cell(**meta["cell"])
+            run = run_id(cell, meta["item_id"], meta["prompt"], meta["sample_index"])
+            found.setdefault((run, digest(meta["detector"])), []).append(record)
+    return found
+
+
+def _ended_below(record: Record, cap: int) -> bool:
+    """Whether no cap ended this run, nor would this one have."""
+    if record.meta["tokens"] >= cap:
+        return False
+    trace = record.trace()
+    done = trace.action or {}
+    given = done.get("kept", 0) + done.get("cue_tokens", 0)
+    by_itself = trace.finish != "length" or trace.tokens == given + (done.get("tokens") or 0)
+    return by_itself and trace.decoded_tokens < cap
+
+
 def acted(store: Store, run: Run, detector: Detector, cap: int) -> Record | None:
     """The run with this detector at work, if the store has it.
 
     Stores of before have runs in which a second verdict changed nothing. They count where the
     store has no others: rows of both kinds would be rows of neither.
     """
-    found = store.get(acted_id(run, detector, cap))
+    found = decoded(store, run, detector, cap)
     if found is None and detector.action.watched and not _knows_second(store, len(store)):
         once = dataclasses.replace(detector.action, second="nothing")  # type: ignore[call-arg]
         found = store.get(acted_id(run, dataclasses.replace(detector, on_stop=once), cap))
@@ -70,6 +108,6 @@ def acted_id(run: Run, detector: Detector, cap: int) -> str:
     """The identity of a run with a detector that acts.
 
     The cap is part of it: tokens that were dropped count towards it, so a longer run does not hold
-    the shorter one.
+    the shorter one, unless it ended before (`decoded`).
     """
     return digest({"run": run.id, "detector": described(detector), "cap": cap})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic_traces
 from sweeping import go
 
 import lil
@@ -21,6 +23,7 @@ from experiments.store.samples import acted_runs
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Results, Study
+from experiments.sweep import sweep
 
 Make = Callable[..., Config]
 
@@ -141,7 +144,7 @@ def test_runs_that_no_cap_ended_serve_others(
     alone, _ = go(after, tmp_path / "alone")
     go(before, tmp_path / "both")
     both, _ = go(after, tmp_path / "both")
-    assert 0 < both.counts.acted < alone.counts.acted
+    assert both.counts.acted < alone.counts.acted
 
     def told(folder: Path) -> tuple[dict[tuple[object, ...], tuple[object, ...]], list[Any]]:
         found = samples_of(after, folder)
@@ -156,6 +159,48 @@ def test_runs_that_no_cap_ended_serve_others(
     as_alone, keys_alone = told(tmp_path / "alone")
     assert same == as_alone
     assert keys == pytest.approx(keys_alone, rel=0.01)  # of a trace that is cut, between checks
+
+
+@pytest.mark.parametrize(
+    ("finish", "kept", "served"),
+    [
+        # 12 tokens and 5 that were dropped: a cap of 17 would have ended it as it ended.
+        ("guardian", 3, {18: True, 17: False, 13: False, 12: False}),
+        ("eos", 3, {18: True, 17: False}),
+        # By a cap of 17, or because the action allows for so many behind what was kept and the cue.
+        ("length", 3, {18: False, 40: False}),
+        ("length", 6, {18: True, 40: True, 17: False}),
+    ],
+)
+def test_a_run_serves_the_caps_it_did_not_come_up_to(
+    tiny_config: Make, tmp_path: Path, finish: str, kept: int, served: dict[int, bool]
+) -> None:
+    config = tiny_config(**OPTIONS)
+    prepared = sweep.prepare(config, tmp_path)
+    run = prepared.plan.runs(prepared.plan.cells[0])[0]
+    detector = lil.Guardian(on_stop={"name": "answer", "tokens": 4})
+    done = {"name": "answer", "kept": kept, "cue_tokens": 2, "tokens": 4}
+    trace = replace(
+        synthetic_traces.trace([b"x"] * 12, {}, None), finish=finish, dropped=(1,) * 5, action=done
+    )
+    meta = {
+        "cell": run.cell.to_dict(),
+        "item_id": run.item_id,
+        "prompt": run.problem.prompt,
+        "sample_index": run.sample_index,
+        "status": "ok",
+        "finish": finish,
+        "tokens": 12,
+        "message": None,
+        "detector": acted_runs.described(detector),
+    }
+    with Store(tmp_path / "one") as store:
+        store.append(acted_runs.acted_id(run, detector, 30), meta, trace.to_dict())
+    store = Store(tmp_path / "one")
+    for cap, expected in served.items():
+        assert (acted_runs.decoded(store, run, detector, cap) is not None) is expected
+    assert acted_runs.decoded(store, run, detector, 30) is not None
+    assert acted_runs.decoded(store, run, lil.Guardian(on_stop="answer"), 18) is None
 
 
 def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import action_readings
 import pages
 import records
 import stopping_tables
@@ -24,9 +25,10 @@ ROOT = Path(__file__).parent.parent
 KEPT = (
     "model", "dataset", "backend", "budget", "penalty", "detector", "action", "samples", "fired",
     "accuracy", "n", "capped", "stopped", "mean_tokens", "mean_paid_tokens", "keys_read",
-    "decode_sec", "repetition_rate", "length_ratio", "detector_solved_lost",
+    "repetition_rate", "length_ratio", "detector_solved_lost",
     "detector_solved_gained", "penalty_solved_lost", "penalty_solved_gained",
     "penalty_length_ratio", "penalty_length_ratio_low", "penalty_length_ratio_high",
+    "penalty_accuracy_change", "penalty_accuracy_change_p",
 )  # fmt: skip
 Row = dict[str, Any]
 
@@ -58,9 +60,9 @@ def actions(document: dict[str, Any]) -> list[str]:
     rows = [row for row in document["rows"] if row["penalty"] == "none"]
     plain = [row for row in rows if row["detector"] == "none"]
     lines = [
-        "| detector | then | over | fired | tokens saved, % | keys saved, % | time saved, % | "
+        "| detector | then | over | fired | tokens saved, % | keys saved, % | "
         "solved | lost | gained |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     watched = dict.fromkeys(
         (row["detector"], row["action"]) for row in rows if row["detector"] != "none"
@@ -72,7 +74,7 @@ def actions(document: dict[str, Any]) -> list[str]:
     for over, chosen in kinds.items():
         base = [row for row in plain if chosen(row)]
         lines.append(
-            f"| none | | {over} | | | | | {sum(round(r['accuracy'] * r['n']) for r in base)} "
+            f"| none | | {over} | | | | {sum(round(r['accuracy'] * r['n']) for r in base)} "
             f"of {sum(r['n'] for r in base)} | | |"
         )
         for detector, action in watched:
@@ -87,7 +89,7 @@ def actions(document: dict[str, Any]) -> list[str]:
             lines.append(
                 f"| {detector} | {action} | {over} | {fired} | "
                 f"{saved(mine, without, 'mean_paid_tokens')} | "
-                f"{saved(mine, without, 'keys_read')} | {saved(mine, without, 'decode_sec')} | "
+                f"{saved(mine, without, 'keys_read')} | "
                 f"{sum(round(r['accuracy'] * r['n']) for r in mine)} of "
                 f"{sum(r['n'] for r in mine)} | "
                 f"{sum(r['detector_solved_lost'] or 0 for r in mine)} | "
@@ -165,14 +167,17 @@ def condition(document: dict[str, Any]) -> str:
 def render(kept: dict[str, Any]) -> str:
     return "\n".join(
         [
-            *(stopping_tables.render(kept["stopping"]) if "stopping" in kept else ()),
-            "## Detectors and actions", "", condition(kept["actions"]["manifest"]), "",
+            *stopping_tables.render(kept["stopping"]),
+            "## What follows a verdict", "", condition(kept["actions"]["manifest"]), "",
+            *action_readings.action_readings(kept["actions"]["pooled"]), "",
             *actions(kept["actions"]), "",
             "## Seconds", "", condition(kept["times"]), "",
             *times(kept["times"]), "",
             "## Penalties", "", condition(kept["penalties"]["manifest"]), "",
+            *action_readings.penalty_readings(kept["penalties"]["rows"]), "",
             *penalties(kept["penalties"]), "",
             "## The reasoner's chopper, beside the labels", "",
+            *action_readings.chopper_readings(kept["chopper"]["rows"]["held_out"]), "",
             *chopper(kept["chopper"]), "",
         ]
     )  # fmt: skip
@@ -204,7 +209,8 @@ def main() -> int:
         }
         found = {
             "stopping": stopping_tables.taken(measured),
-            "actions": taken(measured["actions"]),
+            "actions": taken(measured["actions"])
+            | {"pooled": stopping_tables.pooled_rows(measured["actions"])},
             "penalties": taken(measured["penalties"]),
             "times": {
                 key: value

@@ -24,11 +24,7 @@ def taken(measured: dict[str, Any]) -> dict[str, Any]:
         measured: documents by the name of their part.
     """
     sweeps = {
-        name: [
-            {key: row[key] for key in KEPT}
-            for row in document["stopping"]
-            if row["penalty"] == "none"
-        ]
+        name: pooled_rows(document)
         for name, document in measured.items()
         if name.partition("-")[0] in ("greedy", "warm")
     }
@@ -58,6 +54,12 @@ def taken(measured: dict[str, Any]) -> dict[str, Any]:
             one | {"differ": len(one["differ"])} for one in measured["live"]["manifest"]["live"]
         ],
     }
+
+
+def pooled_rows(document: dict[str, Any]) -> list[Row]:
+    """What a sweep says over all sparse configurations, without penalties."""
+    rows = [row for row in document["stopping"] if row["penalty"] == "none"]
+    return [{key: row[key] for key in KEPT} for row in rows]
 
 
 def interval(found: Row, digits: int = 0) -> str:

@@ -54,3 +54,26 @@ def test_what_was_cut_is_not_called_shorter() -> None:
     short = {"length_ratio_low": 0.8, "length_ratio_high": 0.9}
     assert "at the cap, 1 of 1" in told(**short)
     assert "at the cap, 0 of 1: none" in told(**short, capped=1)
+
+
+def stopping_row(detector: str, **fields: Any) -> dict[str, Any]:
+    share = {"estimate": 0.9, "low": 0.88, "high": 0.92}
+    net = {"estimate": -0.002, "low": -0.004, "high": 0.0}
+    values = {"detector": detector, "action": "stop", "loops": share, "tails": share, "net": net}
+    counts = {"lost": 3, "gained": 0, "samples": 100, "problems": 9, "solved": 80, "cells": 4}
+    return values | counts | {"losing": []} | fields
+
+
+def test_the_papers_detector_and_ours_stand_beside_each_other() -> None:
+    cells = stopping_row("cycle", losing=["h2o 256 on hard"])
+    wide = stopping_row("guardian", net={"estimate": 0.0, "low": -0.006, "high": 0.006})
+    rows = [stopping_row("guardian(f=250)"), wide, stopping_row("stall"), cells]
+    told = readme_results.stopping({"greedy-2": rows, "greedy-4": [], "greedy-8": []})
+    table = [line for line in told if line.startswith("| `")]
+    assert [line.split("|")[1].strip() for line in table] == [
+        "`guardian(f=250)`, the paper's",
+        "`guardian`, the demo's",
+        "`cycle`, ours",
+    ]
+    assert [line.split("|")[-2].strip() for line in table] == ["yes", "no", "no"]
+    assert "100 sparse traces of 9 problems, 80 of them solved" in told[0]

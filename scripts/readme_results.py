@@ -101,7 +101,11 @@ def readings(rows: list[dict[str, Any]]) -> list[str]:
 
 
 #: What the README shows of docs/actions.md: as the paper gives it, as the demo has it, and ours.
-SHOWN = {"guardian(f=250)": "the paper's", "guardian": "the demo's", "cycle": "ours"}
+SHOWN = {
+    "guardian(f=250, rate=0.08)": "the paper's",
+    "guardian(f=100, rate=0.08)": "the demo's",
+    "cycle(repeats=2, min_tokens=60)": "ours",
+}
 
 
 def stopping(found: dict[str, list[dict[str, Any]]]) -> list[str]:

@@ -65,15 +65,16 @@ def stopping_row(detector: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_the_papers_detector_and_ours_stand_beside_each_other() -> None:
-    cells = stopping_row("cycle", losing=["h2o 256 on hard"])
-    wide = stopping_row("guardian", net={"estimate": 0.0, "low": -0.006, "high": 0.006})
-    rows = [stopping_row("guardian(f=250)"), wide, stopping_row("stall"), cells]
+    paper, demo, ours = readme_results.SHOWN
+    cells = stopping_row(ours, losing=["h2o 256 on hard"])
+    wide = stopping_row(demo, net={"estimate": 0.0, "low": -0.006, "high": 0.006})
+    rows = [stopping_row(paper), wide, stopping_row("stall"), cells]
     told = readme_results.stopping({"greedy-2": rows, "greedy-4": [], "greedy-8": []})
     table = [line for line in told if line.startswith("| `")]
     assert [line.split("|")[1].strip() for line in table] == [
-        "`guardian(f=250)`, the paper's",
-        "`guardian`, the demo's",
-        "`cycle`, ours",
+        f"`{paper}`, the paper's",
+        f"`{demo}`, the demo's",
+        f"`{ours}`, ours",
     ]
     assert [line.split("|")[-2].strip() for line in table] == ["yes", "no", "no"]
     assert "100 sparse traces of 9 problems, 80 of them solved" in told[0]

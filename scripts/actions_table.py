@@ -160,8 +160,14 @@ def condition(document: dict[str, Any]) -> str:
     return (
         f"torch {versions['torch']}, transformers {versions['transformers']}, "
         f"{document['device']}, {document['threads']} thread"
-        f"{'' if document['threads'] == 1 else 's'}, {document['dtype']}."
+        f"{'' if document['threads'] == 1 else 's'}, {document['dtype']}{_split(document)}."
     )
+
+
+def _split(document: dict[str, Any]) -> str:
+    """The problems, where a sweep says which."""
+    config = document.get("config")
+    return f", {config['limit']} problems of the split {config['split']} a level" if config else ""
 
 
 def render(kept: dict[str, Any]) -> str:

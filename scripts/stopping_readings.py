@@ -51,7 +51,7 @@ def readings(what: str, cap: int, rows: Sequence[Row]) -> list[str]:
         row for row in rows if row["detector"].startswith("guardian") and row["action"] == "stop"
     ]
     lines += [
-        f"  The paper's: {_told(row)}{'' if is_safe(row) else ', and is not safe'}."
+        f"  Guardian, the paper's: {_told(row)}{'' if is_safe(row) else ', and is not safe'}."
         for row in papers
     ]
     return lines

@@ -46,7 +46,7 @@ def test_the_best_is_safe_though_another_spares_more() -> None:
     text = told(eager, row(), little)
     assert "2 of 3 detectors" in text
     assert "Of these, `cycle`" in text
-    assert "The paper's: `guardian`, then stop (L 99%" in text
+    assert "Guardian, the paper's: `guardian`, then stop (L 99%" in text
     assert "and is not safe" in text
     assert "not safe" not in told(row("guardian"))
 

@@ -26,10 +26,12 @@ def action_readings(rows: Sequence[Row]) -> list[str]:
         costs = [row for row in mine if _below(row["tokens"])]
         loses = [row for row in mine if _below(row["net"])]
         gains = [row for row in mine if _above(row["net"])]
+        fewer = _most(mine) < _most(rows)
         lines.append(
             f"- `{action}` saves tokens behind {_named(saves)}{_more(costs, ', takes more behind')}"
             f"; over all, it loses answers behind {_named(loses)} and gains some behind "
             f"{_named(gains)}: 95% intervals that leave 0 out."
+            + (f" It is over {_most(mine)} of {_most(rows)} configurations." if fewer else "")
         )
     return lines
 
@@ -53,7 +55,8 @@ def penalty_readings(rows: Sequence[Row]) -> list[str]:
         gains = [row for row in its if row in beyond and row["penalty_accuracy_change"] > 0]
         lines.append(
             f"- `{penalty}` makes outputs longer in {_cells(longer, its)} and shorter in "
-            f"{_cells(shorter, its)}; it loses answers beyond chance (Holm, {len(apart)} tests) in "
+            f"{_cells(shorter, its)} (95% intervals, each for itself); it loses answers beyond "
+            f"chance (Holm, {len(apart)} tests) in "
             f"{_cells(loses, its)} and gains some in {_cells(gains, its)}."
         )
     return lines
@@ -81,6 +84,11 @@ def _above(found: Mapping[str, Any]) -> bool:
 
 def _below(found: Mapping[str, Any]) -> bool:
     return found["high"] is not None and found["high"] < 0
+
+
+def _most(rows: Sequence[Row]) -> int:
+    """Configurations; an action that needs every key is not tried where keys are dropped."""
+    return max(row["cells"] for row in rows)
 
 
 def _bound(row: Row, which: str, holds: Callable[[float], bool]) -> bool:

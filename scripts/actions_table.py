@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,10 @@ def saved(rows: list[Row], plain: list[Row], field: str) -> str:
     return f"{100 * (1 - with_it / without):.1f}"
 
 
+def solved(rows: Iterable[Row]) -> int:
+    return sum(round(row["accuracy"] * row["n"]) for row in rows)
+
+
 def paired(rows: list[Row], of: list[Row]) -> list[Row]:
     """The rows of `of` for the same configurations as `rows`."""
     key = ("model", "dataset", "backend", "budget")
@@ -61,8 +65,8 @@ def actions(document: dict[str, Any]) -> list[str]:
     plain = [row for row in rows if row["detector"] == "none"]
     lines = [
         "| detector | then | over | fired | tokens saved, % | keys saved, % | "
-        "solved | lost | gained |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "solved | without it | lost | gained |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     watched = dict.fromkeys(
         (row["detector"], row["action"]) for row in rows if row["detector"] != "none"
@@ -74,8 +78,7 @@ def actions(document: dict[str, Any]) -> list[str]:
     for over, chosen in kinds.items():
         base = [row for row in plain if chosen(row)]
         lines.append(
-            f"| none | | {over} | | | | {sum(round(r['accuracy'] * r['n']) for r in base)} "
-            f"of {sum(r['n'] for r in base)} | | |"
+            f"| none | | {over} | | | | {solved(base)} of {sum(r['n'] for r in base)} | | | |"
         )
         for detector, action in watched:
             mine = [
@@ -90,8 +93,7 @@ def actions(document: dict[str, Any]) -> list[str]:
                 f"| {detector} | {action} | {over} | {fired} | "
                 f"{saved(mine, without, 'mean_paid_tokens')} | "
                 f"{saved(mine, without, 'keys_read')} | "
-                f"{sum(round(r['accuracy'] * r['n']) for r in mine)} of "
-                f"{sum(r['n'] for r in mine)} | "
+                f"{solved(mine)} of {sum(r['n'] for r in mine)} | {solved(without)} | "
                 f"{sum(r['detector_solved_lost'] or 0 for r in mine)} | "
                 f"{sum(r['detector_solved_gained'] or 0 for r in mine)} |"
             )
@@ -164,6 +166,18 @@ def condition(document: dict[str, Any]) -> str:
     )
 
 
+def parameters(of: Sequence[dict[str, Any]]) -> str:
+    """Names with all their parameters, each once."""
+    left_out = ("name", "on_stop", "signals", "digest")
+    told = (
+        f"`{one['name']}("
+        + ", ".join(f"{name}={value}" for name, value in one.items() if name not in left_out)
+        + ")`"
+        for one in of
+    )
+    return f"{', '.join(dict.fromkeys(told))}."
+
+
 def _split(document: dict[str, Any]) -> str:
     """The problems, where a sweep says which."""
     config = document.get("config")
@@ -175,14 +189,19 @@ def render(kept: dict[str, Any]) -> str:
         [
             *stopping_tables.render(kept["stopping"]),
             "## What follows a verdict", "", condition(kept["actions"]["manifest"]), "",
+            parameters(kept["actions"]["manifest"]["detectors"]), "",
             *action_readings.action_readings(kept["actions"]["pooled"]), "",
             *actions(kept["actions"]), "",
             "## Seconds", "", condition(kept["times"]), "",
+            "The first problems of those above, each capped at twice its own length under full "
+            "attention, and the same detectors.", "",
             *times(kept["times"]), "",
             "## Penalties", "", condition(kept["penalties"]["manifest"]), "",
+            parameters(kept["penalties"]["manifest"]["penalties"]), "",
             *action_readings.penalty_readings(kept["penalties"]["rows"]), "",
             *penalties(kept["penalties"]), "",
             "## The reasoner's chopper, beside the labels", "",
+            stopping_tables.condition(kept["stopping"], "calibration"), "",
             *action_readings.chopper_readings(kept["chopper"]["rows"]["held_out"]), "",
             *chopper(kept["chopper"]), "",
         ]
@@ -193,7 +212,17 @@ def taken(document: dict[str, Any]) -> dict[str, Any]:
     """What the tables need of a sweep's document."""
     manifest = {
         key: document["manifest"].get(key)
-        for key in ("packages", "device", "threads", "dtype", "seed", "config", "counts")
+        for key in (
+            "packages",
+            "device",
+            "threads",
+            "dtype",
+            "seed",
+            "config",
+            "counts",
+            "detectors",
+            "penalties",
+        )
     }
     return {
         "manifest": manifest,

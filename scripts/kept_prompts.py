@@ -71,10 +71,16 @@ def solved(samples: Sequence[Sample]) -> float:
 
 
 def change(pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
-    """Accuracy of the first less that of the second, and its exact p."""
+    """Accuracy of the first less that of the second, its exact p, and what it is made of."""
     moved = [(problem(m), int(bool(m.correct)) - int(bool(t.correct))) for m, t in pairs]
     found = bootstrap.ratio(by_problem((name, float(one), 1.0) for name, one in moved))
-    return {"change": asdict(found), "p": change_p(moved, bootstrap.seed)}
+    return {
+        "change": asdict(found),
+        "p": change_p(moved, bootstrap.seed),
+        "lost": sum(one < 0 for _, one in moved),
+        "gained": sum(one > 0 for _, one in moved),
+        "problems": len(moved),
+    }
 
 
 def longer(
@@ -98,7 +104,6 @@ def compared(dropped: Path, kept: Path, seed: int) -> dict[str, Any]:
             {
                 "method": method,
                 "budget": budget,
-                "problems": len({problem(one) for one in ones}),
                 "dropped": solved(others),
                 "kept": solved(ones),
                 **change(pairs, bootstrap),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.report.finding import LEAST
+from experiments.report.statistics import LEVEL, holm, tango
+
 Row = dict[str, Any]
 
 #: Answers, as a share of traces, that a detector must be shown not to cost.
@@ -13,12 +16,32 @@ LOSS = 0.005
 MARGIN = 0.05
 #: Shares of L and of T that are wanted, by the cap in multiples of full attention's mean length.
 AIMS: Mapping[int, float] = {2: 0.90, 4: 0.95}
+#: Guardian's settings that have a name.
+GUARDIANS: Mapping[str, str] = {
+    "guardian(f=250, rate=0.08)": "the paper's",
+    "guardian(f=100, rate=0.08)": "the demo's",
+}
 
 
 def is_safe(row: Row) -> bool:
-    """Whether a loss of `LOSS` is ruled out over all, and no configuration loses beyond chance."""
-    low = row["net"]["low"]
-    return low is not None and low > -LOSS and not row["losing"]
+    """Whether a net loss of `LOSS` is ruled out over all, and no configuration loses beyond chance.
+
+    Problems resampled take into account that traces of one problem are alike, but say nothing
+    where hardly an answer moves; Tango's interval over traces is the other way round. Both must
+    rule it out.
+    """
+    low, alone = row["net"]["low"], tango(row["lost"], row["gained"], row["samples"]).low
+    if low is None or alone is None:
+        return False
+    return min(low, alone) > -LOSS and not row["losing"]
+
+
+def seen_from(cells: int) -> int:
+    """Problems that one of so many configurations must lose, gaining none, to be said to lose."""
+    lost = 1
+    while cells * 2 * 0.5**lost > 1 - LEVEL:  # an exact test of two sides, behind Holm's correction
+        lost += 1
+    return lost
 
 
 def best(rows: Sequence[Row]) -> Row | None:
@@ -38,21 +61,23 @@ def readings(what: str, cap: int, rows: Sequence[Row]) -> list[str]:
     safe = [row for row in rows if is_safe(row)]
     lines = [
         f"- Cap {cap}, {what}: {len(safe)} of {len(rows)} detectors and actions are safe: a net "
-        f"loss of {100 * LOSS:g} points is ruled out, and no configuration loses beyond chance."
+        f"loss of {100 * LOSS:g} points is ruled out by both 95% intervals, problems resampled "
+        f"and Tango's over traces, and no configuration loses beyond chance, which is seen of one "
+        f"that loses {seen_from(rows[0]['cells'])} problems and gains none."
     ]
     found = best(rows)
     if found is None:
         lines.append("  None is called best.")
     else:
         lines.append(
-            f"  Of these, {_told(found)} spares most, picked on these traces.{_aim(cap, found)}"
+            f"  Of these, {_told(found)} has the largest sum of both shares, picked on these traces "
+            f"and not tested against the next.{_aim(cap, found)}"
         )
-    papers = [
-        row for row in rows if row["detector"].startswith("guardian") and row["action"] == "stop"
-    ]
     lines += [
-        f"  Guardian, the paper's: {_told(row)}{'' if is_safe(row) else ', and is not safe'}."
-        for row in papers
+        f"  Guardian, {GUARDIANS[row['detector']]}: {_told(row)}"
+        f"{'' if is_safe(row) else ', and is not safe'}."
+        for row in rows
+        if row["detector"] in GUARDIANS and row["action"] == "stop"
     ]
     return lines
 
@@ -60,19 +85,24 @@ def readings(what: str, cap: int, rows: Sequence[Row]) -> list[str]:
 def kept_readings(found: Row) -> list[str]:
     """Sentences on prompts kept and dropped, what `kept_prompts.py` found."""
     rows = found["rows"]
-    better = [row for row in rows if _above(row["change"], 0)]
-    worse = [row for row in rows if _below(row["change"], 0)]
-    longer = [row for row in rows if _above(row["longer_kept"]["longer"], 1)]
-    both = [row for row in longer if _above(row["against_full"]["change"], -MARGIN)]
+    corrected = holm([row["p"] for row in rows])
+    beyond = [row for row, p in zip(rows, corrected, strict=True) if p <= 1 - LEVEL]
+    better = [row for row in beyond if row["change"]["estimate"] > 0]
+    worse = [row for row in beyond if row["change"]["estimate"] < 0]
+    clear = [row for row in rows if row["longer_kept"]["both"] >= LEAST]
+    longer = [row for row in clear if _above(row["longer_kept"]["longer"], 1)]
+    both = [row for row in longer if _keeps(row["against_full"])]
     lines = [
-        f"- Keeping the prompt solves more in {_of(better, rows)}, and less in {_of(worse, rows)}.",
-        f"- Prompts kept, outputs are longer where both solve in {_of(longer, rows)}; with a loss "
-        f"of {100 * MARGIN:g} points of accuracy ruled out, too, in {_of(both, rows)}.",
+        f"- Keeping the prompt solves more in {_of(better, rows)}, and less in {_of(worse, rows)}: "
+        f"exact tests, {100 * LEVEL:g}% behind Holm's correction.",
+        f"- Prompts kept, outputs are longer where both solve, {LEAST} problems or more, in "
+        f"{_of(longer, rows)}: 95% intervals above 1, each for itself; with a loss of "
+        f"{100 * MARGIN:g} points of accuracy ruled out, too, in {_of(both, rows)}.",
     ]
     for row in found["random"]:
-        if _below(row["change"], 0):
+        if row["p"] <= 1 - LEVEL and row["change"]["estimate"] < 0:
             said = "solves less than"
-        elif _above(row["change"], -MARGIN):
+        elif _keeps(row):
             said = f"is as good, to within {100 * MARGIN:g} points, as"
         else:
             said = "is not told apart from"
@@ -87,8 +117,10 @@ def _above(found: Row, bound: float) -> bool:
     return found["low"] is not None and found["low"] > bound
 
 
-def _below(found: Row, bound: float) -> bool:
-    return found["high"] is not None and found["high"] < bound
+def _keeps(row: Row) -> bool:
+    """Whether a loss of `MARGIN` is ruled out, by Tango's interval: right with few that differ."""
+    low = tango(row["lost"], row["gained"], row["problems"]).low
+    return low is not None and low > -MARGIN
 
 
 def _of(rows: Sequence[Row], among: Sequence[Row]) -> str:
@@ -97,11 +129,20 @@ def _of(rows: Sequence[Row], among: Sequence[Row]) -> str:
 
 
 def _aim(cap: int, row: Row) -> str:
+    """An aim is reached or missed where the whole interval says so."""
     if cap not in AIMS:
         return ""
-    missed = [name for name, share in (("L", _l(row)), ("T", _t(row))) if share < AIMS[cap]]
-    wanted = f"{100 * AIMS[cap]:g}%"
-    return f" {wanted} of {' and of '.join(missed)} is missed." if missed else f" {wanted} reached."
+    wanted = AIMS[cap]
+    said = ""
+    for name, found in (("L", row["loops"]), ("T", row["tails"])):
+        if found["low"] is not None and found["low"] >= wanted:
+            verdict = "reached"
+        elif found["high"] is not None and found["high"] < wanted:
+            verdict = "missed"
+        else:
+            verdict = "neither reached nor missed for certain"
+        said += f" {100 * wanted:g}% of {name}: {verdict}."
+    return said
 
 
 def _told(row: Row) -> str:

@@ -16,6 +16,15 @@ KEPT = (
     "lost", "gained", "net", "cells", "losing", "full",
 )  # fmt: skip
 
+#: Of a sweep's settings, those that say which problems it is of.
+CONDITIONS = ("split", "limit", "datasets")
+#: How stores are called.
+TRACES = {
+    "calibration": "Traces of the reasoner that ships. ",
+    "earlier": "Of an earlier one, another tiny model. ",
+}
+STORES = {"calibration": "shipped", "earlier": "earlier", "demo": "the demo's"}
+
 
 def taken(measured: dict[str, Any]) -> dict[str, Any]:
     """What the tables need of all that was measured.
@@ -28,14 +37,12 @@ def taken(measured: dict[str, Any]) -> dict[str, Any]:
         for name, document in measured.items()
         if name.partition("-")[0] in ("greedy", "warm")
     }
-    calibrated = {
-        name.removeprefix("calibrated-"): {
-            key: document.get(key)
-            for key in ("refused", "chosen", "rate", "chosen_on", "other_half")
-        }
+    calibrated = [
+        asked(name)
+        | {key: document.get(key) for key in ("refused", "chosen", "chosen_on", "other_half")}
         for name, document in measured.items()
         if name.startswith("calibrated-")
-    }
+    ]
     ordinary = dict(measured["ordinary"])
     ordinary["stopped"] = {
         name: {kind: len(files) for kind, files in kinds.items()}
@@ -50,10 +57,32 @@ def taken(measured: dict[str, Any]) -> dict[str, Any]:
         "ordinary": ordinary,
         "cost": measured["cost"],
         "pairs": measured["pairs"],
-        "live": [
-            one | {"differ": len(one["differ"])} for one in measured["live"]["manifest"]["live"]
-        ],
+        "live": measured["live"]["manifest"]["live"],
+        "conditions": {
+            name: {key: document["manifest"]["config"][key] for key in CONDITIONS}
+            for name, document in measured.items()
+            if name in (*sweeps, "full", "kept", "calibration", "earlier")
+        },
     }
+
+
+def asked(name: str) -> Row:
+    """Detector, store and rate of a calibration, from the name of its part."""
+    _, detector, *where = name.split("-")
+    store, rate = where or ("calibration", "0.005")
+    return {"detector": detector, "store": store, "rate": float(rate)}
+
+
+def condition(found: dict[str, Any], *names: str) -> str:
+    """Whose problems a section is of, of which split and how many."""
+    lines = []
+    for name in names:
+        of = found["conditions"][name]
+        lines.append(
+            f"{TRACES.get(name, '')}Problems of the split `{of['split']}`, {of['limit']} of each "
+            f"of {', '.join(of['datasets'])}."
+        )
+    return " ".join(lines)
 
 
 def pooled_rows(document: dict[str, Any]) -> list[Row]:
@@ -99,25 +128,26 @@ def pooled(rows: Sequence[Row]) -> list[str]:
 def about(rows: Sequence[Row]) -> str:
     first = rows[0]
     return (
-        f"{first['samples']:,} sparse traces of {first['problems']} problems, {first['solved']} of "
-        f"them solved; {first['cells']} configurations."
+        f"{first['samples']:,} sparse traces of {first['problems']} problems; "
+        f"{first['solved']:,} of the traces are solved; {first['cells']} configurations."
     )
 
 
-def calibrated(found: dict[str, Row]) -> list[str]:
+def calibrated(found: Sequence[Row]) -> list[str]:
     lines = [
-        "| detector, traces | rate | chosen | false stops, half to choose on | other half | L, T "
+        "| detector | traces | rate | chosen | false stops, half to choose on | other half | L, T "
         "spared there, % |",
-        "|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|",
     ]
-    for name, row in found.items():
+    for row in found:
+        head = f"| {row['detector']} | {STORES[row['store']]} | {100 * row['rate']:g}% |"
         if row["refused"]:
-            lines.append(f"| {name} | | refused: {row['refused'].partition(': ')[2]} | | | |")
+            lines.append(f"{head} refused: {row['refused'].partition(': ')[2]} | | | |")
             continue
         here, there = row["chosen_on"], row["other_half"]
         lines.append(
-            f"| {name} | {100 * row['rate']:g}% | {row['chosen']} | {_false(here)} | "
-            f"{_false(there)} | {_share(there, 'wasted_loop')}, {_share(there, 'wasted_tail')} |"
+            f"{head} {row['chosen']} | {_false(here)} | {_false(there)} | "
+            f"{_share(there, 'wasted_loop')}, {_share(there, 'wasted_tail')} |"
         )
     return lines
 
@@ -125,7 +155,7 @@ def calibrated(found: dict[str, Row]) -> list[str]:
 def _false(half: Row) -> str:
     return (
         f"{half['problems_stopped']} of {half['problems']} problems, {half['stopped']} of "
-        f"{half['traces']} traces; at most {100 * half['high']:.2f}%"
+        f"{half['traces']} traces; 95% upper bound {100 * half['high']:.2f}%"
     )
 
 
@@ -180,10 +210,11 @@ def live(rows: Sequence[Row]) -> list[str]:
     lines = ["| detector | how | traces | verdicts | agree |", "|---|---|---|---|---|"]
     lines += [
         f"| {row['detector']} | {row['how']} | {row['traces']} | {row['verdicts']} | "
-        f"{row['traces'] - row['differ']} |"
+        f"{row['traces'] - len(row['differ'])} |"
         for row in rows
     ]
-    return lines
+    apart = [f"- `{told}`" for row in rows for told in row["differ"]]
+    return [*lines, *(["", "Where they differ:", "", *apart] if apart else [])]
 
 
 def kept_prompts(found: Row) -> list[str]:
@@ -218,18 +249,26 @@ def render(found: dict[str, Any]) -> list[str]:
     for kind, told in kinds:
         for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap):
             lines += [f"## Detectors at a cap of {_cap(name)} times full attention, {told}", ""]
-            lines += [about(found[name]), "", *pooled(found[name]), ""]
+            told_of = f"{condition(found, name)} {about(found[name])}"
+            lines += [told_of, "", *pooled(found[name]), ""]
     cost_of = found["cost"]
     return [
         *lines,
-        "## False stops of full attention", "", *full(found["full"]), "",
-        "## Calibrated", "", *calibrated(found["calibrated"]), "",
+        "## False stops of full attention", "", condition(found, "full"), "",
+        *full(found["full"]), "",
+        "## Calibrated", "", condition(found, "calibration", "earlier"), "",
+        *calibrated(found["calibrated"]), "",
         "## Ordinary files", "", *ordinary(found["ordinary"]), "",
-        "## Live and replayed", "", *live(found["live"]), "",
+        "## Live and replayed", "",
+        "Every trace of the greedy sweep at a cap of 2. Where it is decoded again, numbers made "
+        "from hidden states may differ by a share of 0.0001: beside other rows sums have another "
+        "order. All else must be equal.", "",
+        *live(found["live"]), "",
         "## What watching costs", "",
         f"{cost_of['tokens']:,} tokens that do not repeat, medians of {cost_of['repeats']}.", "",
         *cost(cost_of), "",
-        "## Prompts kept", "", *kept_prompts(found["pairs"]), "",
+        "## Prompts kept", "", condition(found, "kept"), "",
+        *kept_prompts(found["pairs"]), "",
     ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ NOTHING = found(-0.01, 0.01)
 
 
 def acted(tokens: dict[str, float | None] = NOTHING, net: dict[str, float | None] = NOTHING) -> str:
-    rows = [{"detector": "cycle", "action": "stop", "tokens": tokens, "net": net}]
+    rows = [{"detector": "cycle", "action": "stop", "tokens": tokens, "net": net, "cells": 8}]
     (line,) = action_readings.action_readings(rows)
     return line
 
@@ -32,6 +32,14 @@ def test_what_an_interval_leaves_out_is_said() -> None:
     assert "behind none, takes more behind `cycle`;" in acted(found(-0.2, -0.1))
     assert "loses answers behind `cycle` and gains some behind none" in acted(net=found(-0.2, -0.1))
     assert "loses answers behind none and gains some behind `cycle`" in acted(net=found(0.1, 0.2))
+
+
+def test_an_action_that_is_not_tried_everywhere_says_so() -> None:
+    row = {"detector": "cycle", "tokens": NOTHING, "net": NOTHING}
+    rows = [row | {"action": "stop", "cells": 8}, row | {"action": "densify", "cells": 4}]
+    stop, densify = action_readings.action_readings(rows)
+    assert densify.endswith("leave 0 out. It is over 4 of 8 configurations.")
+    assert stop.endswith("leave 0 out.")
 
 
 def penalised(**fields: Any) -> dict[str, Any]:
@@ -51,7 +59,7 @@ def penalised(**fields: Any) -> dict[str, Any]:
 
 def test_a_penalty_that_does_nothing_clear() -> None:
     (line,) = action_readings.penalty_readings([penalised()])
-    assert "longer in 0 of 1 and shorter in 0 of 1;" in line
+    assert "longer in 0 of 1 and shorter in 0 of 1 (95% intervals, each for itself);" in line
     assert "beyond chance (Holm, 1 tests) in 0 of 1 and gains some in 0 of 1." in line
 
 
@@ -61,7 +69,7 @@ def test_lengths_whose_interval_leaves_one_out() -> None:
         backend="full", budget=None, penalty_length_ratio_low=0.5, penalty_length_ratio_high=0.99
     )
     (line,) = action_readings.penalty_readings([longer, shorter])
-    assert "longer in 1 of 2 (hard h2o 256) and shorter in 1 of 2 (hard full);" in line
+    assert "longer in 1 of 2 (hard h2o 256) and shorter in 1 of 2 (hard full) (95%" in line
 
 
 def test_answers_are_lost_beyond_chance_behind_holms_correction() -> None:

@@ -60,7 +60,7 @@ def stopping_row(detector: str, **fields: Any) -> dict[str, Any]:
     share = {"estimate": 0.9, "low": 0.88, "high": 0.92}
     net = {"estimate": -0.002, "low": -0.004, "high": 0.0}
     values = {"detector": detector, "action": "stop", "loops": share, "tails": share, "net": net}
-    counts = {"lost": 3, "gained": 0, "samples": 100, "problems": 9, "solved": 80, "cells": 4}
+    counts = {"lost": 3, "gained": 3, "samples": 10000, "problems": 9, "solved": 80, "cells": 4}
     return values | counts | {"losing": []} | fields
 
 
@@ -69,12 +69,15 @@ def test_the_papers_detector_and_ours_stand_beside_each_other() -> None:
     cells = stopping_row(ours, losing=["h2o 256 on hard"])
     wide = stopping_row(demo, net={"estimate": 0.0, "low": -0.006, "high": 0.006})
     rows = [stopping_row(paper), wide, stopping_row("stall"), cells]
-    told = readme_results.stopping({"greedy-2": rows, "greedy-4": [], "greedy-8": []})
+    others = [stopping_row(name, action="answer") for name in readme_results.SHOWN]
+    told = readme_results.stopping({"greedy-2": rows, "greedy-4": others})
     table = [line for line in told if line.startswith("| `")]
-    assert [line.split("|")[1].strip() for line in table] == [
+    assert [line.split("|")[1].strip() for line in table[:3]] == [
         f"`{paper}`, the paper's",
         f"`{demo}`, the demo's",
         f"`{ours}`, ours",
     ]
-    assert [line.split("|")[-2].strip() for line in table] == ["yes", "no", "no"]
-    assert "100 sparse traces of 9 problems, 80 of them solved" in told[0]
+    assert [line.split("|")[-2].strip() for line in table] == ["yes", "no", "no", *["yes"] * 3]
+    assert "10,000 sparse traces of 9 problems; 80 of the traces are solved" in told[0]
+    with pytest.raises(RuntimeError, match=r"has no guardian\(f=250"):
+        readme_results.stopping({"greedy-2": rows[1:], "greedy-4": others})

@@ -60,8 +60,8 @@ def readings(what: str, cap: int, rows: Sequence[Row]) -> list[str]:
     """
     safe = [row for row in rows if is_safe(row)]
     lines = [
-        f"- Cap {cap}, {what}: {len(safe)} of {len(rows)} detectors and actions are safe: a net "
-        f"loss of {100 * LOSS:g} points is ruled out by both 95% intervals, problems resampled "
+        f"- Cap {cap}, {what}: {len(safe)} of {len(rows)} detectors and actions are safe: a "
+        f"net loss of {100 * LOSS:g} points is ruled out by both 95% intervals, problems resampled "
         f"and Tango's over traces, and no configuration loses beyond chance, which is seen of one "
         f"that loses {seen_from(rows[0]['cells'])} problems and gains none."
     ]

@@ -70,8 +70,8 @@ def readings(what: str, cap: int, rows: Sequence[Row]) -> list[str]:
         lines.append("  None is called best.")
     else:
         lines.append(
-            f"  Of these, {_told(found)} has the largest sum of both shares, picked on these traces "
-            f"and not tested against the next.{_aim(cap, found)}"
+            f"  Of these, {_told(found)} has the largest sum of both shares, picked on these "
+            f"traces and not tested against the next.{_aim(cap, found)}"
         )
     lines += [
         f"  Guardian, {GUARDIANS[row['detector']]}: {_told(row)}"

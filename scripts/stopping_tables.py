@@ -142,7 +142,7 @@ def calibrated(found: Sequence[Row]) -> list[str]:
     for row in found:
         head = f"| {row['detector']} | {STORES[row['store']]} | {100 * row['rate']:g}% |"
         if row["refused"]:
-            lines.append(f"{head} refused: {row['refused'].partition(': ')[2]} | | | |")
+            lines.append(f"{head} refused: {row['refused'].partition('expected ')[2]} | | | |")
             continue
         here, there = row["chosen_on"], row["other_half"]
         lines.append(

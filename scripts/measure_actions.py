@@ -39,7 +39,7 @@ class Part:
         command: words behind the interpreter.
         out: whether it writes the file itself, by `--out FILE`.
         refusal: whether a refusal, exit code 2, is an answer, too.
-        differs: whether exit code 1, two things are not the same, is an answer, too.
+        differs: whether exit code 1, not all is as it should be, is an answer, too.
     """
 
     name: str
@@ -117,7 +117,8 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     flags = tuple(word for one in kept for word in ("--set", one))
     yield Part("kept", sweep("keep-prompt", "kept", *flags))
     yield Part("pairs", script("kept_prompts", str(folder / "dropped"), str(folder / "kept")))
-    yield Part("ordinary", script("check_ordinary", "--json", "--detectors", detectors(done)))
+    watched = script("check_ordinary", "--json", "--detectors", detectors(done))
+    yield Part("ordinary", watched, differs=True)
     yield Part("cost", ["-m", "experiments.cli", "bench", "detector", "--json"])
     yield Part("times", script("time_actions"), out=True)
 

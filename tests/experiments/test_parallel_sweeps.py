@@ -26,7 +26,7 @@ from experiments.store.samples.sample import setting
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import executors, sweep
-from experiments.sweep.decoder import Decoded, Ended, Event, Lost, Setup, decode
+from experiments.sweep.decoder import Decoded, Ended, Event, Job, Lost, Setup, decode
 from experiments.sweep.executors import chosen, processes
 from experiments.sweep.executors.in_process import InProcess
 from tests.sampling import some_slow
@@ -136,28 +136,42 @@ def test_there_are_no_more_workers_than_jobs(
 
 
 class Hunter(Notes):
-    """Kills a worker at some of the steps it is told of."""
+    """Kills the worker that got the newest job, until two are told as lost.
 
-    def __init__(self, at: set[int]) -> None:
+    One that has ended its job just before it is killed loses nothing and is not told.
+    """
+
+    def __init__(self, hired: list[processes._Worker]) -> None:
         super().__init__()
-        self._at, self._seen = at, 0
+        self._hired = hired
+
+    def lost(self) -> int:
+        return sum("a worker was lost (killed by SIGKILL" in note for note in self.notes)
 
     def step(self, tokens: int) -> None:
         super().step(tokens)
-        self._seen += 1
-        if self._seen in self._at:
-            child = multiprocessing.active_children()[0]
-            assert child.pid is not None
-            os.kill(child.pid, signal.SIGKILL)
+        if self.lost() < 2 and self._hired[-1].busy:
+            self._hired[-1].process.kill()
 
 
-def test_workers_killed_at_work_cost_nothing(alone: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_workers_killed_at_work_cost_nothing(
+    alone: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hired: list[processes._Worker] = []
+    submit = processes.Processes.submit
+
+    def watched(self: processes.Processes, worker: int, job: Job) -> None:
+        submit(self, worker, job)
+        hired.append(self._workers[worker])
+
+    monkeypatch.setattr(processes.Processes, "submit", watched)
     config = _config(tiny_model, workers=2, batch_size=4)
-    outcome, notes = run(config, tmp_path, Hunter({1, 3}))
+    hunter = Hunter(hired)
+    outcome, _ = run(config, tmp_path, hunter)
     whole(tmp_path)
     assert tokens_of(tmp_path) == tokens_of(alone)
-    assert outcome.counts.decoded == notes.done_runs == 30
-    assert any("a worker was lost (killed by SIGKILL" in note for note in notes.notes)
+    assert outcome.counts.decoded == hunter.done_runs == 30
+    assert hunter.lost() >= 2
 
 
 class Mortal(InProcess):

@@ -82,7 +82,7 @@ class Matcher:
         matched = tokens == newest
         if self._breakers:
             matched &= ~self.breaks(newest)
-        lengths = torch.where(matched, (old_lengths + 1).clamp_(max=self.longest), 0)
+        lengths = (old_lengths + 1).clamp_(max=self.longest).mul_(matched)
         if live is not None:
             tokens = torch.where(live[:, None], tokens, old_tokens)
             lengths = torch.where(live[:, None], lengths, old_lengths)

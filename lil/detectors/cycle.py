@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from attention.errors import check_int
 from lil.detectors._contract.base import Detector, Verdict, Watcher
 
@@ -64,33 +62,62 @@ class Cycle(Detector):
 
 
 class Repeats(Watcher[Cycle]):
-    """The newest tokens, and for each period how long it has held."""
+    """The newest tokens, and the periods that hold there.
+
+    A period must hold for many tokens, so it is enough to look for new ones now and then: those
+    that must hold for n tokens at every n-th at the latest, and backwards to where they began.
+    """
 
     def __init__(self, cycle: Cycle) -> None:
         super().__init__(cycle)
         self.ids: dict[bytes, int] = {}
-        # A ring; the token p places back is at (tokens - p) % size. -1: none yet.
-        self.newest = np.full(cycle.max_period, -1)
-        # By period from 1: how many newest tokens equal the one a period before them.
-        self.held = np.zeros(cycle.max_period, dtype=np.int64)
+        self.newest: list[int] = []
+        # By period: the tokens there will be when it has held for as long as it must.
+        self.holding: dict[int, int] = {}
+        # By distance between two looks: the periods that are looked for, the shortest first.
+        self.sought: dict[int, list[int]] = {}
+        for period in range(cycle.min_period, cycle.max_period + 1):
+            most = min(self._needed(period), cycle.max_period)
+            self.sought.setdefault(2 ** (most.bit_length() - 1), []).append(period)
+
+    def _needed(self, period: int) -> int:
+        """How many of the newest tokens must equal the one a period before them."""
         # A block repeated m times makes m - 1 blocks equal to what lies a period before them.
-        period = np.arange(1, cycle.max_period + 1)
-        self.needed = np.maximum(period * cycle.repeats, cycle.min_tokens) - period
+        return max(period * self.detector.repeats, self.detector.min_tokens) - period
 
     def push(self, piece: bytes) -> Verdict | None:
+        newest = self.newest
         token = self.ids.setdefault(piece, len(self.ids))
-        at = (self.tokens - 1) % len(self.newest)
-        # Distances 1, 2, ... are the places before `at`, newest first.
-        back = np.concatenate((self.newest[:at][::-1], self.newest[at:][::-1]))
-        self.held += 1
-        self.held[back != token] = 0
-        self.newest[at] = token
-        shorter = self.detector.min_period - 1
-        fits = np.flatnonzero(self.held[shorter:] >= self.needed[shorter:])
-        if not len(fits):
-            return None
-        period = int(fits[0]) + self.detector.min_period
-        length = int(self.held[period - 1]) + period
+        newest.append(token)
+        if len(newest) > 4 * self.detector.max_period:
+            del newest[: -2 * self.detector.max_period]
+        if self.holding:
+            self.holding = {
+                period: due for period, due in self.holding.items() if newest[-1 - period] == token
+            }
+        for every, periods in self.sought.items():
+            if not self.tokens % every:
+                self._look(periods, every)
+        fits = [period for period, due in self.holding.items() if self.tokens >= due]
+        return self._verdict(min(fits)) if fits else None
+
+    def _look(self, periods: list[int], every: int) -> None:
+        """Find those of these periods that hold and did not at the last look."""
+        newest = self.newest
+        token, reach = newest[-1], len(newest)
+        for period in periods:
+            if period >= reach:
+                break
+            if newest[-1 - period] == token and period not in self.holding:
+                held = 1
+                most = min(every, reach - period)
+                while held < most and newest[-1 - held] == newest[-1 - held - period]:
+                    held += 1
+                self.holding[period] = self.tokens - held + self._needed(period)
+
+    def _verdict(self, period: int) -> Verdict:
+        since = self.holding[period] - self._needed(period)
+        length = self.tokens - since + period
         evidence = {
             "step": self.tokens,
             "period": period,

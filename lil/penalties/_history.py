@@ -24,14 +24,13 @@ from lil.generate_calls import Following
 class Change(NamedTuple):
     """`amounts` to be added to the scores at `tokens` where `wanted`; each (B, K).
 
-    Where a row names a token more than once, the least result stands ("amax": the greatest), so
-    that it is the same on every device. What is not wanted may hold anything.
+    Where a row names a token more than once, the least result stands, so that it is the same on
+    every device. What is not wanted may hold anything.
     """
 
     tokens: Tensor
     amounts: Tensor
     wanted: Tensor
-    choose: str = "amin"
 
 
 Self = TypeVar("Self", bound="Penalty")
@@ -207,7 +206,7 @@ class Penalty(LogitsProcessor, ABC):
         shapes do not depend on what is wanted.
         """
         writes = []
-        for tokens, amounts, wanted, choose in changes:
+        for tokens, amounts, wanted in changes:
             if not tokens.shape[1]:
                 continue
             # What is not wanted goes where the row's first change goes, and never decides there.
@@ -215,19 +214,31 @@ class Penalty(LogitsProcessor, ABC):
             any_wanted = wanted.gather(1, first)
             at = torch.where(wanted, tokens, torch.where(any_wanted, tokens.gather(1, first), 0))
             old = scores.gather(1, at)  # all are read before anything is written
-            last = torch.inf if choose == "amin" else -torch.inf
-            new = torch.where(wanted, old.to(amounts.dtype) + amounts, last).to(scores.dtype)
-            writes.append((at, new, any_wanted, last, choose))
+            new = torch.where(wanted, old.to(amounts.dtype) + amounts, torch.inf).to(scores.dtype)
+            writes.append((at, new, any_wanted))
         if not writes:
             return scores
-        if not self._in_place:
-            scores = scores.clone(memory_format=torch.contiguous_format)
-        for at, new, any_wanted, last, choose in writes:
+        scores = self._writable(scores)
+        for at, new, any_wanted in writes:
             # A row without any keeps what stands at its place, 0. Less than half the time that
             # `include_self=False` takes.
-            scores.scatter_(1, at, torch.where(any_wanted, last, scores[:, :1]).expand(at.shape))
-            scores.scatter_reduce_(1, at, new, choose)
+            first_score = scores[:, :1]
+            scores.scatter_(1, at, torch.where(any_wanted, torch.inf, first_score).expand(at.shape))
+            scores.scatter_reduce_(1, at, new, "amin")
         return scores
+
+    def _lowered(self, scores: Tensor, tokens: Tensor, amounts: Tensor) -> Tensor:
+        """As `_changed`, of amounts (B, K) that are 0 where nothing is wanted and nowhere above.
+
+        What stands there can take part then, which is a third of the work.
+        """
+        at = tokens.clamp(0, scores.shape[1] - 1)
+        new = (scores.gather(1, at) + amounts).to(scores.dtype)
+        return self._writable(scores).scatter_reduce_(1, at, new, "amin")
+
+    def _writable(self, scores: Tensor) -> Tensor:
+        """`scores`, or a copy of them."""
+        return scores if self._in_place else scores.clone(memory_format=torch.contiguous_format)
 
 
 class StatefulPenalty(Penalty):

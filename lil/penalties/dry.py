@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from attention.errors import check_int, check_number
 from lil.compression.matching import EMPTY, Matcher
-from lil.penalties._history import Change, StatefulPenalty, token_ids, working_dtype
+from lil.penalties._history import StatefulPenalty, token_ids, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,4 +78,4 @@ class DRYPenalty(StatefulPenalty):
         excess = (lengths - self.allowed_length).to(working_dtype(scores))
         # Of a token's matches the longest leaves the least score.
         amounts = -self.multiplier * self.base**excess
-        return self._changed(scores, Change(tokens, amounts, known & (excess >= 0)))
+        return self._lowered(scores, tokens, torch.where(known & (excess >= 0), amounts, 0))

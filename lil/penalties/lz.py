@@ -106,38 +106,41 @@ class LZPenalty(StatefulPenalty):
 
     def _codes(self, ring: Matcher, scores: Tensor) -> Tensor:
         """New scores by `derived` or `printed`."""
-        W = ring.tokens.shape[1] - self.buffer
-        dtype, full = working_dtype(scores), math.log2(scores.shape[1])
+        W, V = ring.tokens.shape[1] - self.buffer, scores.shape[1]
+        dtype, full = working_dtype(scores), math.log2(V)
         tokens = ring.tokens[:, :W]
         priced = self._priced(tokens, scores)
         d = torch.arange(W, 0, -1, device=tokens.device).to(dtype)
         # The nearest occurrence has the fewest bits, and with them the least score.
-        single = Change(tokens, (self.alpha * (d.log2() - full)).expand(tokens.shape), priced)
+        single = self.alpha * (d.log2() - full)
 
         # Suffixes must lie in the window: a match at place e has at most e + 1 tokens.
         room = torch.arange(1, W + 1, device=tokens.device)
         suffix = ring.lengths[:, :W].minimum(room)
-        longest = suffix.amax(dim=1, keepdim=True)
+        longest = suffix.amax(dim=1, keepdim=True).clamp_(min=1)  # of 0 nothing is extended
         # The token at place e + 1 extends the match at e; at distance 1 none follows in the window.
-        extends = (suffix[:, :-1] == longest) & (longest > 0) & priced[:, 1:]
+        extends = (suffix[:, :-1] == longest) & priced[:, 1:]
         extending, d = tokens[:, 1:], d[:-1]
         if devices.answers_at_once(tokens.device):
             # Few places extend a match in any row, and on a CPU the others cost time.
-            places = extends.any(dim=0).nonzero()[:, 0]
+            places = extends.view(torch.uint8).amax(dim=0).nonzero()[:, 0]
             extending, d, extends = extending[:, places], d[places], extends[:, places]
-        bits, nearest = self._extension(longest.to(dtype), d)
-        amounts = self.alpha * (bits - full)
-        return self._changed(scores, single, Change(extending, amounts, extends, nearest))
+        if self.formula == "printed":
+            extends = _nearest(extending, extends)  # it has the most bits here
+        extension = self.alpha * (self._extension(longest.to(dtype), d) - full)
+        if V < W:  # a token whose nearest occurrence lies further back than V gains
+            ones = Change(tokens, single.expand(tokens.shape), priced)
+            return self._changed(scores, ones, Change(extending, extension, extends))
+        # An extension has fewer bits than any single token.
+        amounts = torch.cat((single * priced, extension * extends), dim=1)
+        return self._lowered(scores, torch.cat((tokens, extending), dim=1), amounts)
 
-    def _extension(self, length: Tensor, d: Tensor) -> tuple[Tensor, str]:
-        """Bits of tokens that extend matches of these lengths at distances `d` >= 2.
-
-        And whether, of one length, the nearest has the least ("amin") or the most ("amax").
-        """
+    def _extension(self, length: Tensor, d: Tensor) -> Tensor:
+        """Bits of tokens that extend matches of these lengths at distances `d` >= 2."""
         if self.formula == "printed":
             length = length.clamp(min=2)
-            return (1 - (d - length + 1) / (length * d)).log2() - 1, "amax"
-        return ((length + 1) * (d - 1) / (length * d)).log2() - 1, "amin"
+            return (1 - (d - length + 1) / (length * d)).log2() - 1
+        return ((length + 1) * (d - 1) / (length * d)).log2() - 1
 
     def _rates(self, ring: Matcher, scores: Tensor) -> Tensor:
         """New scores by `rate`."""
@@ -150,13 +153,21 @@ class LZPenalty(StatefulPenalty):
         length = (ring.lengths[:, :-1] + 1).to(dtype)
         d = torch.arange(size - 1, 0, -1, device=scores.device).to(dtype)
         bits = (((d + 1).log2() + length.log2()) / length).clamp(max=full)
-        amounts = self.alpha * (bits - full)
-        return self._changed(scores, Change(ring.tokens[:, 1:], amounts, priced))
+        amounts = self.alpha * (bits - full) * priced
+        return self._lowered(scores, ring.tokens[:, 1:], amounts)
 
     def _priced(self, tokens: Tensor, scores: Tensor) -> Tensor:
         """Which of `tokens` are tokens whose scores may change."""
         # Embeddings may have more rows than the model has scores.
-        priced = (tokens != EMPTY) & (tokens < scores.shape[1])
+        priced = tokens == tokens.clamp(0, scores.shape[1] - 1)
         for token in self.exempt:
             priced &= tokens != token
         return priced
+
+
+def _nearest(tokens: Tensor, wanted: Tensor) -> Tensor:
+    """Those wanted (B, K), without all but the last of each token."""
+    ordered, at = torch.where(wanted, tokens, EMPTY).sort(dim=1, stable=True)
+    last = torch.ones_like(wanted)
+    last[:, :-1] = ordered[:, 1:] != ordered[:, :-1]
+    return wanted & torch.empty_like(wanted).scatter_(1, at, last)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attention.errors import check_int
 from lil.compression.matching import EMPTY, Matcher
-from lil.penalties._history import Change, StatefulPenalty, working_dtype
+from lil.penalties._history import StatefulPenalty, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,6 @@ class NoRepeatNGramPenalty(StatefulPenalty):
             # A token is out where the n - 1 before it are the newest.
             tokens, lengths = tokens[:, 1:], lengths[:, :-1]
         known = (tokens != EMPTY) & (tokens < scores.shape[1])
-        amounts = torch.full_like(tokens, -torch.inf, dtype=working_dtype(scores))
-        return self._changed(
-            scores, Change(tokens, amounts, known & (lengths >= self.ngram_size - 1))
-        )
+        out = known & (lengths >= self.ngram_size - 1)
+        amounts = torch.zeros_like(tokens, dtype=working_dtype(scores))
+        return self._lowered(scores, tokens, amounts.masked_fill_(out, -torch.inf))

@@ -55,5 +55,7 @@ class PresenceWindowPenalty(StatefulPenalty):
 
     def apply(self, memory: Tensor, scores: Tensor) -> Tensor:
         known = (memory != EMPTY) & (memory < scores.shape[1])
-        amounts = torch.full_like(memory, -self.strength, dtype=working_dtype(scores))
+        amounts = -self.strength * known.to(working_dtype(scores))
+        if self.strength > 0:
+            return self._lowered(scores, memory, amounts)
         return self._changed(scores, Change(memory, amounts, known))

@@ -27,7 +27,8 @@ class PenaltyRows:
 
     def __init__(self, penalty: Penalty) -> None:
         self.penalty = penalty.in_place()
-        self._requests: dict[Hashable, int] = {}  # tokens of each, in the memory's order
+        self._requests: list[Hashable] = []  # in the memory's order
+        self._lengths: list[int] = []  # tokens of each
         self._memory: Any = None
 
     def __len__(self) -> int:
@@ -59,30 +60,45 @@ class PenaltyRows:
             scores: (rows, V), raw; those rows are written.
         """
         if not requests:
-            self._requests, self._memory = {}, None
+            self._requests, self._lengths, self._memory = [], [], None
             return scores
-        at = {request: i for i, request in enumerate(requests)}
-        kept = [
-            (row, at[request])
-            for row, (request, before) in enumerate(self._requests.items())
-            if request in at and lengths[at[request]] - before in (0, 1)
-        ]
-        # Read before they are overwritten: which of those that stay have a token more.
-        before = list(self._requests.values())
-        grown = [lengths[i] > before[row] for row, i in kept]
-        stayed = {i for _, i in kept}
-        fresh = [i for i in range(len(requests)) if i not in stayed]
-        order = [i for _, i in kept] + fresh
-        self._advance([row for row, _ in kept], newest[_index(order[: len(kept)], newest)], grown)
-        if fresh:
-            begun = self.penalty.begin(histories(fresh), scores.shape[1])
-            self._memory = begun if not kept else _joined(self._memory, begun)
-        self._requests = {requests[i]: lengths[i] for i in order}
+        order: Sequence[int] = range(len(requests))
+        # Nearly always: those of the last step with a token more each.
+        if list(requests) == self._requests and _each_one_more(lengths, self._lengths):
+            self._memory = self.penalty.push(self._memory, newest, None)
+        else:
+            order = self._follow(requests, lengths, newest, histories, scores.shape[1])
+        self._requests = [requests[i] for i in order]
+        self._lengths = [lengths[i] for i in order]
         rows = [places[i] for i in order]
         if rows == list(range(scores.shape[0])):
             return self.penalty.apply(self._memory, scores)
         index = _index(rows, scores)
         return scores.index_copy_(0, index, self.penalty.apply(self._memory, scores[index]))
+
+    def _follow(
+        self,
+        requests: Sequence[Hashable],
+        lengths: Sequence[int],
+        newest: Tensor,
+        histories: Callable[[Sequence[int]], Tensor],
+        vocabulary: int,
+    ) -> Sequence[int]:
+        """The memory of this step; the requests' indices in its order."""
+        at = {request: i for i, request in enumerate(requests)}
+        kept = [
+            (row, at[request])
+            for row, (request, before) in enumerate(zip(self._requests, self._lengths, strict=True))
+            if request in at and lengths[at[request]] - before in (0, 1)
+        ]
+        grown = [lengths[i] > self._lengths[row] for row, i in kept]
+        stayed = [i for _, i in kept]
+        fresh = sorted({*range(len(requests))} - {*stayed})
+        self._advance([row for row, _ in kept], newest[_index(stayed, newest)], grown)
+        if fresh:
+            begun = self.penalty.begin(histories(fresh), vocabulary)
+            self._memory = begun if not kept else _joined(self._memory, begun)
+        return stayed + fresh
 
     def _advance(self, rows: Sequence[int], newest: Tensor, grown: Sequence[bool]) -> None:
         """The memory of these rows, with their newest token where there is one."""
@@ -93,11 +109,14 @@ class PenaltyRows:
             self._memory = _rows(self._memory, _index(rows, newest))
             if isinstance(self._memory, Matcher):
                 # Those that left may have been the longest.
-                before = list(self._requests.values())
-                self._memory = self._memory.cropped(max(before[row] for row in rows))
+                self._memory = self._memory.cropped(max(self._lengths[row] for row in rows))
         if any(grown):
             live = None if all(grown) else devices.put(list(grown), newest.device)
             self._memory = self.penalty.push(self._memory, newest, live)
+
+
+def _each_one_more(lengths: Sequence[int], before: Sequence[int]) -> bool:
+    return all(now == then + 1 for now, then in zip(lengths, before, strict=True))
 
 
 def padded(histories: Sequence[Sequence[int]], device: torch.device) -> Tensor:

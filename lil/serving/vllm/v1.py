@@ -70,6 +70,15 @@ class Request:
         return [*self.prompt, *self.output]
 
 
+class Group:
+    """The requests with one penalty, by their places, and what it remembers of them."""
+
+    def __init__(self, rows: PenaltyRows) -> None:
+        self.rows = rows
+        self.places: list[int] = []
+        self.requests: list[Request] = []
+
+
 class PenaltyProcessor(LogitsProcessor):
     """A penalty of the requests that ask for it."""
 
@@ -84,7 +93,7 @@ class PenaltyProcessor(LogitsProcessor):
         self._values, self._default = values, values.default(vllm_config)
         self._device = device
         self._places: Places[Request] = Places()
-        self._groups: dict[Penalty, PenaltyRows] = {}
+        self._groups: dict[Penalty, Group] = {}
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -99,23 +108,29 @@ class PenaltyProcessor(LogitsProcessor):
             self._places.join(place, one)
         self._places.move(batch_update)
 
-    def apply(self, logits: Tensor) -> Tensor:
-        wanted: dict[Penalty, list[int]] = {}
+        self._regroup()
+
+    def _regroup(self) -> None:
+        groups: dict[Penalty, Group] = {}
         for place, request in sorted(self._places.at.items()):
-            wanted.setdefault(request.penalty, []).append(place)
-        self._groups = {
-            penalty: self._groups.get(penalty) or PenaltyRows(penalty) for penalty in wanted
-        }
-        for penalty, places in wanted.items():
-            requests = [self._places.at[place] for place in places]
+            penalty = request.penalty
+            if penalty not in groups:
+                known = self._groups.get(penalty)
+                groups[penalty] = Group(PenaltyRows(penalty) if known is None else known.rows)
+            groups[penalty].places.append(place)
+            groups[penalty].requests.append(request)
+        self._groups = groups
+
+    def apply(self, logits: Tensor) -> Tensor:
+        for group in self._groups.values():
+            requests = group.requests
             newest = torch.tensor([one.newest for one in requests], device=self._device)
 
             def histories(which: Sequence[int], of: Sequence[Request] = requests) -> Tensor:
                 return padded([of[i].history() for i in which], self._device)
 
-            lengths = list(map(len, requests))
-            rows = self._groups[penalty]
-            logits = rows.apply(requests, lengths, newest, histories, places, logits)
+            lengths = [len(one) for one in requests]
+            logits = group.rows.apply(requests, lengths, newest, histories, group.places, logits)
         return logits
 
 

@@ -57,7 +57,7 @@ class Matcher:
     ) -> None:
         self.size, self.longest = size, longest
         self.tokens = torch.empty((rows, 0), dtype=torch.int64, device=device)
-        self.lengths = torch.zeros_like(self.tokens)
+        self.lengths = torch.zeros_like(self.tokens, dtype=torch.int32)
         self._breakers = sorted(breakers)
         self._held = 0  # places in use: the tokens of the longest row, at most `size`
 
@@ -96,7 +96,7 @@ class Matcher:
         """
         # A copy: a view would hold on to all of the history.
         self.tokens = (history if self.size is None else history[:, -self.size :]).clone()
-        self.lengths = torch.zeros_like(self.tokens)
+        self.lengths = torch.zeros_like(self.tokens, dtype=torch.int32)
         n = self._held = self.tokens.shape[1]
         fit = self.tokens != EMPTY
         if self._breakers:

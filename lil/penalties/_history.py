@@ -227,14 +227,24 @@ class Penalty(LogitsProcessor, ABC):
             scores.scatter_reduce_(1, at, new, "amin")
         return scores
 
-    def _lowered(self, scores: Tensor, tokens: Tensor, amounts: Tensor) -> Tensor:
-        """As `_changed`, of amounts (B, K) that are 0 where nothing is wanted and nowhere above.
+    def _lowered(self, scores: Tensor, *changes: tuple[Tensor, Tensor]) -> Tensor:
+        """`scores` (B, V) with the least of what stands at each of some tokens and what it is then.
 
-        What stands there can take part then, which is a third of the work.
+        As `_changed`, of amounts that are nowhere above 0, and 0 where nothing is wanted: what
+        stands there can take part, which is a third of the work.
+
+        Args:
+            scores: raw ones.
+            changes: tokens and what is added to their scores, each (B, K).
         """
-        at = tokens.clamp(0, scores.shape[1] - 1)
-        new = (scores.gather(1, at) + amounts).to(scores.dtype)
-        return self._writable(scores).scatter_reduce_(1, at, new, "amin")
+        writes = []
+        for tokens, amounts in changes:
+            at = tokens.clamp(0, scores.shape[1] - 1)
+            writes.append((at, (scores.gather(1, at) + amounts).to(scores.dtype)))
+        scores = self._writable(scores)
+        for at, new in writes:
+            scores.scatter_reduce_(1, at, new, "amin")
+        return scores
 
     def _writable(self, scores: Tensor) -> Tensor:
         """`scores`, or a copy of them."""

@@ -78,4 +78,4 @@ class DRYPenalty(StatefulPenalty):
         excess = (lengths - self.allowed_length).to(working_dtype(scores))
         # Of a token's matches the longest leaves the least score.
         amounts = -self.multiplier * self.base**excess
-        return self._lowered(scores, tokens, torch.where(known & (excess >= 0), amounts, 0))
+        return self._lowered(scores, (tokens, torch.where(known & (excess >= 0), amounts, 0)))

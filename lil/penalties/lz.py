@@ -115,7 +115,7 @@ class LZPenalty(StatefulPenalty):
         single = self.alpha * (d.log2() - full)
 
         # Suffixes must lie in the window: a match at place e has at most e + 1 tokens.
-        room = torch.arange(1, W + 1, device=tokens.device)
+        room = torch.arange(1, W + 1, device=tokens.device, dtype=torch.int32)
         suffix = ring.lengths[:, :W].minimum(room)
         longest = suffix.amax(dim=1, keepdim=True).clamp_(min=1)  # of 0 nothing is extended
         # The token at place e + 1 extends the match at e; at distance 1 none follows in the window.
@@ -132,8 +132,7 @@ class LZPenalty(StatefulPenalty):
             ones = Change(tokens, single.expand(tokens.shape), priced)
             return self._changed(scores, ones, Change(extending, extension, extends))
         # An extension has fewer bits than any single token.
-        amounts = torch.cat((single * priced, extension * extends), dim=1)
-        return self._lowered(scores, torch.cat((tokens, extending), dim=1), amounts)
+        return self._lowered(scores, (tokens, single * priced), (extending, extension * extends))
 
     def _extension(self, length: Tensor, d: Tensor) -> Tensor:
         """Bits of tokens that extend matches of these lengths at distances `d` >= 2."""
@@ -154,7 +153,7 @@ class LZPenalty(StatefulPenalty):
         d = torch.arange(size - 1, 0, -1, device=scores.device).to(dtype)
         bits = (((d + 1).log2() + length.log2()) / length).clamp(max=full)
         amounts = self.alpha * (bits - full) * priced
-        return self._lowered(scores, ring.tokens[:, 1:], amounts)
+        return self._lowered(scores, (ring.tokens[:, 1:], amounts))
 
     def _priced(self, tokens: Tensor, scores: Tensor) -> Tensor:
         """Which of `tokens` are tokens whose scores may change."""

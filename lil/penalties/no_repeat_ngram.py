@@ -58,4 +58,4 @@ class NoRepeatNGramPenalty(StatefulPenalty):
         known = (tokens != EMPTY) & (tokens < scores.shape[1])
         out = known & (lengths >= self.ngram_size - 1)
         amounts = torch.zeros_like(tokens, dtype=working_dtype(scores))
-        return self._lowered(scores, tokens, amounts.masked_fill_(out, -torch.inf))
+        return self._lowered(scores, (tokens, amounts.masked_fill_(out, -torch.inf)))

@@ -57,5 +57,5 @@ class PresenceWindowPenalty(StatefulPenalty):
         known = (memory != EMPTY) & (memory < scores.shape[1])
         amounts = -self.strength * known.to(working_dtype(scores))
         if self.strength > 0:
-            return self._lowered(scores, memory, amounts)
+            return self._lowered(scores, (memory, amounts))
         return self._changed(scores, Change(memory, amounts, known))

@@ -8,6 +8,7 @@
     lil bench peers --threads 1 --workers 0 --one 0 --json > single.json
     lil bench peers --level hard --workers 0 --one 0 --json > hard.json
     lil bench model --json > model.json
+    .venv-vllm/bin/python scripts/serving_throughput.py --json > serving.json
     lil sweep --workers 2 --out demo && python scripts/sweep_speed.py demo > sweep.json
     python scripts/performance_page.py --take step.json attention.json ...
     python scripts/performance_page.py --check     # print; exit code 1 if the page differs
@@ -40,6 +41,10 @@ EVICTING_TIMES, EVICTING_FLOOR = 25.0, 0.6
 SHARE_OF_BYTES = {"quest": 0.8, "infllm": 0.6}
 BATCH_SHARE = 0.6
 SWEEP_TIMES = 20
+#: Throughput of vLLM with a detector or the LZ penalty, as a share of that without.
+SERVING = {"guardian": 0.97, "recurrence": 0.97, "cycle": 0.97} | dict.fromkeys(
+    ("lz derived", "lz printed", "lz rate"), 0.95
+)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -50,7 +55,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) ->
 
 def conditions(found: Found) -> str:
     """What the times depend on."""
-    names = ("threads", "cpus", "machine", "torch", "transformers", "engine", "dtype", "device")
+    names = ("threads", "cpus", "machine", "torch", "transformers", "engine", "dtype", "device", "vllm")
     told = [f"{name} {found[name]}" for name in names if found.get(name) not in (None, "")]
     speed = found.get("bandwidth_bytes_per_s")
     speeds = speed.values() if isinstance(speed, dict) else [] if speed is None else [speed]
@@ -264,6 +269,34 @@ def sweep(found: Found) -> Iterator[str]:
     yield conditions(found)
 
 
+def serving(found: Found) -> Iterator[str]:
+    """Throughput of vLLM with what is put into it."""
+    rows = []
+    for name, one in found["throughput"].items():
+        asked, shares = SERVING.get(name), [one[key] for key in ("share", "least", "most")]
+        rows.append([name, *(f"{share:.3f}" for share in shares), *_served(asked, one)])
+    yield table(["asked for", "share", "least", "most", "aim", ""], rows)
+    yield (
+        f"{found['batch']} requests at once, {found['tokens']} tokens each, greedy; "
+        f"{found['tokens_per_second_without']:,.0f} tokens a second without. Two engines with ours "
+        f"loaded and two without, each couple in turns of {found['steps_a_turn']} steps: the share "
+        "is of all together, least and most are of a couple. An aim is reached where the least "
+        "reaches it, missed where the most does not.\n"
+    )
+    yield conditions(found)
+
+
+def _served(asked: float | None, one: Found) -> list[str]:
+    """An aim, and what is said of it."""
+    if asked is None:
+        return ["", ""]
+    if one["least"] >= asked:
+        return [f"{asked}", "reached"]
+    if one["most"] < asked:
+        return [f"{asked}", "missed"]
+    return [f"{asked}", f"{'above' if one['share'] >= asked else 'below'} on the whole"]
+
+
 PARTS: dict[str, tuple[str, Callable[[Found], Iterator[str]]]] = {
     "step": ("Where the time of a step goes", step),
     "attention": ("One layer beside transformers'", attention),
@@ -272,6 +305,7 @@ PARTS: dict[str, tuple[str, Callable[[Found], Iterator[str]]]] = {
     "single": ("Given tokens, one thread", peers),
     "hard": ("Given tokens, longer outputs", peers),
     "model": ("A step of a whole model of 1.5B weights", model),
+    "serving": ("In vLLM, with detectors and penalties", serving),
     "sweep": ("The demo's sweep", sweep),
 }
 

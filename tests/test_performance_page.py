@@ -104,6 +104,24 @@ def test_peers_that_did_not_run_reach_nothing(script: dict) -> None:
     assert "missed by infllm 128, cpp, forced" in text
 
 
+def test_an_aim_in_vllm_is_reached_where_all_couples_reach_it(script: dict) -> None:
+    said = {
+        (0.98, 0.97, 0.99): "reached",
+        (0.98, 0.969, 0.99): "above on the whole",
+        (0.96, 0.95, 0.97): "below on the whole",
+        (0.95, 0.94, 0.969): "missed",
+    }
+    for shares, expected in said.items():
+        one = dict(zip(("share", "least", "most"), shares, strict=True))
+        found = {"throughput": {"cycle": one, "dry": one}, "batch": 2, "tokens": 9}
+        found |= {"tokens_per_second_without": 1e3, "steps_a_turn": 5}
+        lines = "\n".join(script["serving"](found)).splitlines()
+        (cycle,) = [line for line in lines if line.startswith("| cycle")]
+        (dry,) = [line for line in lines if line.startswith("| dry")]
+        assert cycle.endswith(f"| 0.97 | {expected} |")
+        assert dry.endswith("|  |  |")
+
+
 def test_the_page_is_what_was_found() -> None:
     command = [sys.executable, "scripts/performance_page.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

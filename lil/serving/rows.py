@@ -62,15 +62,15 @@ class PenaltyRows:
         if not requests:
             self._requests, self._lengths, self._memory = [], [], None
             return scores
-        order: Sequence[int] = range(len(requests))
-        # Nearly always: those of the last step with a token more each.
-        if list(requests) == self._requests and _each_one_more(lengths, self._lengths):
+        if [length - 1 for length in lengths] == self._lengths and list(requests) == self._requests:
+            # Nearly always: those of the last step with a token more each.
             self._memory = self.penalty.push(self._memory, newest, None)
+            self._lengths, rows = list(lengths), list(places)
         else:
             order = self._follow(requests, lengths, newest, histories, scores.shape[1])
-        self._requests = [requests[i] for i in order]
-        self._lengths = [lengths[i] for i in order]
-        rows = [places[i] for i in order]
+            self._requests = [requests[i] for i in order]
+            self._lengths = [lengths[i] for i in order]
+            rows = [places[i] for i in order]
         if rows == list(range(scores.shape[0])):
             return self.penalty.apply(self._memory, scores)
         index = _index(rows, scores)
@@ -113,10 +113,6 @@ class PenaltyRows:
         if any(grown):
             live = None if all(grown) else devices.put(list(grown), newest.device)
             self._memory = self.penalty.push(self._memory, newest, live)
-
-
-def _each_one_more(lengths: Sequence[int], before: Sequence[int]) -> bool:
-    return all(now == then + 1 for now, then in zip(lengths, before, strict=True))
 
 
 def padded(histories: Sequence[Sequence[int]], device: torch.device) -> Tensor:

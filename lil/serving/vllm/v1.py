@@ -15,6 +15,7 @@ from vllm import SamplingParams
 from vllm.config import VllmConfig
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
+from attention.core import devices
 from lil.penalties import Penalty
 from lil.serving.ending import Ending
 from lil.serving.rows import PenaltyRows, padded
@@ -56,14 +57,7 @@ class Request:
     def __init__(self, penalty: Penalty, prompt: Sequence[int], output: Sequence[int]) -> None:
         self.penalty, self.output = penalty, output
         self.prompt = prompt if penalty.include_prompt else ()
-
-    def __len__(self) -> int:
-        return len(self.prompt) + len(self.output)
-
-    @property
-    def newest(self) -> int:
-        """The last token of the history; any, where there is none."""
-        return self.output[-1] if self.output else 0
+        self.given = len(self.prompt)
 
     def history(self) -> list[int]:
         """All tokens."""
@@ -124,12 +118,14 @@ class PenaltyProcessor(LogitsProcessor):
     def apply(self, logits: Tensor) -> Tensor:
         for group in self._groups.values():
             requests = group.requests
-            newest = torch.tensor([one.newest for one in requests], device=self._device)
+            newest = devices.put(
+                [one.output[-1] if one.output else 0 for one in requests], self._device, torch.int64
+            )
 
             def histories(which: Sequence[int], of: Sequence[Request] = requests) -> Tensor:
                 return padded([of[i].history() for i in which], self._device)
 
-            lengths = [len(one) for one in requests]
+            lengths = [one.given + len(one.output) for one in requests]
             logits = group.rows.apply(requests, lengths, newest, histories, group.places, logits)
         return logits
 

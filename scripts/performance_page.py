@@ -55,7 +55,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) ->
 
 def conditions(found: Found) -> str:
     """What the times depend on."""
-    names = ("threads", "cpus", "machine", "torch", "transformers", "engine", "dtype", "device", "vllm")
+    names = ("threads", "cpus", "machine", "torch", "transformers", "engine", "dtype", "device")
     told = [f"{name} {found[name]}" for name in names if found.get(name) not in (None, "")]
     speed = found.get("bandwidth_bytes_per_s")
     speeds = speed.values() if isinstance(speed, dict) else [] if speed is None else [speed]

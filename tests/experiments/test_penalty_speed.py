@@ -58,7 +58,7 @@ def test_every_way_stands_beside_the_decode_step() -> None:
         assert row["of_decode_step"] == pytest.approx(row["ms"] / rows["decode step"]["ms"])
         assert row["least_times_lz"] == pytest.approx(row["least_ms"] / rows["lz"]["least_ms"])
     # Tokens and lengths of 20 places, and ids of 31 tokens with twice their room.
-    assert found["lz_state_bytes_per_row"] == {"3": 8 * (2 * 20 + 62)}
+    assert found["lz_state_bytes_per_row"] == {"3": (8 + 4) * 20 + 8 * 62}
     assert "2 layers" in found["decode_step"]
     assert found["left_out"] == []
 

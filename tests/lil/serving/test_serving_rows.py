@@ -75,6 +75,33 @@ def test_rows_have_the_scores_of_their_own_history(penalty, steps, seed):
         assert len(rows) == len(present)
 
 
+@pytest.mark.parametrize("penalty", KINDS)
+@pytest.mark.parametrize("second", [[0, 2], [1, 0]], ids=["replaced", "exchanged"])
+def test_requests_are_not_told_apart_by_their_lengths(penalty, second):
+    """Others in the places of the first, each with a token more than what stood there."""
+    requests = [Request() for _ in range(3)]
+    requests[0].tokens = [1, 2, 3, 1, 2, 3, 1]
+    requests[1].tokens = [4, 1, 4, 1, 4, 1, 4]
+    requests[2].tokens = [3, 3, 3, 3, 3, 3, 3, 3]
+    rows, scores = PenaltyRows(penalty), torch.randn(2, V)
+    for which in [0, 1], second:
+        present = [requests[i] for i in which]
+        found = rows.apply(
+            present,
+            [len(one.tokens) for one in present],
+            torch.tensor([one.tokens[-1] for one in present]),
+            lambda at, of=present: padded([of[i].tokens for i in at], CPU),
+            [0, 1],
+            scores.clone(),
+        )
+        for one, row, raw in zip(present, found, scores, strict=True):
+            lengths = torch.tensor([len(one.tokens)])
+            alone = penalty.penalise(torch.tensor([one.tokens]), lengths, raw[None])
+            assert torch.equal(row, alone[0])
+        for one in requests[:2]:
+            one.tokens.append(2)
+
+
 @pytest.mark.parametrize("penalty", [LZPenalty(), DRYPenalty(), PresenceWindowPenalty()])
 def test_nothing_is_left_of_requests_that_left(penalty):
     """Requests of eight tokens each, three at a time: every few steps one leaves, one comes."""

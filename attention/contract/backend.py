@@ -7,7 +7,7 @@ import math
 from abc import ABC
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -31,6 +31,8 @@ class Backend(ABC):
     Attributes:
         name: key in the registry.
         source: one line saying where the method comes from.
+        role: what it is compared for: "method"; "control", a bound or a known defect that methods
+            are held against; "null", which changes nothing but chance.
         least_budget: the smallest budget.
         layer_class: state of a sparsified layer, made as layer_class(geometry, backend). A method
             whose parameters choose among classes answers `layer`, and names here one that can do
@@ -44,6 +46,7 @@ class Backend(ABC):
 
     name: ClassVar[str]
     source: ClassVar[str]
+    role: ClassVar[Literal["method", "control", "null"]] = "method"
     least_budget: ClassVar[int] = 1
     layer_class: ClassVar[type[Layer]]
     budget: int | None

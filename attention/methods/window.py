@@ -24,6 +24,7 @@ class Window(Dropping):
     """
 
     name: ClassVar[str] = "window"
+    role = "control"
     source: ClassVar[str] = "a sliding window (arXiv 2004.05150)"
     layer_class = SinkLayer
     budget: int

@@ -135,9 +135,18 @@ def _show(
     found: Found, console: Console, notes: Console, folder: Path | None, page: Path | None
 ) -> Shown:
     study, rows = found.study, found.rows
+    together = found.together
+
+    def main_tables(rows: Sequence[measures.ReportRow], *width: int) -> list[Table]:
+        return tables.main_tables([*rows, *together], *width)
+
+    def cost_tables(rows: Sequence[measures.ReportRow], *width: int) -> list[Table]:
+        return tables.cost_tables([*rows, *together], *width)
+
     shown = (
-        tables.main_tables,
-        tables.cost_tables,
+        main_tables,
+        cost_tables,
+        tables.caps_tables,
         tables.sampling_tables,
         tables.table1,
         tables.table3,
@@ -152,7 +161,7 @@ def _show(
     made += tables.stopping_tables(stopping)
     if any(row.backend != "full" for row in rows):
         console.print(terminal.draw(rows, width=console.width))
-    finding = measures.finding(rows)
+    finding = measures.finding(rows, together, study.config.cap_factor)
     about = manifest.public(study.manifest) | {
         "finding": finding,
         "figures": [],
@@ -193,6 +202,7 @@ def _show(
     document = {
         "manifest": about,
         "rows": [row.to_dict() for row in rows],
+        "pooled": [row.to_dict() for row in together],
         "stopping": [asdict(one) for one in stopping],
     }
     return Shown(found, document, 2 if refused else 0)

@@ -7,6 +7,7 @@ line is generated from these declarations, so the two cannot disagree.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 import tomllib
@@ -273,7 +274,8 @@ class Config:
     backends: tuple[str, ...] = _key(
         ("full", "h2o", "sink", "quest", "infllm"),
         _some_names,
-        "attention backends; full attention always runs, the others are measured against it",
+        "attention backends; full attention always runs, the others are measured against it; a "
+        "budget of its own in brackets: oracle(budget=16)",
         group="attention",
         flag="--backends",
         metavar="full,h2o,...",
@@ -285,6 +287,15 @@ class Config:
         group="attention",
         flag="--budgets",
         metavar="32,64,...",
+    )
+    null: str = _key(
+        "auto",
+        _one_of("auto", "seed", "dither", "none"),
+        "full attention beside itself, which every sentence is held against: seed, drawn again "
+        "with another seed (needs a temperature above 0); dither, with a little noise; auto: seed "
+        "when sampling, dither in half precision, else none",
+        group="attention",
+        flag="--null",
     )
     backend_params: Mapping[str, dict[str, Any]] = _key(
         {}, _tables, "parameters of a backend, as in backend_params.quest.page", group="attention"
@@ -320,7 +331,7 @@ class Config:
     cap: str = _key(
         "2x-full",
         _cap,
-        "most tokens of a sparse run: 2x-full, 4x-full or a number",
+        "most tokens of a sparse run: 2x-full, 4x-full (read at 2 as well), or a number for all",
         group="stopping",
         flag="--cap",
     )
@@ -441,6 +452,8 @@ class Config:
                 self.samples_per_problem,
                 "1 at temperature 0, where every sample would be the same",
             )
+        if self.null == "seed" and self.temperature == 0.0:
+            raise InvalidValue("null", "seed", "dither at temperature 0, where no seed is used")
         if self.device_map is not None and self.device != "auto":
             raise InvalidValue("device", self.device, "--device or --device-map, not both")
 
@@ -454,16 +467,42 @@ class Config:
         names = ("engine", "batch_size", "temperature", "top_k", "top_p", "seed", "check_every")
         return {name: getattr(self, name) for name in names}
 
-    def sparse_cap(self, full_tokens: int | None) -> int:
+    @property
+    def cap_factor(self) -> int | None:
+        """Times full attention's length that a sparse run may have; None for a number of tokens."""
+        match = _CAP.fullmatch(self.cap)
+        assert match is not None  # checked when the value came in
+        return int(match["times"]) if match["times"] else None
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """The cap as times full attention's length, and 2, 4, ... below it; none for a number.
+
+        A longer trace holds every shorter one, so results are read at each.
+        """
+        most = self.cap_factor
+        if most is None:
+            return ()
+        return (*itertools.takewhile(lambda one: one < most, (2 << n for n in range(30))), most)
+
+    @property
+    def full_cap(self) -> int:
+        """Most tokens of a full-attention run: both sides share a cap that is a number."""
+        return self.max_new_tokens if self.cap_factor else min(int(self.cap), self.max_new_tokens)
+
+    def sparse_cap(self, full_tokens: int | None, factor: int | None = None) -> int:
         """Most tokens a sparse run may generate, given what full attention took (None: unknown).
 
         Where full attention failed on a problem there is no length to double, so its own cap holds.
+
+        Args:
+            full_tokens: the longest of full attention's samples of the problem.
+            factor: another of `factors` than the largest.
         """
-        match = _CAP.fullmatch(self.cap)
-        assert match is not None  # checked when the value came in
-        if match["tokens"]:
-            return int(match["tokens"])
-        return self.max_new_tokens if full_tokens is None else int(match["times"]) * full_tokens
+        times = factor or self.cap_factor
+        if times is None or full_tokens is None:
+            return self.full_cap
+        return times * full_tokens
 
 
 def check(values: Mapping[str, object], source: str) -> dict[str, Any]:

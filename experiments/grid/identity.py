@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 from attention.errors import InvalidValue
 
@@ -47,7 +47,9 @@ class Cell:
     """One configuration: everything the decode runs of one grid cell share.
 
     `model_digest` is the revision of a hub model or the digest of a folder's weights; `backend` is
-    the method's name with all its resolved parameters; `penalties` one such table each.
+    the method's name with all its resolved parameters; `penalties` one such table each. `role` is
+    what it is compared for, as backends say it, and changes no token: full attention drawn with
+    another seed is a "null".
     """
 
     model: str
@@ -57,6 +59,7 @@ class Cell:
     penalties: tuple[Mapping[str, Any], ...]
     sampling: Mapping[str, Any]
     dtype: str
+    role: Literal["method", "control", "null"] = "method"
 
     def __post_init__(self) -> None:
         for method in (self.backend, *self.penalties):
@@ -74,15 +77,21 @@ class Cell:
 
     @property
     def is_full(self) -> bool:
-        """Whether the others are measured against it: full attention without a penalty."""
-        return bool(self.backend["name"] == "full" and not self.penalties)
+        """Whether the others are measured against it: full attention, nothing else about it."""
+        return bool(self.backend["name"] == "full" and not self.penalties and self.role != "null")
+
+    @property
+    def is_again(self) -> bool:
+        """Whether it is full attention with another seed."""
+        return bool(self.backend["name"] == "full" and self.role == "null")
 
     @property
     def told(self) -> str:
         """Backend, budget and penalties, as messages name them."""
         budget = [] if self.budget is None else [str(self.budget)]
         added = [f"+ {penalty['name']}" for penalty in self.penalties]
-        return " ".join([str(self.backend["name"]), *budget, *added])
+        name = [str(self.backend["name"]), *(["again"] if self.is_again else [])]
+        return " ".join([*name, *budget, *added])
 
     def to_dict(self) -> dict[str, Any]:
         """The cell ready for JSON."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -86,6 +86,13 @@ class Plan:
         except KeyError:
             allowed = "full attention beside every other backend"
             raise InvalidValue("plan", run.cell.dataset, allowed) from None
+
+    def fulls(self, run: Run) -> tuple[Run, ...]:
+        """The full-attention runs of its problem: one for each sample."""
+        return tuple(
+            self._full[run.cell.model, run.cell.dataset, run.item_id, index]
+            for index in range(self.samples_per_problem)
+        )
 
     @cached_property
     def _runs(self) -> tuple[tuple[Run, ...], ...]:
@@ -183,17 +190,30 @@ def build_backends(config: Config) -> list[Backend]:
 
     _require_known(methods.METHODS, config.backend_params)
     backends: list[Backend] = [methods.get("full", **config.backend_params.get("full", {}))]
-    for name in config.backends:
-        if name == "full":
+    entries = [*config.backends, *(["dither"] if null_of(config) == "dither" else [])]
+    for entry in entries:
+        name, own = split_parameters(entry, "backend", "oracle(budget=16)")
+        if name == "full" and not own:
             continue
-        params = config.backend_params.get(name, {})
-        for budget in config.budgets:
-            backend = methods.get(name, **{"budget": budget, **params})
+        params = {**config.backend_params.get(name, {}), **own}
+        takes = any(f.name == "budget" and f.init for f in fields(methods.find(name)))
+        given = [{"budget": budget} for budget in config.budgets] if takes else [{}]
+        for budget in given if "budget" not in params else [{}]:
+            backend = methods.get(name, **{**budget, **params})
             # A method may be asked for by name and by import path.
             if backend not in backends:
                 backends.append(backend)
     _require_own_names(backends)
     return backends
+
+
+def null_of(config: Config) -> str:
+    """What full attention is compared with beside itself: "seed", "dither" or "none"."""
+    if config.null != "auto":
+        return config.null
+    if config.temperature:
+        return "seed"
+    return "dither" if config.dtype in ("bfloat16", "float16") else "none"
 
 
 #: Parameters that had another name when older stores were written.
@@ -413,7 +433,7 @@ def build_cells(
 ) -> tuple[Cell, ...]:
     """The cells of one model: all without penalty, full attention first, then with each."""
     drawn = sampling(config.temperature, config.top_k, config.top_p, config.seed)
-    return tuple(
+    cells = tuple(
         Cell(
             model,
             digest,
@@ -422,8 +442,15 @@ def build_cells(
             describe_penalties(penalty),
             drawn,
             config.dtype,
+            backend.role,
         )
         for penalty in penalties
         for backend in backends
         for dataset in datasets
+    )
+    if null_of(config) != "seed":
+        return cells
+    again = {**drawn, "seed": (config.seed + 1) % 2**63}
+    return cells + tuple(
+        replace(cell, sampling=again, role="null") for cell in cells if cell.is_full
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from experiments.report.statistics import Bootstrap, Interval
+from experiments.report.statistics import Bootstrap, Interval, swaps
 from experiments.store.samples.sample import Sample, is_usable
 
 Key = tuple[str, str, str, int]
@@ -65,15 +65,35 @@ def per_solved(samples: Iterable[Sample], cost: Cost, bootstrap: Bootstrap) -> I
     return bootstrap.ratio(sums)
 
 
-def per_solved_ratio(pairs: Pairs, cost: Cost, bootstrap: Bootstrap) -> Interval:
-    """Cost per solved problem of the first over that of the second of each pair."""
+def per_solved_ratio(
+    pairs: Pairs, cost: Cost, bootstrap: Bootstrap
+) -> tuple[Interval, int, float | None]:
+    """Cost per solved problem of the first over that of the second of each pair.
+
+    Returns:
+        The ratio, how many problems differ in cost or answers, and the two-sided p of swapping the
+        sides of problems; None where nothing is known.
+    """
     sums = by_problem(
         (m.item_id, cost(m) or 0.0, float(bool(m.correct)), cost(t) or 0.0, float(bool(t.correct)))
         for m, t in pairs
         if None not in (cost(m), cost(t), m.correct, t.correct)
     )
-    # Nothing solved is an infinite cost; where neither solves any there is no ratio.
-    return bootstrap.of_sums(sums, lambda s: s[0] / s[1] * (s[3] / s[2]))
+    differing = [one for one in sums if one[:2] != one[2:]]
+    found = bootstrap.log_ratio(sums, len(differing))
+    if not sums:
+        return found, 0, None
+    if not differing:
+        return found, 0, 1.0
+    same = np.asarray([[math.fsum(column)] for column in zip(*sums, strict=True)])
+    theirs = np.asarray([[math.fsum(column)] for column in zip(*differing, strict=True)])
+    rest = np.maximum(same - theirs, 0.0)  # of the problems that do not differ
+
+    def logs(of: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        a, b, c, d = np.log(of + rest)
+        return np.asarray(a - b - c + d)
+
+    return found, len(differing), swaps(np.asarray(differing), logs, bootstrap.seed)
 
 
 def ratio_of_sums(pairs: Pairs, cost: Cost) -> float | None:

@@ -1,76 +1,52 @@
 """What a sweep found, in short sentences said from the numbers alone.
 
-Each kind of claim has one rule, at 95%: longer, shorter, cheaper and saving mean an interval clear
-of no change, over `LEAST` problems or more; shorter also that no output was cut at the cap, for
-then its length is a lower bound. "Keeps accuracy" means that losing `MARGIN` or more is ruled out,
-which few problems cannot do. Intervals are not corrected for their number, so it is always said of
-how many.
+What is called longer, shorter, fewer or lost are the claims of `claims.py`; it is always said of
+how many configurations, and how many of them differ from full attention at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from experiments.report.claims import LOSS, keeps_accuracy
 from experiments.report.names import shortly_named
-from experiments.report.row import Key, ReportRow, by_penalty, pairs, shown_detector
-from experiments.report.statistics import tango
-
-#: The loss of accuracy that "keeps accuracy" must rule out.
-MARGIN = 0.05
-
-#: Problems below which nothing is called clear: five that all point one way are chance at p = 0.06.
-LEAST = 6
+from experiments.report.row import AtCap, Key, ReportRow, by_penalty, pairs, shown_detector
+from experiments.report.statistics import LEAST
 
 _MOST = 3  # detectors with a sentence of their own
 
 
-def finding(rows: Sequence[ReportRow]) -> str:
+def finding(
+    rows: Sequence[ReportRow], pooled: Sequence[ReportRow] = (), factor: int | None = None
+) -> str:
     """How long outputs got, what a solved problem costs, and what stopping and penalties change.
 
-    Lengths and costs are those of sparse configurations without penalty and detector. What a
-    penalty changes is said last, against the same configurations without it.
+    Lengths and costs are those of sparse configurations without penalty and detector; controls and
+    the null have sentences of their own. What a penalty changes is said last, against the same
+    configurations without it.
+
+    Args:
+        rows: of a report.
+        pooled: the same over all data sets of a model together.
+        factor: the cap, times full attention's length; None for a number of tokens.
     """
-    rows = shortly_named(rows)
-    sparse = [row for row in rows if row.backend != "full" and row.penalty == "none"]
+    rows, pooled = shortly_named(rows), shortly_named(pooled)
+    bare = [row for row in rows if row.penalty == "none"]
+    sparse = [row for row in bare if row.is_sparse and row.role == "method"]
     plain = [row for row in sparse if row.detector == "none"]
-    sentences = [_length(plain), _cost(plain), *_detectors(sparse)]
+    together = [row for row in pooled if row.penalty == "none"] or [
+        row for row in bare if row.detector == "none"
+    ]
+    sentences = [
+        _length(plain, factor),
+        _cost(plain),
+        _answers(plain, [row for row in together if row.is_sparse and row.role == "method"]),
+        _controls([row for row in together if row.role == "control"]),
+        _null([row for row in bare if row.role == "null" and row.detector == "none"]),
+        *_detectors(sparse),
+    ]
     sentences += [_penalty(name, part) for name, part in by_penalty(rows).items() if name != "none"]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
-
-
-def keeps_accuracy(row: ReportRow) -> bool | None:
-    """Whether a loss of `MARGIN` is ruled out; None where no such number of problems could tell."""
-    if row.accuracy_change_low is None:
-        return None
-    nothing_lost = tango(0, 0, row.problems).low
-    if nothing_lost is None or nothing_lost <= -MARGIN:
-        return None
-    return row.accuracy_change_low > -MARGIN
-
-
-def is_longer(row: ReportRow) -> bool:
-    """Whether outputs are longer than under full attention, the interval clear of 1."""
-    low = row.length_ratio_low
-    return low is not None and low > 1 and _compared(row) >= LEAST
-
-
-def is_longer_solved(row: ReportRow) -> bool:
-    """Whether outputs are longer than under full attention where both solve the problem."""
-    low = row.length_ratio_solved_low
-    return low is not None and low > 1 and row.solved_by_both / row.samples_per_problem >= LEAST
-
-
-def is_shorter(row: ReportRow) -> bool:
-    """Whether outputs are shorter than under full attention, clear of 1, and none was cut."""
-    high = row.length_ratio_high
-    uncut = row.length_ratio_capped is None  # of those that are in the ratio
-    return high is not None and high < 1 and uncut and _compared(row) >= LEAST
-
-
-def is_cheaper(row: ReportRow) -> bool:
-    """Whether a solved problem takes fewer keys than under full attention, clear of 1."""
-    high = row.keys_read_per_solved_ratio_high
-    return high is not None and high < 1 and _compared(row) >= LEAST
 
 
 def saves(row: ReportRow) -> bool:
@@ -85,12 +61,7 @@ def adds(row: ReportRow) -> bool:
     return high is not None and high < 0 and row.problems >= LEAST
 
 
-def _compared(row: ReportRow) -> float:
-    """Problems that are in the ratios against full attention."""
-    return (row.pairs - row.pairs_censored) / row.samples_per_problem
-
-
-def _length(plain: list[ReportRow]) -> str:
+def _length(plain: list[ReportRow], factor: int | None) -> str:
     known = [row for row in plain if row.length_ratio is not None]
     censored = sum(row.pairs_censored for row in plain)
     left_out = ""
@@ -98,34 +69,47 @@ def _length(plain: list[ReportRow]) -> str:
         several = "pairs" if censored > 1 else "pair"
         left_out = f" ({censored:,} {several} left out: full attention was cut at its cap)"
     if not known:
+        if not plain:
+            return ""
         return (
             "Nothing can be said about output length: no sparse configuration has a full-attention "
             f"run of the same problems that ended beside it{left_out}"
         )
-    longer, shorter = ([row for row in known if rule(row)] for rule in (is_longer, is_shorter))
-    head = max(longer or shorter or known, key=_size)
-    if longer:
-        text = f"Sparse attention made outputs longer in {len(longer)} of {_count(known)}, "
-        text += f"up to {_where(head, known)}"
-        text += f", and shorter in {len(shorter)}" if shorter else ""
-    elif shorter:
-        text = f"Sparse attention made outputs shorter in {len(shorter)} of {_count(known)}, "
-        text += f"down to {_where(head, known)}"
-    else:
-        text = f"Sparse attention changed output length clearly in none of {_count(known)}; the "
-        text += f"largest difference is {_where(head, known)}"
-    of = [row for row in known if row.length_ratio_solved_low is not None]
-    if of:
-        solved = sum(map(is_longer_solved, of))
-        text += f"; over problems that both solve, longer in {solved} of {len(of)}"
+    text = "Outputs are " + _counts(known)
+    differ = [row for row in known if row.length_ratio_differs]
+    text += f" of {_count(known)}, {len(differ)} of which differ in length at all"
+    told = [row for row in known if "longer" in row.claims]
+    if told:
+        text += f"; at most {_where(max(told, key=_size), known)}"
+    elif differ:
+        text += f"; the largest difference, not clear, is {_where(max(differ, key=_size), known)}"
+    for at, cap in enumerate(known[0].caps):
+        text += f"; read at {cap.factor} times full attention's length instead of {factor}, "
+        text += _counts([row.caps[at] for row in known])
+    text += f". Where both solve, outputs are {_solved(known)}"
+    for at, cap in enumerate(known[0].caps):
+        text += f"; read at {cap.factor} times, {_solved([row.caps[at] for row in known])}"
     return text + left_out
+
+
+def _counts(known: Sequence[ReportRow | AtCap]) -> str:
+    longer, shorter = (sum(word in row.claims for row in known) for word in ("longer", "shorter"))
+    return f"longer in {longer} and shorter in {shorter}"
+
+
+def _solved(known: Sequence[ReportRow | AtCap]) -> str:
+    of = [row for row in known if row.length_ratio_solved_differs >= LEAST]
+    longer, shorter = (
+        sum(word in row.claims for row in of) for word in ("longer solved", "shorter solved")
+    )
+    return f"longer in {longer} and shorter in {shorter} of {len(of)} with {LEAST} that differ"
 
 
 def _where(head: ReportRow, among: list[ReportRow]) -> str:
     several = len({row.model for row in among}) > 1
     text = f"{head.length_ratio:.2f} times"
     if head.length_ratio_low is None or head.length_ratio_high is None:
-        text += " (one problem, no interval)"
+        text += f" ({head.length_ratio_differs} that differ, too few for an interval)"
     else:
         text += f" [{head.length_ratio_low:.2f}, {head.length_ratio_high:.2f}]"
     text += f" ({head.backend} {head.budget}, {head.dataset}" + (
@@ -141,7 +125,7 @@ def _size(row: ReportRow) -> float:
 
 
 def _cost(plain: list[ReportRow]) -> str:
-    """How many are cheaper, and how many of those keep accuracy."""
+    """How many take fewer keys per solved problem, and how many more."""
     known = [
         row
         for row in plain
@@ -149,17 +133,57 @@ def _cost(plain: list[ReportRow]) -> str:
     ]
     if not known:
         return ""
-    cheaper = [row for row in known if is_cheaper(row)]
-    text = f"A solved problem takes clearly fewer keys in {len(cheaper)} of {len(known)}"
-    told = [keeps_accuracy(row) for row in cheaper]
-    if not told:
-        return text
-    if all(one is None for one in told):
-        return text + "; whether accuracy is kept there, too few problems say"
-    text += f", {told.count(True)} of which keep accuracy (a loss of {100 * MARGIN:.0f} points "
-    text += "ruled out)"
-    few = told.count(None)
-    return text + (f"; {few} have too few problems to say" if few else "")
+    fewer, more = (sum(word in row.claims for row in known) for word in ("fewer keys", "more keys"))
+    none = sum(row.accuracy == 0 for row in known)
+    text = f"A solved problem takes fewer keys in {fewer} and more in {more} of {len(known)}"
+    return text + (f", {none} of which solve none" if none else "")
+
+
+def _answers(plain: list[ReportRow], together: list[ReportRow]) -> str:
+    """Where answers are lost beyond chance, and where accuracy is kept."""
+    known = [row for row in plain if row.accuracy_change is not None]
+    if not known:
+        return ""
+    lost, gained = (sum(word in row.claims for row in known) for word in ("loses", "gains"))
+    text = f"Answers are lost in {lost} of {_count(known)}"
+    text += f" and gained in {gained}" if gained else ""
+    told = [(row, keeps_accuracy(row)) for row in together if row.accuracy_change is not None]
+    if all(kept is None for _, kept in told):
+        return text + "; that accuracy is kept, too few problems say anywhere"
+    kept = [row for row, it in told if it]
+    text += f"; accuracy is kept (a loss of {100 * LOSS:.0f} points ruled out) in {len(kept)} of "
+    text += f"{len(told)}"
+    return text + (" over all data sets together" if together and together != plain else "")
+
+
+def _controls(controls: list[ReportRow]) -> str:
+    """The smallest budget of each control: what choice alone does."""
+    told = []
+    for name in dict.fromkeys(row.backend for row in controls):
+        mine = [row for row in controls if row.backend == name and row.accuracy is not None]
+        if not mine:
+            continue
+        row = min(mine, key=lambda one: one.budget or 0)
+        solved = round((row.accuracy or 0.0) * row.n)
+        words = f"{name} {row.budget} solves {solved} of {row.n}"
+        if row.length_ratio is not None:
+            words += f", {row.length_ratio:.2f} times as long"
+        told.append(words)
+    return f"Controls: {'; '.join(told)}" if told else ""
+
+
+def _null(nulls: list[ReportRow]) -> str:
+    """What chance alone does to full attention."""
+    told = []
+    for row in nulls:
+        if row.length_ratio is None:
+            continue
+        words = f"{row.length_ratio:.2f}"
+        if row.length_ratio_low is not None and row.length_ratio_high is not None:
+            words += f" [{row.length_ratio_low:.2f}, {row.length_ratio_high:.2f}]"
+        told.append(f"{words} on {row.dataset} ({row.pairs_same} of {row.pairs} the same text)")
+    name = nulls[0].backend if nulls else ""
+    return f"The null, full attention beside itself ({name}): {'; '.join(told)}" if told else ""
 
 
 def _detectors(sparse: list[ReportRow]) -> list[str]:
@@ -182,22 +206,17 @@ def _detector(name: str, of_detector: Mapping[Key, ReportRow]) -> str:
     rows = list(of_detector.values())
     without = sum(row.detector_tokens_without or 0 for row in rows)
     saved = 1 - sum(row.detector_tokens or 0 for row in rows) / without if without else 0.0
-    lost = sum(row.detector_solved_lost or 0 for row in rows)
-    gained = sum(row.detector_solved_gained or 0 for row in rows)
-    pairs = sum(row.detector_pairs or 0 for row in rows)
-    less, more = sum(map(saves, rows)), sum(map(adds, rows))
-    text = name[:1].upper() + name[1:]
-    if less:
-        text += f" saves tokens in {less} of {_count(rows)}"
-        text += f" and adds some in {more}" if more else ""
-    elif more:
-        text += f" adds tokens in {more} of {_count(rows)}"
-    else:
-        text += f" changes tokens clearly in none of {_count(rows)}"
+    lost, gained, stood, apart = (
+        sum(getattr(row, f"detector_{what}") or 0 for row in rows)
+        for what in ("solved_lost", "solved_gained", "solved", "solved_differing")
+    )
+    fires, more = sum(row.fired > 0 for row in rows), sum(map(adds, rows))
+    text = f"{name[:1].upper() + name[1:]} fires in {fires} of {_count(rows)}"
+    text += f" and adds tokens in {more}" if more else ""
     sign = "fewer" if saved >= 0 else "more"
     return (
-        f"{text}, {100 * abs(saved):.1f}% {sign} over all, losing {lost} and gaining {gained} of "
-        f"{pairs:,} answers"
+        f"{text}, {100 * abs(saved):.1f}% {sign} tokens over all; it gains {gained} answers and "
+        f"loses {lost} of {stood:,}, {apart:,} of which stand in other texts than full attention's"
     )
 
 
@@ -206,9 +225,7 @@ def _penalty(name: str, rows: list[ReportRow]) -> str:
     known = [r for r in rows if r.detector == "none" and r.penalty_length_ratio is not None]
     if not known:
         return ""
-    many = [row for row in known if row.problems >= LEAST]
-    longer = sum((row.penalty_length_ratio_low or 0) > 1 for row in many)
-    shorter = sum(0 < (row.penalty_length_ratio_high or 0) < 1 for row in many)
+    longer, shorter = (sum(word in row.claims for row in known) for word in ("longer", "shorter"))
     lost = sum(row.penalty_solved_lost or 0 for row in known)
     gained = sum(row.penalty_solved_gained or 0 for row in known)
     pairs = sum(row.penalty_pairs or 0 for row in known)

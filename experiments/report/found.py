@@ -24,6 +24,7 @@ from lil import Detector
 class _Kept(msgspec.Struct):
     missing: int
     rows: list[ReportRow]
+    together: list[ReportRow]
     stopping: list[Pooled]
 
 
@@ -74,9 +75,10 @@ class Found:
         try:
             return msgspec.msgpack.decode(kept.load(path), type=_Kept)
         except (OSError, zstandard.ZstdError, msgspec.DecodeError):
-            seed = self.study.config.seed
-            rows = measures.rows(self.samples, seed, self.pool)
-            made = _Kept(self._results.missing, rows, pooled(self.samples, seed))
+            seed, factor = self.study.config.seed, self.study.config.cap_factor
+            rows = measures.rows(self.samples, seed, factor, self.pool)
+            together = measures.pooled_rows(self.samples, seed, factor)
+            made = _Kept(self._results.missing, rows, together, pooled(self.samples, seed))
             kept.save(path, made)
             return made
 
@@ -84,6 +86,11 @@ class Found:
     def rows(self) -> list[ReportRow]:
         """A row for each configuration."""
         return self._kept.rows
+
+    @property
+    def together(self) -> list[ReportRow]:
+        """A row for each configuration over all data sets of a model, where there are several."""
+        return self._kept.together
 
     @property
     def stopping(self) -> list[Pooled]:

@@ -12,11 +12,12 @@ counts, and one whose partners are not complete is compared with nothing.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, log
 from typing import Any
 
 from experiments.report.aggregate import (
@@ -38,20 +39,21 @@ from experiments.report.aggregate import (
 )
 from experiments.report.attempts import attempts
 from experiments.report.cheaper import with_cheaper
+from experiments.report.claims import with_claims
 from experiments.report.finding import finding
-from experiments.report.row import ReportRow, order
+from experiments.report.row import POOLED, AtCap, ReportRow, order
 from experiments.report.statistics import (
     Bootstrap,
-    Interval,
     change_p,
     effective,
+    sign_flips,
     tango,
     wilson,
 )
 from experiments.report.timing import comparable
 from experiments.store.samples.sample import Sample, is_usable
 
-__all__ = ["ReportRow", "finding", "rows"]
+__all__ = ["ReportRow", "finding", "pooled_rows", "rows"]
 
 _FLOATS = (
     "prefill_sec",
@@ -63,11 +65,19 @@ _FLOATS = (
 )
 
 
-def rows(samples: Sequence[Sample], seed: int, pool: Executor | None = None) -> list[ReportRow]:
+def rows(
+    samples: Sequence[Sample],
+    seed: int,
+    factor: int | None = 2,
+    pool: Executor | None = None,
+) -> list[ReportRow]:
     """One row per configuration, the same whatever the order of the samples.
 
     Args:
+        samples: of a study.
         seed: of the bootstrap.
+        factor: the cap as times full attention's length, at which logs of ratios are clipped; None
+            where the cap is a number of tokens, which both sides share.
         pool: processes that share the work, for many samples.
 
     Raises:
@@ -77,11 +87,41 @@ def rows(samples: Sequence[Sample], seed: int, pool: Executor | None = None) -> 
     for sample in samples:
         apart[sample.model, sample.dataset].append(sample)
     spread = map if pool is None else pool.map
-    found = spread(_rows, apart.values(), itertools.repeat(seed))
-    return with_cheaper(sorted(itertools.chain.from_iterable(found), key=order))
+    found = spread(_rows, apart.values(), itertools.repeat(seed), itertools.repeat(factor))
+    every = sorted(itertools.chain.from_iterable(found), key=order)
+    return with_claims(with_cheaper(every))
 
 
-def _rows(samples: Sequence[Sample], seed: int) -> list[ReportRow]:
+def pooled_rows(samples: Sequence[Sample], seed: int, factor: int | None = 2) -> list[ReportRow]:
+    """One row per configuration over all data sets of a model together, under the name `POOLED`.
+
+    A level alone often has too few problems to say anything. Without detectors, and only of
+    configurations that every data set has; none where there is one data set.
+
+    Args:
+        samples, seed, factor: as `rows` takes them.
+    """
+    datasets: dict[str, set[str]] = defaultdict(set)
+    groups: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
+    for one in samples:
+        datasets[one.model].add(one.dataset)
+        if one.detector == "none":
+            groups[_run(replace(one, dataset=POOLED))].append(one)
+    chosen = [
+        replace(one, dataset=POOLED, item_id=f"{one.dataset}/{one.item_id}")
+        for group in groups.values()
+        if len(datasets[group[0].model]) > 1
+        and {one.dataset for one in group} == datasets[group[0].model]
+        for one in group
+    ]
+    apart: dict[str, list[Sample]] = defaultdict(list)
+    for one in chosen:
+        apart[one.model].append(one)
+    found = [row for group in apart.values() for row in _rows(group, seed, factor)]
+    return with_claims(sorted(found, key=order))
+
+
+def _rows(samples: Sequence[Sample], seed: int, factor: int | None) -> list[ReportRow]:
     """The rows of one model and data set."""
     groups: dict[tuple[tuple[object, ...], str, str], dict[Key, Sample]] = defaultdict(dict)
     full: dict[Key, Sample] = {}
@@ -101,7 +141,8 @@ def _rows(samples: Sequence[Sample], seed: int) -> list[ReportRow]:
         alone = {} if detector == "none" else groups.get((run, "none", "none"), {})
         free = (*run[:-1], "none")
         without = {} if run == free else groups.get((free, detector, action), {})
-        found.append(_row([group[key] for key in sorted(group)], full, alone, without, bootstrap))
+        ordered = [group[key] for key in sorted(group)]
+        found.append(_row(ordered, full, alone, without, bootstrap, factor))
     return found
 
 
@@ -132,13 +173,16 @@ def _row(
     alone: Mapping[Key, Sample],
     without: Mapping[Key, Sample],
     bootstrap: Bootstrap,
+    factor: int | None,
 ) -> ReportRow:
     one = samples[0]
     # The longest outputs end last, or run out of memory: what is left says little of the whole.
     usable = samples if all(map(is_usable, samples)) else []
     pairs, missing = _pairs(usable, samples, full)
     ended = uncensored(pairs)
+    most = None if factor is None else log(factor)
     return ReportRow(
+        role=one.role,
         model=one.model,
         dataset=one.dataset,
         backend=one.backend,
@@ -150,14 +194,16 @@ def _row(
         pairs=len(pairs),
         pairs_missing=missing,
         pairs_censored=len(pairs) - len(ended),
+        pairs_same=sum(mine.output == theirs.output for mine, theirs in pairs),
         **_counts(samples),
         **_accuracy(usable),
         **_change("", pairs, bootstrap.seed),
         **attempts(samples, bool(usable), bootstrap),
-        **_lengths(usable, ended, bootstrap),
+        **_lengths(usable, ended, bootstrap, most),
+        caps=_smaller_caps(usable, pairs, bootstrap) if one.detector == "none" else (),
         **_waste(usable),
-        **_detector(one, *_pairs(usable, samples, alone), bootstrap),
-        **_penalty(one, *_pairs(usable, samples, without), bootstrap),
+        **_detector(one, *_pairs(usable, samples, alone), full, bootstrap),
+        **_penalty(one, *_pairs(usable, samples, without), bootstrap, most),
         **comparable(_costs(usable, ended, bootstrap), [*usable, *(full for _, full in pairs)]),
         **_keys(usable),
         **_compression(usable, bootstrap),
@@ -227,49 +273,123 @@ def _long(pairs: Pairs) -> Pairs:
     return [(mine, theirs) for mine, theirs in pairs if mine.tokens and theirs.tokens]
 
 
-def _length_ratio(both: Pairs, bootstrap: Bootstrap) -> Interval:
-    """Mean over problems of the first's tokens over the second's."""
-    ratios = by_problem((m.item_id, tokens_of(m) / tokens_of(t), 1) for m, t in both)
-    return bootstrap.mean([total / count for total, count in ratios])
+def _clipped(most: float | None) -> Callable[[Sample, Sample], float]:
+    """The log of a pair's ratio of lengths, no further from 0 than `most`.
+
+    The first of a pair is cut where it is `most` longer than the second: what is cut on one side is
+    cut on the other, so that equal distributions have mean 0.
+    """
+    least = -math.inf if most is None else -most
+    return lambda mine, theirs: max(least, min(-least, log(tokens_of(mine) / tokens_of(theirs))))
 
 
-def _lengths(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
+def _length_ratio(
+    name: str, both: Pairs, bootstrap: Bootstrap, most: float | None
+) -> dict[str, Any]:
+    """exp of the mean over problems of the mean of their clipped logs, and its sign-flip test."""
+    of_pair = _clipped(most)
+    sums = by_problem((m.item_id, of_pair(m, t), 1) for m, t in both)
+    logs = [total / count for total, count in sums]
+    found = bootstrap.log_mean(logs, most)
+    return {
+        name: found.estimate,
+        f"{name}_low": found.low,
+        f"{name}_high": found.high,
+        f"{name}_p": sign_flips(logs, bootstrap.seed) if logs else None,
+        f"{name}_differs": sum(abs(one) > 1e-12 for one in logs),
+    }
+
+
+def _lengths(
+    usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap, most: float | None
+) -> dict[str, Any]:
     both = _long(pairs)
-    ratio = _length_ratio(both, bootstrap)
-    solved = [(mine, theirs) for mine, theirs in both if mine.correct and theirs.correct]
-    ratio_solved = _length_ratio(solved, bootstrap)
     totals = by_problem((s.item_id, tokens_of(s), 1) for s in usable if s.tokens is not None)
     tokens = bootstrap.ratio(totals)
+    of_pair = _clipped(most)
 
     def ended(status: str) -> float | None:
-        return mean(
-            tokens_of(mine) / tokens_of(theirs) for mine, theirs in both if mine.status == status
-        )
+        found = mean(of_pair(mine, theirs) for mine, theirs in both if mine.status == status)
+        return None if found is None else math.exp(found)
 
     return {
         "mean_tokens": tokens.estimate,
         "mean_tokens_low": tokens.low,
         "mean_tokens_high": tokens.high,
         "mean_paid_tokens": mean(s.paid_tokens for s in usable),
-        "length_ratio": ratio.estimate,
-        "length_ratio_low": ratio.low,
-        "length_ratio_high": ratio.high,
+        **_length_ratio("length_ratio", both, bootstrap, most),
         "length_ratio_of_sums": ratio_of_sums(both, tokens_of),
         "length_ratio_finished": ended("ok"),
         "length_ratio_capped": ended("capped"),
         "length_ratio_stopped": ended("stopped"),
-        "length_ratio_solved": ratio_solved.estimate,
-        "length_ratio_solved_low": ratio_solved.low,
-        "length_ratio_solved_high": ratio_solved.high,
+        **_solved_by_both(both, bootstrap, most),
+    }
+
+
+def _solved_by_both(both: Pairs, bootstrap: Bootstrap, most: float | None) -> dict[str, Any]:
+    solved = [(mine, theirs) for mine, theirs in both if mine.correct and theirs.correct]
+    return {
+        **_length_ratio("length_ratio_solved", solved, bootstrap, most),
         "solved_by_both": len(solved),
     }
 
 
-def _detector(one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap) -> dict[str, Any]:
+def _smaller_caps(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> tuple[AtCap, ...]:
+    """What the row would be at each smaller cap."""
+    factors = [one.factor for one in usable[0].shorter] if usable else []
+    found = []
+    for at, factor in enumerate(factors):
+        mine = [_at_cap(one, at) for one in usable]
+        both = [(_at_cap(m, at), _at_cap(t, at)) for m, t in pairs]
+        ended, most = uncensored(both), log(factor)
+        long = _long(ended)
+        accuracy, change = _accuracy(mine), _change("", both, bootstrap.seed)
+        fields = {
+            **_length_ratio("length_ratio", long, bootstrap, most),
+            "length_ratio_of_sums": ratio_of_sums(long, tokens_of),
+            **_solved_by_both(long, bootstrap, most),
+            **per_solved_keys(ended, bootstrap),
+            **change,
+        }
+        capped = sum(one.status == "capped" for one in mine)
+        found.append(
+            AtCap(
+                factor,
+                capped=capped,
+                accuracy=accuracy["accuracy"],
+                accuracy_low=accuracy["accuracy_low"],
+                accuracy_high=accuracy["accuracy_high"],
+                **fields,
+            )
+        )
+    return tuple(found)
+
+
+def _at_cap(one: Sample, at: int) -> Sample:
+    less = one.shorter[at]
+    return replace(
+        one,
+        status=less.status,
+        tokens=less.tokens,
+        correct=less.correct,
+        keys_read=less.keys_read,
+    )
+
+
+def _detector(
+    one: Sample,
+    pairs: Pairs,
+    missing: int,
+    full: Mapping[Key, Sample],
+    bootstrap: Bootstrap,
+) -> dict[str, Any]:
     """What the detector changes: pairs of a sample with it and the same trace left alone."""
     # What was dropped was decoded and counts.
     pairs = [(m, t) for m, t in pairs if m.tokens is not None and t.tokens is not None]
     there = one.detector != "none"
+    solved = [theirs for _, theirs in pairs if theirs.correct]
+    partners = ((theirs, full.get(theirs.pair)) for theirs in solved)
+    apart = sum(other is None or other.output != theirs.output for theirs, other in partners)
     kept = bootstrap.ratio(by_problem((m.item_id, paid_of(m), paid_of(t)) for m, t in pairs))
     return {
         "token_savings": _savings(pairs),
@@ -281,6 +401,8 @@ def _detector(one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap) -> 
         "detector_pairs_missing": missing if there else None,
         "detector_tokens": sum(paid_of(mine) for mine, _ in pairs) if there else None,
         "detector_tokens_without": sum(paid_of(theirs) for _, theirs in pairs) if there else None,
+        "detector_solved": len(solved) if there else None,
+        "detector_solved_differing": apart if there else None,
         **_change("detector_", pairs, bootstrap.seed),
         **_waste_saved(pairs, bootstrap),
     }
@@ -309,18 +431,17 @@ def _waste_saved(pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
     return found
 
 
-def _penalty(one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap) -> dict[str, Any]:
+def _penalty(
+    one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap, most: float | None
+) -> dict[str, Any]:
     """What the penalty changes: pairs of a sample with it and the same decoded without it."""
     there = one.penalty != "none"
     # Both had the same room: a pair that was cut is a comparison under that cap.
-    ratio = _length_ratio(_long(pairs), bootstrap)
     known = [(m.repeated, t.repeated) for m, t in pairs if None not in (m.repeated, t.repeated)]
     return {
         "penalty_pairs": len(pairs) if there else None,
         "penalty_pairs_missing": missing if there else None,
-        "penalty_length_ratio": ratio.estimate,
-        "penalty_length_ratio_low": ratio.low,
-        "penalty_length_ratio_high": ratio.high,
+        **_length_ratio("penalty_length_ratio", _long(pairs), bootstrap, most),
         **_change("penalty_", pairs, bootstrap.seed),
         "penalty_repetition_change": mean(float(bool(m) - bool(t)) for m, t in known),
     }
@@ -333,7 +454,6 @@ def _savings(pairs: Pairs) -> float | None:
 
 def _costs(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
     keys = per_solved(usable, keys_read_of, bootstrap)
-    keys_ratio = per_solved_ratio(pairs, keys_read_of, bootstrap)
     return {
         "prefill_sec": mean(sample.prefill_sec for sample in usable),
         "decode_sec": mean(sample.decode_sec for sample in usable),
@@ -345,11 +465,22 @@ def _costs(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[str
         "keys_read_per_solved": keys.estimate,
         "keys_read_per_solved_low": keys.low,
         "keys_read_per_solved_high": keys.high,
-        "keys_read_per_solved_ratio": keys_ratio.estimate,
-        "keys_read_per_solved_ratio_low": keys_ratio.low,
-        "keys_read_per_solved_ratio_high": keys_ratio.high,
+        **per_solved_keys(pairs, bootstrap),
         "sec_per_solved": per_solved(usable, sec_of, bootstrap).estimate,
-        "sec_per_solved_ratio": per_solved_ratio(pairs, sec_of, bootstrap).estimate,
+        "sec_per_solved_ratio": per_solved_ratio(pairs, sec_of, bootstrap)[0].estimate,
+    }
+
+
+def per_solved_keys(pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
+    """Keys read per solved problem over full attention's, with its test."""
+    name = "keys_read_per_solved_ratio"
+    found, differs, p = per_solved_ratio(pairs, keys_read_of, bootstrap)
+    return {
+        name: found.estimate,
+        f"{name}_low": found.low,
+        f"{name}_high": found.high,
+        f"{name}_p": p,
+        f"{name}_differs": differs,
     }
 
 

@@ -9,7 +9,10 @@ from dataclasses import asdict, dataclass, field
 
 # Readers compare with the paper's columns and go from easy to hard; other names follow by alphabet.
 _DATASETS = ("easy", "medium", "hard", "retold", "long", "gsm8k", "math500", "aime")
-_BACKENDS = ("full", "h2o", "sink", "quest", "infllm")
+_BACKENDS = ("full", "full again", "dither", "h2o", "sink", "quest", "infllm")
+
+#: What a data set is called that is all of them together.
+POOLED = "all"
 
 
 #: What rows share that differ in their detector alone.
@@ -46,6 +49,46 @@ class Cheaper:
 
 
 @dataclass(frozen=True)
+class AtCap:
+    """What a row would be at a smaller cap; its fields mean what they mean in a `ReportRow`.
+
+    Attributes:
+        factor: the cap, times full attention's length.
+        claims: see `ReportRow`.
+    """
+
+    factor: int
+    capped: int
+    accuracy: float | None
+    accuracy_low: float | None
+    accuracy_high: float | None
+    accuracy_change: float | None
+    accuracy_change_low: float | None
+    accuracy_change_high: float | None
+    accuracy_change_p: float | None
+    solved_lost: int | None
+    solved_gained: int | None
+    length_ratio: float | None
+    length_ratio_low: float | None
+    length_ratio_high: float | None
+    length_ratio_p: float | None
+    length_ratio_differs: int
+    length_ratio_of_sums: float | None
+    length_ratio_solved: float | None
+    length_ratio_solved_low: float | None
+    length_ratio_solved_high: float | None
+    length_ratio_solved_p: float | None
+    length_ratio_solved_differs: int
+    solved_by_both: int
+    keys_read_per_solved_ratio: float | None
+    keys_read_per_solved_ratio_low: float | None
+    keys_read_per_solved_ratio_high: float | None
+    keys_read_per_solved_ratio_p: float | None
+    keys_read_per_solved_ratio_differs: int
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ReportRow:
     """The measures of one configuration. Missing is None, never 0.
 
@@ -60,13 +103,23 @@ class ReportRow:
       both runs. With several samples a problem, intervals and p take them as one problem's.
     - Of `pairs_censored` full attention was cut at its own cap; they are in no ratio of lengths or
       costs, for which it is not known how long full attention would have been.
-    - `length_ratio*`: mean over problems of tokens over tokens under full attention, bootstrap.
-      `..._of_sums` is the ratio of the totals; `..._finished`, `..._capped` and `..._stopped` are
-      over the samples that ended that way; `..._solved` over the `solved_by_both` samples that
-      full attention and this configuration both solve: longer though right, the paper's claim.
+    - `length_ratio*`: exp of the mean over problems of log(tokens / tokens under full attention),
+      each log clipped where the cap cuts, so that equal distributions have ratio 1; bootstrap-t
+      interval, none where fewer than six problems differ (`..._differs`); `..._p` of the exact
+      sign-flip test. `..._of_sums` is the ratio of the totals, which is what is paid;
+      `..._finished`, `..._capped` and `..._stopped` are over the samples that ended that way;
+      `..._solved` over the `solved_by_both` samples that both solve: longer though right.
+    - `pairs_same` of `pairs` are the same output as full attention's, token for token.
+    - `caps`: the same samples read at smaller caps than the one they were decoded with.
+    - `role`: "method", "control" or "null": full attention beside itself, which tells what chance
+      alone does.
+    - `claims`: what may be said of the row, see `claims.py`: "longer", "shorter", "longer solved",
+      "shorter solved", "fewer keys", "more keys", "loses", "gains".
     - `mean_tokens` is what came out; `mean_paid_tokens` has tokens that were dropped again, too.
     - `token_savings*`: 1 - tokens paid with / without the detector, over all samples and over those
-      correct and incorrect without it; `detector_*`: the accuracy it changes. (The paper's text
+      correct and incorrect without it; `detector_*`: the accuracy it changes; of `detector_solved`
+      samples solved without it, `detector_solved_differing` are not full attention's output, and
+      they alone can be lost where a detector leaves full attention alone. (The paper's text
       defines savings as the inverse ratio and its caption calls the change relative; its numbers,
       like ours, are 1 - with / without and absolute.)
     - `wasted_*`: tokens of all samples that said again what stood there, where the cap cut a trace
@@ -83,7 +136,8 @@ class ReportRow:
       over the totals under full attention.
     - `*_per_solved`: summed over all scored samples / problems solved; None when none is solved.
       `*_per_solved_ratio`: over what a solved problem costs under full attention, paired; bounds
-      by bootstrap, None where it is unbounded (in too many resamples nothing is solved).
+      by bootstrap-t of its log, None where fewer than six are solved or differ (`..._differs`);
+      `..._p`: of swapping the two sides of problems.
     - `cheaper`: at which budgets of this row's line a solved problem takes fewer keys.
     - `compression_ratio*`: compressed / original bytes of whole outputs. `compression_curve` holds
       (tokens, mean ratio, samples) wherever all samples that came so far were measured.
@@ -134,6 +188,8 @@ class ReportRow:
     pairs: int
     pairs_missing: int
     pairs_censored: int
+    pairs_same: int
+    role: str
     accuracy_change_low: float | None
     accuracy_change_high: float | None
     accuracy_change_p: float | None
@@ -142,6 +198,8 @@ class ReportRow:
     mean_tokens_low: float | None
     mean_tokens_high: float | None
     mean_paid_tokens: float | None
+    length_ratio_p: float | None
+    length_ratio_differs: int
     length_ratio_of_sums: float | None
     length_ratio_finished: float | None
     length_ratio_capped: float | None
@@ -149,6 +207,8 @@ class ReportRow:
     length_ratio_solved: float | None
     length_ratio_solved_low: float | None
     length_ratio_solved_high: float | None
+    length_ratio_solved_p: float | None
+    length_ratio_solved_differs: int
     solved_by_both: int
     token_savings_low: float | None
     token_savings_high: float | None
@@ -158,6 +218,8 @@ class ReportRow:
     detector_pairs_missing: int | None
     detector_tokens: int | None
     detector_tokens_without: int | None
+    detector_solved: int | None
+    detector_solved_differing: int | None
     detector_accuracy_change: float | None
     detector_accuracy_change_low: float | None
     detector_accuracy_change_high: float | None
@@ -177,6 +239,8 @@ class ReportRow:
     penalty_length_ratio: float | None
     penalty_length_ratio_low: float | None
     penalty_length_ratio_high: float | None
+    penalty_length_ratio_p: float | None
+    penalty_length_ratio_differs: int
     penalty_accuracy_change: float | None
     penalty_accuracy_change_low: float | None
     penalty_accuracy_change_high: float | None
@@ -196,6 +260,8 @@ class ReportRow:
     keys_read_per_solved_ratio: float | None
     keys_read_per_solved_ratio_low: float | None
     keys_read_per_solved_ratio_high: float | None
+    keys_read_per_solved_ratio_p: float | None
+    keys_read_per_solved_ratio_differs: int
     sec_per_solved: float | None
     sec_per_solved_ratio: float | None
     compression_curve: tuple[tuple[int, float, int], ...]
@@ -203,6 +269,8 @@ class ReportRow:
     avg_at_k: float | None
     pass_at_k: float | None
     reused_tokens: int
+    caps: tuple[AtCap, ...] = ()
+    claims: tuple[str, ...] = ()
     cheaper: Cheaper | None = None
     seconds_null_why: str | None = None
     compression_ratio_low: float | None = None
@@ -231,6 +299,11 @@ class ReportRow:
     def is_baseline(self) -> bool:
         """Whether it is full attention without a penalty, which all are measured against."""
         return self.backend == "full" and self.penalty == "none"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it is a sparse method or a control of one: neither full attention nor a null."""
+        return self.backend != "full" and self.role != "null"
 
     def to_dict(self) -> dict[str, object]:
         """The row as JSON takes it, keys in the order above."""

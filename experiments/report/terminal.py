@@ -63,7 +63,7 @@ def draw(rows: Sequence[ReportRow], width: int = 80, height: int = 9) -> Text:
         apart = {(r.model, r.dataset) for r in part}
         for key in sorted(apart, key=lambda k: (k[0], dataset_order(k[1]))):
             here = [r for r in rows if (r.model, r.dataset) == key]
-            shown = [r for r in here if r.penalty == penalty or r.is_baseline]
+            shown = [r for r in here if r.penalty == penalty or r.is_baseline or r.role == "null"]
             panels.append(_panel(shown, penalty, width, height))
     return Text("\n\n").join(panels)
 
@@ -71,12 +71,15 @@ def draw(rows: Sequence[ReportRow], width: int = 80, height: int = 9) -> Text:
 def _panel(rows: list[ReportRow], penalty: str, width: int, height: int) -> Text:
     lines = _lines(rows)
     full = next((r for r in rows if r.is_baseline and r.detector == "none"), None)
+    null = next((r for r in rows if r.role == "null"), None)
     head = Text(f"{rows[0].dataset} ", style="bold")
     if penalty != "none":
         head.append(f"with {penalty} ")
     for line in lines:
         head.append(f" {line.mark} {line.label} ", style=line.colour)
     head.append(" ╌ full")
+    if null is not None:
+        head.append("  · null")
     if any(line.watched for line in lines):
         name, action = next(r for line in lines for r in line.watched.values()).watched
         others = len({row.watched for row in rows if row.detector != "none"}) - 1
@@ -84,8 +87,8 @@ def _panel(rows: list[ReportRow], penalty: str, width: int, height: int) -> Text
     parts = [head]
     beside = width >= _SIDE_BY_SIDE
     each = (width - _APART) // 2 if beside else width
-    accuracy = _chart("solved, %", lines, full, _accuracy, each, height)
-    length = _chart("output tokens", lines, full, _tokens, each, height)
+    accuracy = _chart("solved, %", lines, (full, null), _accuracy, each, height)
+    length = _chart("output tokens", lines, (full, null), _tokens, each, height)
     if beside:
         parts += [
             Text.assemble(left, " " * (each + _APART - left.cell_len), right)
@@ -128,23 +131,24 @@ def _tokens(row: ReportRow) -> Point:
 def _chart(
     title: str,
     lines: list[_Line],
-    full: ReportRow | None,
+    beside: tuple[ReportRow | None, ReportRow | None],
     measure: Callable[[ReportRow], Point],
     width: int,
     height: int,
 ) -> list[Text]:
     shown = [row for line in lines for row in (*line.plain.values(), *line.watched.values())]
-    points = [measure(row) for row in shown + ([full] if full else [])]
+    points = [measure(row) for row in [*shown, *(row for row in beside if row is not None)]]
     top = _top(max((at for point in points for at in point if at is not None), default=1.0))
     canvas = _Canvas(width - _MARGIN - 1, height)
 
     def at(value: float) -> int:
         return round((1 - value / top) * (height - 1))
 
-    reference = measure(full)[0] if full else None
-    if reference is not None:
-        for column in range(canvas.width):
-            canvas.cells[at(reference), column] = ("╌", "")
+    for other, sign, gap in ((beside[1], "·", 2), (beside[0], "╌", 1)):
+        reference = measure(other)[0] if other else None
+        if reference is not None:
+            for column in range(0, canvas.width, gap):
+                canvas.cells[at(reference), column] = (sign, "")
     budgets = sorted({budget for line in lines for budget in line.plain})
     step = canvas.width / max(1, len(budgets))
     spread = (step - 1) / max(1, len(lines))

@@ -115,30 +115,46 @@ class Study:
 
     def cap(self, run: Run) -> int:
         """The most tokens a run may have; a sparse one's follows from full attention's trace."""
+        return max(self.caps(run).values())
+
+    def caps(self, run: Run) -> dict[int | None, int]:
+        """The most tokens a run may have at each of the sweep's `factors`, the largest last.
+
+        One for all samples of a problem: a cap from the draw beside it alone would cut one side of
+        a comparison and not the other.
+        """
+        factors: tuple[int | None, ...] = self.config.factors or (None,)
         if run.cell.is_full:
-            return self.config.max_new_tokens
-        cap = self.config.sparse_cap(self.full_tokens(run))
-        full = self.full(run)
-        if full is not None and not full.failed and self._cut(full):
+            return dict.fromkeys(factors, self.config.full_cap)
+        longest = self.full_tokens(run)
+        caps = {factor: self.config.sparse_cap(longest, factor) for factor in factors}
+        if any(map(self._cut, self._fulls(run))):
             # How long full attention would have gone on is not known: no room beyond its own.
-            return min(cap, self.config.max_new_tokens)
-        return cap
+            caps = {factor: min(cap, self.config.full_cap) for factor, cap in caps.items()}
+        return caps
 
     def _cut(self, full: Record) -> bool:
         """Whether a full-attention run goes on beyond its own cap, or would have."""
-        longer = int(full.meta["tokens"]) > self.config.max_new_tokens
+        longer = int(full.meta["tokens"]) > self.config.full_cap
         return longer or full.meta["finish"] == "length"
+
+    def _fulls(self, run: Run) -> list[Record]:
+        """What the store has of full attention on the problem, all samples of it."""
+        found = (self.store.get(one.id) for one in self.plan.fulls(run))
+        return [record for record in found if record is not None and not record.failed]
 
     def full(self, run: Run) -> Record | None:
         """The full-attention run of the same problem, if the store has it."""
         return self.store.get(self.plan.full(run).id)
 
     def full_tokens(self, run: Run) -> int | None:
-        """Tokens of full attention on the same problem under its own cap; None if it failed."""
-        record = self.full(run)
-        if record is None or record.failed:
+        """Tokens of full attention's longest sample of the problem, at most its cap; None if there
+        is none, or not yet all.
+        """
+        if any(self.store.get(one.id) is None for one in self.plan.fulls(run)):
             return None
-        return min(int(record.meta["tokens"]), self.config.max_new_tokens)
+        lengths = [int(record.meta["tokens"]) for record in self._fulls(run)]
+        return min(max(lengths), self.config.full_cap) if lengths else None
 
     def served(self, run: Run) -> Record | None:
         """The run's record if it has a trace, as long as its cap asks for."""
@@ -163,7 +179,12 @@ class Study:
         return penalties_of(self.config, cell)
 
     def able(self, detector: Detector, cell: Cell) -> bool:
-        """Whether the cell's backend can do what follows the detector's verdict."""
+        """Whether the cell's backend can do what follows the detector's verdict, and is watched:
+        a null is there to be compared as it was decoded.
+        """
+        return cell.role != "null" and self._can(detector, cell)
+
+    def _can(self, detector: Detector, cell: Cell) -> bool:
         return not detector.action.dense or self.backend(cell).keeps_all
 
     def samples(

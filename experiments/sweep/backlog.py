@@ -120,7 +120,7 @@ class Backlog:
             # Where none acts, those that read hidden states take notes.
             detectors=() if detector is None else (detector,),
             probes=self.readers if detector is None else (),
-            options=self.config.decode_options(),
+            options=self.config.decode_options() | {"seed": run.cell.sampling.get("seed", 0)},
         )
 
     def _request(self, run: Run, detector: lil.Detector | None) -> lil.Request:

@@ -84,6 +84,7 @@ class _Work:
         self.jobs: dict[int, dict[int, Task[Wanted]]] = {}  # by worker, then place in the job
         self.unread: list[Cell] = []  # complete, their samples not yet kept for the report
         self.acting_left = 0.0  # tokens expected of runs with detectors that act
+        self.ended: set[str] = set()  # full attention's runs that ended here, well or not
         self.configs = _configs(cells)
         for number in range(len(self.configs)):
             self._plan(number)
@@ -92,13 +93,18 @@ class _Work:
 
     def _plan(self, number: int) -> None:
         """Put a configuration's runs into the schedule; sparse ones wait for full attention."""
-        group = Group(number)
         for run in self._runs(number):
-            full = self.study.plan.full(run)
-            if run is not full and self.backlog.pending(full):
-                self.schedule.hold(full.id, group, Wanted(run))
-            elif self.backlog.pending(run):
-                self._add(group, Wanted(run))
+            self._begin_or_wait(Group(number), Wanted(run))
+
+    def _begin_or_wait(self, group: Group, wanted: Wanted) -> None:
+        """The length of a sparse run follows from all of full attention's on the problem."""
+        run = wanted.run
+        for full in () if run.cell.is_full else self.study.plan.fulls(run):
+            if full.id not in self.ended and self.backlog.pending(full):
+                self.schedule.hold(full.id, group, wanted)
+                return
+        if self.backlog.pending(run):
+            self._add(group, wanted)
 
     def _runs(self, number: int) -> Iterator[Run]:
         for cell in self.configs[number]:
@@ -171,11 +177,12 @@ class _Work:
         """A run is stored: what waited for it can begin."""
         if task.group.acting:
             self.acting_left -= task.expected
+        plain_full = task.what.run.cell.is_full and not task.group.acting
+        if plain_full:
+            self.ended.add(task.key)
         released = self.schedule.done(task)
         for group, wanted in released:
-            if self.backlog.pending(wanted.run):
-                self._add(group, wanted)
-        plain_full = task.what.run.cell.is_full and not task.group.acting
+            self._begin_or_wait(group, wanted)
         if plain_full and self.schedule.finished(task.group):
             # Now the lengths are known that everything else depends on.
             self.progress.weigh(self.backlog.weight_left() + self.acting_left)
@@ -210,6 +217,7 @@ def _configs(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Cells that differ in their data set alone, full attention first."""
     found: dict[str, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: not cell.is_full):
-        key = json.dumps([dict(cell.backend), [dict(p) for p in cell.penalties]], sort_keys=True)
+        method = [dict(cell.backend), [dict(p) for p in cell.penalties], dict(cell.sampling)]
+        key = json.dumps(method, sort_keys=True)
         found.setdefault(key, []).append(cell)
     return list(found.values())

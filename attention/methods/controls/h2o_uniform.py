@@ -42,6 +42,7 @@ class H2OUniform(Backend):
     """
 
     name: ClassVar[str] = "h2o_uniform"
+    role = "control"
     source: ClassVar[str] = "control: uniform attention above the budget, a defect of a harness"
     layer_class = UniformLayer
     budget: int

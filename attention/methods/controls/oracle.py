@@ -87,6 +87,7 @@ class Oracle(Backend):
     """
 
     name: ClassVar[str] = "oracle"
+    role = "control"
     source: ClassVar[str] = "control: the tokens with most probability, known beforehand"
     layer_class = OracleLayer
     budget: int | None = None

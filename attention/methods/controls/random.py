@@ -77,6 +77,7 @@ class Random(Dropping):
     """
 
     name: ClassVar[str] = "random"
+    role = "control"
     source: ClassVar[str] = "control: a random sample of the tokens between first and newest"
     layer_class = RandomLayer
     budget: int

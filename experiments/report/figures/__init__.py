@@ -83,7 +83,11 @@ def drawing(
         for penalty in by_penalty([row for row in of_model if row.budget is not None]):
             suffix = f"-{_file_name(model)}" if len(models) > 1 else ""
             suffix += "" if penalty == "none" else f"-{_file_name(penalty)}"
-            shown = [row for row in of_model if row.penalty == penalty or row.is_baseline]
+            shown = [
+                row
+                for row in of_model
+                if row.penalty == penalty or row.is_baseline or row.role == "null"
+            ]
             mine = [one for one in samples if (one.model, one.penalty) == (model, penalty)]
             mine.sort(key=lambda one: one.pair)
             parts += _parts(mine, shown, penalty, out_dir, suffix, conditions)

@@ -82,6 +82,9 @@ def _handles(
         for label, (colour, mark) in looks.items()
     ]
     found.append(Line2D([], [], color=FULL, linestyle="--", label="full attention"))
+    if any(row.role == "null" for row in rows):
+        told = "null: full attention beside itself"
+        found.append(Line2D([], [], color=FULL, linestyle=":", label=told))
     watched = shown_detector(rows)
     plain = {row.key: row for row in rows if row.detector == "none"}
     if watched and any(
@@ -118,6 +121,8 @@ def _draw(
                 axis.axhline(value, color=FULL, linestyle="--", linewidth=1.2, zorder=1)
             if low is not None and high is not None and low < high:
                 axis.axhspan(low, high, color=FULL, alpha=0.09, linewidth=0, zorder=0)
+        elif row.role == "null" and measure.of(row)[0] is not None:
+            axis.axhline(measure.of(row)[0], color=FULL, linestyle=":", linewidth=1.2, zorder=1)
     lines = series([row for row in plain if row.budget is not None])
     watched = shown_detector(rows)
     beneath = series([r for r in rows if r.watched == watched and r.budget is not None])

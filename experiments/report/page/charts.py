@@ -32,7 +32,11 @@ def charts(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
         for penalty in by_penalty([row for row in of_model if row.budget is not None]):
             told = [model] if len(models) > 1 else []
             told += [] if penalty == "none" else [f"penalty {penalty}"]
-            shown = [row for row in of_model if row.penalty == penalty or row.is_baseline]
+            shown = [
+                row
+                for row in of_model
+                if row.penalty == penalty or row.is_baseline or row.role == "null"
+            ]
             found += [one | {"of": ", ".join(told)} for one in _charts(shown)]
     return found
 
@@ -128,6 +132,7 @@ def _against_budget(
                 "title": f"{dataset} ({max(row.problems for row in part)} problems)",
                 "lines": lines,
                 "level": _level(plain, measure, level),
+                "null": _null(plain, measure),
                 "absent": _told(absent),
             }
         )
@@ -180,6 +185,15 @@ def _level(plain: list[ReportRow], measure: Measure, level: float | None) -> dic
         return {"y": level, "low": None, "high": None}
     for row in plain:
         if row.is_baseline:
+            value, low, high = measure(row)
+            return None if value is None else {"y": value, "low": low, "high": high}
+    return None
+
+
+def _null(plain: list[ReportRow], measure: Measure) -> dict[str, Any] | None:
+    """The null's line: what chance alone does to full attention."""
+    for row in plain:
+        if row.role == "null":
             value, low, high = measure(row)
             return None if value is None else {"y": value, "low": low, "high": high}
     return None

@@ -8,7 +8,12 @@ from rich.table import Table
 
 from experiments.report.row import ReportRow
 from experiments.report.stopping.pooled import Pooled
-from experiments.report.tables.backends import cost_grids, main_grids, sampling_grids
+from experiments.report.tables.backends import (
+    caps_grids,
+    cost_grids,
+    main_grids,
+    sampling_grids,
+)
 from experiments.report.tables.cells import MISSING
 from experiments.report.tables.detectors import table1_grids, table3_grids
 from experiments.report.tables.grid import WIDTH, rich_table
@@ -17,6 +22,7 @@ from experiments.report.tables.stopping import stopping_grids
 
 __all__ = [
     "MISSING",
+    "caps_tables",
     "cost_tables",
     "main_tables",
     "penalty_tables",
@@ -35,6 +41,11 @@ def main_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
 def cost_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
     """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
     return [rich_table(grid, width) for grid in cost_grids(rows)]
+
+
+def caps_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
+    """One table per model, penalty, data set and smaller cap that the same texts are read at."""
+    return [rich_table(grid, width) for grid in caps_grids(rows)]
 
 
 def sampling_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:

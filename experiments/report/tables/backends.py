@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from experiments.report.names import shortly_named
-from experiments.report.row import Cheaper, ReportRow, series
+from experiments.report.row import AtCap, Cheaper, ReportRow, series
 from experiments.report.tables.cells import (
     Cell,
     change,
@@ -19,16 +19,24 @@ from experiments.report.tables.cells import (
 from experiments.report.tables.grid import Grid, Line
 from experiments.report.tables.parts import budget_label, censored, parts, problems, under
 
+_CLAIMED = (
+    "brackets: 95% intervals, none where fewer than six problems differ; bold: said to differ, by "
+    "an exact test of six or more problems, corrected for all rows of a cap, by 2% or more, and "
+    "clear of the null's interval where there is a null"
+)
 _CAPTION = (
-    "solved: %; change: points against full attention; length: times full attention's, a ratio of "
-    "outputs cut at the cap is a lower bound; cut: % of outputs cut at the cap; brackets: 95% "
-    "intervals, bold where they leave out no change; *: exact McNemar p < 0.05"
+    "solved: %; change: points against full attention; length: times full attention's, the mean "
+    "over problems of logs clipped at the cap's factor; differ: problems with another length; cut: "
+    f"% of outputs cut at the cap; {_CLAIMED}"
 )
 _COST_CAPTION = (
     "both solve: length over the n samples that it and full attention solve; keys: read per solved "
-    "problem, full attention's as a number; both times full attention's, bold where the 95% "
-    "interval leaves out 1; packed: compressed over original bytes; loops: % of outputs with a "
-    "block repeated 20 times"
+    "problem, full attention's as a number; both times full attention's; sums: all tokens over all "
+    "of full attention's; packed: compressed over original bytes; loops: % of outputs with a block "
+    f"repeated 20 times; {_CLAIMED}"
+)
+_CAPS_CAPTION = (
+    "the same texts read at a smaller cap, what is longer cut there; columns as in the tables above"
 )
 _SAMPLING_CAPTION = (
     "pass@k: % of problems that at least one of k samples solves; unbiased (Chen et al. 2021), "
@@ -44,18 +52,43 @@ def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
 
     What all are measured against is full attention without penalty.
     """
-    names = ("solved", "change", "length", "cut")
+    names = ("solved", "change", "length", "differ", "cut")
     found = [_grid(part, names, _main_cells, _title(part)) for part in parts(shortly_named(rows))]
     return _with_caption(found, _CAPTION)
 
 
 def cost_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
-    names = ("both solve", "n", "keys/solved", "packed", "loops")
+    names = ("both solve", "n", "keys/solved", "sums", "packed", "loops")
     found = [
         _grid(part, names, _cost_cells, _cost_title(part)) for part in parts(shortly_named(rows))
     ]
     return _with_caption(found, _COST_CAPTION)
+
+
+def caps_grids(rows: Sequence[ReportRow]) -> list[Grid]:
+    """The main numbers at each smaller cap; nothing where results are read at one cap alone."""
+    names = ("solved", "length", "cut", "both solve", "n")
+    found = []
+    for part in parts(shortly_named(rows)):
+        for at, cap in enumerate(part[0].caps):
+            title = f"{part[0].dataset}, read at {cap.factor} times full attention's length "
+            title += f"({part[0].model}{under(part[0].penalty)})"
+            found.append(_grid(part, names, _cap_cells(at), title))
+    return _with_caption(found, _CAPS_CAPTION)
+
+
+def _cap_cells(at: int) -> Cells:
+    def cells(row: ReportRow) -> list[Cell]:
+        cap = row.caps[at]
+        cut = Cell(f"{percent(cap.capped / row.samples)}%") if row.samples else Cell()
+        solved = share(cap.accuracy, cap.accuracy_low, cap.accuracy_high)
+        if row.is_baseline:
+            return [solved, Cell(), cut, Cell(), Cell()]
+        count = Cell() if cap.length_ratio_solved is None else Cell(str(cap.solved_by_both))
+        return [solved, _length(cap), cut, _both(cap), count]
+
+    return cells
 
 
 def sampling_grids(rows: Sequence[ReportRow]) -> list[Grid]:
@@ -96,41 +129,53 @@ def _main_cells(row: ReportRow) -> list[Cell]:
     accuracy = share(row.accuracy, row.accuracy_low, row.accuracy_high)
     cut = Cell(f"{percent(row.capped / row.samples)}%") if row.samples else Cell()
     if row.is_baseline:
-        return [accuracy, Cell(), Cell(), cut]
+        return [accuracy, Cell(), Cell(), Cell(), cut]
     moved = change(
         row.accuracy_change,
         row.accuracy_change_low,
         row.accuracy_change_high,
-        row.accuracy_change_p,
+        not {"loses", "gains"}.isdisjoint(row.claims),
     )
-    return [accuracy, moved, _length(row), cut]
+    differ = Cell() if row.length_ratio is None else Cell(str(row.length_ratio_differs))
+    return [accuracy, moved, _length(row), differ, cut]
 
 
-def _length(row: ReportRow) -> Cell:
-    return ratio(row.length_ratio, row.length_ratio_low, row.length_ratio_high)
+def _length(row: ReportRow | AtCap) -> Cell:
+    claimed = not {"longer", "shorter"}.isdisjoint(row.claims)
+    return ratio(row.length_ratio, row.length_ratio_low, row.length_ratio_high, claimed)
+
+
+def _both(row: ReportRow | AtCap) -> Cell:
+    return ratio(
+        row.length_ratio_solved,
+        row.length_ratio_solved_low,
+        row.length_ratio_solved_high,
+        not {"longer solved", "shorter solved"}.isdisjoint(row.claims),
+    )
 
 
 def _cost_cells(row: ReportRow) -> list[Cell]:
-    both = count = keys = Cell()
+    both = count = keys = sums = Cell()
     if row.length_ratio_solved is not None:
         count = Cell(str(row.solved_by_both))
     if row.is_baseline:
         if row.keys_read_per_solved is not None:
             keys = Cell(large(row.keys_read_per_solved))
     else:
-        both = ratio(
-            row.length_ratio_solved, row.length_ratio_solved_low, row.length_ratio_solved_high
-        )
+        both = _both(row)
+        if row.length_ratio_of_sums is not None:
+            sums = Cell(f"{row.length_ratio_of_sums:.2f}")
         keys = ratio(
             row.keys_read_per_solved_ratio,
             row.keys_read_per_solved_ratio_low,
             row.keys_read_per_solved_ratio_high,
+            not {"fewer keys", "more keys"}.isdisjoint(row.claims),
         )
     if row.accuracy == 0:
         keys = Cell("none solved")  # so that no cost can be said
     compressed = Cell() if row.compression_ratio is None else Cell(f"{row.compression_ratio:.2f}")
     loops = Cell() if row.repetition_rate is None else Cell(f"{percent(row.repetition_rate)}%")
-    return [both, count, keys, compressed, loops]
+    return [both, count, keys, sums, compressed, loops]
 
 
 def _sampling_cells(chosen: list[int]) -> Cells:

@@ -45,26 +45,26 @@ def share(value: float | None, low: float | None = None, high: float | None = No
     return Cell(percent(value), f"[{percent(low)}, {percent(high)}]")
 
 
-def ratio(value: float | None, low: float | None, high: float | None) -> Cell:
-    """A ratio; bold where its interval leaves out 1."""
+def ratio(
+    value: float | None, low: float | None, high: float | None, claimed: bool = False
+) -> Cell:
+    """A ratio; bold where it is claimed that it is not 1."""
     if value is None:
         return Cell()
     if low is None and high is None:
         return Cell(f"{value:.2f}")
     least = "0" if low is None else f"{low:.2f}"
     most = "∞" if high is None else f"{high:.2f}"
-    is_clear = (low is not None and low > 1) or (high is not None and high < 1)
-    return Cell(f"{value:.2f}", f"[{least}, {most}]", bold=is_clear)
+    return Cell(f"{value:.2f}", f"[{least}, {most}]", bold=claimed)
 
 
 def change(
-    value: float | None, low: float | None, high: float | None, p: float | None = None
+    value: float | None, low: float | None, high: float | None, claimed: bool = False
 ) -> Cell:
-    """A change in points; bold where its interval leaves out 0, starred where p < 0.05."""
+    """A change in points; bold where it is claimed that it is not 0."""
     if value is None or low is None or high is None:
         return Cell()
-    star = p is not None and p < 0.05
-    return Cell(points(value), f"[{bound(low)}, {bound(high)}]", low > 0 or high < 0, star)
+    return Cell(points(value), f"[{bound(low)}, {bound(high)}]", claimed)
 
 
 def tested(value: float | None, p: float | None) -> Cell:

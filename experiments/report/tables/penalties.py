@@ -49,7 +49,10 @@ def _cells(row: ReportRow) -> list[Cell]:
     lost, gained = row.penalty_solved_lost, row.penalty_solved_gained
     return [
         ratio(
-            row.penalty_length_ratio, row.penalty_length_ratio_low, row.penalty_length_ratio_high
+            row.penalty_length_ratio,
+            row.penalty_length_ratio_low,
+            row.penalty_length_ratio_high,
+            bool(row.claims),
         ),
         tested(row.penalty_accuracy_change, row.penalty_accuracy_change_p),
         Cell(MISSING if lost is None else str(lost)),

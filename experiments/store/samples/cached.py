@@ -13,7 +13,7 @@ import functools
 import hashlib
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,8 +48,8 @@ class Planned(Protocol):
     def plan(self) -> Plan:
         """Which of them count."""
 
-    def cap(self, run: Run) -> int:
-        """The most tokens a run may have."""
+    def caps(self, run: Run) -> Mapping[int | None, int]:
+        """The most tokens a run may have, by times full attention's length."""
 
     def able(self, detector: Detector, cell: Cell) -> bool:
         """Whether the cell's backend can do what follows the detector's verdict."""
@@ -74,7 +74,8 @@ def key(
     for run in study.plan.runs(cell):
         record = study.store.get(run.id)
         judged = (run.problem.gold, run.problem.scorer)
-        runs.append([run.item_id, run.sample_index, study.cap(run), judged, _place(record)])
+        caps = list(study.caps(run).items())
+        runs.append([run.item_id, run.sample_index, caps, judged, _place(record)])
     acted: list[str] = []
     if any(acts(detector) for _, detector in able):
         acted = sorted(str(_place(one)) for one in study.store if one.meta.get("detector"))

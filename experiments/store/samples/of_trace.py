@@ -6,7 +6,9 @@ decode serves all caps and all detectors. Costs of a cut trace are those the run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,7 +18,7 @@ from experiments.store.files.records import Record
 from experiments.store.samples.acted_runs import acted, acts, verdict_on
 from experiments.store.samples.points import Points
 from experiments.store.samples.repetition import repeats
-from experiments.store.samples.sample import Sample
+from experiments.store.samples.sample import Sample, Shorter
 from experiments.store.samples.wasted import exact, tolerant
 from experiments.store.store import Store
 from lil import Detector, Meter, Trace, Verdict
@@ -25,7 +27,7 @@ from lil import Detector, Meter, Trace, Verdict
 def samples_of(
     run: Run,
     record: Record | None,
-    cap: int,
+    caps: Mapping[int | None, int],
     penalty: str,
     detectors: Sequence[tuple[str, Detector]],
     store: Store,
@@ -34,12 +36,13 @@ def samples_of(
 
     Args:
         run, record: what was asked for, and what is stored of it; None where that is nothing.
-        cap: most tokens it may have.
+        caps: most tokens it may have, by times full attention's length; the last is the largest.
         penalty: what the cell's penalty is called, or "none".
         detectors: with what they are called; those whose action the backend can carry out.
         store: where the runs of detectors that act are.
     """
     plain = blank(run, penalty)
+    *smaller, cap = caps.values()
     if record is None or record.failed or not record.serves(cap):
         if record is not None and record.failed:
             plain = _failed(plain, record)
@@ -50,6 +53,8 @@ def samples_of(
     trace = record.trace()
     whole = min(cap, trace.tokens)
     plain = _with_waste(measured(plain, run.problem, record, trace, whole), trace)
+    if smaller:
+        plain = replace(plain, shorter=_shorter(plain, run.problem, record, trace, caps))
     yield plain
     for label, detector in detectors:
         one = replace(blank(run, penalty), detector=label, action=detector.action.name)
@@ -77,11 +82,30 @@ def blank(run: Run, penalty: str) -> Sample:
         dataset=cell.dataset,
         item_id=run.item_id,
         sample_index=run.sample_index,
-        backend=cell.backend["name"],
+        backend="full again" if cell.is_again else cell.backend["name"],
         backend_params=tuple(sorted(params.items())),
         budget=cell.budget,
         penalty=penalty,
+        role=cell.role,
     )
+
+
+def _shorter(
+    plain: Sample, problem: Problem, record: Record, trace: Trace, caps: Mapping[int | None, int]
+) -> tuple[Shorter, ...]:
+    """What each cap but the largest leaves of a trace."""
+    assert plain.tokens is not None
+    found = []
+    for factor, cap in list(caps.items())[:-1]:
+        one = plain
+        if cap < plain.tokens:
+            solved = _solved(_text(trace, cap), problem, record)
+            read = trace.cost_at(cap).keys_read
+            one = replace(plain, status="capped", tokens=cap, correct=solved, keys_read=read)
+        assert factor is not None
+        assert one.tokens is not None
+        found.append(Shorter(factor, one.status, one.tokens, one.correct, one.keys_read))
+    return tuple(found)
 
 
 def _with_waste(plain: Sample, trace: Trace) -> Sample:
@@ -149,6 +173,7 @@ def measured(
         workers=record.meta.get("workers", 1),
         record=record.id,
         tokens=kept,
+        output=_digest(trace.new_ids[:kept]),
         correct=_solved(_text(trace, kept), problem, record),
         prefill_sec=trace.prefill_sec,
         decode_sec=cost.seconds,
@@ -159,6 +184,10 @@ def measured(
         reused_tokens=min(paid, trace.reused_tokens),
         dropped_tokens=len(trace.dropped) + paid - kept,
     )
+
+
+def _digest(ids: Sequence[int]) -> str:
+    return hashlib.blake2b(array("q", ids).tobytes(), digest_size=8).hexdigest()
 
 
 def _text(trace: Trace, kept: int) -> str:

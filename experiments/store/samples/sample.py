@@ -10,6 +10,25 @@ from experiments.store.samples.points import Points
 Status = Literal["ok", "capped", "stopped", "out_of_memory", "error", "missing"]
 
 
+Role = Literal["method", "control", "null"]
+
+
+@dataclass(frozen=True)
+class Shorter:
+    """What a smaller cap leaves of a trace.
+
+    Attributes:
+        factor: times full attention's length.
+        status, tokens, correct, keys_read: as in a `Sample`.
+    """
+
+    factor: int
+    status: Status
+    tokens: int
+    correct: bool | None
+    keys_read: float | None
+
+
 @dataclass(frozen=True)
 class Sample:
     """What one problem gave under one configuration. Missing is None, never 0.
@@ -67,6 +86,9 @@ class Sample:
     # Tokens that only said again what stood there, before the cap and left by the detector.
     wasted_loop: int | None = None
     wasted_tail: int | None = None
+    role: Role = "method"  # or "control", "null": what its backend is compared for
+    output: str | None = None  # a digest of its tokens: equal where the outputs are
+    shorter: tuple[Shorter, ...] = ()  # the same at smaller caps, the smallest first
 
     @property
     def paid_tokens(self) -> int | None:

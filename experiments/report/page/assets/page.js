@@ -112,7 +112,8 @@ function panel(spec, say, WIDE = 340) {
       class: "band", x: LEFT, width: WIDE - RIGHT - LEFT, y: y.at(level.high),
       height: y.at(level.low) - y.at(level.high),
     }));
-  if (level) svg.append(draw("line", { class: "level", x1: LEFT, x2: WIDE - RIGHT, y1: y.at(level.y), y2: y.at(level.y) }));
+  for (const [one, name] of [[level, "level"], [spec.null, "level null"]])
+    if (one) svg.append(draw("line", { class: name, x1: LEFT, x2: WIDE - RIGHT, y1: y.at(one.y), y2: y.at(one.y) }));
   for (const upright of spec.uprights ?? [])
     svg.append(draw("line", {
       class: `upright ${styleOf(upright)}`, x1: x.at(upright.x), x2: x.at(upright.x), y1: TOP, y2: HIGH - BOTTOM,
@@ -205,7 +206,7 @@ function legend(lines, extra) {
   const key = (line) => {
     const parts = [];
     if (line.mark !== "none") parts.push(markOf(line.style, { class: `mark ${styleOf(line)}`, transform: "translate(15 6)" }));
-    const rule = line.level ? "level" : line.upright ? `upright ${styleOf(line)}` : `line ${styleOf(line)}`;
+    const rule = line.level ? line.level : line.upright ? `upright ${styleOf(line)}` : `line ${styleOf(line)}`;
     const ends = line.upright ? { x1: 15, x2: 15, y1: 0, y2: 12 } : { x1: 1, x2: 29, y1: 6, y2: 6 };
     if (line.rule !== "none") parts.unshift(draw("line", { class: rule, ...ends }));
     return el("li", {}, draw("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, ...parts), line.name);
@@ -213,8 +214,8 @@ function legend(lines, extra) {
   return el("ul", { class: "legend" }, ...[...lines, ...extra].map(key));
 }
 
-function bounds(lines, level) {
-  const known = lines.flatMap((line) => line.points).concat(level ? [level] : []);
+function bounds(lines, ...levels) {
+  const known = lines.flatMap((line) => line.points).concat(levels.filter((level) => level));
   return known.flatMap(({ y, low, high }) => [y, low, high]).filter((value) => value != null);
 }
 
@@ -228,7 +229,7 @@ function figure(chart) {
   const shared = chart.y.log || chart.scatter;
   const values = chart.panels.map((part) => chart.scatter
     ? [0, ...part.lines.flatMap((line) => line.points.map((point) => point.y))]
-    : bounds(part.lines, part.level).filter((value) => !chart.y.log || value > 0));
+    : bounds(part.lines, part.level, part.null).filter((value) => !chart.y.log || value > 0));
   const tell = (part) => (line, point) => chart.scatter
     ? `${part.title}, ${line.name}, ${point.more}: saves ${UNITS.percent(point.x, true)} of tokens, accuracy ${interval("points", point)}`
     : `${part.title.split(" (")[0]}, ${line.name}, budget ${point.x}: ${interval(chart.y.unit, point)}${point.more ? `; ${point.more}` : ""}`;
@@ -241,7 +242,9 @@ function figure(chart) {
       el("h4", {}, part.title), panel(spec, (text) => { say.textContent = text; }),
       ...part.absent.map((told) => el("p", { class: "absent" }, told)));
   });
-  const extra = chart.panels.some((part) => part.level) ? [{ name: "full attention", style: "full", mark: "none", level: true }] : [];
+  const extra = [["level", "full attention", "level"], ["null", "null: full attention beside itself", "level null"]]
+    .filter(([key]) => chart.panels.some((part) => part[key]))
+    .map(([, name, level]) => ({ name, style: "full", mark: "none", level }));
   const told = [...lines.values()].map((line) => (chart.scatter ? { ...line, rule: "none" } : line));
   return el("figure", {},
     el("figcaption", {},

@@ -302,6 +302,7 @@ class Bootstrap:
         """
         if not logs:
             return NOTHING
+        mean = math.fsum(logs) / len(logs)
         differing = sum(abs(one) > 1e-12 for one in logs)
         rows = [(one, 1.0) for one in logs]
 
@@ -309,7 +310,7 @@ class Bootstrap:
             mean = sums[0] / sums[1]
             return mean, np.stack([1 / sums[1], -mean / sums[1]])
 
-        return self._studentised(rows, number, differing, most)
+        return self._studentised(rows, number, math.exp(mean), differing, most)
 
     def log_ratio(self, rows: Sequence[tuple[float, ...]], differing: int) -> Interval:
         """Cost per solved of one side over that of the other: (a / b) / (c / d) of column sums.
@@ -332,12 +333,14 @@ class Bootstrap:
                 [1 / sums[0], -1 / sums[1], -1 / sums[2], 1 / sums[3]]
             )
 
-        return self._studentised(rows, number, 0 if few else differing, None)
+        ratio = sums[0] / sums[1] * (sums[3] / sums[2])
+        return self._studentised(rows, number, ratio, 0 if few else differing, None)
 
     def _studentised(
         self,
         rows: Sequence[tuple[float, ...]],
         number: Callable[[Floats], tuple[Floats, Floats]],
+        estimate: float,
         differing: int,
         most: float | None,
     ) -> Interval:
@@ -350,6 +353,7 @@ class Bootstrap:
             rows: of independent units.
             number: from column sums, (columns, resamples), to the number and its derivatives by
                 each sum.
+            estimate: exp of the number, from exact sums.
             differing: units that say anything; below six there is no interval.
             most: the number cannot be further from 0 than this.
         """
@@ -358,7 +362,6 @@ class Bootstrap:
         values = np.asarray(sorted(rows), np.float64)
         n = len(values)
         (at,), slopes = number(values.sum(axis=0)[:, None])
-        estimate = math.exp(at)
         if differing < LEAST:
             return Interval(estimate, None, None)
         width = values.shape[1]
@@ -392,8 +395,8 @@ class Bootstrap:
             low, high = max(low, -most), min(high, most)
         return Interval(
             estimate,
-            math.exp(low) if math.isfinite(low) else None,
-            math.exp(high) if math.isfinite(high) and high < _HUGE else None,
+            min(math.exp(low), estimate) if math.isfinite(low) else None,
+            max(math.exp(high), estimate) if math.isfinite(high) and high < _HUGE else None,
         )
 
     def _sums(self, values: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_samples import failed, guarded, sample, sparse
 
-from experiments.report.finding import LEAST, keeps_accuracy
-from experiments.report.measures import finding, rows
-from experiments.store.samples.sample import Sample
+from experiments.report.claims import keeps_accuracy
+from experiments.report.measures import finding, pooled_rows, rows
+from experiments.report.statistics import LEAST
+from experiments.store.samples.sample import Sample, Shorter
 
 
 def sweep(ratios: dict[int, float], correct: Sequence[bool] = (True,) * 8) -> list[Sample]:
@@ -35,35 +37,34 @@ def say(samples: list[Sample]) -> str:
 
 def test_longer_outputs_are_said_to_be_longer() -> None:
     assert say(sweep({32: 1.5, 64: 1.2, 128: 1.0})) == (
-        "Sparse attention made outputs longer in 2 of 3 configurations, up to 1.50 times "
-        "[1.50, 1.50] (h2o 32, easy); over problems that both solve, longer in 2 of 3. A solved "
-        "problem takes clearly fewer keys in 0 of 3."
+        "Outputs are longer in 2 and shorter in 0 of 3 configurations, 2 of which differ in length "
+        "at all; at most 1.50 times [1.50, 1.50] (h2o 32, easy). Where both solve, outputs are "
+        "longer in 2 and shorter in 0 of 2 with 6 that differ. A solved problem takes fewer keys "
+        "in 0 and more in 2 of 3. Answers are lost in 0 of 3 configurations; that accuracy is "
+        "kept, too few problems say anywhere."
     )
 
 
 def test_shorter_outputs_are_said_to_be_shorter() -> None:
     said = say(sweep({32: 0.6, 64: 0.9, 128: 1.0}))
-    assert said.startswith(
-        "Sparse attention made outputs shorter in 2 of 3 configurations, down to 0.60 times "
-        "[0.60, 0.60] (h2o 32, easy); over problems that both solve, longer in 0 of 3."
-    )
-    assert "A solved problem takes clearly fewer keys in 2 of 3" in said
+    assert said.startswith("Outputs are longer in 0 and shorter in 2 of 3 configurations")
+    assert "A solved problem takes fewer keys in 2 and more in 0 of 3" in said
 
 
-def test_both_directions_are_counted() -> None:
-    said = say(sweep({16: 0.25, 32: 1.5, 64: 1.2}))
-    assert "longer in 2 of 3 configurations, up to 1.50 times" in said
-    assert ", and shorter in 1;" in said
+def test_both_directions_are_counted_by_one_rule() -> None:
+    """Also where outputs were cut at the cap: what is cut is cut on both sides of a ratio."""
+    samples = sweep({16: 0.25, 32: 1.5, 64: 1.2})
+    assert "longer in 2 and shorter in 1 of 3 configurations" in say(samples)
+    samples[-1] = replace(samples[-1], status="capped", finish="length", correct=False)
+    assert "longer in 2 and shorter in 1 of 3 configurations" in say(samples)
 
 
 def test_a_difference_within_its_interval_is_called_unclear() -> None:
     full = [sample(i, tokens=100) for i in range(8)]
-    mixed = [sparse(i, tokens=80 if i % 2 else 125) for i in range(8)]
+    mixed = [sparse(i, tokens=80 if i % 2 else 140) for i in range(8)]
     said = say(full + mixed)
-    assert said.startswith(
-        "Sparse attention changed output length clearly in none of 1 configuration; the largest "
-        "difference is 1.02 times"
-    )
+    assert said.startswith("Outputs are longer in 0 and shorter in 0 of 1 configuration, 1 of")
+    assert "the largest difference, not clear, is 1.06 times [" in said
 
 
 def test_a_saving_within_its_interval_is_not_said() -> None:
@@ -72,20 +73,22 @@ def test_a_saving_within_its_interval_is_not_said() -> None:
     (row,) = [row for row in rows(full + mixed, seed=0) if row.backend == "h2o"]
     assert row.keys_read_per_solved_ratio is not None
     assert row.keys_read_per_solved_ratio < 1
-    assert "takes clearly fewer keys in 0 of 1" in say(full + mixed)
+    assert "takes fewer keys in 0 and more in 0 of 1" in say(full + mixed)
 
 
 def test_nothing_solved_is_no_saving() -> None:
     said = say(sweep({32: 0.5}, correct=(False,) * 8))
-    assert "takes clearly fewer keys in 0 of 1" in said
+    assert "takes fewer keys in 0 and more in 0 of 1, 1 of which solve none" in said
+    assert "Answers are lost in 1 of 1 configuration" in said
 
 
 def test_losing_three_of_four_answers_keeps_nothing() -> None:
     """Not rejecting a change is not keeping: four problems can say nothing."""
     full = [sample(i) for i in range(4)]
     said = say(full + [sparse(i, correct=i == 0, keys_read=1.0) for i in range(4)])
-    assert "takes clearly fewer keys in 0 of 1" in said
-    assert "keep" not in said
+    assert "takes fewer keys in 0 " in said
+    assert "Answers are lost in 0 of 1 configuration" in said
+    assert said.endswith("that accuracy is kept, too few problems say anywhere.")
 
 
 @pytest.mark.parametrize(
@@ -100,15 +103,55 @@ def test_accuracy_is_kept_where_a_loss_of_five_points_is_ruled_out(
     (row,) = [row for row in rows(full + small, seed=0) if row.backend == "h2o"]
     assert keeps_accuracy(row) is kept
     said = say(full + small)
-    assert ("1 of which keep accuracy (a loss of 5 points ruled out)" in said) == bool(kept)
-    assert ("0 of which keep accuracy" in said) == (kept is False)
+    assert ("is kept (a loss of 5 points ruled out) in 1 of 1" in said) == bool(kept)
+    assert ("is kept (a loss of 5 points ruled out) in 0 of 1" in said) == (kept is False)
     assert ("too few problems" in said) == (kept is None)
 
 
+def test_levels_that_say_nothing_alone_say_it_together() -> None:
+    samples = [
+        make(i, dataset=level)
+        for level in ("easy", "medium")
+        for i in range(40)
+        for make in (sample, sparse)
+    ]
+    together = pooled_rows(samples, seed=0)
+    assert [(row.dataset, row.backend, row.problems) for row in together] == [
+        ("all", "full", 80), ("all", "h2o", 80)
+    ]  # fmt: skip
+    said = finding(rows(samples, seed=0), together)
+    assert "is kept (a loss of 5 points ruled out) in 1 of 1 over all data sets together" in said
+    one = [one for one in samples if one.dataset == "easy"]
+    assert pooled_rows(one, seed=0) == []
+    # A configuration that a level lacks is not pooled.
+    some = [one for one in samples if one.backend == "full" or one.dataset == "easy"]
+    assert [row.backend for row in pooled_rows(some, seed=0)] == ["full"]
+
+
 def test_the_cap_is_named_where_it_cut() -> None:
-    samples = [sample(i) for i in range(4)]
-    samples += [sparse(i, tokens=200, status="capped", correct=False) for i in range(4)]
-    assert "4 of 4 cut at the cap" in say(samples)
+    samples = [sample(i) for i in range(6)]
+    samples += [sparse(i, tokens=200, status="capped", correct=False) for i in range(6)]
+    assert "6 of 6 cut at the cap" in say(samples)
+
+
+def test_what_is_read_at_a_smaller_cap_is_said_of_it() -> None:
+    def shorter(one: Sample) -> Sample:
+        cut = (one.tokens or 0) > 2 * (100 + 20 * int(one.item_id))
+        tokens = min(one.tokens or 0, 2 * (100 + 20 * int(one.item_id)))
+        less = Shorter(2, "capped" if cut else "ok", tokens, one.correct and not cut, 1000.0)
+        return replace(one, shorter=(less,))
+
+    samples = [shorter(one) for one in sweep({32: 3.0, 64: 0.5})]
+    found = rows(samples, seed=0, factor=4)
+    said = finding(found, factor=4)
+    assert "longer in 1 and shorter in 1 of 2 configurations" in said
+    assert "at most 3.00 times" in said
+    assert "read at 2 times full attention's length instead of 4, longer in 1" in said
+    assert "Where both solve, outputs are longer in 1 and shorter in 1 of 2" in said
+    assert "read at 2 times, longer in 0 and shorter in 1 of 1 with 6 that differ" in said
+    (row,) = [row for row in found if row.budget == 32]
+    assert (row.caps[0].capped, row.caps[0].accuracy, row.accuracy) == (8, 0, 1)
+    assert row.caps[0].length_ratio == pytest.approx(2)
 
 
 def test_censored_pairs_are_said() -> None:
@@ -124,11 +167,14 @@ def test_censored_pairs_are_said() -> None:
 def test_a_configuration_that_is_not_complete_is_in_no_sentence() -> None:
     samples = sweep({32: 1.5, 64: 1.2})
     samples[-1] = failed(7, status="missing", budget=64)
-    assert "longer in 1 of 1 configuration, up to 1.50 times" in say(samples)
+    assert "longer in 1 and shorter in 0 of 1 configuration" in say(samples)
 
 
-def test_guardian_saves_and_costs() -> None:
-    samples = sweep({32: 2.0, 64: 1.0})
+def test_what_guardian_saves_and_costs_is_told_of_answers_that_stood() -> None:
+    samples = [
+        replace(one, output="same" if one.budget != 32 else "other")
+        for one in sweep({32: 2.0, 64: 1.0})
+    ]
     watched = []
     for one in samples:
         if one.backend == "h2o":
@@ -138,26 +184,37 @@ def test_guardian_saves_and_costs() -> None:
             watched.append(Sample(**{**vars(cut), "correct": not lost}))
     # 2720 and 1360 tokens without, 1360 and 1360 with
     assert say(samples + watched).endswith(
-        " Guardian saves tokens in 1 of 2 configurations, 33.3% fewer over all, losing 2 and "
-        "gaining 0 of 16 answers."
+        " Guardian fires in 1 of 2 configurations, 33.3% fewer tokens over all; it gains 0 answers "
+        "and loses 2 of 16, 8 of which stand in other texts than full attention's."
     )
 
 
 def test_guardian_that_never_fires_saves_nothing() -> None:
     samples = sweep({32: 1.5})
     said = say(samples + [guarded(one, None) for one in samples])
-    assert "Guardian changes tokens clearly in none of 1 configuration, 0.0% fewer" in said
+    assert "Guardian fires in 0 of 1 configuration, 0.0% fewer" in said
 
 
-def test_one_problem_is_not_called_clear() -> None:
-    said = say([sample(0), sparse(0, tokens=300)])
-    assert "clearly in none of 1 configuration" in said
-    assert "3.00 times (one problem, no interval)" in said
+def test_few_problems_are_not_called_clear() -> None:
+    for problems in (1, 5):
+        pairs = [make(i) for i in range(problems) for make in (sample, sparse)]
+        said = say([replace(one, tokens=300 if one.budget else 150) for one in pairs])
+        assert said.startswith("Outputs are longer in 0 and shorter in 0 of 1 configuration")
+        assert f"2.00 times ({problems} that differ, too few for an interval)" in said
+
+
+def test_half_a_per_cent_is_not_longer() -> None:
+    full = [sample(i, tokens=10_000) for i in range(20)]
+    for tokens, longer in ((10_050, 0), (10_250, 1)):
+        said = say(full + [sparse(i, tokens=tokens) for i in range(20)])
+        assert said.startswith(f"Outputs are longer in {longer} and shorter in 0 of 1")
 
 
 def test_without_anything_to_compare_it_says_so() -> None:
-    for samples in ([], [sample(0)], [sparse(0)], [sample(0), failed(0)]):
+    for samples in ([sparse(0)], [sample(0), failed(0)]):
         assert say(samples).startswith("Nothing can be said about output length")
+    for samples in ([], [sample(0)]):
+        assert say(samples) == ""
 
 
 def test_models_are_named_where_there_are_several() -> None:
@@ -166,19 +223,40 @@ def test_models_are_named_where_there_are_several() -> None:
     assert "1.80 times [1.80, 1.80] (h2o 32, easy, other)" in say(samples + other)
 
 
-def test_shorter_is_not_said_of_what_was_cut() -> None:
-    """Its length is a lower bound: how long it would have got is not known."""
-    samples = sweep({32: 0.6})
-    samples[-1] = replace(samples[-1], status="capped", finish="length", correct=False)
-    assert "clearly in none of 1 configuration" in say(samples)
+def test_nothing_is_said_that_the_null_says_too() -> None:
+    """Full attention with another seed is longer as well: then length says nothing of h2o."""
+    samples = sweep({32: 1.5})
+    null = [
+        replace(one, backend="full again", budget=None, role="null")
+        for one in samples
+        if one.budget
+    ]
+    assert "longer in 1 and" in say(samples)
+    said = say(samples + null)
+    assert "longer in 0 and shorter in 0 of 1 configuration, 1 of which differ" in said
+    assert "takes fewer keys in 0 and more in 0 of 1" in said
+    assert "The null, full attention beside itself (full again): 1.50 [1.50, 1.50] on easy" in said
+    quiet = [replace(one, tokens=(one.tokens or 0) * 2 // 3, keys_read=1000.0) for one in null]
+    assert "longer in 1 and" in say(samples + quiet)
+
+
+def test_controls_are_told_apart_from_methods() -> None:
+    samples = sweep({32: 1.5})
+    oracle = [
+        replace(one, backend="oracle", budget=16, role="control", tokens=100 + 20 * i)
+        for i, one in enumerate(one for one in samples if one.budget)
+    ]
+    said = say(samples + oracle)
+    assert "longer in 1 and shorter in 0 of 1 configuration" in said
+    assert "Controls: oracle 16 solves 8 of 8, 1.00 times as long." in said
 
 
 def test_what_drops_and_decodes_again_is_said_to_add() -> None:
     samples = sweep({32: 1.0, 64: 1.0})
     again = [replace(guarded(one, None), dropped_tokens=50) for one in samples if one.budget]
     said = say(samples + [replace(one, action="regenerate") for one in again])
-    assert "Guardian adds tokens in 2 of 2 configurations" in said
-    assert "% more over all" in said
+    assert "Guardian fires in 0 of 2 configurations and adds tokens in 2" in said
+    assert "% more tokens over all" in said
 
 
 def test_of_many_detectors_the_shown_one_comes_first_and_the_rest_is_counted() -> None:
@@ -187,16 +265,14 @@ def test_of_many_detectors_the_shown_one_comes_first_and_the_rest_is_counted() -
     names = ("a", "b", "c", "guardian")
     watched = [replace(guarded(one, 50), detector=name) for name in names for one in sparse_ones]
     said = say(samples + watched)
-    assert (
-        said.index("Guardian saves tokens in 1 of 1") < said.index(" A saves") < said.index("B sa")
-    )
+    assert said.index("Guardian fires in 1 of 1") < said.index(" A fires") < said.index("B fires")
     assert said.endswith(" 1 more detector or action is in Table 1 and Figure 5.")
 
 
 def test_an_own_detectors_name_keeps_its_capitals() -> None:
     samples = sweep({32: 2.0})
     mine = [replace(guarded(one, 50), detector="mine:Streaks") for one in samples if one.budget]
-    assert "Mine:Streaks saves" in say(samples + mine)
+    assert "Mine:Streaks fires" in say(samples + mine)
 
 
 # ---------------------------------------------------------------- whatever the numbers are
@@ -240,29 +316,32 @@ def test_no_word_where_its_rule_does_not_hold(samples: list[Sample]) -> None:
     ended = {item for item, one in full.items() if one.status == "ok"}
     plain = [one for one in samples if one.budget and one.detector == "none"]
     paired = [one for one in plain if one.item_id in ended]
-    longer = int((re.search(r"outputs longer in (\d+)", said) or [0, 0])[1])
-    shorter = int((re.search(r"shorter in (\d+)", said) or [0, 0])[1])
-    cheaper, kept = (
+    found = re.search(r"Outputs are longer in (\d+) and shorter in (\d+)", said)
+    longer, shorter = map(int, found.groups()) if found else (0, 0)
+    found = re.search(r"takes fewer keys in (\d+) and more in (\d+)", said)
+    cheaper, dearer = map(int, found.groups()) if found else (0, 0)
+    lost, kept = (
         int((re.search(pattern, said) or [0, 0])[1])
-        for pattern in (r"clearly fewer keys in (\d+) of", r"(\d+) of which keep accuracy")
+        for pattern in (r"lost in (\d+) of", r"ruled out\) in (\d+) of")
     )
-    few = len(ended) < LEAST
     for budget in (32, 64):
         mine = [one for one in paired if one.budget == budget]
-        ratios = [(one.tokens or 0) / 1000 for one in mine]
-        any_solved = any(one.correct for one in mine)
-        may_be_longer = not few and sum(ratios) > len(ratios)
-        may_be_shorter = not few and sum(ratios) < len(ratios)
-        may_be_shorter &= all(one.status == "ok" for one in mine)
-        dearer = sum(one.keys_read or 0 for one in mine) * len(mine)
-        dearer_than = 1e6 * len(mine) * sum(bool(one.correct) for one in mine)
-        longer -= may_be_longer
-        shorter -= may_be_shorter
-        cheaper -= not few and any_solved and dearer < dearer_than
-        lost = sum(not one.correct for one in plain if one.budget == budget)
-        lost -= sum(not one.correct for one in full.values())
-        kept -= problems > 72 and lost / problems < 0.05
-    assert max(longer, shorter, cheaper, kept) <= 0, said
+        logs = [
+            max(-math.log(2), min(math.log(2), math.log((one.tokens or 0) / 1000))) for one in mine
+        ]
+        differ = sum(one != 0 for one in logs)
+        longer -= differ >= LEAST and sum(logs) > math.log(1.02) * len(logs)
+        shorter -= differ >= LEAST and sum(logs) < -math.log(1.02) * len(logs)
+        solved = sum(bool(one.correct) for one in mine)
+        cost = sum(one.keys_read or 0 for one in mine) * len(mine)
+        beside = 1e6 * len(mine) * solved
+        cheaper -= len(mine) >= LEAST <= solved and cost < beside
+        dearer -= len(mine) >= LEAST <= solved and cost > beside
+        wrong = [one.item_id for one in plain if one.budget == budget and not one.correct]
+        gone = [item for item in wrong if full[item].correct]
+        lost -= len(gone) >= LEAST
+        kept -= problems > 72 and len(gone) / problems < 0.05
+    assert max(longer, shorter, cheaper, dearer, lost, kept) <= 0, said
     if not ended:
         assert said.startswith("Nothing can be said about output length")
         assert "fewer keys" not in said
@@ -270,5 +349,4 @@ def test_no_word_where_its_rule_does_not_hold(samples: list[Sample]) -> None:
         sum(one.paid_tokens or 0 for one in samples if one.budget and one.detector == name)
         for name in ("guardian", "none")
     ]
-    assert ("Guardian saves tokens" in said) <= (paid[0] < paid[1] and problems >= LEAST)
-    assert ("Guardian adds tokens" in said) <= (paid[0] > paid[1] and problems >= LEAST)
+    assert ("and adds tokens" in said) <= (paid[0] > paid[1] and problems >= LEAST)

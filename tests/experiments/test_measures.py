@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import random
 from dataclasses import fields, replace
 
@@ -28,7 +30,7 @@ def row_of(samples: list[Sample], **which: object) -> ReportRow:
 def test_a_row_is_json() -> None:
     document = rows(demo(problems=3), seed=0)[5].to_dict()
     assert list(document) == [field.name for field in fields(ReportRow)]
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert json.loads(json.dumps(document, allow_nan=False)) == json.loads(json.dumps(document))
 
 
 def test_accuracy_and_its_change_against_the_same_problems() -> None:
@@ -43,7 +45,11 @@ def test_accuracy_and_its_change_against_the_same_problems() -> None:
     assert row.accuracy_change_p == pytest.approx(12 / 32)
 
 
-def test_length_ratio_is_the_mean_of_ratios_and_of_sums_apart() -> None:
+def gmean(*ratios: float) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def test_length_ratio_is_of_mean_logs_and_of_sums_apart() -> None:
     full = [sample(0, tokens=100), sample(1, tokens=200), sample(2, tokens=400)]
     small = [
         sparse(0, tokens=150),
@@ -51,19 +57,21 @@ def test_length_ratio_is_the_mean_of_ratios_and_of_sums_apart() -> None:
         sparse(2, tokens=300),
     ]
     row = row_of(full + small, backend="h2o")
-    assert row.length_ratio == pytest.approx((1.5 + 2.0 + 0.75) / 3)
+    assert row.length_ratio == pytest.approx(gmean(1.5, 2.0, 0.75))
     assert row.length_ratio_of_sums == pytest.approx(850 / 700)
-    assert row.length_ratio_finished == pytest.approx((1.5 + 0.75) / 2)
+    assert row.length_ratio_finished == pytest.approx(gmean(1.5, 0.75))
     assert row.length_ratio_capped == pytest.approx(2.0)
     assert row.length_ratio_stopped is None
-    assert row.length_ratio_low <= row.length_ratio <= row.length_ratio_high
+    # Three problems that differ are too few for an interval.
+    assert (row.length_ratio_low, row.length_ratio_differs) == (None, 3)
     assert (row.finished, row.capped, row.stopped, row.errors) == (2, 1, 0, 0)
     assert row.mean_tokens == pytest.approx(850 / 3)
 
 
 def test_full_attention_compared_with_itself_changes_nothing() -> None:
     row = row_of([sample(i, tokens=100 + i) for i in range(5)], backend="full")
-    assert (row.length_ratio, row.length_ratio_low, row.length_ratio_high) == (1, 1, 1)
+    assert (row.length_ratio, row.length_ratio_low, row.length_ratio_p) == (1, None, 1)
+    assert (row.length_ratio_differs, row.keys_read_per_solved_ratio_differs) == (0, 0)
     assert (row.accuracy_change, row.accuracy_change_p) == (0, 1)
     assert (row.token_savings, row.detector_pairs, row.cheaper) == (None, None, None)
 
@@ -195,15 +203,31 @@ def test_avg_and_pass_at_k_need_all_samples_of_a_problem() -> None:
 def test_samples_of_a_problem_are_one_value_of_the_length_ratio() -> None:
     full = [sample(0, sample_index=k) for k in (0, 1)] + [sample(1)]
     small = [sparse(0, sample_index=k, tokens=200) for k in (0, 1)] + [sparse(1, tokens=100)]
-    assert row_of(full + small, backend="h2o").length_ratio == pytest.approx(1.5)
+    assert row_of(full + small, backend="h2o").length_ratio == pytest.approx(gmean(2.0, 1.0))
+
+
+def test_a_log_is_clipped_on_both_sides_where_the_cap_cuts_one() -> None:
+    """Lengths that are drawn alike have ratio 1, however wide they scatter."""
+    lengths = [10, 40, 160, 640]
+    pairs = list(itertools.product(lengths, lengths))
+    for factor, cap in ((2, 2), (4, 4), (8, 8)):
+        full = [sample(i, tokens=theirs) for i, (_, theirs) in enumerate(pairs)]
+        small = [
+            sparse(i, tokens=min(mine, cap * theirs)) for i, (mine, theirs) in enumerate(pairs)
+        ]
+        (row,) = [r for r in rows(full + small, seed=0, factor=factor) if r.backend == "h2o"]
+        assert row.length_ratio == pytest.approx(1)
+        assert row.length_ratio_of_sums < 1  # what is cut on one side alone
 
 
 def test_partner_has_neither_penalty_nor_detector() -> None:
     full = [sample(0, tokens=100), sample(0, tokens=10, penalty="lz")]
     full.append(guarded(full[0], 50))
     small = [sparse(0, tokens=300, penalty="lz")]
-    assert row_of(full + small, backend="h2o").length_ratio == pytest.approx(3)
-    assert row_of(full + small, backend="full", penalty="lz").length_ratio == pytest.approx(0.1)
+    assert row_of(full + small, backend="h2o").length_ratio_of_sums == pytest.approx(3)
+    lz = row_of(full + small, backend="full", penalty="lz")
+    assert lz.length_ratio_of_sums == pytest.approx(0.1)
+    assert lz.length_ratio == pytest.approx(0.5)  # clipped at the cap's factor
     assert row_of(full + small, detector="guardian").length_ratio == pytest.approx(0.5)
 
 
@@ -267,7 +291,7 @@ def test_what_full_attention_was_cut_at_is_in_no_ratio() -> None:
     small.append(sparse(4, tokens=60, status="capped", finish="length", correct=False))
     row = row_of(full + small, backend="h2o")
     assert (row.pairs, row.pairs_censored, row.pairs_missing) == (5, 2, 0)
-    assert (row.length_ratio, row.length_ratio_of_sums) == (1.5, 1.5)
+    assert (row.length_ratio, row.length_ratio_of_sums) == (pytest.approx(1.5), 1.5)
     assert row.length_ratio_capped is None
     assert (row.solved_by_both, row.solved_gained, row.accuracy_change) == (3, 1, 0.2)
     assert row.keys_read_per_solved_ratio == 1
@@ -288,7 +312,10 @@ def test_longer_though_right() -> None:
     full = [sample(i, correct=i < 4) for i in range(6)]
     small = [sparse(i, tokens=100 * (i + 1), correct=i != 1) for i in range(6)]
     row = row_of(full + small, backend="h2o")
-    assert (row.solved_by_both, row.length_ratio_solved) == (3, pytest.approx((1 + 3 + 4) / 3))
+    assert (row.solved_by_both, row.length_ratio_solved) == (3, pytest.approx(gmean(1, 2, 2)))
+    (row,) = [r for r in rows(full + small, seed=0, factor=8) if r.backend == "h2o"]
+    assert row.length_ratio_solved == pytest.approx(gmean(1, 3, 4))
+    assert row.length_ratio_solved_differs == 2
 
 
 def test_samples_of_a_problem_do_not_count_as_problems() -> None:
@@ -350,7 +377,10 @@ def test_intervals_contain_their_estimates(pairs: list[tuple[int, int, bool, boo
     samples += [sparse(i, tokens=mine, correct=b) for i, (_, mine, _, b) in enumerate(pairs)]
     for row in rows(samples, seed=3):
         assert 0 <= row.accuracy_low <= row.accuracy <= row.accuracy_high <= 1
-        assert row.length_ratio_low <= row.length_ratio <= row.length_ratio_high
+        if row.length_ratio_low is not None:
+            assert row.length_ratio_low <= row.length_ratio <= row.length_ratio_high
+        assert (row.length_ratio_low is None) == (row.length_ratio_differs < 6)
+        assert 0.5 <= row.length_ratio <= 2
         assert row.mean_tokens_low <= row.mean_tokens <= row.mean_tokens_high
         assert -1 <= row.accuracy_change <= 1
         json.dumps(row.to_dict(), allow_nan=False)
@@ -369,7 +399,9 @@ def test_errors_only_are_counted_and_measure_nothing() -> None:
     known = "n samples problems finished capped stopped errors out_of_memory fired pairs "
     known += "missing pairs_missing pairs_censored solved_by_both samples_per_problem "
     known += "reused_tokens compression_curve model dataset backend budget penalty detector "
-    known += "action backend_params pass_at pass_at_low pass_at_high"
+    known += "action backend_params pass_at pass_at_low pass_at_high role caps claims pairs_same "
+    known += "length_ratio_differs length_ratio_solved_differs penalty_length_ratio_differs "
+    known += "keys_read_per_solved_ratio_differs"
     values = row.to_dict()
     assert {name for name, value in values.items() if value is not None} == set(known.split())
 
@@ -413,13 +445,15 @@ def test_all_capped() -> None:
     capped = {"tokens": 200, "status": "capped", "finish": "length", "correct": False}
     row = row_of(full + [sparse(i, **capped) for i in range(3)], backend="h2o")
     assert (row.finished, row.capped) == (0, 3)
-    assert (row.length_ratio_finished, row.length_ratio_capped) == (None, 2)
-    assert (row.length_ratio_low, row.length_ratio_high) == (2, 2)
+    assert (row.length_ratio_finished, row.length_ratio_capped) == (None, pytest.approx(2))
+    full = [sample(i) for i in range(6)]
+    row = row_of(full + [sparse(i, **capped) for i in range(6)], backend="h2o")
+    assert (row.length_ratio_low, row.length_ratio_high) == (pytest.approx(2), pytest.approx(2))
 
 
 def test_one_problem_has_a_ratio_but_no_interval() -> None:
     row = row_of([sample(0), sparse(0, tokens=150)], backend="h2o")
-    assert (row.length_ratio, row.length_ratio_low, row.length_ratio_high) == (1.5, None, None)
+    assert (row.length_ratio, row.length_ratio_low) == (pytest.approx(1.5), None)
     assert row.accuracy_high == 1
     assert 0 < row.accuracy_low < 1
 
@@ -427,7 +461,7 @@ def test_one_problem_has_a_ratio_but_no_interval() -> None:
 def test_unscored_samples_still_have_a_length() -> None:
     row = row_of([sample(0, correct=None), sparse(0, correct=None, tokens=150)], backend="h2o")
     assert (row.n, row.accuracy, row.accuracy_low, row.accuracy_change) == (0, None, None, None)
-    assert (row.length_ratio, row.keys_read_per_solved) == (1.5, None)
+    assert (row.length_ratio, row.keys_read_per_solved) == (pytest.approx(1.5), None)
 
 
 def test_missing_is_never_zero_and_nan_never_leaves() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,15 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.stats import bootstrap as scipy_bootstrap
+from scipy.stats import t as student
 
+from experiments.report import statistics
 from experiments.report.statistics import (
     NOTHING,
     Bootstrap,
+    benjamini_hochberg,
     change_p,
     effective,
     holm,
     mcnemar,
     sign_flips,
+    swaps,
     tango,
     wilson,
 )
@@ -249,3 +254,179 @@ def test_p_of_changes_takes_samples_of_a_problem_together() -> None:
     together = [(str(i), -1) for i in range(7) for _ in range(4)] + [("x", 1), ("x", 1), ("y", 0)]
     assert change_p(together, 0) == pytest.approx(2 * 2 / 2**8)
     assert change_p([], 0) == 1
+
+
+# ---------------------------------------------------------------- ratios, by their logs
+
+
+def test_sign_flips_of_logs_enumerate_every_outcome() -> None:
+    changed = [0.31, -0.12, 0.0, 0.5, 0.07, 0.693]
+    differing = [one for one in changed if one]
+    found = abs(sum(differing))
+    signs = list(itertools.product((-1, 1), repeat=len(differing)))
+    as_far = sum(
+        abs(sum(s * one for s, one in zip(sign, differing, strict=True))) >= found - 1e-12
+        for sign in signs
+    )
+    assert sign_flips(changed, seed=0) == pytest.approx(as_far / len(signs))
+
+
+def test_many_sign_flips_are_drawn_and_never_say_zero() -> None:
+    assert sign_flips([1.0] * 40, seed=0) == pytest.approx(1e-5, rel=1e-3)
+    draw = random.Random(1)
+    changed = [draw.gauss(0.2, 1) for _ in range(30)]
+    normal = math.erfc(abs(sum(changed)) / math.sqrt(2 * sum(one * one for one in changed)))
+    assert sign_flips(changed, seed=0) == pytest.approx(normal, abs=0.02)
+
+
+def test_sides_of_problems_are_swapped_whatever_is_made_of_their_sums() -> None:
+    draw = random.Random(5)
+    problems = [[draw.uniform(50, 150), float(draw.random() < 0.7)] for _ in range(14)]
+    pairs = np.asarray([problems[at] + problems[at + 7] for at in range(7)])
+
+    def number(a: float, b: float, c: float, d: float) -> float:
+        if not b or not d:
+            return math.inf
+        return abs(math.log(a / b) - math.log(c / d))
+
+    def sums(swapped: tuple[bool, ...]) -> list[float]:
+        kept = [
+            [*row[2:], *row[:2]] if swap else list(row)
+            for row, swap in zip(pairs.tolist(), swapped, strict=True)
+        ]
+        return [sum(column) for column in zip(*kept, strict=True)]
+
+    found = number(*sums((False,) * 7))
+    ways = list(itertools.product((False, True), repeat=7))
+    as_far = sum(number(*sums(way)) >= found - 1e-12 for way in ways)
+
+    def logs(of: np.ndarray) -> np.ndarray:
+        a, b, c, d = np.log(of)
+        return np.asarray(a - b - c + d)
+
+    assert swaps(pairs, logs, seed=0) == pytest.approx(as_far / len(ways))
+
+
+@given(st.lists(st.integers(0, 1000), max_size=12))
+def test_benjamini_hochberg_keeps_what_its_definition_keeps(thousandths: list[int]) -> None:
+    """At every level: all up to the largest p that is at most its rank's share of the level."""
+    p = [one / 1000 for one in thousandths]
+    after = benjamini_hochberg(p)
+    for level in {*p, *(min(1.0, one * len(p)) for one in p), 0.05}:
+        ordered = sorted(p)
+        fit = [at for at, one in enumerate(ordered, 1) if one * len(p) <= at * level + 1e-15]
+        most = ordered[fit[-1] - 1] if fit else -1.0
+        for one, adjusted in zip(p, after, strict=True):
+            assert (one <= most) == (adjusted <= level + 1e-12)
+
+
+def slow_t(values: list[float], seed: int, resamples: int, most: float) -> tuple[float, float]:
+    """A bootstrap-t interval of a mean by its definition, with Student's beneath it."""
+    n, ordered = len(values), sorted(values)
+
+    def spread(some: list[float]) -> float:
+        mean = sum(some) / n
+        return math.sqrt(sum((one - mean) ** 2 for one in some) / (n - 1) / n)
+
+    mean, error = sum(values) / n, spread(values)
+    draw = np.random.default_rng(seed).integers(0, n, (resamples, n))
+    far = []
+    for row in draw.tolist():
+        some = [ordered[at] for at in row]
+        far.append((sum(some) / n - mean) / max(spread(some), error / 3))
+    far.sort()
+    differing = sum(one != 0 for one in values)
+    least = student.ppf(0.975, differing - 1)
+    high = far[math.ceil(0.975 * (resamples - 1))]
+    low = far[math.floor(0.025 * (resamples - 1))]
+    return (
+        math.exp(max(-most, mean - max(high, least) * error)),
+        math.exp(min(most, mean + max(-low, least) * error)),
+    )
+
+
+def test_the_interval_of_a_mean_log_equals_a_slow_loop() -> None:
+    draw = random.Random(7)
+    for some in (
+        [draw.gauss(0.1, 0.4) for _ in range(17)],
+        [0.0] * 12 + [0.69, 0.3, 0.1, 0.69, 0.2, -0.4, 0.69],
+        [0.69] * 12 + [0.0, 0.1],
+    ):
+        logs = [max(-0.69, min(0.69, one)) for one in some]
+        found = Bootstrap(3, resamples=400).log_mean(logs, 0.69)
+        assert found.estimate == pytest.approx(math.exp(sum(logs) / len(logs)))
+        assert (found.low, found.high) == pytest.approx(slow_t(logs, 3, 400, 0.69), rel=1e-6)
+
+
+def test_the_error_of_a_cost_ratio_is_the_jackknife_s() -> None:
+    """Derivatives of the log by each sum: the same spread as leaving one problem out in turn."""
+    draw = random.Random(9)
+    rows = [
+        (draw.uniform(50, 150), 1.0 if draw.random() < 0.8 else 0.0, draw.uniform(80, 120), 1.0)
+        for _ in range(400)
+    ]
+
+    def log_ratio(some: list[tuple[float, float, float, float]]) -> float:
+        a, b, c, d = (sum(column) for column in zip(*some, strict=True))
+        return math.log(a / b / (c / d))
+
+    n, whole = len(rows), log_ratio(rows)
+    left = [log_ratio(rows[:at] + rows[at + 1 :]) for at in range(n)]
+    mean = sum(left) / n
+    error = math.sqrt((n - 1) / n * sum((one - mean) ** 2 for one in left))
+    found = Bootstrap(0).log_ratio(rows, n)
+    assert found.estimate == pytest.approx(math.exp(whole))
+    assert math.log(found.high / found.low) == pytest.approx(2 * 1.96 * error, rel=0.04)
+
+
+def test_a_ratio_of_few_has_no_interval() -> None:
+    boot = Bootstrap(0, resamples=300)
+    five = [(50.0, 1.0, 100.0, 1.0)] * 5 + [(70.0, 0.0, 100.0, 1.0)] * 9
+    assert boot.log_ratio(five, 14).low is None  # five solved
+    assert boot.log_ratio([*five, five[0]], 15).low is not None
+    assert boot.log_ratio([*five, five[0]], 5).low is None  # five that differ
+    assert boot.log_ratio([(1.0, 0.0, 1.0, 1.0)], 1) == NOTHING
+    assert boot.log_mean([]) == NOTHING
+    assert boot.log_mean([0.5] * 5).low is None
+
+
+@pytest.mark.parametrize("n", [14, 32, 100])
+@pytest.mark.parametrize("kind", ["wide", "few", "cut"])
+def test_intervals_of_mean_logs_cover_what_they_say(n: int, kind: str) -> None:
+    """Wide scatter, few that differ, most cut at the cap; 95% said, 0.93 asked for."""
+    draw, most = np.random.default_rng(n), math.log(2)
+    few = np.asarray([0.0] * 22 + [0.5, 0.6, 0.69, 0.3, 0.2, -0.1, 0.05, -0.4, 0.6, 0.69])
+    cut = np.asarray([most] * 20 + [0.0] * 6 + [-0.6, -0.4, -0.2, 0.1, 0.2, 0.4])
+
+    def drawn() -> list[float]:
+        if kind == "wide":
+            ratio = draw.exponential(size=n) / draw.exponential(size=n)
+            return np.clip(np.log(ratio), -most, most).tolist()
+        return draw.choice(few if kind == "few" else cut, n).tolist()
+
+    true = {"wide": 0.0, "few": few.mean(), "cut": cut.mean()}[kind]
+    boot, hits, said = Bootstrap(1, resamples=600), 0, 0
+    for _ in range(400):
+        found = boot.log_mean(drawn(), most)
+        if found.low is not None:
+            said += 1
+            hits += found.low <= math.exp(true) + 1e-9 and math.exp(true) <= found.high + 1e-9
+    assert said > 60
+    assert hits / said >= 0.93 - 2 * math.sqrt(0.05 * 0.95 / said)
+
+
+def test_many_problems_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts of resamples are bytes, and drawn again where there are too many to keep."""
+    monkeypatch.setattr(statistics, "_BLOCK", 1 << 18)
+    logs = np.random.default_rng(0).normal(0, 0.3, 1_000).tolist()
+    kept = Bootstrap(0).log_mean(logs)
+    for most, least, at_most in ((1 << 28, 10e6, 25e6), (1 << 20, 0, 12e6)):
+        monkeypatch.setattr(statistics, "_KEPT", most)
+        boot = Bootstrap(0)
+        tracemalloc.start()
+        found = boot.log_mean(logs)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert found == kept
+        assert least <= peak <= at_most  # 80 MB as floats
+        assert bool(boot._counts) == (most > 1 << 20)

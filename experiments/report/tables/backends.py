@@ -26,14 +26,13 @@ _CLAIMED = (
 )
 _CAPTION = (
     "solved: %; change: points against full attention; length: times full attention's, the mean "
-    "over problems of logs clipped at the cap's factor; differ: problems with another length; cut: "
+    "over problems of logs clipped at the cap's factor; diff: problems with another length; cut: "
     f"% of outputs cut at the cap; {_CLAIMED}"
 )
 _COST_CAPTION = (
     "both solve: length over the n samples that it and full attention solve; keys: read per solved "
-    "problem, full attention's as a number; both times full attention's; sums: all tokens over all "
-    "of full attention's; packed: compressed over original bytes; loops: % of outputs with a block "
-    f"repeated 20 times; {_CLAIMED}"
+    "problem, full attention's as a number; both times full attention's; packed: compressed over "
+    f"original bytes; loops: % of outputs with a block repeated 20 times; {_CLAIMED}"
 )
 _CAPS_CAPTION = (
     "the same texts read at a smaller cap, what is longer cut there; columns as in the tables above"
@@ -52,14 +51,14 @@ def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
 
     What all are measured against is full attention without penalty.
     """
-    names = ("solved", "change", "length", "differ", "cut")
+    names = ("solved", "change", "length", "diff", "cut")
     found = [_grid(part, names, _main_cells, _title(part)) for part in parts(shortly_named(rows))]
     return _with_caption(found, _CAPTION)
 
 
 def cost_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
-    names = ("both solve", "n", "keys/solved", "sums", "packed", "loops")
+    names = ("both solve", "n", "keys/solved", "packed", "loops")
     found = [
         _grid(part, names, _cost_cells, _cost_title(part)) for part in parts(shortly_named(rows))
     ]
@@ -155,7 +154,7 @@ def _both(row: ReportRow | AtCap) -> Cell:
 
 
 def _cost_cells(row: ReportRow) -> list[Cell]:
-    both = count = keys = sums = Cell()
+    both = count = keys = Cell()
     if row.length_ratio_solved is not None:
         count = Cell(str(row.solved_by_both))
     if row.is_baseline:
@@ -163,8 +162,6 @@ def _cost_cells(row: ReportRow) -> list[Cell]:
             keys = Cell(large(row.keys_read_per_solved))
     else:
         both = _both(row)
-        if row.length_ratio_of_sums is not None:
-            sums = Cell(f"{row.length_ratio_of_sums:.2f}")
         keys = ratio(
             row.keys_read_per_solved_ratio,
             row.keys_read_per_solved_ratio_low,
@@ -175,7 +172,7 @@ def _cost_cells(row: ReportRow) -> list[Cell]:
         keys = Cell("none solved")  # so that no cost can be said
     compressed = Cell() if row.compression_ratio is None else Cell(f"{row.compression_ratio:.2f}")
     loops = Cell() if row.repetition_rate is None else Cell(f"{percent(row.repetition_rate)}%")
-    return [both, count, keys, sums, compressed, loops]
+    return [both, count, keys, compressed, loops]
 
 
 def _sampling_cells(chosen: list[int]) -> Cells:

@@ -337,7 +337,8 @@ class _Reader:
             self.forgotten += of in self.held and of not in self.gone
             self.gone.add(of)
             return
-        self.gone.discard(of)
+        if kind != "guessed":
+            self.gone.discard(of)
         if kind in ("settled", "mended"):
             if kind == "mended" and of in self.held and right is not None:
                 self.mended[self.held[of] == self.true[of], right] += 1

@@ -50,7 +50,7 @@ _CLAUSES = {
     "R": _any(words.UNSEEN),
     "G": _any(words.GIVEN),
     "T": rf"{_any(words.TAKE)} (?P<name>{_NAME})"
-    rf"(?: twice| (?P<sign>plus|minus) (?:(?P<number>{_NUMBER})|(?P<second>{_NAME}))),",
+    rf"(?: twice| (?P<sign>plus|minus) (?:(?P<number>{_NUMBER})|(?P<second>{_NAME})))(?:,|\Z)",
     "V": _any(right for right, _ in words.VERDICTS),
     "X": _any(wrong for _, wrong in words.VERDICTS),
     "F": rf" guess (?P<number>{_NUMBER})",

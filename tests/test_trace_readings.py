@@ -99,6 +99,7 @@ def test_excess() -> None:
     assert found["longer"] == 3
     assert (found["shorter"], found["shorter_by_end"]) == (1, {"gave up": 1})
     assert found["by_kind"]["loop"] == CUT.loop
+    assert found["by_kind"]["derived"] == 0, "as many as under full attention"
     assert found["by_kind"]["mended"] == n(MEND.format(33, 34, 34)) + n(MEND.format(34, 33, 33))
     assert found["both_right"] == 3
     assert found["more_before_right"] == n(WRONG + MEND.format(33, 34, 34)) - n(RIGHT)
@@ -119,10 +120,10 @@ def test_what_a_detector_spares_and_luck_gives() -> None:
         stopped(WON, n(WRONG), "none", False),
         stopped(GAVE_UP, None, GIVE_UP, False),
     ]
-    golds = {"easy": {ITEM: "34", "a": "7", "b": "34", "c": "7"}}
+    golds = {"easy": {ITEM: "34", "a": "7", "b": "34", "c": "9"}}
     found = trace_readings.detected(pairs, golds)
     assert (found["n"], found["fired"], found["answered"], found["answered_right"]) == (4, 3, 2, 1)
-    assert found["luck"] == pytest.approx(1 / 3 + 2 / 3)
+    assert found["luck"] == pytest.approx(1 / 3 + 1 / 3)
     assert (found["spared_cut"], found["wasted_cut"]) == (behind, CUT.reading.wasted)
     assert found["spared_ended"] == 1
     assert (found["once_right"], found["stated_right"]) == (2, 1)

@@ -305,6 +305,33 @@ def test_lines_by_hand() -> None:
     assert [line.misread for line in read(drawn, misquoted).lines] == [True]
 
 
+def test_statements_by_hand() -> None:
+    drawn = by_hand()
+    settle = "So shoe, cake is 21, plus scarf is 13. After cake, shoe is 34.\n\n"
+    asks = "After cake, shoe was 28? The shoe joins the cake with the scarf."
+    found = read(drawn, settle + asks)
+    assert (found.first_stated, found.last_stated) == (34, 34), "what a check asks is no statement"
+    assert found.statements[-1].value == 28
+    lacks = "Next cake, need scarf plus 8, scarf is not known.\n\n"
+    scarf = "Finally scarf, ladder is 6, plus 7. After ladder, scarf is 13.\n\n"
+    assert read(drawn, lacks + scarf).forgotten == 0
+    assert read(drawn, scarf + lacks * 3).forgotten == 1
+    assert read(drawn, (scarf + lacks) * 3).forgotten == 3
+
+
+def test_lines_that_are_nearly_lines() -> None:
+    whole = "Finally scarf, ladder is 6, plus 7. After ladder, scarf is 13."
+    for broken in (
+        whole.replace("scarf is", "cake is"),  # another is settled than was begun
+        whole.removesuffix("."),
+        whole.replace(" plus 7.", " plus 7, plus 7."),
+        whole.replace(", ladder is 6", ""),
+        whole.replace("6", "6 6"),
+        f"{whole} {whole}",
+    ):
+        assert kinds(f"{whole}\n\n{broken}\n\n{whole}\n\n") == ["derived", "lost", "derived again"]
+
+
 def test_a_loop_is_a_kind_of_its_own() -> None:
     drawn = by_hand()
     line = "Find ladder, given. First, ladder is 6.\n\n"

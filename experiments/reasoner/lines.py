@@ -171,8 +171,15 @@ def _clause(table: list[tuple[str, re.Pattern[str]]], text: str, at: int) -> Cla
         found = form.match(text, at)
         if found:
             parts: dict[str, str | None] = found.groupdict()
-            number = parts.pop("number", None)
-            if number is None:
-                return Clause(letter, found.end(), found.end(), **parts)
-            return Clause(letter, found.end(), found.end("number"), number=int(number), **parts)
+            number = parts.get("number")
+            return Clause(
+                letter,
+                end=found.end(),
+                said=found.end() if number is None else found.end("number"),
+                name=parts.get("name"),
+                number=None if number is None else int(number),
+                sign=parts.get("sign"),
+                second=parts.get("second"),
+                quote=parts.get("quote"),
+            )
     return None

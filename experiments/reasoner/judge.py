@@ -219,7 +219,7 @@ class _Reader:
         self.true = values(problem)
         self.lines: list[ReadLine] = []
         self.statements: list[Statement] = []
-        self.held: dict[str, int] = {}  # what is settled, and not mended since
+        self.held: dict[str, int] = {}  # what was settled or mended last
         self.lacked: set[tuple[str, str]] = set()  # names and operands that were not known there
         self.checks: dict[str, LineKind] = {}  # those that wait for an operand
         self.checked: set[str] = set()

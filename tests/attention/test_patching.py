@@ -8,7 +8,7 @@ from driving import FIRST, follow, left_pad, model, prefill, step, tokens
 from transformers import AutoModelForCausalLM, DynamicCache, GemmaConfig, GPT2Config, LlamaConfig
 
 import attention
-from attention.patching.patched import NAME
+from attention.patching.cache import ATTENTION
 from tests.attention.oracles.models import tiny_config, tiny_model
 
 
@@ -19,10 +19,10 @@ def test_the_model_is_restored_whatever_happens(before: str) -> None:
     m.set_attn_implementation(before)
     try:
         with attention.Full().on(m):
-            assert m.config._attn_implementation == NAME
+            assert m.config._attn_implementation == ATTENTION
             with attention.Sink(budget=8).on(m):
                 pass
-            assert m.config._attn_implementation == NAME
+            assert m.config._attn_implementation == ATTENTION
         assert m.config._attn_implementation == before
         with pytest.raises(ZeroDivisionError), attention.Sink(budget=8).on(m):
             raise ZeroDivisionError

@@ -113,9 +113,9 @@ class Step:
 
         First the columns of prompts, at once, then the others one by one.
         """
-        found, kind = [], list(zip(self.behind.tolist(), (self.new > self.behind).tolist()))
-        for behind, reads in sorted(set(kind)):
-            rows = np.array([r for r, one in enumerate(kind) if one == (behind, reads)])
+        found, reading = [], self.new > self.behind
+        for behind, reads in sorted(set(zip(self.behind.tolist(), reading.tolist(), strict=True))):
+            rows = np.flatnonzero((self.behind == behind) & (reading == reads))
             past, read = self.past[rows], self.new[rows] - behind
             prompt, first = self.prompt[rows], self.T - behind
             steps = []

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -214,4 +214,5 @@ class Patch:
 
 # A model is found here and not by an attribute of its own, which a copy of it would have too.
 _PATCHES: WeakKeyDictionary[PreTrainedModel, Patch] = WeakKeyDictionary()
-_LOCK = Lock()
+# Reentrant: collecting garbage may close a stream that was left half way, and with it a block.
+_LOCK = RLock()

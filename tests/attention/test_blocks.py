@@ -155,7 +155,7 @@ def test_an_adapted_model_is_refused_with_the_way_to_its_own() -> None:
 @torch.no_grad()
 def test_compiled_models_give_the_same(own: Any, how: str) -> None:
     """As transformers' documentation compiles them; "eager" traces all and builds no kernels."""
-    backend, given, text = KINDS[1], tokens(1, 4, seed=3), [tokens(12)]
+    backend, given, text = KINDS[1], tokens(1, 2, seed=3), [tokens(12)]
     with backend.on(own) as cache:
         want = follow(own, cache, text, given)
     torch._dynamo.reset()

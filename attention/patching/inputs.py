@@ -21,7 +21,8 @@ def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Count
         columns: columns fed before.
 
     Raises:
-        InvalidValue: another shape, or padding behind a real token.
+        InvalidValue: another shape, padding behind a real token, or a token hidden that was seen.
+            On an accelerator a single column's mask is not looked at, which would wait for it.
     """
     B = len(past)
     everything = np.full(B, T, dtype=np.int64)
@@ -40,6 +41,12 @@ def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Count
             "attention_mask",
             "zeros behind real tokens",
             "left padding: in each row zeros, if any, before the first real token",
+        )
+    if past.any() and (mask[:, :-T].bool().sum(-1).cpu().numpy() < past).any():
+        raise InvalidValue(
+            "attention_mask",
+            "zeros where tokens were seen",
+            "ones for all tokens seen before: none of them can be hidden any more",
         )
     return new
 

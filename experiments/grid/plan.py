@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from attention.errors import InvalidValue
-from attention.registry import split_parameters
+from attention.registry import parameters, split_parameters
 from experiments.grid import schema
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell, run_id, sampling
@@ -173,7 +173,7 @@ class _Fields(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def build_backends(config: Config) -> list[Backend]:
-    """Full attention first, then every backend with every budget.
+    """Full attention first, then every backend with every budget, once where it takes none.
 
     Raises:
         InvalidValue: an unknown backend or parameter, a budget a method cannot work with, or two
@@ -187,8 +187,9 @@ def build_backends(config: Config) -> list[Backend]:
         if name == "full":
             continue
         params = config.backend_params.get(name, {})
-        for budget in config.budgets:
-            backend = methods.get(name, **{"budget": budget, **params})
+        takes = any(p.name == "budget" for p in parameters(methods.find(name)))
+        for given in [{"budget": budget} for budget in config.budgets] if takes else [{}]:
+            backend = methods.get(name, **{**given, **params})
             # A method may be asked for by name and by import path.
             if backend not in backends:
                 backends.append(backend)

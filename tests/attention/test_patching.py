@@ -266,3 +266,24 @@ def test_a_cache_can_be_reset_and_repeated() -> None:
         assert cache.seen.tolist() == [30, 30]
         with pytest.raises(RuntimeError, match="first forward"):
             cache.new().row_stats()
+
+
+@torch.no_grad()
+def test_a_mask_that_hides_tokens_seen_is_refused() -> None:
+    """In a step and in a chunk; padding is none, nor are ones for a row that is shorter."""
+    m, text = model(), [tokens(20), tokens(6, seed=1)]
+    _, mask = left_pad(text)
+    with attention.Full().on(m) as cache:
+        prefill(m, cache, text)
+        for T in (1, 3):
+            ids, wider = tokens(2, T), torch.cat((mask, torch.ones(2, T, dtype=torch.long)), dim=1)
+            for r, hidden in ((0, slice(5, 9)), (0, slice(0, 1)), (1, slice(14, 15))):
+                wrong = wider.clone()
+                wrong[r, hidden] = 0
+                with pytest.raises(attention.InvalidValue, match="where tokens were seen"):
+                    m(input_ids=ids, attention_mask=wrong, past_key_values=cache)
+            call = {"input_ids": ids, "position_ids": cache.seen[:, None] + torch.arange(T)}
+            want = m(**call, past_key_values=cache.clone()).logits
+            for right in (wider, torch.ones_like(wider)):
+                got = m(**call, attention_mask=right, past_key_values=cache.clone()).logits
+                assert torch.equal(got, want)

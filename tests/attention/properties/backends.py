@@ -211,5 +211,7 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "dither": dither,
 }
 METHODS = tuple(BACKENDS)
+# Outputs of the others are the softmax over what is read, and nothing else.
+NOISELESS = tuple(x for x in METHODS if x != "dither")
 KEEP_ALL = ("full", "quest", "infllm", "oracle", "h2o_uniform", "dither")
 EVICTING = tuple(x for x in METHODS if x not in KEEP_ALL)

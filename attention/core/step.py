@@ -76,11 +76,11 @@ class Step:
         whole: Counts | None = None,
     ) -> None:
         self.T, self.device = T, device
-        if whole is None:
-            whole = np.where(past > 0, 0, new) if T == 1 else past + new
-        behind = np.maximum(past + new - np.maximum(whole, past), 0)
-        # A first token sees itself alone, however it is read.
-        self.decode = T == 1 and bool(past.any()) and not (new - behind)[past > 0].any()
+        self.decode, behind = T == 1 and bool(past.any()), np.zeros_like(new)
+        if whole is not None:
+            behind = np.maximum(past + new - np.maximum(whole, past), 0)
+            # A first token sees itself alone, however it is read.
+            self.decode = self.decode and not (new - behind)[past > 0].any()
         self.idle: list[int] = []
         if self.decode:
             # A row that is still all padding writes a token nobody reads and is emptied afterwards;

@@ -204,8 +204,8 @@ class Layer(ABC):
             index = step.once(("rows", *rows), partial(step.tensor, rows))
             layer = self.copied(index) if alone else self
             for columns, part in parts:
-                some = ((x[rows] if alone else x)[:, :, columns] for x in (q, k, v))
-                out[rows, columns] = layer.forward(*some, scaling, part)
+                query, key, value = ((x[rows] if alone else x)[:, :, columns] for x in (q, k, v))
+                out[rows, columns] = layer.forward(query, key, value, scaling, part)
             if alone:
                 self.replace(index, layer, torch.arange(len(rows), device=index.device))
         return out

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import Cache
 
 from attention.core import devices
+from attention.core.compiling import uncompiled
 from attention.core.step import Counts, Step
 from attention.engines import chosen
 from attention.errors import InvalidValue, check_int
@@ -106,7 +107,7 @@ class AttentionCache(Cache):
 
     # One forward
 
-    @torch.compiler.disable
+    @uncompiled
     def update(
         self,
         key_states: Tensor,
@@ -148,8 +149,9 @@ class AttentionCache(Cache):
         prompt that they may come with.
         """
         self._drafts = 0
-        drafting = self._drafting or not hasattr(Cache, "activate_past_recording")
-        if drafting and isinstance(logits_to_keep, int) and logits_to_keep > 1:
+        if not isinstance(logits_to_keep, int) or logits_to_keep < 2:
+            return
+        if self._drafting or not hasattr(Cache, "activate_past_recording"):
             self.activate_past_recording()
             self._drafts = logits_to_keep - 1
 
@@ -201,11 +203,14 @@ class AttentionCache(Cache):
         out = self.layers[index].forward(q, k, v, scaling, step)
         self._done += 1
         if self._done == self.session.layers:
-            in_turn = step.decodes(self.backend.exact_until) and len(step.turns) == 1
-            self._rows = self._rows.after(step, step.decode or in_turn)
+            self._rows = self._rows.after(step, step.decode or self._in_turn(step))
             self.columns += step.T
             self._step = None
         return out
+
+    def _in_turn(self, step: Step) -> bool:
+        """Whether the last token of every row of a longer forward was read by a decode query."""
+        return step.decodes(self.backend.exact_until) and len(step.turns) == 1
 
     def _build(self, index: int, q: Tensor, k: Tensor, sink_logits: Tensor | None) -> Layer:
         return self.backend.build(

@@ -115,7 +115,9 @@ def open_step(
     if len(rows.prompts) != B:
         raise InvalidValue("prompts", rows.prompts.tolist(), f"a number for each of the {B} rows")
     new = new_tokens(mask, rows.seen, columns, T)
-    whole = rows.read_whole(new, drafts, single=T == 1)
+    # The next token of rows whose prompts have been read is a decode query by itself.
+    later = T == 1 and bool((rows.seen >= rows.prompts).all())
+    whole = None if later else rows.read_whole(new, drafts, single=T == 1)
     prompt = np.where(rows.prompts == 0, new - drafts, rows.prompts)
     step = Step(rows.seen, new, T, q.device, prompt, whole)
     check_positions(position_ids, step)

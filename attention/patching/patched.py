@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
+from attention.core.compiling import uncompiled
 from attention.core.ropes import Rope
 from attention.engines import chosen
 from attention.errors import InvalidValue
@@ -32,7 +33,7 @@ DROPPED = {
 }
 
 
-@torch.compiler.disable
+@uncompiled
 def attention_forward(
     module: Any,
     query: Tensor,
@@ -109,7 +110,7 @@ def attention_forward(
     return out, None
 
 
-@torch.compiler.disable
+@uncompiled
 def announce(_model: Any, _inputs: Any, given: dict[str, Any]) -> None:
     """Called before each forward of a patched model: tells the cache what is asked for.
 

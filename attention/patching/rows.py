@@ -70,14 +70,22 @@ class RowCounts(NamedTuple):
         Args:
             decoded: whether all rows' last tokens came as decode queries.
         """
-        now = self.begun | (step.decode & (self.seen > 0)) | (step.behind > 0)
+        now = self.begun
+        if not (step.decode and now.all()):
+            now = now | (step.decode & (self.seen > 0)) | (step.behind > 0)
         rows = RowCounts(step.seen, step.prompt, np.full(step.rows, decoded), self.told, now)
         rows.seen[step.idle], rows.decoded[step.idle] = 0, False
         return rows
 
     def select(self, index: Counts) -> RowCounts:
         """Those of these rows, in this order."""
-        return RowCounts(*(each[index] for each in self))
+        return RowCounts(
+            self.seen[index],
+            self.prompts[index],
+            self.decoded[index],
+            self.told[index],
+            self.begun[index],
+        )
 
     def replaced(self, rows: Counts, source: RowCounts, source_rows: Counts) -> RowCounts:
         """The same with rows of another cache in the place of these; they decode nothing yet."""

@@ -32,10 +32,11 @@ class DitherLayer(KeepAll):
         out = super().forward(q, k, v, scaling, step)
         token = step.once("dithered", lambda: mix(step.positions() & WORD))
         columns = max(1, NUMBERS_AT_ONCE // (step.rows * self.place.numel()))
-        for some, where in zip(out.split(columns, 1), token.split(columns, 1), strict=True):
-            wide = some.to(self.geometry.wide)
+        for start in range(0, step.T, columns):
+            some = slice(start, start + columns)
+            wide = out[:, some].to(self.geometry.wide)
             size = wide.square().mean((2, 3), keepdim=True).sqrt() * self.noise
-            some.copy_(wide + size * self.numbers(where))
+            out[:, some] = (wide + size * self.numbers(token[:, some])).to(out.dtype)
         return out
 
     def numbers(self, token: Tensor) -> Tensor:

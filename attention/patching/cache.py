@@ -125,9 +125,11 @@ class AttentionCache(Cache):
         if not self.session.open:
             closed = f"a cache of a closed {self.backend.name} block"
             raise InvalidValue("past_key_values", closed, allowed)
-        now = self.session.config._attn_implementation
-        if now != ATTENTION:
-            raise InvalidValue("attn_implementation", now, "no other set inside the `with` block")
+        if self._step is None:  # once a forward: a config takes its time to answer
+            now = self.session.config._attn_implementation
+            if now != ATTENTION:
+                allowed = "no other set inside the `with` block"
+                raise InvalidValue("attn_implementation", now, allowed)
         # A model that is not patched would attend to the newest tokens alone.
         unpatched, self._handed = self._handed, True
         if unpatched:

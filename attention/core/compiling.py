@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
-P, R = ParamSpec("P"), TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+def uncompiled(function: F) -> F:
     """A function that a compiled model calls and that is not compiled with it.
 
     As `torch.compiler.disable`, which takes its time in every call, compiled or not: here only a
     call that is being compiled goes through it.
     """
-    aside = cast("Callable[P, R]", torch.compiler.disable(function))
+    aside = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
 
     @functools.wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+    def called(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return aside(*args, **kwargs)
         return function(*args, **kwargs)
 
-    return called
+    return cast("F", called)

@@ -4,6 +4,7 @@ from .errors import InvalidValue as InvalidValue
 from .methods import describe as describe
 from .methods import get as get
 from .methods import names as names
+from .methods.controls.dither import Dither as Dither
 from .methods.controls.h2o_uniform import H2OUniform as H2OUniform
 from .methods.controls.oracle import Oracle as Oracle
 from .methods.controls.random import Random as Random
@@ -30,6 +31,7 @@ __all__ = [
     "Backend",
     "BudgetExceeded",
     "CacheStats",
+    "Dither",
     "Full",
     "H2OUniform",
     "InfLLM",

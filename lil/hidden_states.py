@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from types import TracebackType
 from typing import Any
 
@@ -48,6 +49,15 @@ class HiddenStates:
         self._handles: list[RemovableHandle] = []
         self._newest: dict[int, Tensor] = {}
         self._margins: dict[bytes, Tensor] = {}
+        # The thread whose forwards are meant; None for all.
+        self._thread: int | None = None
+
+    def here_only(self) -> None:
+        """From now on mean forwards of the calling thread alone: others may use the model, too."""
+        self._thread = get_ident()
+
+    def _meant(self) -> bool:
+        return self._thread is None or self._thread == get_ident()
 
     def __enter__(self) -> HiddenStates:
         if self._handles:
@@ -111,6 +121,8 @@ class HiddenStates:
 
     def _keep(self, index: int) -> Callable[[nn.Module, Any, Any], None]:
         def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            if not self._meant():
+                return
             hidden = output[0] if isinstance(output, tuple) else output
             # A copy: a view would hold the whole prompt's states until the next forward.
             self._newest[index] = hidden[:, -1].detach().clone()
@@ -118,6 +130,8 @@ class HiddenStates:
         return hook
 
     def _compare(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        if not self._meant():
+            return
         logits = output.logits[:, -1].detach()
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         best = wide.amax(-1)

@@ -31,6 +31,7 @@ THINNED = {
     "test_naive_paper": 2,
     "test_options": 3,
     "test_penalties_generate": 5,
+    "test_prompts": 3,
     "test_raas": 2,
     "test_rewind": 4,
     "test_stopping": 3,

@@ -25,7 +25,7 @@ OWN = [k.name for k in attention.methods.known() if k.package == attention.regis
 def default(name: str, budget: int = 32) -> attention.Backend:
     """A backend of this budget with the defaults of everything else."""
     more = {"dense_layers": 0} if "`dense_layers=" in TABLE[name]["parameters"] else {}
-    return attention.get(name, **({} if name == "full" else {"budget": budget} | more))
+    return attention.get(name, **({} if name in ("full", "dither") else {"budget": budget} | more))
 
 
 def test_the_page_has_every_backend_with_its_parameters() -> None:
@@ -53,7 +53,7 @@ def test_sources_and_kinds_are_those_declared(name: str) -> None:
 def test_what_is_kept_read_and_exact_is_so(name: str) -> None:
     backend, row, m = default(name), TABLE[name], tiny_model()
     exact = row["exact up to"].split(",")[0].split(" with ")[0].strip("`")
-    assert backend.exact_until == (math.inf if exact == "all" else backend.params()[exact])
+    assert backend.exact_until == {"all": math.inf, "0": 0, **backend.params()}[exact]
     prompt = text(40) if name != "raas" else text(10)  # a longer one is refused by default
     with backend.on(m) as cache:
         follow(m, cache, [prompt], text(1, 44))

@@ -106,7 +106,9 @@ class Backend(ABC):
             return SlidingLayer(geometry, Full())
         if geometry.index < self.dense_layers:
             return KeepAll(geometry, Full())
-        return self.layer(geometry)
+        layer = self.layer(geometry)
+        layer.exact_until = self.exact_until
+        return layer
 
     def on(self, model: Any, engine: str = "auto") -> AbstractContextManager[AttentionCache]:
         """Patch a transformers model for the length of a `with` block; yields an empty cache.

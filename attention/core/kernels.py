@@ -17,8 +17,9 @@ LARGE = 1 << 21
 FEW_ADDED = 4
 # Elements that are sorted sooner than the largest of them are found.
 FEW = 2048
-# Elements of the largest temporary in a prefill with probabilities, and of its masks.
-BLOCK_ELEMENTS = 1 << 22
+# Elements of the largest temporary in a prefill with probabilities, and of its masks. A GPU gets
+# more: its memory holds them, and it would wait for the host to start so many small operations.
+BLOCK_ELEMENTS, GPU_TIMES = 1 << 22, 1 << 5
 MASK_ELEMENTS = 1 << 25
 # Queries of a sliding layer at once, or its window if that is more: they see few other slots.
 SLIDING_COLUMNS = 1024
@@ -146,6 +147,11 @@ def seen_slots(t: int, n: int, S: int, last: Tensor, window: int | None) -> tupl
     return max(0, S - last.shape[1] + t - window + 1), end
 
 
+def block_elements(device: torch.device) -> int:
+    """Elements of the largest temporary in a prefill with probabilities."""
+    return BLOCK_ELEMENTS * (1 if devices.answers_at_once(device) else GPU_TIMES)
+
+
 def dense_with_mass(
     q: Tensor,
     k: Tensor,
@@ -177,7 +183,7 @@ def dense_with_mass(
     slots = torch.arange(S, device=q.device)
     grouped = q.reshape(B, Hkv, G, T, D) * scaling
     beside = None if sink_logits is None else sink_logits.view(Hkv, G, 1, 1)
-    columns = max(1, BLOCK_ELEMENTS // (B * Hq * S))
+    columns = max(1, block_elements(q.device) // (B * Hq * S))
     for t in range(0, T, columns):
         n = min(columns, T - t)
         low, seen = seen_slots(t, n, S, last, window)

@@ -58,6 +58,12 @@ class Step:
         device: where the tensors go.
         prompt: how many of each row's first tokens are its prompt, (B,); by default those of its
             first forward.
+        whole: how many of each row's first tokens are read as a prompt, (B,); the others are decode
+            queries. By default all, but for a single column on top of something.
+
+    Attributes:
+        decode: one column, in which every row's token is a decode query.
+        behind: where it is not, how many newest tokens of each row are decode queries, (B,).
     """
 
     def __init__(
@@ -67,15 +73,21 @@ class Step:
         T: int,
         device: torch.device,
         prompt: Counts | None = None,
+        whole: Counts | None = None,
     ) -> None:
         self.T, self.device = T, device
-        # A row that is still all padding writes a token nobody reads and is emptied afterwards;
-        # this keeps a one-token step one vectorised step for all rows.
-        self.decode = T == 1 and bool(past.any())
+        self.decode, behind = T == 1 and bool(past.any()), np.zeros_like(new)
+        if whole is not None:
+            behind = np.maximum(past + new - np.maximum(whole, past), 0)
+            # A first token sees itself alone, however it is read.
+            self.decode = self.decode and not (new - behind)[past > 0].any()
         self.idle: list[int] = []
         if self.decode:
+            # A row that is still all padding writes a token nobody reads and is emptied afterwards;
+            # this keeps a one-token step one vectorised step for all rows.
             self.idle = [int(r) for r in np.flatnonzero(new == 0)]
-            new = np.ones_like(new)
+            new, behind = np.ones_like(new), np.zeros_like(new)
+        self.behind = behind
         self.past, self.new, self.seen = past, new, past + new
         self.prompt = np.where(past == 0, self.seen, 0) if prompt is None else prompt
         self.longest = int(self.seen.max())
@@ -86,6 +98,35 @@ class Step:
     def rows(self) -> int:
         """B."""
         return len(self.past)
+
+    def decodes(self, exact_until: float) -> bool:
+        """Whether tokens of a longer forward must be read as decode queries, one after the other.
+
+        Args:
+            exact_until: tokens seen up to which it makes no difference.
+        """
+        return bool((self.seen[self.behind > 0] > exact_until).any())
+
+    @cached_property
+    def turns(self) -> list[tuple[list[int], list[tuple[slice, Step]]]]:
+        """Rows with as many decode queries each, and the steps that they are read in.
+
+        First the columns of prompts, at once, then the others one by one.
+        """
+        found, reading = [], self.new > self.behind
+        for behind, reads in sorted(set(zip(self.behind.tolist(), reading.tolist(), strict=True))):
+            rows = np.flatnonzero((self.behind == behind) & (reading == reads))
+            past, read = self.past[rows], self.new[rows] - behind
+            prompt, first = self.prompt[rows], self.T - behind
+            steps = []
+            if reads:
+                whole = Step(past, read, first, self.device, prompt, past + read)
+                steps.append((slice(0, first), whole))
+            for n in range(behind):
+                one = Step(past + read + n, np.ones_like(past), 1, self.device, prompt)
+                steps.append((slice(first + n, first + n + 1), one))
+            found.append((rows.tolist(), steps))
+        return found
 
     def once(self, key: Hashable, make: Callable[[], X]) -> X:
         """`make()`, computed by the first layer that asks and handed to all others."""

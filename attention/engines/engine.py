@@ -155,7 +155,9 @@ class Engine(ABC):
         """
         (B, H, M, E), Hkv = q.shape, summaries.shape[1]
         most = summaries[:, :, : competing.most].flatten(0, 1)
-        score = logits(q.reshape(B * Hkv, -1, E), most).view(B, H, M, -1).amax(2)
+        # Of many keys logits come transposed, so heads are put together when their queries are.
+        score = logits(q.reshape(B * Hkv, -1, E), most).view(B, Hkv, H // Hkv, M, -1)
+        score = score.amax(3).flatten(1, 2)
         if narrow:
             score = score.to(torch.float32)
         if competing.hidden is not None:

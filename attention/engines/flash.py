@@ -34,6 +34,11 @@ class FlashEngine(TritonEngine):
             return f"a model on a CUDA device, not on {device}"
         if importlib.util.find_spec("flash_attn") is None:
             return "it installed: there is no package flash_attn"
+        try:
+            _flash_attn()
+        except (ImportError, OSError) as error:  # built for another torch or another CUDA
+            said = str(error).partition("\n")[0]
+            return f"a package flash_attn that can be imported: {said}"
         reason = super().refusal(device, dtype)
         return None if reason is None else f"the engine triton beside it, which expects {reason}"
 

@@ -50,7 +50,7 @@ inline float exponential(float x) {
   p = p * rest + 1.6666665459e-1f;
   p = p * rest + 5.0000001201e-1f;
   p = p * rest * rest + rest + 1.0f;
-  const int32_t bits = (int32_t(n) + 127) << 23;
+  const uint32_t bits = (uint32_t(int32_t(n)) + 127) << 23;
   float power;
   std::memcpy(&power, &bits, sizeof power);
   return p * power;

@@ -50,7 +50,8 @@ class TorchEngine(Engine):
         keys, values = take_pages((k, v), pages, page)
         hidden = torch.arange(page, device=q.device) >= counts[..., None]
         found = _attend(q, keys, values, hidden.flatten(2)[:, :, None], sink_logits, lse)
-        return found._replace(probs=None)
+        nothing = (counts == 0).all(-1)[..., None, None]
+        return found._replace(out=found.out.masked_fill(nothing, 0), probs=None)
 
 
 def _attend(

@@ -7,7 +7,9 @@ import importlib
 import importlib.util
 import os
 import shutil
+import sysconfig
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -200,6 +202,9 @@ def _unfit(device: torch.device) -> str | None:
             return f"a GPU of compute capability {least} or higher, not {has}"
     if "CC" not in os.environ and not any(map(shutil.which, ("gcc", "clang"))):
         return "a C compiler, with which triton builds what starts its kernels (CC, gcc or clang)"
+    headers = Path(sysconfig.get_paths()["include"])
+    if not (headers / "Python.h").is_file():
+        return f"Python's headers, which that takes, too: there is no {headers / 'Python.h'}"
     return None
 
 

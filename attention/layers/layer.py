@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -135,6 +137,8 @@ class Layer(ABC):
     keeps_all = False
     # Whether `crop` is exact for any row, however long it is.
     rewindable = False
+    # Tokens seen up to which decode queries and prompts are read alike; `Backend.build` sets it.
+    exact_until: float = math.inf
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         self.geometry, self.budget = geometry, backend.budget
@@ -180,11 +184,31 @@ class Layer(ABC):
             (B, T, Hq, D).
         """
         if not step.decode:
+            if step.decodes(self.exact_until):
+                return self.in_turn(q, k, v, scaling, step)
             return self.prefill(q, k, v, scaling, step)
         out = self.decode(q, k, v, scaling, step)
         if step.idle:
             self.clear(step.tensor(step.idle))
         return out.reshape(step.rows, 1, self.geometry.Hq, -1)
+
+    def in_turn(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
+        """`forward` where tokens behind prompts come together: each as if it came alone.
+
+        Rows of which as many tokens are decode queries go together; those apart from others are
+        copied, which only a batch whose prompts end in different columns needs.
+        """
+        out = q.new_zeros(step.rows, step.T, q.shape[1], v.shape[-1])
+        for rows, parts in step.turns:
+            alone = len(step.turns) > 1
+            index = step.once(("rows", *rows), partial(step.tensor, rows))
+            layer = self.copied(index) if alone else self
+            for columns, part in parts:
+                query, key, value = ((x[rows] if alone else x)[:, :, columns] for x in (q, k, v))
+                out[rows, columns] = layer.forward(query, key, value, scaling, part)
+            if alone:
+                self.replace(index, layer, torch.arange(len(rows), device=index.device))
+        return out
 
     @abstractmethod
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:

@@ -111,7 +111,7 @@ class Paged(Selecting):
             held = offset <= (step.past_tokens % self.page)[:, None]
             return held[:, None, None, :, None]
 
-        held = step.once(("held", self.page), new)
+        held = step.once(("held on the last page", self.page), new)
         return self.summary(keys.view(step.rows, Hkv, 1, self.page, D), held).flatten(0, 2)
 
     def summarise(self, start: Counts, seen: Counts) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import Cache
 
 from attention.core import devices
+from attention.core.compiling import uncompiled
 from attention.core.step import Counts, Step
 from attention.engines import chosen
 from attention.errors import InvalidValue, check_int
@@ -22,6 +23,8 @@ from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stat
 
 # Marks the keys a cache returns, so that the attention function finds the cache without globals.
 TAG = "_lil_attention_cache"
+# What a patched model's config calls its attention.
+ATTENTION = "lil_attention"
 
 
 class AttentionCache(Cache):
@@ -49,14 +52,20 @@ class AttentionCache(Cache):
         self._rows = RowCounts()
         self._step: Step | None = None
         self._done = 0  # layers of the current forward that have run
+        self._handed = False  # whether keys were given to the model and did not come back
+        self._drafting = False  # whether `generate` is going to draft tokens
+        self._drafts = 0  # newest columns of the coming forward that are drafts
 
     def new(self, prompts: Sequence[int] | None = None) -> Self:
         """Another empty cache, valid in the same `with` block.
 
         Args:
-            prompts: how many of each row's first tokens are its prompt, for methods that treat a
-                prompt apart; where not told, those of the row's first forward. The number may be
-                smaller than the first forward, which then reads known output too, or larger.
+            prompts: how many of each row's first tokens are its prompt: they are read whole,
+                however they come, and what comes behind them by decode queries, however it comes.
+                The number may be smaller than the first forward, which then reads known output
+                too, or larger. Where not told, a prompt is what comes before the first forward of
+                a single column on top of another one; methods that treat a prompt apart take the
+                row's first forward for it.
 
         Raises:
             InvalidValue: a prompt of no token.
@@ -64,7 +73,7 @@ class AttentionCache(Cache):
         twin = type(self)(self.session)
         if prompts is not None:
             told = np.array([check_int("prompts", n, 1) for n in prompts], dtype=np.int64)
-            twin._rows = RowCounts(prompts=told)
+            twin._rows = RowCounts.of_prompts(told)
         return twin
 
     @property
@@ -98,6 +107,7 @@ class AttentionCache(Cache):
 
     # One forward
 
+    @uncompiled
     def update(
         self,
         key_states: Tensor,
@@ -109,16 +119,58 @@ class AttentionCache(Cache):
         """Called by the model with roped keys; marks them for the attention function.
 
         Raises:
-            InvalidValue: outside the `with` block.
+            InvalidValue: outside the `with` block, or the model attends by itself.
         """
+        allowed = "a cache of the `with backend.on(model)` block the model is called in"
         if not self.session.open:
-            raise InvalidValue(
-                "past_key_values",
-                f"a cache of a closed {self.backend.name} block",
-                "a cache of the `with backend.on(model)` block the model is called in",
-            )
+            closed = f"a cache of a closed {self.backend.name} block"
+            raise InvalidValue("past_key_values", closed, allowed)
+        if self._step is None:  # once a forward: a config takes its time to answer
+            now = self.session.config._attn_implementation
+            if now != ATTENTION:
+                allowed = "no other set inside the `with` block"
+                raise InvalidValue("attn_implementation", now, allowed)
+        # A model that is not patched would attend to the newest tokens alone.
+        unpatched, self._handed = self._handed, True
+        if unpatched:
+            self._handed = False
+            other = f"a cache of a {self.backend.name} block on another model"
+            raise InvalidValue("past_key_values", other, allowed)
         setattr(key_states, TAG, self)
         return key_states, value_states
+
+    def given_back(self, key: Tensor) -> None:
+        """The keys that `update` marked have come to the attention function."""
+        self._handed = False
+        delattr(key, TAG)
+
+    def expect(self, logits_to_keep: Any) -> None:
+        """Take in how many columns of the coming forward the model is to score.
+
+        Those of drafts are scored all, and the one before them: it is how they are told from the
+        prompt that they may come with.
+        """
+        self._drafts = 0
+        if not isinstance(logits_to_keep, int) or logits_to_keep < 2:
+            return
+        if self._drafting or not hasattr(Cache, "activate_past_recording"):
+            self.activate_past_recording()
+            self._drafts = logits_to_keep - 1
+
+    def activate_past_recording(self) -> None:
+        """Called by `generate` before it drafts tokens, which it crops where they were wrong.
+
+        Raises:
+            InvalidValue: a method that cannot bring back what drafts made it drop or count.
+        """
+        if not self.backend.rewindable:
+            raise InvalidValue(
+                "assistant_model or prompt_lookup_num_tokens",
+                f"drafts under {self.backend.name}",
+                "none: wrong drafts are taken back, and this method cannot bring back what they "
+                "made it drop or count; full, quest and oracle can",
+            )
+        self._drafting = True
 
     def attend(
         self,
@@ -136,14 +188,12 @@ class AttentionCache(Cache):
         Raises:
             InvalidValue: mask, positions, rows, dtype or device do not fit what the cache holds.
         """
-        delattr(k, TAG)
         check_kind(index, self.layers[index].geometry if index < len(self.layers) else k, q, k, v)
         if index == 0:
             self._idle()
-            past = self._rows.seen if self.layers else np.zeros(len(q), dtype=np.int64)
-            told = self._rows.prompts if len(self._rows.prompts) else np.zeros_like(past)
-            self._step = open_step(q, mask, position_ids, past, told, self.columns)
-            self._done = 0
+            rows = self._rows if self.layers else self._rows.before(len(q))
+            self._step = open_step(q, mask, position_ids, rows, self.columns, self._drafts)
+            self._rows, self._drafts, self._done = rows, 0, 0
         step = self._step
         if step is None or index != self._done:
             raise RuntimeError(
@@ -155,11 +205,14 @@ class AttentionCache(Cache):
         out = self.layers[index].forward(q, k, v, scaling, step)
         self._done += 1
         if self._done == self.session.layers:
-            self._rows = RowCounts(step.seen, step.prompt, np.full(step.rows, step.decode))
-            self._rows.seen[step.idle], self._rows.decoded[step.idle] = 0, False
+            self._rows = self._rows.after(step, step.decode or self._in_turn(step))
             self.columns += step.T
             self._step = None
         return out
+
+    def _in_turn(self, step: Step) -> bool:
+        """Whether the last token of every row of a longer forward was read by a decode query."""
+        return step.decodes(self.backend.exact_until) and len(step.turns) == 1
 
     def _build(self, index: int, q: Tensor, k: Tensor, sink_logits: Tensor | None) -> Layer:
         return self.backend.build(
@@ -361,19 +414,21 @@ class AttentionCache(Cache):
         """Forget the newest tokens of every row.
 
         Args:
-            tokens_to_remove: as in transformers, minus the number of tokens; 0 does nothing.
+            tokens_to_remove: as in transformers, minus the number of tokens; 0 does nothing. A
+                positive number is, as older versions mean it, of columns to keep.
 
         Raises:
-            InvalidValue: positive, more than a row has, or a method that cannot do so exactly.
+            InvalidValue: more than a row has, or a method that cannot do so exactly.
         """
         self._idle()
+        if tokens_to_remove > 0:
+            tokens_to_remove = min(tokens_to_remove - self.columns, 0)
         if tokens_to_remove == 0 or not self.layers:
             return
         left = self._rows.seen + tokens_to_remove
-        if tokens_to_remove > 0 or left.min() < 0:
-            raise InvalidValue(
-                "tokens_to_remove", tokens_to_remove, f"from -{int(self._rows.seen.min())} to 0"
-            )
+        if left.min() < 0:
+            least = int(self._rows.seen.min())
+            raise InvalidValue("tokens_to_remove", tokens_to_remove, f"from -{least} to 0")
         self._forget(np.arange(len(left)), left, "crop")
 
     @torch.inference_mode(False)

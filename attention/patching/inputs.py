@@ -9,6 +9,7 @@ from attention.core import devices
 from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
 from attention.layers.layer import Geometry
+from attention.patching.rows import RowCounts
 
 
 def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Counts:
@@ -20,7 +21,8 @@ def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Count
         columns: columns fed before.
 
     Raises:
-        InvalidValue: another shape, or padding behind a real token.
+        InvalidValue: another shape, padding behind a real token, or a token hidden that was seen.
+            On an accelerator a single column's mask is not looked at, which would wait for it.
     """
     B = len(past)
     everything = np.full(B, T, dtype=np.int64)
@@ -39,6 +41,12 @@ def new_tokens(mask: Tensor | None, past: Counts, columns: int, T: int) -> Count
             "attention_mask",
             "zeros behind real tokens",
             "left padding: in each row zeros, if any, before the first real token",
+        )
+    if past.any() and (mask[:, :-T].bool().sum(-1).cpu().numpy() < past).any():
+        raise InvalidValue(
+            "attention_mask",
+            "zeros where tokens were seen",
+            "ones for all tokens seen before: none of them can be hidden any more",
         )
     return new
 
@@ -85,28 +93,32 @@ def open_step(
     q: Tensor,
     mask: Tensor | None,
     position_ids: Tensor | None,
-    past: Counts,
-    told: Counts,
+    rows: RowCounts,
     columns: int,
+    drafts: int,
 ) -> Step:
     """The step of a forward whose queries are q, (B, Hq, T, D).
 
     Args:
         mask: padding mask (B or 1, columns + T); None where all is real.
         position_ids: what the model was given, or None.
-        past: real tokens each row has seen before, (B,).
-        told: how many of each row's first tokens are its prompt, 0 where not told, (B,).
+        rows: what is known of each row, before this forward.
         columns: columns fed before.
+        drafts: newest columns that are known to be drafts of what follows a prompt.
 
     Raises:
         InvalidValue: mask, positions or rows do not fit what a cache holds.
     """
     B, _, T, _ = q.shape
-    if len(past) != B:
-        raise InvalidValue("input_ids", f"{B} rows", f"{len(past)} rows, as this cache holds")
-    if len(told) != B:
-        raise InvalidValue("prompts", told.tolist(), f"a number for each of the {B} rows")
-    new = new_tokens(mask, past, columns, T)
-    step = Step(past, new, T, q.device, np.where(told == 0, new, told))
+    if len(rows.seen) != B:
+        raise InvalidValue("input_ids", f"{B} rows", f"{len(rows.seen)} rows, as this cache holds")
+    if len(rows.prompts) != B:
+        raise InvalidValue("prompts", rows.prompts.tolist(), f"a number for each of the {B} rows")
+    new = new_tokens(mask, rows.seen, columns, T)
+    # The next token of rows whose prompts have been read is a decode query by itself.
+    later = T == 1 and bool((rows.seen >= rows.prompts).all())
+    whole = None if later else rows.read_whole(new, drafts, single=T == 1)
+    prompt = np.where(rows.prompts == 0, new - drafts, rows.prompts)
+    step = Step(rows.seen, new, T, q.device, prompt, whole)
     check_positions(position_ids, step)
     return step

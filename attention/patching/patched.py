@@ -6,22 +6,24 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
+from attention.core.compiling import uncompiled
 from attention.core.ropes import Rope
 from attention.engines import chosen
 from attention.errors import InvalidValue
 from attention.layers.layer import Method
-from attention.patching.cache import TAG, AttentionCache
+from attention.patching.cache import ATTENTION, TAG, AttentionCache
 from attention.patching.families import check_family, windows
 from attention.patching.session import Session
 
-NAME = "lil_attention"
 # What some models hand to their attention function and ours has no place for.
 UNKNOWN = ("softcap", "position_bias", "cu_seq_lens_q", "cu_seq_lens_k")
 # Where a model itself drops the cache it was given.
@@ -31,6 +33,7 @@ DROPPED = {
 }
 
 
+@uncompiled
 def attention_forward(
     module: Any,
     query: Tensor,
@@ -66,6 +69,13 @@ def attention_forward(
             "the cache that `with backend.on(model) as cache` yields, or one of its cache.new()"
             + DROPPED.get(module.config.model_type, ""),
         )
+    cache.given_back(key)
+    if module.config is not cache.session.config:
+        raise InvalidValue(
+            "past_key_values",
+            f"a cache of a {cache.backend.name} block on another model",
+            "a cache of the `with backend.on(model)` block of the model it is given to",
+        )
     if dropout:
         raise InvalidValue("dropout", dropout, "0: call model.eval() first")
     if kwargs.get("output_attentions"):
@@ -100,6 +110,21 @@ def attention_forward(
     return out, None
 
 
+@uncompiled
+def announce(_model: Any, _inputs: Any, given: dict[str, Any]) -> None:
+    """Called before each forward of a patched model: tells the cache what is asked for.
+
+    Raises:
+        InvalidValue: a cache that is not to be used.
+    """
+    cache = given.get("past_key_values")
+    if not isinstance(cache, AttentionCache):
+        return
+    if given.get("use_cache") is False:
+        raise InvalidValue("use_cache", False, "True beside a cache in past_key_values")
+    cache.expect(given.get("logits_to_keep"))
+
+
 def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Tensor | None:
     """The mask function transformers calls: passes the two-dimensional padding mask on as it is."""
     return attention_mask
@@ -112,7 +137,9 @@ def check_model(backend: Method, model: Any) -> None:
         InvalidValue: with the reason.
     """
     if not isinstance(model, PreTrainedModel):
-        raise InvalidValue("model", type(model).__name__, "a transformers PreTrainedModel")
+        inner = "; of an adapted one, as PEFT makes, model.get_base_model()"
+        allowed = "a transformers PreTrainedModel" + inner * hasattr(model, "get_base_model")
+        raise InvalidValue("model", type(model).__name__, allowed)
     check_family(model.config)
     devices = sorted({str(p.device) for p in model.parameters()})
     if len(devices) > 1 or devices == ["meta"]:
@@ -141,14 +168,52 @@ def patched(backend: Method, full: Method, model: Any, engine: str) -> Iterator[
             f"(config.sliding_window): {backend.name} has no layer to act on",
             stacklevel=3,
         )
-    # Both are stateless and change no model until a config names them.
-    AttentionInterface.register(NAME, attention_forward)
-    AttentionMaskInterface.register(NAME, padding_mask)
     session = Session(backend, full, model, engine)
-    before = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
+    with _LOCK:
+        shared = _PATCHES.get(model)
+        if shared is None:
+            shared = _PATCHES[model] = Patch(model)
+        shared.blocks += 1
     try:
         yield AttentionCache(session)
     finally:
         session.close()
-        model.set_attn_implementation(before)
+        with _LOCK:
+            shared.blocks -= 1
+            if not shared.blocks:
+                del _PATCHES[model]
+                shared.undo(model)
+
+
+class Patch:
+    """What open blocks on one model share: made by the first, undone by the last.
+
+    Blocks may overlap in any order and in several threads: which cache a forward goes through is
+    said by its keys.
+
+    Args:
+        model: to patch.
+
+    Attributes:
+        blocks: how many are open.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        # Both are stateless and change no model until a config names them.
+        AttentionInterface.register(ATTENTION, attention_forward)
+        AttentionMaskInterface.register(ATTENTION, padding_mask)
+        self.blocks = 0
+        self._before = model.config._attn_implementation
+        model.set_attn_implementation(ATTENTION)
+        self._hook = model.register_forward_pre_hook(announce, with_kwargs=True)
+
+    def undo(self, model: PreTrainedModel) -> None:
+        """Let the model attend as it did."""
+        self._hook.remove()
+        model.set_attn_implementation(self._before)
+
+
+# A model is found here and not by an attribute of its own, which a copy of it would have too.
+_PATCHES: WeakKeyDictionary[PreTrainedModel, Patch] = WeakKeyDictionary()
+# Reentrant: collecting garbage may close a stream that was left half way, and with it a block.
+_LOCK = RLock()

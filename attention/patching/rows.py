@@ -11,12 +11,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attention.core.step import Counts
+from attention.core.step import Counts, Step
 from attention.errors import InvalidValue
 from attention.layers.layer import KeepAll, Layer, Method
 
+Flags = npt.NDArray[np.bool_]
 NONE: Counts = np.zeros(0, dtype=np.int64)
-NO_ROW = np.zeros(0, dtype=bool)
+NO_ROW: Flags = np.zeros(0, dtype=np.bool_)
 
 
 class RowCounts(NamedTuple):
@@ -24,26 +25,86 @@ class RowCounts(NamedTuple):
 
     Attributes:
         seen: real tokens seen, (B,).
-        prompts: first tokens that are prompt, (B,); told before the first forward, or not at all.
-        decoded: whether the last token came as a decode step, (B,).
+        prompts: first tokens that are prompt, (B,); told, or those of the row's first forward.
+        decoded: whether the last token came as a decode query, (B,).
+        told: whether `prompts` was told, before the first forward, (B,).
+        begun: whether what comes is output in any case, where nothing was told, (B,).
     """
 
     seen: Counts = NONE
     prompts: Counts = NONE
-    decoded: npt.NDArray[np.bool_] = NO_ROW
+    decoded: Flags = NO_ROW
+    told: Flags = NO_ROW
+    begun: Flags = NO_ROW
+
+    @classmethod
+    def of_prompts(cls, prompts: Counts) -> RowCounts:
+        """Rows that have seen nothing and whose prompts have so many tokens."""
+        rows = len(prompts)
+        return cls(NONE, prompts, NO_ROW, np.ones(rows, dtype=np.bool_), np.zeros(rows, np.bool_))
+
+    def before(self, rows: int) -> RowCounts:
+        """The same before the first forward, of this many rows if none was told."""
+        nothing, no = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.bool_)
+        if len(self.prompts):
+            return self._replace(seen=nothing, decoded=no)
+        return RowCounts(nothing, nothing, no, no, no)
+
+    def read_whole(self, new: Counts, drafts: int, single: bool) -> Counts:
+        """How many of each row's first tokens are read as a prompt, (B,); the others decode.
+
+        Where nothing was told a prompt lasts until a row's first decode step.
+
+        Args:
+            new: tokens that come, (B,).
+            drafts: how many of them, at the end, are known to be drafts of what follows a prompt.
+            single: whether they come as one column.
+        """
+        held = self.seen > 0
+        begun = self.begun | held if single or drafts else self.begun
+        return np.where(self.told, self.prompts, np.where(begun, 0, self.seen + new - drafts))
+
+    def after(self, step: Step, decoded: bool) -> RowCounts:
+        """The same after a forward.
+
+        Args:
+            decoded: whether all rows' last tokens came as decode queries.
+        """
+        now = self.begun
+        if not (step.decode and now.all()):
+            now = now | (step.decode & (self.seen > 0)) | (step.behind > 0)
+        rows = RowCounts(step.seen, step.prompt, np.full(step.rows, decoded), self.told, now)
+        rows.seen[step.idle], rows.decoded[step.idle] = 0, False
+        return rows
 
     def select(self, index: Counts) -> RowCounts:
         """Those of these rows, in this order."""
-        return RowCounts(self.seen[index], self.prompts[index], self.decoded[index])
+        return RowCounts(
+            self.seen[index],
+            self.prompts[index],
+            self.decoded[index],
+            self.told[index],
+            self.begun[index],
+        )
 
     def replaced(self, rows: Counts, source: RowCounts, source_rows: Counts) -> RowCounts:
         """The same with rows of another cache in the place of these; they decode nothing yet."""
-        prompts = self.prompts.copy()
-        prompts[rows] = source.prompts[source_rows]
-        return self._replace(prompts=prompts).cut(rows, source.seen[source_rows])
+        prompts, told, begun = self.prompts.copy(), self.told.copy(), self.begun.copy()
+        prompts[rows], told[rows] = source.prompts[source_rows], source.told[source_rows]
+        begun[rows] = source.begun[source_rows]
+        changed = self._replace(prompts=prompts, told=told, begun=begun)
+        return changed._seeing(rows, source.seen[source_rows])
 
     def cut(self, rows: Counts, seen: Counts) -> RowCounts:
-        """The same with rows[i] having seen seen[i] tokens, none of them by a decode step."""
+        """The same with rows[i] having seen seen[i] tokens, none of them by a decode step.
+
+        What comes then is output, but in a row that holds nothing any more.
+        """
+        begun = self.begun.copy()
+        begun[rows] = seen > 0
+        return self._replace(begun=begun)._seeing(rows, seen)
+
+    def _seeing(self, rows: Counts, seen: Counts) -> RowCounts:
         every, decoded = self.seen.copy(), self.decoded.copy()
         every[rows], decoded[rows] = seen, False
         return self._replace(seen=every, decoded=decoded)

@@ -22,6 +22,7 @@ class Session:
 
     def __init__(self, backend: Method, full: Method, model: Any, engine: str) -> None:
         self.backend, self.engine = backend, engine
+        self.config = model.config
         self.layers: int = model.config.num_hidden_layers
         self.windows = windows(model.config)
         self.rope = Rope(getattr(model.base_model, "rotary_emb", None))

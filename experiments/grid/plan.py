@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
 from attention.errors import InvalidValue
-from attention.registry import split_parameters
+from attention.registry import parameters, split_parameters
 from experiments.grid import schema
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell, run_id, sampling
@@ -180,7 +180,7 @@ class _Fields(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def build_backends(config: Config) -> list[Backend]:
-    """Full attention first, then every backend with every budget.
+    """Full attention first, then every backend with every budget, once where it takes none.
 
     Raises:
         InvalidValue: an unknown backend or parameter, a budget a method cannot work with, or two
@@ -196,7 +196,7 @@ def build_backends(config: Config) -> list[Backend]:
         if name == "full" and not own:
             continue
         params = {**config.backend_params.get(name, {}), **own}
-        takes = any(f.name == "budget" and f.init for f in fields(methods.find(name)))
+        takes = any(p.name == "budget" for p in parameters(methods.find(name)))
         given = [{"budget": budget} for budget in config.budgets] if takes else [{}]
         for budget in given if "budget" not in params else [{}]:
             backend = methods.get(name, **{**budget, **params})

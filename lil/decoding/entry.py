@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from attention.errors import InvalidValue
 from lil.decoding.lane import Shared
 from lil.decoding.loop import DecodeLoop, Told
@@ -112,5 +114,7 @@ def _check_forced(options: DecodeOptions, requests: Sequence[Request]) -> None:
 def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     """Ids that end a sequence: the model's generation config may name several."""
     named = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    ids = named if isinstance(named, list) else [named]
-    return frozenset(i for i in (*ids, tokenizer.eos_token_id) if i is not None)
+    if isinstance(named, torch.Tensor):
+        named = named.tolist()
+    ids = named if isinstance(named, Sequence) else [named]
+    return frozenset(int(i) for i in (*ids, tokenizer.eos_token_id) if i is not None)

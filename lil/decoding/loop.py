@@ -197,6 +197,7 @@ class DecodeLoop:
         return self._forward(batch.cache, input_ids=newest, position_ids=positions)
 
     def _forward(self, cache: AttentionCache, **inputs: Tensor) -> Tensor:
+        self.hidden.here_only()  # a stream may be drawn from one thread and then from another
         output = self.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
         logits = output.logits[:, -1]
         # Half precision is widened before anything acts on it; float64 stays.

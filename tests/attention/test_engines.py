@@ -128,6 +128,9 @@ def test_chosen_pages(engine: Engine, dtype, page, Hkv, H, M) -> None:
     pages, counts = pages.to(DEVICE), counts.to(DEVICE)
     for beside in (None, drawn(dtype, H * M, seed=3)):
         found = engine.attend_pages(q, k, v, pages, counts, page, beside, lse=True)
+        bare = engine.attend_pages(q, k, v, pages, counts, page, beside)
+        assert bare.lse is None
+        assert torch.equal(bare.out, found.out)  # also of the set that reads nothing
         for b in range(B):
             for h in range(H):
                 slots = [

@@ -30,7 +30,7 @@ def test_above_the_budget_all_tokens_weigh_alike() -> None:
 
 def test_the_first_layers_are_left_as_they_are() -> None:
     m, text, given = model(layers=4), [tokens(30)], tokens(1, 5)
-    with attention.H2OUniform(budget=16).on(m) as cache:
+    with attention.H2OUniform(budget=16, dense_layers=2).on(m) as cache:
         follow(m, cache, text, given)
         assert [x.dense for x in cache.stats(per_layer=True).layers] == [True, True, False, False]
         kept = cache.layers[1].state["k"].data.clone()
@@ -44,3 +44,7 @@ def test_the_first_layers_are_left_as_they_are() -> None:
 def test_bad_parameters_are_refused(arguments) -> None:
     with pytest.raises(attention.InvalidValue):
         attention.H2OUniform(**arguments)
+
+
+def test_it_is_sparse_where_h2o_is() -> None:
+    assert attention.H2OUniform(budget=16).dense_layers == attention.H2O(budget=16).dense_layers

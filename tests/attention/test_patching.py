@@ -8,7 +8,7 @@ from driving import FIRST, follow, left_pad, model, prefill, step, tokens
 from transformers import AutoModelForCausalLM, DynamicCache, GemmaConfig, GPT2Config, LlamaConfig
 
 import attention
-from attention.patching.patched import NAME
+from attention.patching.cache import ATTENTION
 from tests.attention.oracles.models import tiny_config, tiny_model
 
 
@@ -19,10 +19,10 @@ def test_the_model_is_restored_whatever_happens(before: str) -> None:
     m.set_attn_implementation(before)
     try:
         with attention.Full().on(m):
-            assert m.config._attn_implementation == NAME
+            assert m.config._attn_implementation == ATTENTION
             with attention.Sink(budget=8).on(m):
                 pass
-            assert m.config._attn_implementation == NAME
+            assert m.config._attn_implementation == ATTENTION
         assert m.config._attn_implementation == before
         with pytest.raises(ZeroDivisionError), attention.Sink(budget=8).on(m):
             raise ZeroDivisionError
@@ -266,3 +266,24 @@ def test_a_cache_can_be_reset_and_repeated() -> None:
         assert cache.seen.tolist() == [30, 30]
         with pytest.raises(RuntimeError, match="first forward"):
             cache.new().row_stats()
+
+
+@torch.no_grad()
+def test_a_mask_that_hides_tokens_seen_is_refused() -> None:
+    """In a step and in a chunk; padding is none, nor are ones for a row that is shorter."""
+    m, text = model(), [tokens(20), tokens(6, seed=1)]
+    _, mask = left_pad(text)
+    with attention.Full().on(m) as cache:
+        prefill(m, cache, text)
+        for T in (1, 3):
+            ids, wider = tokens(2, T), torch.cat((mask, torch.ones(2, T, dtype=torch.long)), dim=1)
+            for r, hidden in ((0, slice(5, 9)), (0, slice(0, 1)), (1, slice(14, 15))):
+                wrong = wider.clone()
+                wrong[r, hidden] = 0
+                with pytest.raises(attention.InvalidValue, match="where tokens were seen"):
+                    m(input_ids=ids, attention_mask=wrong, past_key_values=cache)
+            call = {"input_ids": ids, "position_ids": cache.seen[:, None] + torch.arange(T)}
+            want = m(**call, past_key_values=cache.clone()).logits
+            for right in (wider, torch.ones_like(wider)):
+                got = m(**call, attention_mask=right, past_key_values=cache.clone()).logits
+                assert torch.equal(got, want)

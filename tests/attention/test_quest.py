@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import torch
 from driving import decode, follow, model, prefill, tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+from zoo import WINDOW, animal
 
 import attention
 from attention.core.ropes import Rope
@@ -222,3 +225,36 @@ def follow_cache(m, cache, text, then):
 def test_bad_parameters_are_refused(arguments) -> None:
     with pytest.raises(attention.InvalidValue):
         attention.Quest(**arguments)
+
+
+def test_each_query_head_chooses_among_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products with many page bounds come in another order of axes."""
+    m, text, later = model(), [tokens(40)], tokens(1, 6)
+    backend = attention.Quest(budget=16, page=4, dense_layers=0, gqa="query_head")
+    with backend.on(m, engine="torch") as cache:
+        want = follow(m, cache, text, later)
+        monkeypatch.setattr("attention.core.kernels.LARGE", 0)
+        got = follow(m, cache.new(), text, later)
+    assert (got - want).abs().max() < 1e-9
+
+
+def test_a_page_as_long_as_the_models_own_window() -> None:
+    """A paged method without `alone` beside sliding layers: both remember something by a length."""
+
+    class Plain(QuestLayer):
+        def alone(self, k: Tensor) -> None:  # noqa: ARG002
+            return None
+
+    class Slow(attention.Quest):
+        layer_class = Plain
+
+        def layer(self, geometry: Any) -> Any:
+            return Plain(geometry, self)
+
+    m, text, later = animal("gemma3"), [tokens(30)], tokens(1, 6)
+    params = {"budget": 2 * WINDOW, "page": WINDOW, "dense_layers": 0}
+    with attention.Quest(**params).on(m) as cache:
+        want = follow(m, cache, text, later)
+    with Slow(**params).on(m) as cache:
+        got = follow(m, cache, text, later)
+    assert (got - want).abs().max() < 1e-9

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import types
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def run(*command: str, **environment: str) -> str:
 
 
 @pytest.fixture
-def there(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """As if both packages were installed, a good GPU were there and no interpreter wanted."""
     real = importlib.util.find_spec
 
@@ -57,6 +58,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))  # noqa: ARG005
     monkeypatch.setenv("CC", "cc")
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setitem(sys.modules, "flash_attn", types.ModuleType("flash_attn"))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     return monkeypatch
 
@@ -92,6 +96,14 @@ def test_what_is_missing_is_said(there: pytest.MonkeyPatch) -> None:
             "flash", GPU, torch.float16
         )
         assert chosen("auto", GPU, torch.float16).name == "torch"
+    with there.context() as now:
+        now.setattr(sysconfig, "get_paths", lambda: {"include": "/nowhere"})
+        assert "there is no /nowhere/Python.h" in refused("triton", GPU, torch.float16)
+        assert chosen("auto", GPU, torch.float16).name == "torch"
+    with there.context() as now:
+        now.setitem(sys.modules, "flash_attn", None)  # as an import that fails
+        assert "a package flash_attn that can be imported: " in refused("flash", GPU, torch.float16)
+        assert chosen("triton", GPU, torch.float16).name == "triton"
     with there.context() as now:
         now.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))  # noqa: ARG005
         assert "capability 8.0 or higher, not 7.5" in refused("triton", GPU, torch.float16)

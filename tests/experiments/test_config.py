@@ -221,7 +221,7 @@ def test_backends_by_import_path() -> None:
     config = load(
         "demo",
         {
-            "backends": f"window,attention:Window,{path}",
+            "backends": f"window,dither,attention:Window,{path}",
             "budgets": "32,64",
             "backend_params": {path: {"budget": 48}},
         },
@@ -229,7 +229,7 @@ def test_backends_by_import_path() -> None:
     found = build_backends(config)
     # The same method asked for twice is one.
     assert [(b.name, b.budget) for b in found] == [
-        ("full", None), ("window", 32), ("window", 64), ("mine", 48),
+        ("full", None), ("window", 32), ("window", 64), ("dither", None), ("mine", 48),
     ]  # fmt: skip
     assert type(found[-1]) is Window
     with pytest.raises(InvalidValue, match=f"name = 'mine': .* own for {__name__}:Window"):

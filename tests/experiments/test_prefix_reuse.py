@@ -27,6 +27,7 @@ LAST = {"dense_layers": 1}  # the model has two layers
 KEPT = {"keep_prompt": True}
 BLOCKS = {"n_init": 8, "block": 8, "topk": 0, "n_local": 64}
 OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "dither": [{"noise": 0.5, "seed": 1}, LAST],
     "full": [],
     "h2o": [
         {},
@@ -85,7 +86,8 @@ def test_every_method_and_option_is_here() -> None:
 
 def exact(name: str, params: dict[str, Any]) -> bool:
     """Whether the method equals full attention beyond a prompt."""
-    return methods.get(name, **{"budget": BUDGET, **params}).exact_until > 61
+    budget = {} if name == "dither" else {"budget": BUDGET}
+    return methods.get(name, **{**budget, **params}).exact_until > 61
 
 
 @pytest.mark.parametrize("params", some_slow(ROUNDS, 0), ids=range(len(ROUNDS)))

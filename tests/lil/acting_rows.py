@@ -25,8 +25,8 @@ BACKENDS = [name for name in attention.names() if name != "full"]
 
 
 def backend(name: str) -> attention.Backend:
-    if name == "full":
-        return attention.get("full")
+    if name in ("full", "dither"):
+        return attention.get(name)
     return attention.get(name, budget=24, **SMALL.get(name, {}))
 
 

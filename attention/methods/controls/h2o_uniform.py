@@ -35,7 +35,7 @@ class H2OUniform(Backend):
 
     Args:
         budget: tokens seen up to which attention is full, current token included; at least 1.
-        dense_layers: first layers left as they are; 2 in the harness.
+        dense_layers: first layers left as they are, none as in `h2o`; 2 in the harness.
 
     Raises:
         InvalidValue: a parameter is out of range.
@@ -46,4 +46,3 @@ class H2OUniform(Backend):
     source: ClassVar[str] = "control: uniform attention above the budget, a defect of a harness"
     layer_class = UniformLayer
     budget: int
-    dense_layers: int = 2

@@ -6,6 +6,7 @@ at a time and recomputes from a list of slots, so that it can be read beside the
 
 from __future__ import annotations
 
+from .dither import DitherLayer
 from .full import FullLayer
 from .h2o import H2OLayer
 from .h2o_uniform import H2OUniformLayer
@@ -36,6 +37,7 @@ METHODS: dict[str, type[Layer]] = {
     "rkv": RKVLayer,
     "snapkv": SnapKVLayer,
     "h2o_uniform": H2OUniformLayer,
+    "dither": DitherLayer,
 }
 
 __all__ = ["METHODS", "Layer", "NaiveModel", "Slot", "rope_table"]

@@ -50,6 +50,8 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("snapkv", {"budget": 24, "window": 5, "kernel": 7}),
     ("h2o_uniform", {"budget": 32, "dense_layers": 0}),
     ("h2o_uniform", {"budget": 32, "dense_layers": 1}),
+    ("dither", {"noise": 0.3}),
+    ("dither", {"noise": 0.01, "seed": 5_000_000_000}),
     ("sink", {"budget": 16, "positions": "hf_sinkcache"}),
     ("sink", {"budget": 33, "positions": "hf_sinkcache", "sinks": 2}),
     ("sink", {"budget": 5, "positions": "hf_sinkcache"}),

@@ -12,7 +12,7 @@ from .layer import Layer
 class H2OUniformLayer(Layer):
     """Keeps and reads everything; beyond the budget a decode query gets the mean of all values."""
 
-    def __init__(self, *args: Any, budget: int, dense_layers: int = 2, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, budget: int, dense_layers: int = 0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.budget, self.dense = budget, self.index < dense_layers
 

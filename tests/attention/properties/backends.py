@@ -157,6 +157,12 @@ def h2o_uniform(draw: Draw) -> attention.Backend:
 
 
 @st.composite
+def dither(draw: Draw) -> attention.Backend:
+    noise, seed = draw(st.sampled_from((1e-3, 0.25, 1.0))), draw(st.integers(0, 1 << 33))
+    return attention.Dither(noise=noise, seed=seed)
+
+
+@st.composite
 def keeping(draw: Draw, method: Callable[..., st.SearchStrategy[attention.Backend]]) -> Any:
     """A method that drops tokens, in a third of the cases all but those of prompts."""
     backend = draw(method())
@@ -202,7 +208,10 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "rkv": partial(keeping, rkv),
     "snapkv": partial(keeping, snapkv),
     "h2o_uniform": h2o_uniform,
+    "dither": dither,
 }
 METHODS = tuple(BACKENDS)
-KEEP_ALL = ("full", "quest", "infllm", "oracle", "h2o_uniform")
+# Outputs of the others are the softmax over what is read, and nothing else.
+NOISELESS = tuple(x for x in METHODS if x != "dither")
+KEEP_ALL = ("full", "quest", "infllm", "oracle", "h2o_uniform", "dither")
 EVICTING = tuple(x for x in METHODS if x not in KEEP_ALL)

@@ -15,8 +15,8 @@ from properties.cases import Case, cases, each, of, shapes
 from properties.feeding import Text, play
 from properties.holding import holds
 
-# The sample of `random` depends on the number of the head.
-BY_NUMBER = ("random",)
+# The noise of `dither` and the sample of `random` depend on the number of the head.
+BY_NUMBER = ("dither", "random")
 UNNUMBERED = tuple(x for x in METHODS if x not in BY_NUMBER)
 NOT_BY_KV_HEAD = ("full", "sink", "window", "tova", "h2o_uniform", "h2o", "quest", "infllm")
 REDUCING = ("h2o", "quest", "oracle", "raas", "rkv", "snapkv")

@@ -1,0 +1,28 @@
+"""What runs as it is where a model is compiled."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def uncompiled(function: F) -> F:
+    """A function that a compiled model calls and that is not compiled with it.
+
+    As `torch.compiler.disable`, which takes its time in every call, compiled or not: here only a
+    call that is being compiled goes through it.
+    """
+    aside = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return aside(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return cast("F", called)

@@ -1,0 +1,169 @@
+"""Blocks on one model, in any order and in threads: right or refused, and the model is restored."""
+
+from __future__ import annotations
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from weakref import ref
+
+import pytest
+import torch
+from driving import follow, model, prefill, step, tokens
+from torch import Tensor
+
+import attention
+from attention.patching.cache import ATTENTION, AttentionCache
+
+CALL = {"max_new_tokens": 30, "do_sample": False}
+KINDS = (
+    attention.Full(),
+    attention.H2O(budget=12),
+    attention.Quest(budget=16, page=4, dense_layers=0),
+    attention.Sink(budget=9),
+)
+
+
+def generated(m: Any, cache: AttentionCache | None = None) -> Tensor:
+    ids = tokens(1, 20)
+    found: Tensor = m.generate(
+        input_ids=ids, attention_mask=torch.ones_like(ids), past_key_values=cache, **CALL
+    )
+    return found
+
+
+@pytest.fixture
+def own() -> Any:
+    """A model that no other test has, and its own attention."""
+    m = copy.deepcopy(model())
+    m.set_attn_implementation("eager")
+    return m
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_blocks_may_be_left_in_any_order(own: Any, order: tuple[int, ...]) -> None:
+    want = []
+    for backend in KINDS[:3]:
+        with backend.on(own) as cache:
+            want.append(generated(own, cache))
+    plain = generated(own)
+    blocks = [backend.on(own) for backend in KINDS[:3]]
+    caches = [block.__enter__() for block in blocks]
+    for left, at in enumerate(order):
+        for i in order[left:]:
+            assert torch.equal(generated(own, caches[i].new()), want[i])
+        assert own.config._attn_implementation == ATTENTION
+        blocks[at].__exit__(None, None, None)
+        with pytest.raises(attention.InvalidValue, match=f"closed {KINDS[at].name} block"):
+            generated(own, caches[at])
+    assert own.config._attn_implementation == "eager"
+    assert not own._forward_pre_hooks
+    assert torch.equal(generated(own), plain)
+
+
+def test_threads_over_one_model_do_not_meet(own: Any) -> None:
+    want = []
+    for backend in KINDS:
+        with backend.on(own) as cache:
+            want.append(generated(own, cache))
+
+    def run(i: int) -> Tensor:
+        with KINDS[i].on(own) as cache:
+            return generated(own, cache)
+
+    with ThreadPoolExecutor(len(KINDS)) as pool:
+        jobs = [i for _ in range(3) for i in range(len(KINDS))]
+        for i, got in zip(jobs, pool.map(run, jobs), strict=True):
+            assert torch.equal(got, want[i])
+    assert own.config._attn_implementation == "eager"
+
+
+@torch.no_grad()
+def test_a_cache_is_refused_by_any_other_model(own: Any) -> None:
+    """One that attends by itself would see the newest token alone."""
+    other, text = model("qwen3"), [tokens(12)]
+    with attention.H2O(budget=9).on(own) as cache:
+        with pytest.raises(attention.InvalidValue, match="h2o block on another model"):
+            prefill(other, cache, text)
+        with (
+            attention.Full().on(other),
+            pytest.raises(attention.InvalidValue, match="h2o block on another model"),
+        ):
+            prefill(other, cache.new(), text)
+        # Nothing came of it.
+        given = tokens(1, 8)
+        got = follow(own, cache, text, given)
+        assert torch.equal(got, follow(own, cache.new(), text, given))
+
+
+@torch.no_grad()
+def test_another_attention_set_inside_a_block_is_refused_and_undone(own: Any) -> None:
+    with attention.H2O(budget=9).on(own) as cache:
+        prefill(own, cache, [tokens(12)])
+        own.set_attn_implementation("sdpa")
+        with pytest.raises(attention.InvalidValue, match="attn_implementation = 'sdpa'"):
+            step(own, cache, tokens(1))
+        own.set_attn_implementation(ATTENTION)
+        step(own, cache, tokens(1))
+        own.set_attn_implementation("sdpa")
+    assert own.config._attn_implementation == "eager"
+
+
+@torch.no_grad()
+def test_a_refused_call_leaves_the_cache_as_it_was(own: Any) -> None:
+    with attention.H2O(budget=9).on(own) as cache:
+        prefill(own, cache, [tokens(12)])
+        with pytest.raises(attention.InvalidValue, match="softcap"):
+            own(input_ids=tokens(1, 1), past_key_values=cache, softcap=30.0)
+        with pytest.raises(attention.InvalidValue, match="use_cache = False"):
+            own(input_ids=tokens(1, 1), past_key_values=cache, use_cache=False)
+        assert cache.seen.tolist() == [12]
+        step(own, cache, tokens(1))
+        assert cache.seen.tolist() == [13]
+
+
+def test_a_model_left_in_a_block_is_not_kept_alive() -> None:
+    m = copy.deepcopy(model())
+    block, gone = attention.Full().on(m), ref(m)
+    block.__enter__()
+    block.__exit__(None, None, None)
+    del m, block
+    assert gone() is None
+
+
+class Adapted(torch.nn.Module):
+    """As PEFT wraps a model."""
+
+    def __init__(self, m: Any) -> None:
+        super().__init__()
+        self.m = m
+
+    def get_base_model(self) -> Any:
+        return self.m
+
+
+def test_an_adapted_model_is_refused_with_the_way_to_its_own() -> None:
+    wrapped = Adapted(model())
+    with (
+        pytest.raises(attention.InvalidValue, match=r"Adapted.*model\.get_base_model\(\)"),
+        attention.Full().on(wrapped),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("how", ["compile", pytest.param("forward", marks=pytest.mark.slow)])
+@torch.no_grad()
+def test_compiled_models_give_the_same(own: Any, how: str) -> None:
+    """As transformers' documentation compiles them; "eager" traces all and builds no kernels."""
+    backend, given, text = KINDS[1], tokens(1, 2, seed=3), [tokens(12)]
+    with backend.on(own) as cache:
+        want = follow(own, cache, text, given)
+    torch._dynamo.reset()
+    if how == "compile":
+        own.compile(backend="eager")
+    else:
+        own.forward = torch.compile(own.forward, backend="eager")
+    with backend.on(own) as cache:
+        got = follow(own, cache, text, given)
+    torch._dynamo.reset()
+    assert (got - want).abs().max() < 1e-9

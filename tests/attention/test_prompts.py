@@ -1,0 +1,184 @@
+"""What is prompt is read whole, what is not by decode queries, however many tokens come at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from driving import BACKENDS, KEEP_ALL, decode, left_pad, model, prefill, tokens
+from torch import Tensor
+
+import attention
+from attention.patching.cache import AttentionCache
+
+# Rows differ in length; one has its prompt end where another's goes on.
+PROMPTS = (7, 20, 13)
+LENGTH = 62
+# Quest, oracle and such take drafts back; the others cannot.
+SPARSE = tuple(b for b in KEEP_ALL if b.rewindable and b.name != "full")
+LOSING = tuple(b for b in BACKENDS if not b.rewindable)
+GUESSES = ("assistant_model", "prompt_lookup_num_tokens")
+
+
+def texts() -> list[Tensor]:
+    return [tokens(LENGTH, seed=r) for r in range(len(PROMPTS))]
+
+
+@torch.no_grad()
+def feed(m: Any, cache: AttentionCache, rows: Sequence[Tensor], first: int, cut: int) -> Tensor:
+    """Logits (B, LENGTH, V) of rows that come in columns: `first` of them, then `cut` at a time."""
+    ids, mask = left_pad(rows)
+    places, found = (mask.cumsum(-1) - 1).clamp(min=0), []
+    for begin in (0, *range(first, ids.shape[1], cut)):
+        end = first if begin < first else min(begin + cut, ids.shape[1])
+        found.append(
+            m(
+                input_ids=ids[:, begin:end],
+                attention_mask=mask[:, :end],
+                position_ids=places[:, begin:end],
+                past_key_values=cache,
+            ).logits
+        )
+    return torch.cat(found, dim=1)
+
+
+def one_by_one(m: Any, cache: AttentionCache, row: Tensor, prompt: int) -> Tensor:
+    """Logits (n, V) from the prompt's last token on."""
+    first = prefill(m, cache, [row[:prompt]])
+    return torch.cat((first, decode(m, cache, row[None, prompt:])[0]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@torch.no_grad()
+def test_tokens_that_come_together_are_read_one_after_the_other(
+    backend: attention.Backend,
+) -> None:
+    """Ragged rows, of which the prompts end in other columns of the same forward."""
+    m, rows = model(), texts()
+    # Rows of another length, so that each prompt ends in a column of its own.
+    rows = [row[: LENGTH - 5 * r] for r, row in enumerate(rows)]
+    with backend.on(m) as cache:
+        want = [one_by_one(m, cache.new(), r, n) for r, n in zip(rows, PROMPTS, strict=True)]
+        for first, cut in ((LENGTH, 1), (34, 9), (30, 1)):
+            fresh = cache.new(prompts=PROMPTS)
+            got = feed(m, fresh, rows, first, cut)
+            for r, due in enumerate(want):
+                gap = (got[r, -len(due) :] - due).abs().max()
+                assert gap < 1e-9, f"row {r}, {first} columns, then {cut} at a time: {gap:.1e}"
+
+
+@pytest.mark.parametrize("backend", BACKENDS[1:], ids=str)
+@torch.no_grad()
+def test_tokens_behind_a_first_step_come_together(backend: attention.Backend) -> None:
+    """Nothing was told: the first single column ends a prompt. What was read last is reported."""
+    m, row = model(), tokens(LENGTH)
+    with backend.on(m) as cache:
+        want = one_by_one(m, cache, row, 20)
+        first, fresh = prefill(m, cache.new(), [row[:20]]), cache.new()
+        prefill(m, fresh, [row[:20]])
+        decode(m, fresh, row[None, 20:21])
+        got = m(input_ids=row[None, 21:], past_key_values=fresh).logits[0]
+        assert (got - want[2:]).abs().max() < 1e-9
+        assert (first - want[0]).abs().max() < 1e-9
+        for layer in range(2):
+            assert torch.equal(fresh.read_positions(layer)[0], cache.read_positions(layer)[0])
+        assert fresh.stats().read_max == cache.stats().read_max
+
+
+@pytest.mark.parametrize("backend", KEEP_ALL, ids=str)
+@torch.no_grad()
+def test_a_prompt_in_any_chunks_is_one_prompt(backend: attention.Backend) -> None:
+    """A last chunk of one token too, where it is told that it is prompt."""
+    if getattr(backend, "prefill", "dense") == "reference":
+        pytest.skip("what its prompts give depends on where chunks end")
+    m, rows = model(), [tokens(37), tokens(30, seed=1)]
+    with backend.on(m) as cache:
+        whole = prefill(m, cache, rows)
+        want = decode(m, cache, tokens(2, 12, seed=5))
+        for chunk in (1, 9, 36):
+            fresh = cache.new(prompts=[37, 30])
+            assert (prefill(m, fresh, rows, chunk) - whole).abs().max() < 1e-9
+            assert not fresh.decoded
+            got = decode(m, fresh, tokens(2, 12, seed=5))
+            assert (got - want).abs().max() < 1e-9
+
+
+@torch.no_grad()
+def test_a_chunk_of_generate_is_a_prompt_where_it_was_told() -> None:
+    m, ids = model(), tokens(1, 41)
+    call = {"input_ids": ids, "max_new_tokens": 25, "do_sample": False}
+    with attention.Quest(budget=16, page=4, dense_layers=0).on(m) as cache:
+        want = m.generate(**call, past_key_values=cache)
+        for told in (cache.new(prompts=[41]), cache.new(prompts=[41])):
+            got = m.generate(**call, past_key_values=told, prefill_chunk_size=10)
+            assert torch.equal(got, want)
+
+
+# Drafts
+
+
+def generated(m: Any, cache: AttentionCache, **more: Any) -> Tensor:
+    ids = tokens(1, 24)
+    out: Tensor = m.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=36,
+        do_sample=False,
+        past_key_values=cache,
+        **more,
+    )
+    return out
+
+
+@pytest.mark.parametrize("backend", SPARSE, ids=str)
+def test_drafts_are_verified_by_decode_queries(backend: attention.Backend) -> None:
+    """An assistant that is always right under full attention, one that rarely is, and a lookup."""
+    m = model()
+    never, right = model("qwen3"), copy.deepcopy(m)
+    guesses: tuple[dict[str, Any], ...] = (
+        {"assistant_model": right},
+        {"assistant_model": never},
+        {"prompt_lookup_num_tokens": 3},
+    )
+    with attention.Full().on(m) as cache:
+        full = generated(m, cache)
+    with backend.on(m) as cache:
+        want = generated(m, cache.new())
+        for guess in guesses:
+            assert torch.equal(generated(m, cache.new(), **guess), want)
+        told = cache.new(prompts=[24])
+        assert torch.equal(generated(m, told, **guesses[0]), want)
+    assert not torch.equal(full, want)
+
+
+@pytest.mark.parametrize("guess", GUESSES)
+@pytest.mark.parametrize("backend", LOSING, ids=str)
+def test_methods_that_cannot_take_drafts_back_refuse_them(
+    backend: attention.Backend, guess: str
+) -> None:
+    m = model()
+    value = {"assistant_model": copy.deepcopy(m), "prompt_lookup_num_tokens": 3}[guess]
+    with backend.on(m) as cache:
+        with pytest.raises(attention.InvalidValue, match=f"drafts under {backend.name}"):
+            generated(m, cache, **{guess: value})
+        assert not cache.is_initialized  # before anything was computed
+
+
+@torch.no_grad()
+def test_a_positive_crop_keeps_as_many_columns() -> None:
+    m, rows = model(), [tokens(12), tokens(9, seed=1)]
+    with attention.Quest(budget=16, page=4, dense_layers=0).on(m) as cache:
+        prefill(m, cache, rows)
+        decode(m, cache, tokens(2, 9, seed=2))
+        other = cache.clone()
+        cache.crop(-4)
+        other.crop(12 + 5)
+        assert other.seen.tolist() == cache.seen.tolist() == [17, 14]
+        assert other.get_seq_length() == 17
+        other.crop(40)
+        assert other.seen.tolist() == [17, 14]
+        given = tokens(2, 3, seed=3)
+        assert torch.equal(decode(m, other, given), decode(m, cache, given))

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from attention.errors import check_int
 from lil.detectors._contract.base import Detector, Verdict, Watcher
+from lil.detectors._contract.place import OUTSIDE
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Cycle(Detector):
     max_period: int = 512
     repeats: int = 2
     min_tokens: int = 60
+    outside: int = OUTSIDE
 
     name: ClassVar[str] = "cycle"
     ladder = (
@@ -56,9 +58,10 @@ class Cycle(Detector):
         check_int("max_period", self.max_period, least, f"at least min_period = {least}")
         check_int("repeats", self.repeats, 2)
         check_int("min_tokens", self.min_tokens, 0)
+        check_int("outside", self.outside, 0)
 
-    def watch(self, prompt: bytes = b"") -> Repeats:  # noqa: ARG002 - generated tokens alone can loop
-        return Repeats(self)
+    def watch(self, prompt: bytes = b"") -> Repeats:
+        return Repeats(self, prompt)
 
 
 class Repeats(Watcher[Cycle]):
@@ -68,22 +71,27 @@ class Repeats(Watcher[Cycle]):
     that must hold for n tokens at every n-th at the latest, and backwards to where they began.
     """
 
-    def __init__(self, cycle: Cycle) -> None:
-        super().__init__(cycle)
+    def __init__(self, cycle: Cycle, prompt: bytes = b"") -> None:
+        super().__init__(cycle, prompt)
         self.ids: dict[bytes, int] = {}
         self.newest: list[int] = []
-        # By period: the tokens there will be when it has held for as long as it must.
+        # By period: the tokens there were when it began to hold.
         self.holding: dict[int, int] = {}
         # By distance between two looks: the periods that are looked for, the shortest first.
         self.sought: dict[int, list[int]] = {}
         for period in range(cycle.min_period, cycle.max_period + 1):
-            most = min(self._needed(period), cycle.max_period)
+            most = min(self._needed(period, cycle.min_tokens), cycle.max_period)
             self.sought.setdefault(2 ** (most.bit_length() - 1), []).append(period)
 
-    def _needed(self, period: int) -> int:
-        """How many of the newest tokens must equal the one a period before them."""
+    def _needed(self, period: int, least: int) -> int:
+        """How many of the newest tokens must equal the one a period before them.
+
+        Args:
+            period: tokens of the block.
+            least: tokens that all blocks must take together.
+        """
         # A block repeated m times makes m - 1 blocks equal to what lies a period before them.
-        return max(period * self.detector.repeats, self.detector.min_tokens) - period
+        return max(period * self.detector.repeats, least) - period
 
     def push(self, piece: bytes) -> Verdict | None:
         newest = self.newest
@@ -93,12 +101,23 @@ class Repeats(Watcher[Cycle]):
             del newest[: -2 * self.detector.max_period]
         if self.holding:
             self.holding = {
-                period: due for period, due in self.holding.items() if newest[-1 - period] == token
+                period: since
+                for period, since in self.holding.items()
+                if newest[-1 - period] == token
             }
         for every, periods in self.sought.items():
             if not self.tokens % every:
                 self._look(periods, every)
-        fits = [period for period, due in self.holding.items() if self.tokens >= due]
+        if not self.holding:
+            return None
+        least = self.detector.min_tokens
+        if not self.place.thinking:
+            least = max(least, self.detector.outside)
+        fits = [
+            period
+            for period, since in self.holding.items()
+            if self.tokens - since >= self._needed(period, least)
+        ]
         return self._verdict(min(fits)) if fits else None
 
     def _look(self, periods: list[int], every: int) -> None:
@@ -113,11 +132,10 @@ class Repeats(Watcher[Cycle]):
                 most = min(every, reach - period)
                 while held < most and newest[-1 - held] == newest[-1 - held - period]:
                     held += 1
-                self.holding[period] = self.tokens - held + self._needed(period)
+                self.holding[period] = self.tokens - held
 
     def _verdict(self, period: int) -> Verdict:
-        since = self.holding[period] - self._needed(period)
-        length = self.tokens - since + period
+        length = self.tokens - self.holding[period] + period
         evidence = {
             "step": self.tokens,
             "period": period,

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from attention.errors import check_int
 from lil.detectors._contract.base import Detector, Verdict, Watcher
+from lil.detectors._contract.place import OUTSIDE
 
 # Bits of a token's number in a passage; there are fewer different tokens than that.
 _BITS = 32
@@ -41,6 +42,7 @@ class Recurrence(Detector):
     k: int = 16
     before: int = 4
     run: int = 60
+    outside: int = OUTSIDE
 
     name: ClassVar[str] = "recurrence"
     ladder = (
@@ -52,16 +54,17 @@ class Recurrence(Detector):
         super().__post_init__()
         for name in ("k", "before", "run"):
             check_int(name, getattr(self, name), 1)
+        check_int("outside", self.outside, 0)
 
-    def watch(self, prompt: bytes = b"") -> Counts:  # noqa: ARG002 - generated tokens alone recur
-        return Counts(self)
+    def watch(self, prompt: bytes = b"") -> Counts:
+        return Counts(self, prompt)
 
 
 class Counts(Watcher[Recurrence]):
     """How often each passage has ended, and for how many tokens that was often."""
 
-    def __init__(self, recurrence: Recurrence) -> None:
-        super().__init__(recurrence)
+    def __init__(self, recurrence: Recurrence, prompt: bytes = b"") -> None:
+        super().__init__(recurrence, prompt)
         self.ids: dict[bytes, int] = {}
         self.times: dict[int, int] = {}
         self.passage = 0  # the numbers of the newest k tokens, side by side
@@ -77,7 +80,7 @@ class Counts(Watcher[Recurrence]):
         before = self.times.get(self.passage, 0)
         self.times[self.passage] = before + 1
         self.held = self.held + 1 if before >= of.before else 0
-        if self.held < of.run:
+        if self.held < (of.run if self.place.thinking else max(of.run, of.outside)):
             return None
         first = self.tokens - self.held
         evidence = {"step": self.tokens, "first_token": first, "times_before": before}

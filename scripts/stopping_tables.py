@@ -166,18 +166,21 @@ def _share(half: Row, name: str) -> str:
 
 def ordinary(found: Row) -> list[str]:
     counts = found["files"]
-    kinds = [kind for kind in counts if kind != "tables"]
+    apart = [kind for kind in counts if kind in ("tables", "loops")]
+    kinds = [kind for kind in counts if kind not in apart]
     total = sum(counts[kind] for kind in kinds)
     heads = [f"of {counts[kind]} {kind}" for kind in kinds]
+    ends = [f"of {counts[kind]} {kind}" for kind in apart]
     lines = [
-        f"| detector | {' | '.join(heads)} | of all {total} | of {counts['tables']} tables |",
-        "|---" * (len(kinds) + 3) + "|",
+        f"| detector | {' | '.join(heads)} | of all {total} | {' | '.join(ends)} |",
+        "|---" * (len(kinds) + len(apart) + 2) + "|",
     ]
     for name, stopped in found["stopped"].items():
         of_kind = [stopped.get(kind, 0) for kind in kinds]
         cells = " | ".join(map(str, of_kind))
         all_of_them = f"{sum(of_kind)} ({100 * sum(of_kind) / total:.1f}%)"
-        lines.append(f"| {name} | {cells} | {all_of_them} | {stopped.get('tables', 0)} |")
+        rest = " | ".join(str(stopped.get(kind, 0)) for kind in apart)
+        lines.append(f"| {name} | {cells} | {all_of_them} | {rest} |")
     return lines
 
 

@@ -12,9 +12,9 @@ MARKS: Mapping[bytes, bytes] = {b"<think>": b"</think>", b"[THINK]": b"[/THINK]"
 #: What a detector may be told to watch; None: the thinking part where there is one.
 WITHIN = ("thinking", "output")
 
-#: Tokens of repetition that it takes outside a thinking part: lists of equal lines and matrices of
-#: zeros that somebody asked for have fewer.
-OUTSIDE = 640
+#: Tokens of repetition that it takes where no thinking goes on: fifty equal lines or a matrix of
+#: 16 x 16 zeros that somebody asked for have fewer (`scripts/check_ordinary.py`).
+OUTSIDE = 1000
 
 _OPENS, _ENDS = tuple(MARKS), tuple(MARKS.values())
 _LAST = frozenset(mark[-1:] for mark in (*_OPENS, *_ENDS))

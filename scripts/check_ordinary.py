@@ -41,7 +41,7 @@ from lil import Detector
 TOKEN = re.compile(r" ?\w+| ?[^\w\s]+|\s+")
 LEAST, MOST, EVERY = 500, 8000, 4
 NOT_ORDINARY = {"tables", "loops"}
-MADE = {"answers", "loops"}  # as long as they are
+ANSWERS = {"lines", "zeros", "records", "verse", "prose"}
 ALLOWED = 0.01
 DETECTORS = "guardian,guardian(f=250),cycle,cycle(outside=0),recurrence,recurrence(outside=0)"
 
@@ -70,9 +70,9 @@ def files() -> Iterator[tuple[str, str, str]]:
             inside = root == library and "site-packages" in path.parts
             if path.suffix in (".json", ".csv", ".tsv") and path.is_file() and not inside:
                 yield "tables", path.relative_to(root).as_posix(), path.read_text(errors="replace")
-    for kind, made in (("answers", answers()), ("loops", loops())):
-        for name, text in made:
-            yield kind, name, text
+    yield from answers()
+    for name, text in loops():
+        yield "loops", name, text
 
 
 def words(text: str) -> list[bytes]:
@@ -86,7 +86,7 @@ def texts() -> Iterator[tuple[str, str, list[bytes]]]:
     for kind, name, text in files():
         pieces = words(text[: MOST * 40])[:MOST]
         digest = hashlib.sha256(b"".join(pieces)).digest()
-        if (len(pieces) >= LEAST or kind in MADE) and digest not in seen:
+        if (len(pieces) >= LEAST or kind in ANSWERS) and digest not in seen:
             seen.add(digest)
             yield kind, name, pieces
 
@@ -125,7 +125,7 @@ def shown(found: dict[str, Any]) -> tuple[Table, list[str]]:
         of_kind = [len(kinds.get(kind, ())) for kind in counts]
         total = sum(n for n, k in zip(of_kind, counts, strict=True) if k not in NOT_ORDINARY)
         table.add_row(name, *map(str, of_kind), f"{total} ({total / ordinary:.1%})")
-        if total > ALLOWED * ordinary or kinds.get("answers"):
+        if total > ALLOWED * ordinary or ANSWERS & kinds.keys():
             many.append(name)
     return table, many
 

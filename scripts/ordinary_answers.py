@@ -22,7 +22,7 @@ MATRICES = {
 }
 
 _RHYME = (
-    "the malt\nThat lay in", "the rat,\nThat ate", "the cat,\nThat killed", "the dog,\nThat worried",
+    "the malt\nThat lay in", "the rat,\nThat ate", "the cat,\nThat killed", "the dog,\nThat bit",
     "the cow with the crumpled horn,\nThat tossed", "the maiden all forlorn,\nThat milked",
     "the man all tattered and torn,\nThat kissed", "the priest all shaven and shorn,\nThat married",
     "the cock that crowed in the morn,\nThat waked", "the farmer sowing his corn,\nThat kept",
@@ -37,39 +37,55 @@ late by {a} minutes, the second part would not change, since its speed is the sa
 """
 
 
-def answers() -> Iterator[tuple[str, str]]:
-    """Name and text of answers that somebody asked for."""
+def answers() -> Iterator[tuple[str, str, str]]:
+    """Kind, name and text of answers that somebody asked for."""
     for times in (20, 30, 50):
         for line in LINES:
-            yield f"{times} lines {line.strip()!r}", (line + "\n") * times
+            yield "lines", f"{times} lines {line.strip()!r}", (line + "\n") * times
     for size in (8, 12, 16):
         for name, (before, between, behind) in MATRICES.items():
             row = before + between * (size - 1) + behind
-            yield f"{size} x {size} zeros, {name}", row * size
+            yield "zeros", f"{size} x {size} zeros, {name}", row * size
     alike = [{"id": n, "name": f"item {n}", "price": 0, "tags": []} for n in range(25)]
     same = [{"x": 0, "y": 0, "seen": False, "label": None}] * 20
     for name, records in (("like", alike), ("equal", same)):
         for indent in (None, 2):
             told = json.dumps(records, indent=indent)
-            yield f"{len(records)} {name} records, indent {indent}", told
+            yield "records", f"{len(records)} {name} records, indent {indent}", told
     head = "| n " + "| a | b | c " * 3 + "|\n" + "|---" * 10 + "|\n"
     cells = "| 0 | 0 | 0 " * 3 + "|\n"
-    yield "table, numbered rows of zeros", head + "".join(f"| {n} " + cells for n in range(20))
-    yield "table, equal rows", head + ("| x " + cells) * 12
+    yield (
+        "records",
+        "table, numbered rows of zeros",
+        head + "".join(f"| {n} " + cells for n in range(20)),
+    )
+    yield "records", "table, equal rows", head + ("| x " + cells) * 12
     wide = "| " + " | ".join(f"column {n}" for n in range(12)) + " |\n" + "| :--- " * 12 + "|\n"
     rows = (" | ".join(str(n * m) for m in range(12)) for n in range(20))
-    yield "table, 12 x 20 with a row of alignment", wide + "".join(f"| {row} |\n" for row in rows)
-    yield "song, ninety-nine verses", "".join(
-        f"{n} bottles of beer on the wall, {n} bottles of beer.\nTake one down and pass it around, "
-        f"{n - 1} bottles of beer on the wall.\n\n"
-        for n in range(99, 0, -1)
+    yield (
+        "records",
+        "table, 12 x 20 with a row of alignment",
+        wide + "".join(f"| {row} |\n" for row in rows),
     )
-    yield "rhyme, each verse with all before", "".join(
-        f"This is {' '.join(_RHYME[n::-1])} the house that Jack built.\n\n"
-        for n in range(len(_RHYME))
+    yield (
+        "verse",
+        "song, ninety-nine verses",
+        "".join(
+            f"{n} bottles of beer on the wall, {n} bottles of beer.\n"
+            f"Take one down and pass it around, {n - 1} bottles of beer on the wall.\n\n"
+            for n in range(99, 0, -1)
+        ),
+    )
+    yield (
+        "verse",
+        "rhyme, each verse with all before",
+        "".join(
+            f"This is {' '.join(_RHYME[n::-1])} the house that Jack built.\n\n"
+            for n in range(len(_RHYME))
+        ),
     )
     first = "".join(_solution(seed) for seed in range(8))
-    yield "prose, a solution and an honest second pass", first + "Once more.\n\n" + first
+    yield "prose", "solutions and an honest second pass", first + "Once more.\n\n" + first
 
 
 def _solution(seed: int) -> str:

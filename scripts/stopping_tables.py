@@ -261,7 +261,13 @@ def render(found: dict[str, Any]) -> list[str]:
         *full(found["full"]), "",
         "## Calibrated", "", condition(found, "calibration", "earlier"), "",
         *calibrated(found["calibrated"]), "",
-        "## Ordinary files", "", *ordinary(found["ordinary"]), "",
+        "## Ordinary files", "",
+        "Texts that nobody would call a loop, and loops beside them. Somebody may ask for 20 to 50 "
+        "equal lines, for matrices of 8 to 16 rows of zeros, for records and tables in which "
+        "little changes, for verse with a refrain, and solutions may come with an honest second "
+        "pass (`prose`). No prompt opens a thinking part, so all of each text is watched; rows of "
+        "`outside=0` are what a detector stops of such texts while a model thinks.", "",
+        *ordinary(found["ordinary"]), "",
         "## Live and replayed", "",
         "Every trace of the greedy sweep at a cap of 2. Where it is decoded again, numbers made "
         "from hidden states may differ by a share of 0.0001: beside other rows sums have another "

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import runpy
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from ordinary_answers import answers, loops
 
 import lil
 
-MADE = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "ordinary_answers.py"))
-ANSWERS, LOOPS = dict(MADE["answers"]()), dict(MADE["loops"]())
+ANSWERS = {name: text for _, name, text in answers()}
+LOOPS = dict(loops())
 OURS = (lil.Cycle(), lil.Recurrence(), lil.Either("cycle+recurrence"))
 TOKENS: dict[str, Callable[[str], list[bytes]]] = {
     "words": lambda text: [m.encode() for m in re.findall(r" ?\w+| ?[^\w\s]+|\s+", text)],

@@ -22,8 +22,15 @@ class Recurrence(Detector):
     as little as one seen ten times. Passages may overlap, need not follow one another, and are
     compared by the bytes of their tokens.
 
-    What it does not see: loops that change a word or a number within every k tokens. What it may
-    stop though it should not: tables and data with the same long line over and over.
+    Where no thinking goes on, in an answer or with a model that does not think, a text may say the
+    same over and over because it was asked to, and `outside` tokens in a row must have stood there.
+
+    What it does not see: loops that change a word or a number within every k tokens, as counters
+    and paraphrases do, which no detector of tokens sees. One changed word in a longer round leaves
+    it passages enough, where `cycle` must wait for two equal rounds. So of ours it is the one with
+    a claim beyond the language of the reasoner that ships; there loops are exact, and `cycle` is
+    sooner and better. What it may stop though it should not: in a thinking part, tables and data
+    with the same long line over and over.
 
     State: one entry for each different passage, some 250 bytes a token at most; a token takes the
     same time however many were generated.
@@ -32,11 +39,15 @@ class Recurrence(Detector):
         k: tokens of a passage.
         before: times a passage must have ended earlier in the generation.
         run: tokens in a row that must each end such a passage.
+        outside: the same where the model is not known to be thinking, if it is more; 0 makes no
+            difference between the two. Meant for tokens of several characters.
         on_stop: what follows; not `regenerate`: where a loop began is known only when it has been
             read several times, and a state that dropped tokens cannot go back to it.
+        within: what is watched, see `Detector`.
 
     Raises:
-        InvalidValue: a number that is no integer or below 1, unknown action, or `regenerate`.
+        InvalidValue: a number that is no integer or below 1 (outside: below 0), unknown action, or
+            `regenerate`.
     """
 
     k: int = 16

@@ -99,9 +99,7 @@ def test_cycle_is_what_slices_say(
 ) -> None:
     pieces = head + (block * 40)[:tail]
     most = low + more
-    cycle = lil.Cycle(
-        min_period=low, max_period=most, repeats=repeats, min_tokens=least, outside=0
-    )
+    cycle = lil.Cycle(min_period=low, max_period=most, repeats=repeats, min_tokens=least, outside=0)
     verdict = cycle.watch().update(pieces)
     expected = naive_cycle(pieces, low, most, repeats, least)
     assert (verdict is None) == (expected is None)

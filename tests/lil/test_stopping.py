@@ -442,7 +442,9 @@ def test_nothing_is_watched_behind_any_end_token_of_the_model(pads, knows, qwen,
 def test_the_padding_of_the_generation_config_ends_a_row(tokenizer):
     """Something else ended row 1, a stop string say; its padding is named by the model alone."""
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=3, pad_token_id=PAD))
-    stop = lil.StopOn(lil.Cycle(repeats=2, min_tokens=2, outside=0), tokenizer=tokenizer, model=model)
+    stop = lil.StopOn(
+        lil.Cycle(repeats=2, min_tokens=2, outside=0), tokenizer=tokenizer, model=model
+    )
     assert stop.eos_token_id == [3]
     ids = torch.tensor([[5, 6], [7, 8]])
     for column in ([20, 21], [22, PAD], [23, PAD], [24, PAD]):

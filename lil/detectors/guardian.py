@@ -107,7 +107,8 @@ class Growth(Watcher[Guardian]):
     def update(self, pieces: Sequence[bytes]) -> Verdict | None:
         # Replays hand over whole texts: what lies between two checks is taken at once.
         given: object = pieces
-        if isinstance(given, (bytes, str)) or self.detector.within == "thinking":
+        one = isinstance(given, (bytes, str)) or len(pieces) == 1
+        if one or self.detector.within == "thinking":
             return super().update(pieces)
         at = 0
         while at < len(pieces) and not self.done:

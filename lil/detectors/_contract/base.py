@@ -11,11 +11,13 @@ import numpy as np
 
 from attention.errors import InvalidValue, check_choice
 from lil.detectors._contract.actions import ACTIONS, Action, OnStop, action
-from lil.detectors._contract.place import WITHIN, Place, require_end, require_part
+from lil.detectors._contract.place import LAST, WITHIN, Place, require_end, require_part
 from lil.trace import Signal
 
 if TYPE_CHECKING:
     from lil.hidden_states import Reading
+
+_GREATER, _BRACKET = LAST
 
 
 @dataclass(frozen=True)
@@ -200,12 +202,17 @@ class Watcher(ABC, Generic[D]):
         given: object = pieces
         if isinstance(given, (bytes, str)):
             raise InvalidValue("pieces", pieces, "a list with the bytes of each token")
+        place, newest = self.place, self.place.newest
         for piece in pieces:
-            if self.done:
+            if self.verdict is not None or place.over:
                 break
-            self.place.step(piece)
-            self.tokens += not self.place.over
-            if self.place.counts:
+            newest.append(piece)  # as `Place.step`, without a call for every token
+            if _GREATER in piece or _BRACKET in piece:
+                place.look()
+                if place.over:
+                    break
+            self.tokens += 1
+            if place.counts:
                 self.verdict = self.push(piece)
         return self.verdict
 

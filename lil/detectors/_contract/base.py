@@ -207,10 +207,8 @@ class Watcher(ABC, Generic[D]):
             if self.verdict is not None or place.over:
                 break
             newest.append(piece)  # as `Place.step`, without a call for every token
-            if _GREATER in piece or _BRACKET in piece:
-                place.look()
-                if place.over:
-                    break
+            if (_GREATER in piece or _BRACKET in piece) and place.look():
+                break
             self.tokens += 1
             if place.counts:
                 self.verdict = self.push(piece)

@@ -57,16 +57,17 @@ class Place:
         if LAST[0] in piece or LAST[1] in piece:
             self.look()
 
-    def look(self) -> None:
-        """The newest token may have ended a mark."""
+    def look(self) -> bool:
+        """The newest token may have ended a mark; whether it, and what follows, is not watched."""
         if self._ended:
-            return
+            return self.over
         text = b"".join(self.newest)
         if any(end in text for end in _ENDS):
             self._ended, self.thinking = True, False
         elif any(mark in text for mark in _OPENS):
             self.thinking = True
         self._settle()
+        return self.over
 
 
 def ends_thinking(cue: str) -> bool:

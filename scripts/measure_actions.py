@@ -117,7 +117,8 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     flags = tuple(word for one in kept for word in ("--set", one))
     yield Part("kept", sweep("keep-prompt", "kept", *flags))
     yield Part("pairs", script("kept_prompts", str(folder / "dropped"), str(folder / "kept")))
-    watched = script("check_ordinary", "--json", "--detectors", detectors(done))
+    quick = "cycle(outside=0),recurrence(outside=0)"  # as they are while a model thinks
+    watched = script("check_ordinary", "--json", "--detectors", f"{detectors(done)},{quick}")
     yield Part("ordinary", watched, differs=True)
     yield Part("cost", ["-m", "experiments.cli", "bench", "detector", "--json"])
     yield Part("times", script("time_actions"), out=True)

@@ -166,18 +166,21 @@ def _share(half: Row, name: str) -> str:
 
 def ordinary(found: Row) -> list[str]:
     counts = found["files"]
-    kinds = [kind for kind in counts if kind != "tables"]
+    apart = [kind for kind in counts if kind in ("tables", "loops")]
+    kinds = [kind for kind in counts if kind not in apart]
     total = sum(counts[kind] for kind in kinds)
     heads = [f"of {counts[kind]} {kind}" for kind in kinds]
+    ends = [f"of {counts[kind]} {kind}" for kind in apart]
     lines = [
-        f"| detector | {' | '.join(heads)} | of all {total} | of {counts['tables']} tables |",
-        "|---" * (len(kinds) + 3) + "|",
+        f"| detector | {' | '.join(heads)} | of all {total} | {' | '.join(ends)} |",
+        "|---" * (len(kinds) + len(apart) + 2) + "|",
     ]
     for name, stopped in found["stopped"].items():
         of_kind = [stopped.get(kind, 0) for kind in kinds]
         cells = " | ".join(map(str, of_kind))
         all_of_them = f"{sum(of_kind)} ({100 * sum(of_kind) / total:.1f}%)"
-        lines.append(f"| {name} | {cells} | {all_of_them} | {stopped.get('tables', 0)} |")
+        rest = " | ".join(str(stopped.get(kind, 0)) for kind in apart)
+        lines.append(f"| {name} | {cells} | {all_of_them} | {rest} |")
     return lines
 
 
@@ -258,7 +261,13 @@ def render(found: dict[str, Any]) -> list[str]:
         *full(found["full"]), "",
         "## Calibrated", "", condition(found, "calibration", "earlier"), "",
         *calibrated(found["calibrated"]), "",
-        "## Ordinary files", "", *ordinary(found["ordinary"]), "",
+        "## Ordinary files", "",
+        "Texts that nobody would call a loop, and loops beside them. Somebody may ask for 20 to 50 "
+        "equal lines, for matrices of 8 to 16 rows of zeros, for records and tables in which "
+        "little changes, for verse with a refrain, and solutions may come with an honest second "
+        "pass (`prose`). No prompt opens a thinking part, so all of each text is watched; rows of "
+        "`outside=0` are what a detector stops of such texts while a model thinks.", "",
+        *ordinary(found["ordinary"]), "",
         "## Live and replayed", "",
         "Every trace of the greedy sweep at a cap of 2. Where it is decoded again, numbers made "
         "from hidden states may differ by a share of 0.0001: beside other rows sums have another "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from attention.errors import InvalidValue
@@ -22,6 +22,7 @@ class Until(Detector):
     """
 
     strings: tuple[str, ...] = ()
+    within: str | None = field(default="output", kw_only=True)
 
     name: ClassVar[str] = "until"
 

@@ -215,7 +215,7 @@ class Lane:
         self.snapshots.clear()
         step = len(self.new_ids)
         if action.watched:
-            self._observers.again(kept, self.prompt_bytes + b"".join(self.pieces[:kept]))
+            self._observers.again(kept, self.prompt_bytes + b"".join(self.pieces[:kept]), cue)
         else:
             self._observers.off(kept)
         self.drop(kept)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lil.detectors import Action, Detector, Stop, Verdict, Watcher
+from lil.detectors import Action, Detector, Stop, Verdict, Watcher, ends_thinking
 from lil.hidden_states import HiddenStates, Reading
 from lil.trace import Signal
 
@@ -45,7 +45,8 @@ class Observers:
             name: tuple(at for at in signal if at[0] <= self._skipped)
             for name, signal in known.items()
         }
-        self._probes = [probe.quiet().watch(self._prompt) for probe in probes]
+        # Of the whole output: whoever replays the trace says what is watched.
+        self._probes = [probe.quiet().everywhere().watch(self._prompt) for probe in probes]
         for probe in self._probes:
             probe.update(given[-1:])
         self._readers += self._probes
@@ -82,17 +83,22 @@ class Observers:
         """Numbers of tokens that a verdict may go back to."""
         if self._since is not None:  # a second verdict ends the row
             return set()
-        return {n for watcher, _ in self._judges for n in watcher.returns()}
+        return {n for watcher, _ in self._judges if not watcher.done for n in watcher.returns()}
 
-    def again(self, tokens: int, text: bytes) -> None:
+    def again(self, tokens: int, text: bytes, cue: str) -> None:
         """The detectors begin anew, and a verdict now stops; their signals are not recorded.
+
+        Where the cue ends the thinking, what they watch is the answer that was asked for.
 
         Args:
             tokens: generated ones that are kept.
             text: the prompt and these.
+            cue: what is given next.
         """
         detectors = [
-            again for watcher, _ in self._judges if (again := watcher.detector.anew()) is not None
+            again.everywhere() if ends_thinking(cue) else again
+            for watcher, _ in self._judges
+            if (again := watcher.detector.anew()) is not None
         ]
         self.off(tokens)
         self._since = tokens

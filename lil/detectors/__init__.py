@@ -16,6 +16,7 @@ from lil.detectors._contract.actions import (
     cue_ids,
 )
 from lil.detectors._contract.base import Detector, Verdict, Watcher
+from lil.detectors._contract.place import OUTSIDE, Place, ends_thinking
 from lil.detectors._contract.registry import DETECTORS
 from lil.detectors._contract.replay import replay, require_stop, watch_trace
 from lil.detectors._contract.stored import CALIBRATED, described, load
@@ -25,12 +26,14 @@ __all__ = [
     "ACTIONS",
     "CALIBRATED",
     "DETECTORS",
+    "OUTSIDE",
     "Action",
     "Answer",
     "Densify",
     "Detector",
     "Guardian",
     "OnStop",
+    "Place",
     "Regenerate",
     "Stop",
     "Verdict",
@@ -39,6 +42,7 @@ __all__ = [
     "cue_ids",
     "describe",
     "described",
+    "ends_thinking",
     "find",
     "get",
     "known",

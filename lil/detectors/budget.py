@@ -41,8 +41,8 @@ class Budget(Detector):
         """Nothing: how many tokens follow is for the action to say."""
         return
 
-    def watch(self, prompt: bytes = b"") -> Spending:  # noqa: ARG002 - generated tokens alone count
-        return Spending(self)
+    def watch(self, prompt: bytes = b"") -> Spending:
+        return Spending(self, prompt)
 
 
 class Spending(Watcher[Budget]):

@@ -112,12 +112,13 @@ class Chopper(Asking):
         Raises:
             InvalidValue: no token holds a blank line.
         """
+        super().require_tokens(table)
         if not any(map(ends_chunk, table)):
             allowed = f"one with a token that holds {BLANK_LINE!r}: no other ends a chunk"
             raise InvalidValue("tokenizer", f"{len(table)} tokens for {self.name}", allowed)
 
-    def watch(self, prompt: bytes = b"") -> Chunks:  # noqa: ARG002 - generated chunks alone count
-        return Chunks(self)
+    def watch(self, prompt: bytes = b"") -> Chunks:
+        return Chunks(self, prompt)
 
 
 class Chunks(Asker[Chopper]):
@@ -127,8 +128,8 @@ class Chunks(Asker[Chopper]):
     least: ClassVar[float] = 0
     most: ClassVar[float] = 1
 
-    def __init__(self, chopper: Chopper) -> None:
-        super().__init__(chopper)
+    def __init__(self, chopper: Chopper, prompt: bytes = b"") -> None:
+        super().__init__(chopper, prompt)
         self.streaks = chopper.streaks()
         self.ended = 0  # tokens up to the end of the last chunk whose number has come
         self.chop = False

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from attention.errors import check_int
 from lil.detectors._contract.base import Detector, Verdict, Watcher
+from lil.detectors._contract.place import OUTSIDE
 
 
 @dataclass(frozen=True)
@@ -20,29 +21,41 @@ class Cycle(Detector):
     Where we differ from vLLM (`repetition_detection`): its three parameters have no defaults; and
     `min_tokens` is ours, because four equal tokens are a loop in a proof and a line in a table.
 
-    Twice is enough: an honest second pass is hardly ever the first, token for token, and a loop is.
-    `repeats` and `min_tokens` were chosen on the reasoner that ships; what they stop of ordinary
-    files `scripts/check_ordinary.py` tells.
+    While a model thinks, twice is enough: of the reasoner that ships an honest second pass is
+    hardly ever the first, token for token, and a loop is. `repeats` and `min_tokens` were chosen on
+    it. Where no thinking goes on, in an answer or with a model that does not think, a block may
+    stand there because it was asked for, and all copies together need `outside` tokens: more than
+    fifty equal lines or 16 x 16 zeros have. What ordinary texts it stops
+    `scripts/check_ordinary.py` tells.
 
-    What it does not see: a block that changes at all, be it by a counter or a word. What it may
-    stop though it should not: tables whose rows are the same.
+    What it does not see: a block that changes at all, be it by a counter or a word, until two
+    rounds happen to be the same. So it is the best detector of the reasoner that ships, whose loops
+    are exact because its language has no paraphrase; the one with a claim beyond that language is
+    `recurrence`, which asks for the same passages and not for the same rounds. What it may stop
+    though it should not: in a thinking part, an enumeration that is written out twice, equal lines
+    and tables whose rows are the same; of honest texts of a small natural-language model it stopped
+    some that `recurrence` let pass.
 
     Args:
         min_period, max_period: lengths of the block, in tokens.
         repeats: times the block must stand there.
         min_tokens: tokens that all repeats must take together.
+        outside: the same where the model is not known to be thinking, if it is more; 0 makes no
+            difference between the two. Meant for tokens of several characters.
         on_stop: what follows; not `regenerate`: where a loop began is known only
             when its repeats have been read, and a state that dropped tokens cannot go back to it.
+        within: what is watched, see `Detector`.
 
     Raises:
         InvalidValue: a number that is no integer, a period below 1, max_period below min_period,
-            repeats below 2, min_tokens below 0, unknown action, or `regenerate`.
+            repeats below 2, min_tokens or outside below 0, unknown action, or `regenerate`.
     """
 
     min_period: int = 1
     max_period: int = 512
     repeats: int = 2
     min_tokens: int = 60
+    outside: int = OUTSIDE
 
     name: ClassVar[str] = "cycle"
     ladder = (
@@ -56,9 +69,10 @@ class Cycle(Detector):
         check_int("max_period", self.max_period, least, f"at least min_period = {least}")
         check_int("repeats", self.repeats, 2)
         check_int("min_tokens", self.min_tokens, 0)
+        check_int("outside", self.outside, 0)
 
-    def watch(self, prompt: bytes = b"") -> Repeats:  # noqa: ARG002 - generated tokens alone can loop
-        return Repeats(self)
+    def watch(self, prompt: bytes = b"") -> Repeats:
+        return Repeats(self, prompt)
 
 
 class Repeats(Watcher[Cycle]):
@@ -68,22 +82,27 @@ class Repeats(Watcher[Cycle]):
     that must hold for n tokens at every n-th at the latest, and backwards to where they began.
     """
 
-    def __init__(self, cycle: Cycle) -> None:
-        super().__init__(cycle)
+    def __init__(self, cycle: Cycle, prompt: bytes = b"") -> None:
+        super().__init__(cycle, prompt)
         self.ids: dict[bytes, int] = {}
         self.newest: list[int] = []
-        # By period: the tokens there will be when it has held for as long as it must.
+        # By period: the tokens there were when it began to hold.
         self.holding: dict[int, int] = {}
         # By distance between two looks: the periods that are looked for, the shortest first.
         self.sought: dict[int, list[int]] = {}
         for period in range(cycle.min_period, cycle.max_period + 1):
-            most = min(self._needed(period), cycle.max_period)
+            most = min(self._needed(period, cycle.min_tokens), cycle.max_period)
             self.sought.setdefault(2 ** (most.bit_length() - 1), []).append(period)
 
-    def _needed(self, period: int) -> int:
-        """How many of the newest tokens must equal the one a period before them."""
+    def _needed(self, period: int, least: int) -> int:
+        """How many of the newest tokens must equal the one a period before them.
+
+        Args:
+            period: tokens of the block.
+            least: tokens that all blocks must take together.
+        """
         # A block repeated m times makes m - 1 blocks equal to what lies a period before them.
-        return max(period * self.detector.repeats, self.detector.min_tokens) - period
+        return max(period * self.detector.repeats, least) - period
 
     def push(self, piece: bytes) -> Verdict | None:
         newest = self.newest
@@ -93,12 +112,23 @@ class Repeats(Watcher[Cycle]):
             del newest[: -2 * self.detector.max_period]
         if self.holding:
             self.holding = {
-                period: due for period, due in self.holding.items() if newest[-1 - period] == token
+                period: since
+                for period, since in self.holding.items()
+                if newest[-1 - period] == token
             }
         for every, periods in self.sought.items():
             if not self.tokens % every:
                 self._look(periods, every)
-        fits = [period for period, due in self.holding.items() if self.tokens >= due]
+        if not self.holding:
+            return None
+        least = self.detector.min_tokens
+        if not self.place.thinking:
+            least = max(least, self.detector.outside)
+        fits = [
+            period
+            for period, since in self.holding.items()
+            if self.tokens - since >= self._needed(period, least)
+        ]
         return self._verdict(min(fits)) if fits else None
 
     def _look(self, periods: list[int], every: int) -> None:
@@ -113,11 +143,10 @@ class Repeats(Watcher[Cycle]):
                 most = min(every, reach - period)
                 while held < most and newest[-1 - held] == newest[-1 - held - period]:
                     held += 1
-                self.holding[period] = self.tokens - held + self._needed(period)
+                self.holding[period] = self.tokens - held
 
     def _verdict(self, period: int) -> Verdict:
-        since = self.holding[period] - self._needed(period)
-        length = self.tokens - since + period
+        length = self.tokens - self.holding[period] + period
         evidence = {
             "step": self.tokens,
             "period": period,

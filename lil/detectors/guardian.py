@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import ClassVar
 
 from attention.errors import InvalidValue, check_int, check_number
@@ -29,7 +30,8 @@ class Guardian(Detector):
         - the paper drops the token sampled at the stop; here it is kept;
         - the paper fixes t = 20 bytes with f = 250. Here the rate t / f = 0.08 is the parameter, so
           that another f scales t: with t fixed at 20 a verbatim loop at f >= 1000 is never seen,
-          because each loop still costs 3-14 bytes per 250 tokens.
+          because each loop still costs 3-14 bytes per 250 tokens;
+        - the paper watches all of an output; that is `within="output"` here.
 
     What it does not see: counter loops ("For k=1 ... For k=600") still grow by 33-51 bytes per 250
     tokens and paraphrase loops by 30-41, above the threshold of 20. With `deflate` a loop longer
@@ -48,6 +50,7 @@ class Guardian(Detector):
         t: the threshold as the paper has it, in bytes per `f` tokens: another way to give the rate.
         on_stop: what follows a verdict. The paper only stops; `regenerate` goes back to the last
             check, all that is known to carry information.
+        within: as for every detector: the thinking where there is any, else the output.
 
     Raises:
         InvalidValue: f not an integer of at least 1, rate or t not a number above 0, a `t` that is
@@ -96,7 +99,7 @@ class Growth(Watcher[Guardian]):
     """What has been compressed, and what waits for the next check."""
 
     def __init__(self, guardian: Guardian, prompt: bytes) -> None:
-        super().__init__(guardian)
+        super().__init__(guardian, prompt)
         self.meter = Meter(guardian.codec).feed(prompt)
         self.size = self.meter.size()
         self.pending: list[bytes] = []
@@ -104,17 +107,24 @@ class Growth(Watcher[Guardian]):
     def update(self, pieces: Sequence[bytes]) -> Verdict | None:
         # Replays hand over whole texts: what lies between two checks is taken at once.
         given: object = pieces
-        if isinstance(given, (bytes, str)):
-            return super().update(pieces)  # which says what is wrong with it
+        one = isinstance(given, (bytes, str)) or len(pieces) == 1
+        if one or self.detector.within == "thinking":
+            return super().update(pieces)
         at = 0
-        while at < len(pieces) and self.verdict is None:
+        while at < len(pieces) and not self.done:
             quiet = pieces[at : at + self.detector.f - 1 - len(self.pending)]
-            self.pending += quiet
-            self.tokens += len(quiet)
+            inside = list(takewhile(self._inside, quiet))
+            self.pending += inside
+            self.tokens += len(inside)
             at += len(quiet)
             super().update(pieces[at : at + 1])
             at += 1
         return self.verdict
+
+    def _inside(self, piece: bytes) -> bool:
+        """Whether the next token is watched."""
+        self.place.step(piece)
+        return not self.place.over
 
     def push(self, piece: bytes) -> Verdict | None:
         self.pending.append(piece)

@@ -79,12 +79,13 @@ class Margin(Asking):
         Raises:
             InvalidValue: no token has these bytes.
         """
+        super().require_tokens(table)
         if self.end.encode() not in table:
             allowed = f"one with a token {self.end!r}, or another `end`"
             raise InvalidValue("tokenizer", f"{len(table)} tokens for {self.name}", allowed)
 
-    def watch(self, prompt: bytes = b"") -> Margins:  # noqa: ARG002 - it looks at the model alone
-        return Margins(self)
+    def watch(self, prompt: bytes = b"") -> Margins:
+        return Margins(self, prompt)
 
 
 def ends_sentence(piece: bytes) -> bool:
@@ -98,8 +99,8 @@ class Margins(Asker[Margin]):
     event: ClassVar[str] = "ended a sentence"
     least: ClassVar[float] = 0
 
-    def __init__(self, margin: Margin) -> None:
-        super().__init__(margin)
+    def __init__(self, margin: Margin, prompt: bytes = b"") -> None:
+        super().__init__(margin, prompt)
         self.end = margin.end.encode()
         self.over = False  # thinking has ended
         self.narrow: tuple[int, float] | None = None

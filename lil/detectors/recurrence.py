@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from attention.errors import check_int
 from lil.detectors._contract.base import Detector, Verdict, Watcher
+from lil.detectors._contract.place import OUTSIDE
 
 # Bits of a token's number in a passage; there are fewer different tokens than that.
 _BITS = 32
@@ -21,8 +22,15 @@ class Recurrence(Detector):
     as little as one seen ten times. Passages may overlap, need not follow one another, and are
     compared by the bytes of their tokens.
 
-    What it does not see: loops that change a word or a number within every k tokens. What it may
-    stop though it should not: tables and data with the same long line over and over.
+    Where no thinking goes on, in an answer or with a model that does not think, a text may say the
+    same over and over because it was asked to, and `outside` tokens in a row must have stood there.
+
+    What it does not see: loops that change a word or a number within every k tokens, as counters
+    and paraphrases do, which no detector of tokens sees. One changed word in a longer round leaves
+    it passages enough, where `cycle` must wait for two equal rounds. So of ours it is the one with
+    a claim beyond the language of the reasoner that ships; there loops are exact, and `cycle` is
+    sooner and better. What it may stop though it should not: in a thinking part, tables and data
+    with the same long line over and over.
 
     State: one entry for each different passage, some 250 bytes a token at most; a token takes the
     same time however many were generated.
@@ -31,16 +39,21 @@ class Recurrence(Detector):
         k: tokens of a passage.
         before: times a passage must have ended earlier in the generation.
         run: tokens in a row that must each end such a passage.
+        outside: the same where the model is not known to be thinking, if it is more; 0 makes no
+            difference between the two. Meant for tokens of several characters.
         on_stop: what follows; not `regenerate`: where a loop began is known only when it has been
             read several times, and a state that dropped tokens cannot go back to it.
+        within: what is watched, see `Detector`.
 
     Raises:
-        InvalidValue: a number that is no integer or below 1, unknown action, or `regenerate`.
+        InvalidValue: a number that is no integer or below 1 (outside: below 0), unknown action, or
+            `regenerate`.
     """
 
     k: int = 16
     before: int = 4
     run: int = 60
+    outside: int = OUTSIDE
 
     name: ClassVar[str] = "recurrence"
     ladder = (
@@ -52,16 +65,17 @@ class Recurrence(Detector):
         super().__post_init__()
         for name in ("k", "before", "run"):
             check_int(name, getattr(self, name), 1)
+        check_int("outside", self.outside, 0)
 
-    def watch(self, prompt: bytes = b"") -> Counts:  # noqa: ARG002 - generated tokens alone recur
-        return Counts(self)
+    def watch(self, prompt: bytes = b"") -> Counts:
+        return Counts(self, prompt)
 
 
 class Counts(Watcher[Recurrence]):
     """How often each passage has ended, and for how many tokens that was often."""
 
-    def __init__(self, recurrence: Recurrence) -> None:
-        super().__init__(recurrence)
+    def __init__(self, recurrence: Recurrence, prompt: bytes = b"") -> None:
+        super().__init__(recurrence, prompt)
         self.ids: dict[bytes, int] = {}
         self.times: dict[int, int] = {}
         self.passage = 0  # the numbers of the newest k tokens, side by side
@@ -77,7 +91,7 @@ class Counts(Watcher[Recurrence]):
         before = self.times.get(self.passage, 0)
         self.times[self.passage] = before + 1
         self.held = self.held + 1 if before >= of.before else 0
-        if self.held < of.run:
+        if self.held < (of.run if self.place.thinking else max(of.run, of.outside)):
             return None
         first = self.tokens - self.held
         evidence = {"step": self.tokens, "first_token": first, "times_before": before}

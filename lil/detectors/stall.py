@@ -88,8 +88,8 @@ class Stall(Asking):
         """One that takes note of every similarity and never fires."""
         return replace(self, level=sys.float_info.max)
 
-    def watch(self, prompt: bytes = b"") -> Similarities:  # noqa: ARG002 - generated chunks alone
-        return Similarities(self)
+    def watch(self, prompt: bytes = b"") -> Similarities:
+        return Similarities(self, prompt)
 
 
 class Similarities(Asker[Stall]):
@@ -99,8 +99,8 @@ class Similarities(Asker[Stall]):
     least: ClassVar[float] = -1
     most: ClassVar[float] = 1
 
-    def __init__(self, stall: Stall) -> None:
-        super().__init__(stall)
+    def __init__(self, stall: Stall, prompt: bytes = b"") -> None:
+        super().__init__(stall, prompt)
         self.chunk = 0  # tokens of the chunk that goes on
         self.ends: list[int] = []
         self.states: npt.NDArray[np.float32] | None = None  # of chunks, of length 1, with room

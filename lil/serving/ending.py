@@ -163,7 +163,7 @@ class Ending:
             self._cue, self._cue_from = self._cues[action], self.seen + self.lag
             self._most = min(self._most, self._cue_from + len(self._cue) + tokens_after)
             if action.watched:
-                self._observers.again(self.seen, self._prompt + b"".join(self._pieces))
+                self._observers.again(self.seen, self._prompt + b"".join(self._pieces), cue)
             else:
                 self._observers.off(self.seen)
         return {

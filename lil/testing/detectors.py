@@ -17,7 +17,8 @@ from lil.hidden_states import Reading
 from lil.testing.declared import parameters
 from lil.trace import Signal, Trace
 
-PROMPT = b"Find the smallest such number."
+#: It opens the thinking, where detectors are quickest.
+PROMPT = b"Find the smallest such number.\n<think>\n"
 
 
 class Seen(NamedTuple):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +30,15 @@ def fired(
     Raises:
         NotImplementedError: a detector that this program has no definition of.
     """
+    opened, ended = thinking(prompt, pieces)
+    match detector.get("within"):
+        case None:
+            pieces = pieces[:ended]
+        case "output":
+            pass
+        case within:
+            raise NotImplementedError(f"within {within}")
+    known = opened, ended
     match detector["name"]:
         case "guardian" if detector["codec"] == "deflate":
             return _guardian(detector, prompt, pieces)
@@ -35,9 +46,9 @@ def fired(
             tokens = detector["tokens"]
             return Fired(tokens, tokens) if len(pieces) >= tokens else None
         case "cycle":
-            return _cycle(detector, pieces)
+            return _cycle(detector, pieces, known)
         case "recurrence":
-            return _recurrence(detector, pieces)
+            return _recurrence(detector, pieces, known)
         case "chopper":
             return _chopper(detector, signals[f"chopper-{detector['digest']}"], len(pieces))
         case "stall":
@@ -47,6 +58,26 @@ def fired(
             return _margin(detector, signals[f"margin-{detector['end']}"], len(pieces))
         case name:
             raise NotImplementedError(f"detector {name}")
+
+
+def thinking(prompt: bytes, pieces: Sequence[bytes]) -> tuple[int, int]:
+    """How many tokens come before the thinking is open, and before the one that ends it.
+
+    The first is beyond all tokens where nothing opens it, the second where nothing ends it.
+    """
+    ends = list(accumulate(map(len, pieces)))
+    text = b"".join(pieces)
+    after = [at + len(mark) for mark in (b"<think>", b"[THINK]") if (at := text.find(mark)) >= 0]
+    opened = bisect_left(ends, min(after)) + 1 if after else len(pieces) + 1
+    if max(prompt.rfind(b"<think>"), prompt.rfind(b"[THINK]")) > max(
+        prompt.rfind(b"</think>"), prompt.rfind(b"[/THINK]")
+    ):
+        opened = 0
+    over = [at + len(mark) for mark in (b"</think>", b"[/THINK]") if (at := text.find(mark)) >= 0]
+    ended = bisect_left(ends, min(over)) if over else len(pieces)
+    if prompt.rstrip().endswith((b"</think>", b"[/THINK]")):
+        opened, ended = len(pieces) + 1, 0
+    return opened, ended
 
 
 def _guardian(detector: Mapping[str, Any], prompt: bytes, pieces: Sequence[bytes]) -> Fired | None:
@@ -62,37 +93,62 @@ def _guardian(detector: Mapping[str, Any], prompt: bytes, pieces: Sequence[bytes
     return None
 
 
-def _cycle(detector: Mapping[str, Any], pieces: Sequence[bytes]) -> Fired | None:
+def _cycle(
+    detector: Mapping[str, Any], pieces: Sequence[bytes], known: tuple[int, int]
+) -> Fired | None:
     """The first token at which the newest are one block, `repeats` times, `min_tokens` long."""
     numbers = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
     ids = np.array([numbers[piece] for piece in pieces])
-    first = None
+    found = []
     for period in range(detector["min_period"], min(detector["max_period"], len(ids)) + 1):
-        needed = max(period * detector["repeats"], detector["min_tokens"]) - period
-        end = first_run(ids[period:] == ids[:-period], needed)
-        if end is not None and (first is None or end + period < first):
-            first = end + period
-    return None if first is None else Fired(first, first)
+        same = ids[period:] == ids[:-period]
+        blocks = period * detector["repeats"]
+        least = detector["min_tokens"]
+        for needed, (start, stop) in _by_place(detector, least, known, len(ids)):
+            end = first_run(same, max(blocks, needed) - period, start - period, stop - period)
+            found += [] if end is None else [end + period]
+    return Fired(min(found), min(found)) if found else None
 
 
-def _recurrence(detector: Mapping[str, Any], pieces: Sequence[bytes]) -> Fired | None:
+def _by_place(
+    detector: Mapping[str, Any], least: int, known: tuple[int, int], tokens: int
+) -> Iterator[tuple[int, tuple[int, int]]]:
+    """How much repetition it takes, and from and up to which token: less while thinking goes on."""
+    opened, ended = known
+    yield max(least, detector.get("outside", 0)), (0, tokens)
+    yield least, (opened, ended)
+
+
+def _recurrence(
+    detector: Mapping[str, Any], pieces: Sequence[bytes], known: tuple[int, int]
+) -> Fired | None:
     """The first token with which `run` in a row end a passage that ended `before` times earlier."""
     k, times, often = detector["k"], Counter[tuple[bytes, ...]](), []
     for end in range(1, len(pieces) + 1):
         passage = tuple(pieces[max(end - k, 0) : end])
         often.append(end >= k and times[passage] >= detector["before"])
         times[passage] += end >= k
-    end = first_run(np.array(often), detector["run"])
-    return None if end is None else Fired(end, end)
+    found = []
+    for needed, (start, stop) in _by_place(detector, detector["run"], known, len(pieces)):
+        end = first_run(np.array(often, dtype=bool), needed, start, stop)
+        found += [] if end is None else [end]
+    return Fired(min(found), min(found)) if found else None
 
 
-def first_run(same: np.ndarray[Any, Any], length: int) -> int | None:
-    """How many elements there are when `length` true ones in a row have come; None if never."""
+def first_run(
+    same: np.ndarray[Any, Any], length: int, start: int = 0, stop: int | None = None
+) -> int | None:
+    """How many elements there are when `length` true ones in a row have come; None if never.
+
+    Not fewer than `start`, nor more than `stop`.
+    """
+    stop = len(same) if stop is None else min(stop, len(same))
     if length <= 0:
-        return 0
+        return max(0, start) if start <= stop else None
     breaks = np.concatenate(([-1], np.flatnonzero(~same), [len(same)]))
-    long = np.flatnonzero(np.diff(breaks) - 1 >= length)
-    return int(breaks[long[0]]) + 1 + length if len(long) else None
+    come = np.maximum(breaks[:-1] + 1 + length, start)
+    fits = np.flatnonzero(come <= np.minimum(breaks[1:], stop))
+    return int(come[fits[0]]) if len(fits) else None
 
 
 def _stall(

@@ -269,3 +269,46 @@ def test_a_cue_of_unknown_words_is_refused_before_anything_is_written(
     with pytest.raises(InvalidValue, match="cue = 'zyxqwertyuiop'"):
         go(config, out)
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("detector", "text", "served"),
+    [
+        (lil.Cycle(on_stop="answer"), [b"<think>", b"x"], True),
+        (lil.Cycle(on_stop="answer"), [b"x", b"y"], False),
+        (lil.Either("cycle+guardian", on_stop="answer"), [b"x", b"y"], False),
+        (lil.Guardian(on_stop="answer"), [b"x", b"y"], True),
+    ],
+)
+def test_runs_of_before_are_those_of_detectors_that_ask_for_the_same(
+    tiny_config: Make, tmp_path: Path, detector: lil.Detector, text: list[bytes], served: bool
+) -> None:
+    """`cycle` and `recurrence` once were as quick where no thinking goes on as where it does."""
+    prepared = sweep.prepare(tiny_config(**OPTIONS), tmp_path)
+    run = prepared.plan.runs(prepared.plan.cells[0])[0]
+    now = acted_runs.described(detector)
+    before = acted_runs._as_once(now)
+    assert "within" in now
+    assert "within" not in before
+    assert "outside" not in before
+    trace = replace(synthetic_traces.trace([*text, *[b"x"] * 10], {}, None), finish="eos")
+    meta = {
+        "cell": run.cell.to_dict(),
+        "item_id": run.item_id,
+        "prompt": run.problem.prompt,
+        "sample_index": run.sample_index,
+        "status": "ok",
+        "finish": "eos",
+        "tokens": 12,
+        "message": None,
+    }
+    for told, expected in ((before, served), (now, True)):
+        folder = tmp_path / str("within" in told)
+        with Store(folder) as store:
+            id_ = acted_runs.acted_id(run, detector, 30)
+            store.append(id_, {**meta, "detector": told}, trace.to_dict())
+        for cap in (30, 20):
+            found = acted_runs.decoded(Store(folder), run, detector, cap)
+            assert (found is not None) is expected, (told, cap)
+        waiting = replace(detector, within="output")
+        assert acted_runs.decoded(Store(folder), run, waiting, 30) is None

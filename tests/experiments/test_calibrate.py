@@ -67,7 +67,11 @@ def test_it_chooses_on_one_half_and_tells_of_the_other(
     held = [one["first_half"]["high"] < 0.6 for one in told["settings"]]
     last = held.index(False) - 1 if False in held else len(held) - 1
     assert told["chosen"] == told["settings"][last]["setting"]
-    assert told["detector"] == {"name": "budget", "tokens": (110, 60, 40, 30, 20, 10, 5)[last]}
+    assert told["detector"] == {
+        "name": "budget",
+        "tokens": (110, 60, 40, 30, 20, 10, 5)[last],
+        "within": None,
+    }
     assert json.loads(file.read_text())["detector"] == told["detector"]
 
 

@@ -141,7 +141,7 @@ def test_replay_takes_every_detector_and_any_parameter(
 ) -> None:
     out, _ = swept
     asked = ["--detector", "cycle,budget,guardian", "--set", "budget.tokens=7,15"]
-    asked += ["--set", "cycle.min_tokens=0", "--set", "cycle.repeats=2"]
+    asked += ["--set", "cycle.min_tokens=0", "--set", "cycle.outside=0", "--set", "cycle.repeats=2"]
     document = _json(capfd, "replay", str(out), *asked, "--check-live", "--decode", "4")
     labels = ["cycle", "budget(tokens=7)", "budget(tokens=15)", "guardian"]
     assert {row["detector"] for row in document["rows"]} == {"none", *labels}

@@ -47,6 +47,12 @@ def test_a_stop_string_ends_a_generation(
     assert text_before(trace(PIECES), strings) == text  # what came later changes nothing
 
 
+def test_a_stop_string_is_searched_in_the_answer_too() -> None:
+    verdict = Until(("stop",)).watch(b"<think>").update([b"so", b"</think>", *PIECES])
+    assert verdict is not None
+    assert verdict.token == 5
+
+
 def test_stop_strings_keep_the_contract_of_detectors() -> None:
     check(Until(("op he",)), text=PIECES)
     for wrong in ((), ("a", "")):

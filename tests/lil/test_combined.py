@@ -20,8 +20,12 @@ parts = st.lists(
     st.one_of(
         st.integers(1, 60).map(lambda n: {"name": "budget", "tokens": n}),
         st.integers(1, 30).map(lambda f: {"name": "guardian", "f": f, "rate": 0.5}),
-        st.integers(2, 4).map(lambda m: {"name": "cycle", "repeats": m, "min_tokens": 3}),
-        st.integers(1, 9).map(lambda n: {"name": "recurrence", "k": 2, "before": 1, "run": n}),
+        st.integers(2, 4).map(
+            lambda m: {"name": "cycle", "repeats": m, "min_tokens": 3, "outside": 0}
+        ),
+        st.integers(1, 9).map(
+            lambda n: {"name": "recurrence", "k": 2, "before": 1, "run": n, "outside": 0}
+        ),
     ),
     min_size=1,
     max_size=4,

@@ -23,14 +23,14 @@ LOOP = [b"round ", b"and ", b"so\n\n"] * 120
 SALAD = Classifier(torch.ones(2), 0.0, -1, "a model that knows it")
 SMALL = {
     "guardian": {"f": 40},
-    "cycle": {},
+    "cycle": {"outside": 0},
     "budget": {"tokens": 90},
-    "recurrence": {"k": 4, "before": 3, "run": 20},
+    "recurrence": {"k": 4, "before": 3, "run": 20, "outside": 0},
     "stall": {"drift": 0.8},
     "margin": {"below": 0.95},
     "chopper": {"weights": SALAD},
-    "either": {"parts": [{"name": "stall", "drift": 0.8}, "cycle"]},
-    "both": {"parts": [{"name": "margin", "below": 0.95}, "cycle"]},
+    "either": {"parts": [{"name": "stall", "drift": 0.8}, {"name": "cycle", "outside": 0}]},
+    "both": {"parts": [{"name": "margin", "below": 0.95}, {"name": "cycle", "outside": 0}]},
 }
 
 
@@ -98,9 +98,10 @@ def test_cycle_is_what_slices_say(
     least: int,
 ) -> None:
     pieces = head + (block * 40)[:tail]
-    cycle = lil.Cycle(min_period=low, max_period=low + more, repeats=repeats, min_tokens=least)
+    most = low + more
+    cycle = lil.Cycle(min_period=low, max_period=most, repeats=repeats, min_tokens=least, outside=0)
     verdict = cycle.watch().update(pieces)
-    expected = naive_cycle(pieces, low, low + more, repeats, least)
+    expected = naive_cycle(pieces, low, most, repeats, least)
     assert (verdict is None) == (expected is None)
     if verdict is not None:
         evidence = verdict.evidence
@@ -142,7 +143,8 @@ def naive_recurrence(pieces: list[bytes], k: int, before: int, run: int) -> int 
 def test_recurrence_is_what_counting_says(
     pieces: list[bytes], k: int, before: int, run: int
 ) -> None:
-    verdict = lil.Recurrence(k=k, before=before, run=run).watch().update(pieces)
+    recurrence = lil.Recurrence(k=k, before=before, run=run, outside=0)
+    verdict = recurrence.watch().update(pieces)
     assert (None if verdict is None else verdict.token) == naive_recurrence(pieces, k, before, run)
     if verdict is not None:
         assert verdict.evidence["first_token"] == verdict.token - run
@@ -152,7 +154,7 @@ def test_recurrence_is_what_counting_says(
 def test_recurrence_spares_second_passes_and_stops_loops() -> None:
     draw = random.Random(0)
     chain = [str(draw.randrange(500)).encode() for _ in range(400)]
-    recurrence = lil.Recurrence().watch()
+    recurrence = lil.Recurrence().watch(b"<think>\n")
     assert recurrence.update(chain * 4) is None
     verdict = recurrence.update(chain)
     # From the fifth time on each passage has stood there four times.

@@ -146,6 +146,7 @@ def test_by_name_with_parameters():
         "f": 100,
         "rate": 0.08,
         "codec": "deflate",
+        "within": None,
         "on_stop": {"name": "stop"},
     }
     assert "guardian" in detectors.names()

@@ -83,10 +83,10 @@ def same_as_decode(
 
 DETECTORS: dict[str, list[Detector]] = {
     "guardian": [lil.Guardian(f=7, rate=1.5)],
-    "cycle": [lil.Cycle(repeats=2, min_tokens=4)],
+    "cycle": [lil.Cycle(repeats=2, min_tokens=4, outside=0)],
     "budget": [lil.Budget(tokens=11)],
     "the first of three": [
-        lil.Cycle(repeats=3, min_tokens=20),
+        lil.Cycle(repeats=3, min_tokens=20, outside=0),
         lil.Guardian(f=9, rate=1.5),
         lil.Budget(tokens=50),
     ],
@@ -199,7 +199,7 @@ def test_beams_are_judged_from_their_own_ids(tokenizer):
     """Candidates change places at every step; what each is told is what its ids say."""
     draw = random.Random(5)
     table = lil.token_bytes(tokenizer)
-    detector = lil.Cycle(repeats=2, min_tokens=4)
+    detector = lil.Cycle(repeats=2, min_tokens=4, outside=0)
     mask = padded(PROMPTS)[1]
     stop = lil.StopOn(detector, tokenizer=tokenizer, eos_token_id=3, attention_mask=mask)
     beams = 4
@@ -332,7 +332,7 @@ def test_hidden_states_need_a_model_that_is_entered_and_no_beams(qwen, tokenizer
 
 
 def test_rows_are_padded_without_any_eos(qwen, tokenizer):
-    detectors = [lil.Cycle(repeats=2, min_tokens=4)]
+    detectors = [lil.Cycle(repeats=2, min_tokens=4, outside=0)]
     traces = lil.decode(qwen, tokenizer, PROMPTS, detectors=detectors, max_new_tokens=60)
     assert len({trace.tokens for trace in traces}) > 1
     stop = lil.StopOn(*detectors, tokenizer=tokenizer, pad_token_id=PAD)
@@ -340,7 +340,7 @@ def test_rows_are_padded_without_any_eos(qwen, tokenizer):
 
 
 def test_nothing_is_watched_behind_eos_whatever_pads_it(tokenizer):
-    cycle = lil.Cycle(repeats=2, min_tokens=2)
+    cycle = lil.Cycle(repeats=2, min_tokens=2, outside=0)
     stop = lil.StopOn(cycle, tokenizer=tokenizer, eos_token_id=3)
     ids = torch.tensor([[5, 6], [7, 8]])
     for column in ([20, 3], [21, 40], [22, 40], [23, 40]):
@@ -417,7 +417,7 @@ def test_nothing_is_watched_behind_any_end_token_of_the_model(pads, knows, qwen,
     (free,) = lil.decode(qwen, tokenizer, PROMPTS[1:2], max_new_tokens=30)
     ends = free.new_ids[4]
     eos([ends, tokenizer.eos_token_id])
-    detectors = [lil.Cycle(repeats=8, min_tokens=10), lil.Budget(tokens=40)]
+    detectors = [lil.Cycle(repeats=8, min_tokens=10, outside=0), lil.Budget(tokens=40)]
     traces = lil.decode(qwen, tokenizer, PROMPTS, detectors=detectors, max_new_tokens=60)
     assert {"eos", "budget"} <= {trace.finish for trace in traces}
     more = {"model": qwen} if knows == "the model" else {"eos_token_id": [ends, 0]}
@@ -442,7 +442,9 @@ def test_nothing_is_watched_behind_any_end_token_of_the_model(pads, knows, qwen,
 def test_the_padding_of_the_generation_config_ends_a_row(tokenizer):
     """Something else ended row 1, a stop string say; its padding is named by the model alone."""
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=3, pad_token_id=PAD))
-    stop = lil.StopOn(lil.Cycle(repeats=2, min_tokens=2), tokenizer=tokenizer, model=model)
+    stop = lil.StopOn(
+        lil.Cycle(repeats=2, min_tokens=2, outside=0), tokenizer=tokenizer, model=model
+    )
     assert stop.eos_token_id == [3]
     ids = torch.tensor([[5, 6], [7, 8]])
     for column in ([20, 21], [22, PAD], [23, PAD], [24, PAD]):

@@ -32,10 +32,10 @@ CLASSIFIER = Classifier(torch.randn(32, generator=torch.Generator().manual_seed(
 #: What stops a row, each with numbers at which it does.
 DETECTORS: dict[str, lil.Detector] = {
     "guardian": lil.Guardian(f=22, rate=3.0),
-    "cycle": lil.Cycle(max_period=9, min_tokens=4, repeats=2),
+    "cycle": lil.Cycle(max_period=9, min_tokens=4, repeats=2, outside=0),
     "budget": lil.Budget(23),
     "chopper": lil.Chopper(CLASSIFIER, short=3),
-    "recurrence": lil.Recurrence(k=1, before=2, run=4),
+    "recurrence": lil.Recurrence(k=1, before=2, run=4, outside=0),
     "stall": lil.Stall(longest=5, before=1, drift=0.0, level=7.0),
     "margin": lil.Margin(below=0.9, end=WORDS[7]),
 }

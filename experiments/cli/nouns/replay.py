@@ -170,6 +170,8 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
         table.add_column(name, justify="right")
     for label, detector in zip(labels(detectors), detectors, strict=True):
         told = {k: v for k, v in detector.params().items() if k != "on_stop"}  # always stop
+        if told["within"] is None:
+            del told["within"]
         params = ", ".join(f"{k}={short(v)}" for k, v in told.items())
         shown = label if len(detectors) > 1 else f"{detector.name}({params})"
         parts = [

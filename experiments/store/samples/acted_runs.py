@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import lil
@@ -17,6 +18,10 @@ from experiments.grid.plan import Run
 from experiments.store.files.records import Record
 from experiments.store.store import Store
 from lil import Detector, Trace, Verdict
+from lil.detectors import OUTSIDE, Place
+
+#: Parameters that detectors did not have once, and the values that are no part of an identity.
+LATER: Mapping[str, Any] = {"within": None, "outside": OUTSIDE}
 
 
 def acts(detector: Detector) -> bool:
@@ -39,6 +44,18 @@ def described(detector: Detector) -> dict[str, Any]:
     return {"name": detector.name, **params}
 
 
+def _as_once(told: dict[str, Any]) -> dict[str, Any]:
+    """What a detector is known by: without parameters that came later and are as they come.
+
+    They change no verdict while a model thinks, and behind it that of an earlier run is not looked
+    for; `_is_of` says where they do.
+    """
+    kept = {name: value for name, value in told.items() if LATER.get(name, ...) != value}
+    if "parts" in kept:
+        kept["parts"] = [_as_once(part) for part in kept["parts"]]
+    return kept
+
+
 def _without_weights(params: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in params.items() if name != "weights"}
     if "parts" in kept:
@@ -51,10 +68,32 @@ def decoded(store: Store, run: Run, detector: Detector, cap: int) -> Record | No
     did not come up to, and neither to this one.
     """
     found = store.get(acted_id(run, detector, cap))
-    if found is not None:
+    if found is not None and _is_of(found, detector):
         return found
-    others = _by_run(store, len(store)).get((run.id, digest(described(detector))), ())
-    return next((one for one in others if _ended_below(one, cap)), None)
+    known = digest(_as_once(described(detector)))
+    others = _by_run(store, len(store)).get((run.id, known), ())
+    return next((one for one in others if _ended_below(one, cap) and _is_of(one, detector)), None)
+
+
+def _is_of(record: Record, detector: Detector) -> bool:
+    """Whether a run of before is one with this detector, and not with what it was then.
+
+    Then, as much repetition was enough where no thinking goes on as where it does.
+    """
+    if "within" in record.meta["detector"] or record.failed or not _waits(detector.params()):
+        return True
+    trace = record.trace()
+    place = Place("thinking", trace.prompt_bytes)
+    for piece in trace.pieces:
+        place.step(piece)
+        if place.thinking:
+            return True
+    return place.thinking
+
+
+def _waits(params: Mapping[str, Any]) -> bool:
+    """Whether a detector, or a part of it, asks for more where no thinking goes on."""
+    return "outside" in params or any(map(_waits, params.get("parts", ())))
 
 
 @functools.lru_cache(maxsize=4)
@@ -69,7 +108,7 @@ def _by_run(
         if meta.get("detector") is not None and not record.failed:
             cell = Cell(**meta["cell"])
             run = run_id(cell, meta["item_id"], meta["prompt"], meta["sample_index"])
-            found.setdefault((run, digest(meta["detector"])), []).append(record)
+            found.setdefault((run, digest(_as_once(meta["detector"]))), []).append(record)
     return found
 
 
@@ -94,6 +133,7 @@ def acted(store: Store, run: Run, detector: Detector, cap: int) -> Record | None
     if found is None and detector.action.watched and not _knows_second(store, len(store)):
         once = dataclasses.replace(detector.action, second="nothing")  # type: ignore[call-arg]
         found = store.get(acted_id(run, dataclasses.replace(detector, on_stop=once), cap))
+        found = found if found is None or _is_of(found, detector) else None
     return found
 
 
@@ -110,4 +150,4 @@ def acted_id(run: Run, detector: Detector, cap: int) -> str:
     The cap is part of it: tokens that were dropped count towards it, so a longer run does not hold
     the shorter one, unless it ended before (`decoded`).
     """
-    return digest({"run": run.id, "detector": described(detector), "cap": cap})
+    return digest({"run": run.id, "detector": _as_once(described(detector)), "cap": cap})

@@ -45,8 +45,8 @@ class Asker(Watcher[D]):
     least: ClassVar[float] = -math.inf
     most: ClassVar[float] = math.inf
 
-    def __init__(self, detector: D) -> None:
-        super().__init__(detector)
+    def __init__(self, detector: D, prompt: bytes = b"") -> None:
+        super().__init__(detector, prompt)
         # Generated tokens up to the one whose number is still to come.
         self.asked: int | None = None
         self.numbers: list[tuple[int, float]] = []

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_choice
 from lil.detectors._contract.actions import ACTIONS, Action, OnStop, action
+from lil.detectors._contract.place import LAST, WITHIN, Place, require_end, require_part
 from lil.trace import Signal
 
 if TYPE_CHECKING:
     from lil.hidden_states import Reading
+
+_GREATER, _BRACKET = LAST
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,18 @@ class Detector(ABC):
 
     Args:
         on_stop: what follows a verdict, see `lil.detectors.Action`.
+        within: what is watched. None: the output up to the end of its thinking (`</think>`,
+            `[/THINK]`), and all of an output that never ends any, as those of models that do not
+            think; behind the end nothing is seen and nothing stopped. "thinking": the thinking
+            alone, from where it is opened. "output": all of it, the answer as well.
 
     Raises:
-        InvalidValue: an unknown action, or one that goes back, where no verdict has an anchor.
+        InvalidValue: an unknown action, or one that goes back, where no verdict has an anchor; or
+            an unknown `within`.
     """
 
     on_stop: OnStop = field(default="stop", kw_only=True)
+    within: str | None = field(default=None, kw_only=True)
 
     name: ClassVar[str]
     #: Whether verdicts say up to where the text still carried information.
@@ -70,6 +79,8 @@ class Detector(ABC):
             value = getattr(self, one.name)
             if isinstance(value, np.generic):  # numpy's numbers are no JSON
                 object.__setattr__(self, one.name, value.item())
+        if self.within is not None:
+            check_choice("within", self.within, WITHIN)
         what = action(self.on_stop)
         if what.rewinds and not self.anchors:
             allowed = [name for name, kind in ACTIONS.items() if not kind.rewinds]
@@ -85,8 +96,8 @@ class Detector(ABC):
     def params(self) -> dict[str, Any]:
         """The parameters, resolved and JSON-able."""
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
-        del own["on_stop"]
-        return {**own, "on_stop": self.action.to_dict()}
+        del own["on_stop"], own["within"]
+        return {**own, "within": self.within, "on_stop": self.action.to_dict()}
 
     @abstractmethod
     def watch(self, prompt: bytes = b"") -> Watcher[Any]:
@@ -128,8 +139,12 @@ class Detector(ABC):
         """
         return self
 
-    def require_tokens(self, table: Sequence[bytes]) -> None:  # noqa: B027
-        """Refuse a tokenizer with whose tokens it could never fire.
+    def everywhere(self) -> Self:
+        """The same over the whole output."""
+        return replace(self, within="output")
+
+    def require_tokens(self, table: Sequence[bytes]) -> None:
+        """Refuse a tokenizer with whose tokens it could never fire; a subclass calls this one.
 
         Args:
             table: bytes of each token id.
@@ -137,6 +152,18 @@ class Detector(ABC):
         Raises:
             InvalidValue: it could not.
         """
+        require_end(table, self.within)
+
+    def require_text(self, text: bytes) -> None:
+        """Refuse a finished text on which it could never have fired.
+
+        Args:
+            text: prompt and output.
+
+        Raises:
+            InvalidValue: the thinking alone is watched, and there is none.
+        """
+        require_part(text, self.within)
 
 
 D = TypeVar("D", bound=Detector)
@@ -153,14 +180,18 @@ class Watcher(ABC, Generic[D]):
     answers. What it made of it is a signal, one number a token; with `recall` the same verdict
     follows from the numbers.
 
+    Where the detector watches the thinking, `push` is not shown what stands behind its end.
+
     Args:
         detector: whose parameters it has.
+        prompt: text before the first generated token, which may have opened the thinking.
     """
 
-    def __init__(self, detector: D) -> None:
+    def __init__(self, detector: D, prompt: bytes = b"") -> None:
         self.detector = detector
-        self.tokens = 0  # generated so far
+        self.tokens = 0  # generated so far, up to the end of what is watched
         self.verdict: Verdict | None = None
+        self.place = Place(detector.within, prompt)
 
     def update(self, pieces: Sequence[bytes]) -> Verdict | None:
         """See the next generated tokens, one element each; the verdict, once there is one.
@@ -171,12 +202,22 @@ class Watcher(ABC, Generic[D]):
         given: object = pieces
         if isinstance(given, (bytes, str)):
             raise InvalidValue("pieces", pieces, "a list with the bytes of each token")
+        place, newest = self.place, self.place.newest
         for piece in pieces:
-            if self.verdict is not None:
+            if self.verdict is not None or place.over:
+                break
+            newest.append(piece)  # as `Place.step`, without a call for every token
+            if (_GREATER in piece or _BRACKET in piece) and place.look():
                 break
             self.tokens += 1
-            self.verdict = self.push(piece)
+            if place.counts:
+                self.verdict = self.push(piece)
         return self.verdict
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing that follows will be looked at."""
+        return self.verdict is not None or self.place.over
 
     @abstractmethod
     def push(self, piece: bytes) -> Verdict | None:

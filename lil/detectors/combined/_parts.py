@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from attention.errors import InvalidValue
 from lil.detectors._contract.base import Detector, Verdict, Watcher
+from lil.detectors._contract.place import Place
 from lil.detectors._contract.stored import described, made
 from lil.trace import Signal
 
@@ -23,7 +24,8 @@ Parts = str | Sequence[str | Mapping[str, Any] | Detector]
 class Combination(Detector):
     """A detector whose verdict follows from those of its parts.
 
-    What follows a verdict is said of the whole; an `on_stop` of a part is not looked at.
+    What follows a verdict is said of the whole; an `on_stop` of a part is not looked at. What is
+    watched is said of the whole too, unless a part has a `within` of its own.
     """
 
     parts: Parts
@@ -35,7 +37,9 @@ class Combination(Detector):
         if not isinstance(given, Sequence) or not given:
             raise InvalidValue("parts", self.parts, allowed)
         found = [one if isinstance(one, Detector) else made(one, "parts") for one in given]
-        parts = tuple(replace(one, on_stop=self.on_stop) for one in found)
+        parts = tuple(
+            replace(one, on_stop=self.on_stop, within=one.within or self.within) for one in found
+        )
         object.__setattr__(self, "parts", parts)
 
     @property
@@ -67,6 +71,10 @@ class Combination(Detector):
         parts = [part.quiet() for part in self.detectors if part.signals]
         return replace(self, parts=parts) if parts else self
 
+    def everywhere(self) -> Self:
+        """The same with all parts over the whole output."""
+        return replace(super().everywhere(), parts=[part.everywhere() for part in self.detectors])
+
     def anew(self) -> Self | None:
         """The same of what its parts have to say of a second time."""
         parts = [again for part in self.detectors if (again := part.anew()) is not None]
@@ -81,12 +89,22 @@ class Combination(Detector):
         for part in self.detectors:
             part.require_tokens(table)
 
+    def require_text(self, text: bytes) -> None:
+        """Refuse a finished text on which a part could never have fired.
+
+        Raises:
+            InvalidValue: it could not.
+        """
+        for part in self.detectors:
+            part.require_text(text)
+
 
 class PartWatchers(Watcher[Combination]):
     """The watchers of all parts; a subclass says when their verdicts are one."""
 
     def __init__(self, detector: Combination, prompt: bytes) -> None:
-        super().__init__(detector)
+        super().__init__(detector, prompt)
+        self.place = Place("output", prompt)  # what is watched is for the parts to say
         self.watchers: list[Watcher[Any]] = [part.watch(prompt) for part in detector.detectors]
 
     @abstractmethod
@@ -99,7 +117,7 @@ class PartWatchers(Watcher[Combination]):
         return self.join(min(new, key=lambda verdict: verdict.token)) if new else None
 
     def _waiting(self) -> list[Watcher[Any]]:
-        return [watcher for watcher in self.watchers if watcher.verdict is None]
+        return [watcher for watcher in self.watchers if not watcher.done]
 
     def returns(self) -> Sequence[int]:
         """Whatever a part that has not fired yet may return to."""

@@ -1,0 +1,287 @@
+"""Where detectors look: the thinking where there is any, never the answer, unless told so."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from acting_rows import PROMPTS, run
+from hypothesis import given
+from hypothesis import strategies as st
+from recomputing.detectors import fired
+
+import lil
+from attention.errors import InvalidValue
+from lil import detectors
+from lil.decoding.observers import Observers
+from lil.serving.ending import Ending, Limits, Words
+from lil.serving.values import Stopping
+from lil.trace import Trace
+
+LOOP = [b"we ", b"try ", b"again", b".\n"] * 300
+END = b"</think>"
+#: Each fires upon `LOOP`, some hundred tokens in at most, where it watches it.
+QUICK: dict[str, lil.Detector] = {
+    "guardian": lil.Guardian(f=40),
+    "cycle": lil.Cycle(outside=0),
+    "recurrence": lil.Recurrence(outside=0),
+    "budget": lil.Budget(90),
+    "stall": lil.Stall(longest=4, before=1, drift=0.5),
+    "margin": lil.Margin(below=5.0, end="#"),
+    "either": lil.Either([lil.Guardian(f=40), lil.Cycle(outside=0)]),
+    "both": lil.Both([lil.Budget(90), lil.Cycle(outside=0)]),
+}
+
+
+def watched(detector: lil.Detector, prompt: bytes = b"") -> detectors.Watcher:
+    """A watcher that needs no model."""
+    watcher = detector.watch(prompt)
+    signal = tuple((end, 0.9) for end in range(1, 2000))
+    watcher.recall(dict.fromkeys(detector.signals, signal))
+    return watcher
+
+
+def trace(pieces: Sequence[bytes], prompt: bytes = b"") -> Trace:
+    """A trace that ended by itself."""
+    return Trace(
+        prompt_ids=(),
+        new_ids=tuple(range(len(pieces) + 1)),
+        prompt_bytes=prompt,
+        pieces=(*pieces, b""),
+        finish="eos",
+        evidence=None,
+        curve=(),
+        checks=(),
+        keys_kept_max=0,
+        keys_read_max=None,
+        keys_read_mean=None,
+        dense_layer_keys_read_mean=None,
+        cache_bytes_peak=0,
+        prefill_sec=0.0,
+        decode_sec=None,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(QUICK))
+def test_nothing_is_stopped_behind_the_end_of_thinking(name: str) -> None:
+    detector = QUICK[name]
+    assert watched(detector, b"<think>\n").update(LOOP) is not None
+    answer = watched(detector, b"<think>\n")
+    assert answer.update([b"so", END, *LOOP]) is None
+    assert answer.tokens <= 1 or name in ("either", "both")
+    assert list(answer.returns()) == []
+    everywhere = dataclasses.replace(detector, within="output")
+    assert watched(everywhere, b"<think>\n").update([b"so", END, *LOOP]) is not None
+    assert watched(detector.everywhere()).update([b"so", END, *LOOP]) is not None
+
+
+@pytest.mark.parametrize("name", sorted(QUICK))
+def test_the_thinking_alone_begins_where_it_is_opened(name: str) -> None:
+    alone = dataclasses.replace(QUICK[name], within="thinking")
+    assert watched(alone).update(LOOP) is None
+    assert watched(alone, b"the tags <think> and </think>: what are they?").update(LOOP) is None
+    for opened in ([b"<think>"], [b"Well", b"<thi", b"nk", b">\n"], [b"[THINK]"]):
+        verdict = watched(alone).update([*opened, *LOOP])
+        assert verdict is not None
+        assert verdict.step > len(opened)
+    assert watched(alone, b"go [THINK]").update(LOOP) is not None
+
+
+@pytest.mark.parametrize("name", ["guardian", "recurrence", "either"])
+@pytest.mark.parametrize(
+    ("prompt", "end", "fires"),
+    [
+        (b"", [b"</", b"think", b">"], False),
+        (b"", [b".\n</think>\n\n"], False),
+        (b"", [b"[/THINK]"], False),
+        (b"", [b"</thin", b"g>"], True),
+        (b"Tell me of <think> and </think>.\nA:", [b"so"], True),
+        (b"/no_think <think>\n\n</think>\n\n", [b"so"], False),
+    ],
+)
+def test_ends_are_known_by_their_text(
+    name: str, prompt: bytes, end: list[bytes], fires: bool
+) -> None:
+    text = [b"so", *end, *LOOP]
+    cut = watched(QUICK[name], prompt)
+    for piece in text:
+        cut.update([piece])
+    whole = watched(QUICK[name], prompt).update(text)
+    assert cut.verdict == whole
+    assert (whole is not None) is fires
+
+
+@given(st.integers(0, 200), st.lists(st.integers(1, 60), max_size=12), st.sampled_from([*QUICK]))
+def test_a_verdict_before_the_end_is_that_of_the_thinking_by_itself(
+    at: int, cuts: list[int], name: str
+) -> None:
+    """However the stream is cut, and whatever the answer says."""
+    thinking = LOOP[:at]
+    alone = watched(QUICK[name]).update(thinking)
+    cut, text, done = watched(QUICK[name]), [*thinking, END, *LOOP], 0
+    for size in (*cuts, len(text)):
+        cut.update(text[done : done + size])
+        done += size
+    assert cut.verdict == alone
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=4),
+            st.integers(1, 12),
+            st.sampled_from([[], [], [b"<think>"], [END], [b"x</think>\n"], [b"[THI", b"NK]"]]),
+        ),
+        max_size=5,
+    ),
+    st.sampled_from([b"", b"<think>", b"<think></think>", b"<think></think> go"]),
+    st.sampled_from(
+        [
+            lil.Cycle(max_period=6, repeats=2, min_tokens=8, outside=20),
+            lil.Recurrence(k=3, before=2, run=6, outside=15),
+            lil.Budget(12),
+            lil.Guardian(f=10, rate=0.5),
+        ]
+    ),
+    st.sampled_from([None, "output"]),
+)
+def test_verdicts_are_those_of_the_definitions(
+    blocks: list[tuple[list[bytes], int, list[bytes]]],
+    prompt: bytes,
+    detector: lil.Detector,
+    within: str | None,
+) -> None:
+    """The oracle shares no code with the package."""
+    pieces = [piece for block, times, mark in blocks for piece in block * times + mark]
+    detector = dataclasses.replace(detector, within=within)
+    verdict = detector.watch(prompt).update(pieces)
+    expected = fired({"name": detector.name, **detector.params()}, prompt, pieces, {})
+    assert (verdict and verdict.step) == (expected and expected.step)
+
+
+def test_more_repetition_is_asked_for_where_no_thinking_goes_on() -> None:
+    for detector in (lil.Cycle(), lil.Recurrence()):
+        thinking = detector.watch(b"<think>").update(LOOP)
+        other = detector.watch().update(LOOP)
+        answer = detector.everywhere().watch(b"<think>").update([END, *LOOP])
+        assert thinking is not None
+        assert other is not None
+        assert answer is not None
+        assert thinking.token < 150
+        assert 1000 <= other.token < 1100
+        assert answer.token == other.token + 1
+
+
+def test_within_the_thinking_is_refused_where_there_is_none() -> None:
+    alone = lil.Cycle(within="thinking")
+    parts = lil.Either([lil.Budget(9), alone])
+    for detector in (alone, parts):
+        detector.require_tokens([b"a", END])
+        with pytest.raises(InvalidValue, match=r"within = 'thinking'.*no token </think>"):
+            detector.require_tokens([b"a", b"<", b"/think>"])
+        with pytest.raises(InvalidValue, match=r"within = 'thinking'.*no <think>"):
+            lil.replay(trace(LOOP), detector)
+    assert lil.replay(trace([b"<think>", *LOOP]), alone) is not None
+    assert lil.replay(trace(LOOP, b"<think>"), alone) is not None
+    with pytest.raises(InvalidValue, match="within = 'thinkng'"):
+        lil.Cycle(within="thinkng")
+
+
+def test_parts_watch_what_the_whole_does_unless_they_say_otherwise() -> None:
+    whole = lil.Either([lil.Cycle(), lil.Guardian(within="thinking")], within="output")
+    assert [part.within for part in whole.detectors] == ["output", "thinking"]
+    assert lil.Either(**whole.params()) == whole
+    assert [part.within for part in whole.everywhere().detectors] == ["output", "output"]
+    mixed = lil.Either([lil.Cycle(outside=0), lil.Budget(9, within="output")])
+    verdict = mixed.watch().update([END, *LOOP])
+    assert verdict is not None
+    assert verdict.evidence["part"] == "budget"
+
+
+# In the loop, in `generate()`, in an engine, and replayed
+
+
+def ending_at(tokenizer: Any, ids: Sequence[int], at: int) -> tuple[list[bytes], int]:
+    """Bytes of tokens, that of the `at`-th the end of thinking; how many come before it."""
+    table = lil.token_bytes(tokenizer)
+    table[ids[at]] = END
+    return table, list(ids).index(ids[at])
+
+
+@pytest.mark.parametrize("within", [None, "output", "thinking"])
+def test_live_is_replayed_wherever_it_looks(qwen: Any, tokenizer: Any, within: str | None) -> None:
+    budget = lil.Budget(30, within=within)
+    fired = 0
+    for plain in run(qwen, tokenizer):
+        table, before = ending_at(tokenizer, plain.new_ids, 20)
+        using = {"prompts": [list(plain.prompt_ids)], "token_bytes": table}
+        (live,) = run(qwen, tokenizer, [budget], **using)
+        (whole,) = run(qwen, tokenizer, **using)
+        verdict = lil.replay(whole, budget)
+        assert (live.finish == "budget") is (verdict is not None) is (within == "output")
+        assert live.new_ids == whole.new_ids[: verdict.token if verdict else None]
+        sooner = lil.Budget(before, within=within)
+        verdict = lil.replay(whole, sooner)
+        assert (verdict is not None) is (within != "thinking")  # which nothing opens
+        fired += verdict is not None
+        stop = lil.StopOn(budget, tokenizer=tokenizer, token_bytes=table)
+        ids = torch.tensor([plain.prompt_ids])
+        qwen.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            stopping_criteria=[stop],
+            max_new_tokens=60,
+            do_sample=False,
+        )
+        assert (stop.verdicts[0] is not None) is (within == "output")
+        words = Words(tokenizer)
+        words.table = table
+        limits = Limits(frozenset(), 0, 0, 70)
+        served = Ending(Stopping((budget,)), whole.prompt_bytes, words, limits)
+        told = [served.see([token]) for token in whole.new_ids]
+        assert any(told) is (within == "output")
+    assert fired == (0 if within == "thinking" else len(PROMPTS))
+
+
+def test_decode_refuses_the_thinking_alone_of_a_model_that_has_none(
+    qwen: Any, tokenizer: Any
+) -> None:
+    with pytest.raises(InvalidValue, match="within = 'thinking'"):
+        run(qwen, tokenizer, [lil.Cycle(within="thinking")])
+    with pytest.raises(InvalidValue, match="within = 'thinking'"):
+        lil.StopOn(lil.Cycle(within="thinking"), tokenizer=tokenizer)
+
+
+def test_a_trace_holds_the_signals_of_the_whole_output(qwen: Any, tokenizer: Any) -> None:
+    stall = lil.Stall(longest=5, before=1, drift=0.0, level=2.0)
+    (plain, *_) = run(qwen, tokenizer, probes=[stall])
+    table, _ = ending_at(tokenizer, plain.new_ids, 3)
+    using = {"prompts": [list(plain.prompt_ids)], "token_bytes": table}
+    (trace,) = run(qwen, tokenizer, probes=[stall], **using)
+    assert trace.signals.keys() == plain.signals.keys()
+    assert [at for at, _ in trace.signals[stall.signal]] == [
+        at for at, _ in plain.signals[stall.signal]
+    ]
+    assert lil.replay(trace, stall) is None
+    assert lil.replay(trace, stall.everywhere()) is not None
+
+
+@pytest.mark.parametrize(("cue", "ends"), [("</think>", True), (" so the answer is", False)])
+def test_behind_a_cue_that_ends_the_thinking_the_answer_is_watched(cue: str, ends: bool) -> None:
+    observers = Observers([lil.Guardian(f=20)], b"<think>")
+    found = next(found for piece in LOOP if (found := observers.judge(piece)))
+    kept = found[0].token
+    observers.again(kept, b"<think>" + b"".join(LOOP[:kept]), cue)
+    second = [observers.judge(piece) for piece in (END, *LOOP)]
+    assert any(second) is ends
+
+
+def test_no_state_is_kept_for_what_is_not_watched() -> None:
+    observers = Observers([lil.Guardian(f=20, on_stop="regenerate")], b"<think>")
+    observers.judge(b"so")
+    assert observers.returns()
+    observers.judge(END)
+    assert not observers.returns()

@@ -38,7 +38,8 @@ def expanded(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 def _inside(params: Mapping[str, Any]) -> str:
     """Parameters as TOML has them in a table of one line, which knows no null."""
-    return ", ".join(f"{key} = {_toml(one)}" for key, one in params.items() if one is not None)
+    told = ((json.dumps(key), _toml(one)) for key, one in params.items() if one is not None)
+    return ", ".join(f"{key} = {value}" for key, value in told)
 
 
 def _toml(value: Any) -> str:

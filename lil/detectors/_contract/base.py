@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 
 from attention.errors import InvalidValue
+from attention.identity import named
+from attention.sources import import_path, ships
 from lil.detectors._contract.actions import ACTIONS, Action, OnStop, action
 from lil.trace import Signal
 
@@ -60,6 +62,8 @@ class Detector(ABC):
     on_stop: OnStop = field(default="stop", kw_only=True)
 
     name: ClassVar[str]
+    #: Raised where the same parameters give other verdicts than before.
+    version: ClassVar[int] = 1
     #: Whether verdicts say up to where the text still carried information.
     anchors: ClassVar[bool] = False
     #: A parameter and values of it, the most cautious first: what calibration tries.
@@ -87,6 +91,20 @@ class Detector(ABC):
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
         del own["on_stop"]
         return {**own, "on_stop": self.action.to_dict()}
+
+    def identity(self) -> dict[str, Any]:
+        """What runs in which it acts are stored under.
+
+        Name, version above 1, the import path of a class that does not ship, parameters, action.
+        """
+        said = named(self, {**self.params(), "on_stop": self.action.identity()})
+        kind = type(self)
+        return said if ships(kind) else {"class": import_path(kind), **said}
+
+    @property
+    def uses(self) -> Sequence[Any]:
+        """Detectors and classes of codecs that it is made of."""
+        return ()
 
     @abstractmethod
     def watch(self, prompt: bytes = b"") -> Watcher[Any]:

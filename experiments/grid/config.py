@@ -454,6 +454,10 @@ class Config:
         """Names of classes are looked up in it: those that are typed may be import paths."""
         return contextlib.nullcontext()
 
+    def follows(self, path: str) -> bool:  # noqa: ARG002 - one that somebody typed says no to none
+        """Whether what an import path names may be imported."""
+        return True
+
     def to_dict(self) -> dict[str, Any]:
         """All keys with their resolved values, ready for JSON."""
         values = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(Config))

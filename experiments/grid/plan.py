@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from attention.errors import InvalidValue
+from attention.identity import version_of
 from attention.registry import split_parameters
 from experiments.grid import schema
 from experiments.grid.config import Config
@@ -181,6 +182,11 @@ def build_backends(config: Config) -> list[Backend]:
     """
     from attention import methods
 
+    with config.following():
+        return _backends(config, methods)
+
+
+def _backends(config: Config, methods: Any) -> list[Backend]:
     _require_known(methods.METHODS, config.backend_params)
     backends: list[Backend] = [methods.get("full", **config.backend_params.get("full", {}))]
     for name in config.backends:
@@ -201,7 +207,7 @@ _RENAMED = {"raas": {"protect_prompt": "keep_prompt"}}
 
 
 def build_detectors(config: Config) -> list[Detector]:
-    """The detectors a sweep replays.
+    """The detectors a sweep replays; of a store's, those that are here.
 
     An entry may bring parameters of its own, as `guardian(f=250):answer`; the others are those of
     `detector_params`.
@@ -209,32 +215,61 @@ def build_detectors(config: Config) -> list[Detector]:
     Raises:
         InvalidValue: an unknown detector or parameter, or a value it refuses.
     """
+    return detectors_of(config)[0]
+
+
+def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue]]:
+    """The detectors of a configuration, and why others that a store names are not here.
+
+    Raises:
+        InvalidValue: as `build_detectors`; of a store's detectors none is raised.
+    """
     from lil import detectors
+
+    found: list[Detector] = []
+    absent: dict[str, InvalidValue] = {}
+    with config.following():
+        if config.typed:
+            _require_known(detectors, config.detector_params)
+            _require_actions(config)
+        for entry in config.detectors:
+            try:
+                made = _detector(config, entry)
+            except InvalidValue as error:
+                if config.typed:
+                    raise
+                absent[entry] = error
+                continue
+            # `guardian` and `guardian:stop` are one: twice it would be two samples of one name.
+            if made not in found:
+                found.append(made)
+    _require_own_names(found)
+    return found, absent
+
+
+def _require_actions(config: Config) -> None:
     from lil.detectors import ACTIONS
 
-    _require_known(detectors, config.detector_params)
     for name in config.action_params:
         if name not in ACTIONS:
             raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", list(ACTIONS))
         if "name" in config.action_params[name]:
             given = config.action_params[name]["name"]
             raise InvalidValue("name", given, f"no name in action_params.{name}: it is one")
-    found: list[Detector] = []
-    for entry in config.detectors:
-        given, what = split_action(entry)
-        name, own = split_parameters(given, "detector", "guardian(f=250)")
-        params = _over(detector_params(config, name), own)
-        if isinstance(params.get("parts"), str):
-            params["parts"] = with_params(config, params["parts"])
-        require_weights(config, name, params)
-        if what:
-            params["on_stop"] = {"name": what, **config.action_params.get(what, {})}
-        made = detectors.get(name, **params)
-        # `guardian` and `guardian:stop` are one: twice it would be two samples of the same name.
-        if made not in found:
-            found.append(made)
-    _require_own_names(found)
-    return found
+
+
+def _detector(config: Config, entry: str) -> Detector:
+    from lil import detectors
+
+    given, what = split_action(entry)
+    name, own = split_parameters(given, "detector", "guardian(f=250)")
+    params = _over(detector_params(config, name), own)
+    if isinstance(params.get("parts"), str):
+        params["parts"] = with_params(config, params["parts"])
+    require_weights(config, name, params)
+    if what:
+        params["on_stop"] = {"name": what, **config.action_params.get(what, {})}
+    return detectors.get(name, **params)
 
 
 def _over(params: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,7 +293,8 @@ def split_action(entry: str) -> tuple[str, str]:
     if bracket and tail[:1] in ("", ":"):  # what stands in brackets may have colons of its own
         return head + bracket, tail[1:]
     name, colon, what = entry.rpartition(":")
-    if colon and (":" in name or what in ACTIONS or name in detectors.names()):
+    # Of what ships a wrong action is told. Others' names may be those of their modules as well.
+    if colon and (":" in name or what in ACTIONS or name in detectors.shipped()):
         return name, what
     return entry, ""
 
@@ -331,6 +367,11 @@ def build_penalties(config: Config) -> list[Penalties]:
     """
     from lil import penalties
 
+    with config.following():
+        return _penalties(config, penalties)
+
+
+def _penalties(config: Config, penalties: Any) -> list[Penalties]:
     _require_known(penalties, config.penalty_params)
     found: list[Penalty] = []
     for entry in config.penalties:
@@ -361,12 +402,12 @@ def _require_own_names(built: Sequence[Any]) -> None:
 
 def describe_penalties(penalties: Penalties) -> tuple[dict[str, Any], ...]:
     """Each penalty's name and all its resolved parameters, as the identity holds them."""
-    return tuple({"name": penalty.name, **penalty.params()} for penalty in penalties)
+    return tuple(penalty.identity() for penalty in penalties)
 
 
 def describe_backend(backend: Backend) -> dict[str, Any]:
     """A backend's name and all its resolved parameters, as the identity holds them."""
-    return {"name": backend.name, **backend.params()}
+    return backend.identity()
 
 
 def backend_of(config: Config, cell: Cell) -> Backend:
@@ -377,7 +418,8 @@ def backend_of(config: Config, cell: Cell) -> Backend:
     """
     from attention import methods
 
-    return cast("Backend", _rebuilt(methods, config.backends, cell.backend))
+    with config.following():
+        return cast("Backend", _rebuilt(methods, config, config.backends, cell.backend))
 
 
 def penalties_of(config: Config, cell: Cell) -> Penalties:
@@ -388,19 +430,29 @@ def penalties_of(config: Config, cell: Cell) -> Penalties:
     """
     from lil import penalties
 
-    return tuple(_rebuilt(penalties, config.penalties, table) for table in cell.penalties)
+    with config.following():
+        return tuple(
+            _rebuilt(penalties, config, config.penalties, table) for table in cell.penalties
+        )
 
 
-def _rebuilt(registry: Any, asked: Sequence[str], described: Mapping[str, Any]) -> Any:
+def _rebuilt(
+    registry: Any, config: Config, asked: Sequence[str], described: Mapping[str, Any]
+) -> Any:
     """What a cell describes under its name, which for a class by import path is no way to it."""
     params = dict(described)
     name = params.pop("name")
     for old, new in _RENAMED.get(name, {}).items():
         if old in params:
             params[new] = params.pop(old)
+    if ":" in name:
+        raise InvalidValue("name of a method", name, "a name, which has no colon")
     bare = (entry.partition("(")[0].strip() for entry in asked)
-    paths = (path for path in bare if ":" in path and registry.find(path).name == name)
-    return registry.get(next(paths, name), **params)
+    paths = (path for path in bare if ":" in path and config.follows(path))
+    path = next((path for path in paths if registry.find(path).name == name), name)
+    if params.get("version") == version_of(registry.find(path)) != 1:
+        del params["version"]
+    return registry.get(path, **params)
 
 
 def build_cells(

@@ -28,6 +28,10 @@ class StoredConfig(Config):
         """Only import paths that were typed are followed."""
         return following(self.load)
 
+    def follows(self, path: str) -> bool:
+        """Whether somebody typed this import path."""
+        return path in self.load
+
 
 def import_paths(config: Config) -> frozenset[str]:
     """Every import path in a configuration that somebody typed."""

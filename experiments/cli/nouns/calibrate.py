@@ -18,6 +18,7 @@ from experiments.cli.nouns.replay import require_notes
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import found_in, open_store
+from experiments.cli.stores import add_load_flag, to_load
 from experiments.grid.detector_grid import parse_choice
 from experiments.grid.plan import detector_params, require_weights
 from experiments.report.stopping.promise import chosen, needed
@@ -49,6 +50,7 @@ def add_arguments(parser: Parser) -> None:
         "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
     )
     parser.add_argument("--detector", required=True, metavar="NAME", help="such as recurrence")
+    add_load_flag(parser)
     parser.add_argument(
         "--set",
         action="append",
@@ -74,12 +76,13 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     """Try the settings in order, print what each does on both halves, write the last that holds."""
     check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
     notes = Console(stderr=True)
-    study = open_store(Path(args.store), notes)
+    study = open_store(Path(args.store), notes, to_load(args, [args.detector]))
     models = sorted({cell.model for cell in study.plan.cells})
     if args.model not in models and (args.model or len(models) > 1):
         raise InvalidValue("model", args.model, f"one of {', '.join(models)}", models)
     model = args.model or models[0]
-    settings = _settings(args, study)
+    with study.config.following():
+        settings = _settings(args, study)
     require_notes(settings[0], study)
     names = labels(settings)
     samples = [one for one in found_in(study, settings, notes).samples if one.model == model]

@@ -119,6 +119,18 @@ def split_parameters(
     return name.strip(), dict(pairs)
 
 
+def entry_points(group: str) -> list[EntryPoint]:
+    """The entry points of installed packages, which the folder a command is run in has none of."""
+    points: list[EntryPoint] = []
+    known: set[str] = set()
+    for dist in distributions(path=[place for place in sys.path if place]):
+        found = dist.entry_points.select(group=group)
+        if found and dist.name not in known:  # one of the same name that comes first hides it
+            known.add(dist.name)
+            points += found
+    return points
+
+
 class Registry(Generic[T]):
     """The classes of one kind that can be named.
 
@@ -221,15 +233,8 @@ class Registry(Generic[T]):
     def _foreign(self) -> dict[str, list[EntryPoint]]:
         """Entry points of other packages by name; a name should have one."""
         points: dict[str, list[EntryPoint]] = {}
-        known: set[str] = set()
-        # "" is the folder a command is run in: what lies there was not installed.
-        for dist in distributions(path=[place for place in sys.path if place]):
-            found = dist.entry_points.select(group=self.group)
-            if not found or dist.name in known:  # or hidden by one that comes first
-                continue
-            known.add(dist.name)
-            for point in found:
-                points.setdefault(point.name, []).append(point)
+        for point in entry_points(group=self.group):
+            points.setdefault(point.name, []).append(point)
         return points
 
     def _shipped(self, module: str) -> type[T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,8 +39,13 @@ def expanded(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 def _inside(params: Mapping[str, Any]) -> str:
     """Parameters as TOML has them in a table of one line, which knows no null."""
-    told = ((json.dumps(key), _toml(one)) for key, one in params.items() if one is not None)
+    told = ((_key(key), _toml(one)) for key, one in params.items() if one is not None)
     return ", ".join(f"{key} = {value}" for key, value in told)
+
+
+def _key(key: str) -> str:
+    """A key as it is, or in quotes where it could end what it stands in."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 def _toml(value: Any) -> str:

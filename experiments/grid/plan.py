@@ -286,15 +286,14 @@ def split_action(entry: str) -> tuple[str, str]:
 
     `guardian:answer` names an action, `mine:Detector` an import path, `mine:Detector:answer` both.
     """
-    from lil import detectors
-    from lil.detectors import ACTIONS
+    from lil.detectors import ACTIONS, DETECTORS
 
     head, bracket, tail = entry.rpartition(")")
     if bracket and tail[:1] in ("", ":"):  # what stands in brackets may have colons of its own
         return head + bracket, tail[1:]
     name, colon, what = entry.rpartition(":")
     # Of what ships a wrong action is told. Others' names may be those of their modules as well.
-    if colon and (":" in name or what in ACTIONS or name in detectors.shipped()):
+    if colon and (":" in name or what in ACTIONS or name in DETECTORS.shipped()):
         return name, what
     return entry, ""
 

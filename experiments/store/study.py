@@ -30,7 +30,6 @@ from experiments.store.samples.reading import read
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.sweeps import Group, Sweep, grouped, named, read_all, together
-from lil.detectors import ACTIONS
 
 if TYPE_CHECKING:
     from attention import Backend
@@ -271,18 +270,8 @@ class Study:
         except InvalidValue:
             if self.config.typed:
                 raise
-            return cell.backend in self._densified  # it is not here: it was able to where it did
-
-    @cached_property
-    def _densified(self) -> list[Mapping[str, Any]]:
-        """Backends of stored runs that went on under full attention."""
-        found: list[Mapping[str, Any]] = []
-        for record in self.store:
-            what = (record.meta.get("detector") or {}).get("on_stop", {}).get("name")
-            backend = record.meta["cell"]["backend"]
-            if what in ACTIONS and ACTIONS[what].dense and backend not in found:
-                found.append(backend)
-        return found
+            # It is not here: the sweep said of which it knew that they keep all.
+            return any(cell.backend in one.values.get("keeps_all", ()) for one in self.sweeps)
 
     def samples(
         self,

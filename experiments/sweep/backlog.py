@@ -80,7 +80,7 @@ class Backlog:
         return record.failed and self.retry_failed
 
     def of_other_code(self, run: Run) -> dict[str, str]:
-        """What of the code by which a stored run was decoded is another now; all if it is not known.
+        """What of the code by which a stored run was decoded is another now, or not known.
 
         Returns:
             Digests of now, by import path and file; none where there is no such run.

@@ -111,6 +111,8 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
         "prompt": _prompt(config),
         "engine": engine,
         "code": made_by,
+        # What a reader without these classes has to know of them.
+        "keeps_all": [one.identity() for one in backends if one.keeps_all],
     }
     return dataclasses.replace(prepared, about=about)
 

@@ -185,9 +185,8 @@ def _stored(args: argparse.Namespace) -> list[Study]:
     changed = {name: getattr(args, name) for name in own if getattr(args, name)}
     changed = check(changed, "the command line")
     notes = Console(stderr=True)
-    found = [
-        open_store(Path(name), notes, to_load(args)) for name in (args.store, args.held_out) if name
-    ]
+    load, stores = to_load(args), (args.store, args.held_out)
+    found = [open_store(Path(name), notes, load) for name in stores if name]
     return [dataclasses.replace(o, config=dataclasses.replace(o.config, **changed)) for o in found]
 
 

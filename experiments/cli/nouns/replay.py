@@ -161,7 +161,7 @@ def require_notes(detector: Detector, study: Study) -> None:
     """
     if lacking := study.without_notes(detector):
         allowed = (
-            f"runs decoded with it at work: {lacking} of {len(study.plan)} in {study.folder} lack its "
+            f"runs decoded with it at work: {lacking} in {study.folder} lack its "
             f"notes of hidden states; the sweep's own command with --detector {detector.name} "
             "added decodes them again"
         )

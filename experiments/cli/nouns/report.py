@@ -54,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--detector",
         metavar="NAME[:ACTION],...",
-        help="beside the sweep's own, such as cycle; module:Class loads one of yours that is stored",
+        help="beside the sweep's own, such as cycle; module:Class loads one that is stored",
     )
     add_load_flag(parser)
     add_figure_flags(parser)

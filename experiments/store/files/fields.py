@@ -120,3 +120,5 @@ class SweepFields(msgspec.Struct, frozen=True):
     packages: dict[str, str | None] = {}
     host: str | None = None
     pid: int | None = None
+    code: dict[str, str] = {}
+    keeps_all: tuple[dict[str, Any], ...] = ()

@@ -46,7 +46,7 @@ def add_sweep_flags(parser: Parser) -> None:
     which.add_argument("--sweeps", action="store_true", help="list them instead of results")
 
 
-def add_load_flag(parser: Parser) -> None:
+def add_load_flag(parser: Parser | argparse._ArgumentGroup) -> None:
     """Which classes may be imported that a store names."""
     parser.add_argument(
         "--load",

@@ -17,10 +17,9 @@ from experiments.grid.plan import (
     Plan,
     Run,
     as_of_then,
-    backend_of,
     detectors_of,
-    penalties_of,
 )
+from experiments.grid.rebuilt import backend_of, penalties_of
 from experiments.grid.stored import paths_in
 from experiments.store.files import lock
 from experiments.store.files.records import Record
@@ -188,8 +187,10 @@ class Study:
         runs: dict[str, dict[str, list[str]]] = {}
         for run in self.runs():
             record = self.store.get(run.id)
-            for key, digest in () if record is None else (record.code | record.notes_code).items():
-                sweep = str(record.meta.get("sweep") or "")
+            if record is None:
+                continue
+            sweep = str(record.meta.get("sweep") or "")
+            for key, digest in {**record.code, **record.notes_code}.items():
                 runs.setdefault(key, {}).setdefault(digest, []).append(sweep)
         told = []
         for key, by_digest in runs.items():

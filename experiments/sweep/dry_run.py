@@ -23,12 +23,12 @@ from experiments.grid.plan import (
     Plan,
     Problem,
     Run,
-    backend_of,
     build_backends,
     build_cells,
     build_detectors,
     build_penalties,
 )
+from experiments.grid.rebuilt import backend_of
 from experiments.store import manifest
 from experiments.store.study import Study
 

@@ -90,6 +90,7 @@ class Keeper:
     ) -> None:
         run, fired = task.what
         method = self.code(run.cell)
+        made_by: dict[str, Any]
         if fired is None:
             made_by = {"code": method, "notes_code": self.notes_code}
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 from own_classes import DETECTOR_FILES, METHOD_FILES, Folder
 from sweeping import go
 
+from attention import registry
 from attention.errors import InvalidValue
 from attention.identity import code
 from experiments.grid.config import Config
+from experiments.grid.plan import split_action
 from experiments.store.store import Store
 from experiments.sweep import sweep
 
@@ -282,3 +285,35 @@ def test_sources_of_a_package_and_of_a_codec(folder: Folder) -> None:
         (folder.path / name).write_text(files[name])
     (folder.path / "unused.py").write_text("# edited\n")
     assert digest() == before
+
+
+# ---------------------------------------------------------------- published
+
+
+def test_a_detector_that_is_published(
+    folder: Folder, model: Path, capfd: CapFd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stores of before stay as they are, and those of then are read without it."""
+    run = own_classes.document(capfd)
+    folder.put(DETECTOR_FILES, {"own": 1, "base": 1, "limit": 1, "file": 3})
+    first = run(*swept(model, "S"))
+    report = ["report", "S", "--no-figures", "--no-page"]
+    point = EntryPoint("own", "own:Own", "lil.detectors")
+    installed = {"lil.detectors": [point]}
+    monkeypatch.setattr(registry, "entry_points", lambda group: installed.get(group, []))
+    assert split_action("own:Own") == ("own:Own", "")
+    assert split_action("own:answer") == ("own", "answer")
+    assert run(*report)["rows"] == first["rows"]
+    again = run(*swept(model, "S"))
+    assert (again["rows"], again["manifest"]["counts"]["decoded"]) == (first["rows"], 0)
+    assert means(run("replay", "S", "--detector", "own:Own")) == {6}
+
+    by_name = ["own,own:answer" if "own:Own:" in one else one for one in swept(model, "S")]
+    by_name = [one.replace("detector_params.own:Own", "detector_params.own") for one in by_name]
+    named = run(*by_name)
+    assert means(named, "answer") == means(first, "answer")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [])  # noqa: ARG005
+    without = run(*report, "--sweep", "last")
+    assert [row["detector"] for row in without["rows"]] == ["none"]
+    assert len(without["manifest"]["notices"]) == 2
+    assert "detector own is not here" in without["manifest"]["notices"][0]

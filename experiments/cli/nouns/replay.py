@@ -21,7 +21,7 @@ from experiments.grid import models
 from experiments.grid.calibrated import split_file
 from experiments.grid.config import check
 from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
-from experiments.grid.plan import build_detectors, detector_params, require_weights
+from experiments.grid.plan import detector_params, detectors_of, require_weights
 from experiments.report import measures, tables
 from experiments.report.row import by_penalty
 from experiments.store import manifest
@@ -142,7 +142,10 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
         require_weights(study.config, name, params[name] | choices.get(name, {}))
     found = [load(file) for file in files] + combined(names, params, choices)
     if own:
-        found += build_detectors(dataclasses.replace(study.config, detectors=own))
+        made, wrong = detectors_of(dataclasses.replace(study.config, detectors=own))
+        for error in wrong.values():
+            raise error  # somebody typed it
+        found += made
     if not found:
         # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
         found = [dataclasses.replace(d, on_stop="stop") for d in study.detectors]
@@ -160,8 +163,9 @@ def require_notes(detector: Detector, study: Study) -> None:
         InvalidValue: runs of the study lack these notes.
     """
     if lacking := study.without_notes(detector):
+        served = sum(study.served(run) is not None for run in study.runs())
         allowed = (
-            f"runs decoded with it at work: {lacking} in {study.folder} lack its "
+            f"runs decoded with it at work: {lacking} of {served} in {study.folder} lack its "
             f"notes of hidden states; the sweep's own command with --detector {detector.name} "
             "added decodes them again"
         )

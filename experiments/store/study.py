@@ -130,9 +130,11 @@ class Study:
         study = dataclasses.replace(
             self, config=dataclasses.replace(self.config, detectors=tuple(names))
         )
-        for entry in detectors:
-            if entry in study._detectors[1]:
-                raise study._detectors[1][entry]
+        asked = dataclasses.replace(self.config, detectors=tuple(detectors))
+        made, wrong = detectors_of(asked)
+        lacking = study._detectors[1]
+        for error in (*wrong.values(), *(lacking[one.name] for one in made if one.name in lacking)):
+            raise error  # somebody typed it
         return study
 
     @property

@@ -190,6 +190,54 @@ def test_a_store_of_two_codes_says_so(folder: Folder, tiny_model: Path, capfd: C
     assert "2 of 4 runs were decoded with another method:Norm than the newest" in notice
 
 
+STILL = '''
+from dataclasses import dataclass
+
+from lil.detectors.stall import Similarities, Stall
+
+
+@dataclass(frozen=True)
+class Still(Stall):
+    """Takes the same note of every state."""
+
+    name = "still"
+
+    @property
+    def signal(self):
+        return "still"
+
+    def watch(self, prompt=b""):
+        return Notes(self)
+
+
+class Notes(Similarities):
+    def number(self, reading):
+        return {note}
+'''
+
+
+def test_notes_of_other_code_are_not_read(folder: Folder, model: Path, capfd: CapFd) -> None:
+    """What a detector made of the model's states is in the trace: after an edit it is made anew."""
+    run, refused = own_classes.document(capfd), own_classes.refused(capfd)
+    command = ["sweep", "--preset", "demo-small", "--model", str(model), "--limit", "2"]
+    command += ["--backends", "full", "--threads", "1", "--no-figures", "--no-page", "--out", "S"]
+    command += ["--max-new-tokens", "40", "--detector", "still:Still"]
+    command += ["--set", "detector_params.still:Still.longest=2"]
+
+    def fired(document: Any) -> int:
+        return sum(row["fired"] for row in document["rows"])
+
+    folder.write("still.py", STILL.format(note=0.0))
+    assert fired(run(*command)) == 0
+    folder.write("still.py", STILL.format(note=1.0))
+    assert "2 of its runs with another still:Still" in refused(*command)
+    assert "lack its notes" in refused("replay", "S", "--detector", "still:Still")
+    report = ["report", "S", "--no-figures", "--no-page", "--detector", "still:Still"]
+    assert "notes that its code took as it is now: 2 runs" in refused(*report)
+    assert fired(run(*command, "--again")) == 2
+    assert fired(run(*report)) == fired(run("replay", "S", "--detector", "still:Still")) == 2
+
+
 # ---------------------------------------------------------------- any edit
 
 

@@ -302,7 +302,8 @@ def test_records_name_nothing_either(store: Path, mark: Path) -> None:
             opened.append(f"{at:032x}", {**one.meta, **change}, one.values())
             opened.append(one.id, {**one.meta, **change}, one.values())
     study = Study.open(store)
-    study.samples(study.detectors)
+    with contextlib.suppress(InvalidValue):
+        study.samples(study.detectors)
     with contextlib.suppress(InvalidValue):
         Store(store).frame()
     assert not mark.exists()

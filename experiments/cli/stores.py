@@ -16,7 +16,7 @@ from attention.errors import InvalidValue
 from attention.identity import IMPORT_PATH
 from experiments.cli.parser import Parser
 from experiments.cli.show import say
-from experiments.grid.stored import paths_in
+from experiments.grid.stored import paths_in, paths_set
 from experiments.store.labels import folder_labels
 from experiments.store.study import Study
 from experiments.store.sweeps import read_all
@@ -55,12 +55,14 @@ def add_load_flag(parser: Parser | argparse._ArgumentGroup) -> None:
     )
 
 
-def to_load(args: argparse.Namespace, detectors: Iterable[str] = ()) -> frozenset[str]:
+def to_load(
+    args: argparse.Namespace, detectors: Iterable[str] = (), settings: Iterable[str] = ()
+) -> frozenset[str]:
     """The import paths that were typed.
 
     Args:
         args: parsed flags, --load among them.
-        detectors: as they were typed.
+        detectors, settings: as they were typed.
 
     Raises:
         InvalidValue: --load has something else.
@@ -69,7 +71,7 @@ def to_load(args: argparse.Namespace, detectors: Iterable[str] = ()) -> frozense
     for path in given:
         if not IMPORT_PATH.fullmatch(path):
             raise InvalidValue("load", path, "import paths module:Class, separated by commas")
-    return frozenset([*given, *paths_in(detectors)])
+    return frozenset([*given, *paths_in(detectors), *paths_set(settings)])
 
 
 def opened(

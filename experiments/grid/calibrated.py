@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lil import Detector
 
 
 def split_file(entry: str) -> tuple[str, str]:
@@ -28,13 +31,19 @@ def expanded(entries: tuple[str, ...]) -> tuple[str, ...]:
     for entry in entries:
         path, what = split_file(entry)
         if path:
-            from lil.detectors import described, load
+            from lil.detectors import load
 
-            params = described(load(path))
-            name = params.pop("name")
-            entry = f"{name}({_inside(params)})" + (f":{what}" if what else "")
+            entry = typed(load(path)) + (f":{what}" if what else "")
         found.append(entry)
     return tuple(found)
+
+
+def typed(detector: Detector) -> str:
+    """A detector as one types it, `NAME(PARAMETER=VALUE)`."""
+    from lil.detectors import described
+
+    params = described(detector)
+    return f"{params.pop('name')}({_inside(params)})"
 
 
 def _inside(params: Mapping[str, Any]) -> str:

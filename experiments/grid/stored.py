@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from attention.identity import IMPORT_PATH
 from attention.registry import following, split_parameters
-from experiments.grid.config import Config
+from experiments.grid.config import Config, split_setting
+from experiments.grid.detector_grid import parse_values
 from experiments.grid.plan import split_action
 
 
@@ -49,6 +50,14 @@ def paths_in(detectors: Iterable[str]) -> Iterator[str]:
     for entry in detectors:
         given, _ = split_action(entry)
         yield from (path for path in _split(given) if ":" in path)
+
+
+def paths_set(settings: Iterable[str]) -> Iterator[str]:
+    """The import paths of `NAME.PARAMETER=VALUE,...`, as names and as values."""
+    for text in settings:
+        keys, raw = split_setting("detector_params." + text.removeprefix("detector_params."))
+        yield from (key for key in keys if ":" in key)
+        yield from _inside(parse_values(raw))
 
 
 def _split(entry: str) -> list[str]:

@@ -98,6 +98,6 @@ def test_methods_by_path_are_swept_reported_and_replayed(
     replayed = document(*command, "--load", "moba:MoBA,mine:Forbid")
     assert len(replayed["rows"]) == 12
     assert [one["differ"] for one in replayed["manifest"]["live"]] == [[]] * 4
-    replayed = document("replay", out, "--detector", "mine:Few", "--set", "mine:Few.tokens=3,4")
+    replayed = document("replay", out, "--set", "mine:Few.tokens=3,4")
     means = [row["mean_tokens"] for row in replayed["rows"] if row["detector"] != "none"]
     assert means == [3, 4] * 4

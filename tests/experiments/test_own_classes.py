@@ -21,6 +21,7 @@ from experiments.grid.config import Config
 from experiments.grid.plan import split_action
 from experiments.store.store import Store
 from experiments.sweep import sweep
+from experiments.sweep.dry_run import dry_run
 
 SMALL = Path(__file__).parent / "data" / "small"
 Make = Callable[..., Config]
@@ -110,6 +111,9 @@ def test_runs_of_a_detector_that_acts(folder: Folder, model: Path, capfd: CapFd)
         assert means(again, "answer") == means(alone, "answer") != means(first, "answer")
         assert means(again) == means(alone)
     assert run(*swept(model, "S", "b.txt"))["manifest"]["counts"]["acted"] == 0
+    # The same first verdict: whether a second one is the same is known of the same code alone.
+    folder.write("own_limit.py", "LIMIT = 5  # edited\n")
+    assert run(*swept(model, "S", "b.txt"))["manifest"]["counts"]["acted"] == 2
 
 
 def test_runs_that_acted_upon_another_verdict(
@@ -161,6 +165,9 @@ def test_a_method_is_edited(folder: Folder, tiny_config: Make, tmp_path: Path, e
     who = "signs.txt" if edited == "file" else "method:Norm"
     with pytest.raises(InvalidValue, match=f"2 of its runs with another {who}.*--again"):
         sweep.prepare(config, out)
+    dry = dry_run(config, out)
+    assert (dry["stored"], dry["runs"]) == (2, 4)
+    assert any("--again" in one for one in dry["unknown"])
     manifests = len(list((out / "sweeps").iterdir()))
     again, _ = go(config, out, again=True)
     assert again.counts.decoded == 2

@@ -19,6 +19,7 @@ from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import found_in, open_store
 from experiments.cli.stores import add_load_flag, to_load
+from experiments.grid.calibrated import typed
 from experiments.grid.detector_grid import parse_choice
 from experiments.grid.plan import detector_params, require_weights
 from experiments.report.stopping.promise import chosen, needed
@@ -76,7 +77,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     """Try the settings in order, print what each does on both halves, write the last that holds."""
     check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
     notes = Console(stderr=True)
-    study = open_store(Path(args.store), notes, to_load(args, [args.detector]))
+    study = open_store(Path(args.store), notes, to_load(args, [args.detector], args.set))
     models = sorted({cell.model for cell in study.plan.cells})
     if args.model not in models and (args.model or len(models) > 1):
         raise InvalidValue("model", args.model, f"one of {', '.join(models)}", models)
@@ -118,13 +119,19 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     console.print(
         f"{names[at]}: below {args.rate:g} false stops with 95% confidence; on the other half "
         f"{other.stopped} of {other.traces} traces, {other.problems_stopped} of {other.problems} "
-        f"problems (at most {other.high:.2%}). Written to {path}.",
+        f"problems (at most {other.high:.2%}). Written to {path}{_spelt(settings[at])}.",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
     about = manifest.public(study.manifest)
     return Done({"manifest": about, "file": str(path), **made, "settings": _told(first, second)})
+
+
+def _spelt(detector: Detector) -> str:
+    """How one that does not ship is given: a file names no import path."""
+    told = typed(detector)
+    return f", which loads no code: --detector {told!r}" if ":" in told.partition("(")[0] else ""
 
 
 def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:

@@ -81,7 +81,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.decode < 0:
         raise InvalidValue("decode", args.decode, "0 or more traces")
     notes = Console(stderr=True)
-    study = open_store(Path(args.store), notes, to_load(args, _asked(args)))
+    study = open_store(Path(args.store), notes, _to_load(args))
     with study.config.following():
         detectors = _detectors(args, study)
     found = found_in(study, detectors, notes)
@@ -104,6 +104,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     told = [dataclasses.asdict(one) for one in found.stopping]
     rows_told = [row.to_dict() for row in rows]
     return Done({"manifest": about, "rows": rows_told, "stopping": told}, code)
+
+
+def _to_load(args: argparse.Namespace) -> frozenset[str]:
+    codecs = [] if args.codec is None else [f"guardian.codec={args.codec}"]
+    return to_load(args, _asked(args), [*args.set, *codecs])
 
 
 def _asked(args: argparse.Namespace) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attention.errors import InvalidValue
 from attention.identity import version_of
+from attention.registry import parameters
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell
 
@@ -58,6 +59,10 @@ def _rebuilt(
     bare = (entry.partition("(")[0].strip() for entry in asked)
     paths = (path for path in bare if ":" in path and config.follows(path))
     path = next((path for path in paths if registry.find(path).name == name), name)
-    if params.get("version") == version_of(registry.find(path)) != 1:
-        del params["version"]
+    kind = registry.find(path)
+    if "version" not in (one.name for one in parameters(kind)):
+        decoded, here = params.pop("version", 1), version_of(kind)
+        if decoded != here:
+            allowed = f"{here}: another version of {name} decoded these runs"
+            raise InvalidValue("version", decoded, allowed)
     return registry.get(path, **params)

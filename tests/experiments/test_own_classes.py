@@ -19,7 +19,9 @@ from attention.errors import InvalidValue
 from attention.identity import code
 from experiments.grid.config import Config
 from experiments.grid.plan import split_action
+from experiments.grid.stored import import_paths
 from experiments.store.store import Store
+from experiments.store.study import Study
 from experiments.sweep import sweep
 from experiments.sweep.dry_run import dry_run
 
@@ -175,6 +177,23 @@ def test_a_method_is_edited(folder: Folder, tiny_config: Make, tmp_path: Path, e
     go(config, tmp_path / "alone")
     assert texts(out) == texts(tmp_path / "alone") != before
     assert go(config, out)[0].counts.decoded == 0
+
+
+def test_a_method_in_its_second_version(folder: Folder, tiny_config: Make, tmp_path: Path) -> None:
+    """It is another method: nothing of the first is in the way, nor rebuilt as the second."""
+    config, out = of_method(tiny_config), tmp_path / "out"
+    folder.put(METHOD_FILES, SIGNS)
+    go(config, out)
+    second = METHOD_FILES["own"][1].format(own=-1)
+    folder.write("method.py", second.replace("    budget: int", "    version = 2\n    budget: int"))
+    outcome, _ = go(config, out)
+    assert outcome.counts.decoded == 2
+    study = Study.open(out, load=import_paths(config))
+    cells = [cell for cell in study.plan.cells if not cell.is_full]
+    assert [cell.backend.get("version") for cell in cells] == [2, None]
+    assert study.backend(cells[0]).identity() == cells[0].backend
+    with pytest.raises(InvalidValue, match="version = 1: expected 2"):
+        study.backend(cells[1])
 
 
 def test_a_store_of_two_codes_says_so(folder: Folder, tiny_model: Path, capfd: CapFd) -> None:

@@ -6,16 +6,19 @@ folders hold is read on demand, so adding one touches no table.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
 import pkgutil
 import re
+import sys
 import tomllib
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions
 from typing import Any, Generic, TypeVar
 
 from attention.errors import InvalidValue
@@ -26,7 +29,27 @@ OWN = "lil-attention"
 # A name stands in lists (a,b) and in dotted keys (backend_params.a.page), so it has neither.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
+#: Import paths that may be followed; None for all.
+_FOLLOWED: ContextVar[frozenset[str] | None] = ContextVar("followed", default=None)
+
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def following(paths: Collection[str]) -> Iterator[None]:
+    """While names that nobody typed are read, as those of a store: no import path but these.
+
+    Names of what ships or is installed are found as ever.
+
+    Args:
+        paths: `package.module:Class` as somebody typed it.
+    """
+    outer = _FOLLOWED.get()
+    now = _FOLLOWED.set(frozenset(paths) if outer is None else outer & frozenset(paths))
+    try:
+        yield
+    finally:
+        _FOLLOWED.reset(now)
 
 
 @dataclass(frozen=True)
@@ -96,6 +119,18 @@ def split_parameters(
     return name.strip(), dict(pairs)
 
 
+def entry_points(group: str) -> list[EntryPoint]:
+    """The entry points of installed packages, which the folder a command is run in has none of."""
+    points: list[EntryPoint] = []
+    known: set[str] = set()
+    for dist in distributions(path=[place for place in sys.path if place]):
+        found = dist.entry_points.select(group=group)
+        if found and dist.name not in known:  # one of the same name that comes first hides it
+            known.add(dist.name)
+            points += found
+    return points
+
+
 class Registry(Generic[T]):
     """The classes of one kind that can be named.
 
@@ -125,6 +160,10 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """Every name, those of other packages' entry points included, sorted."""
         return sorted({*self._own(), *self._foreign()})
+
+    def shipped(self) -> list[str]:
+        """The names that ship, sorted."""
+        return sorted(self._own())
 
     def find(self, name: str) -> type[T]:
         """The class behind a name or a path `package.module:Class`.
@@ -237,8 +276,10 @@ class Registry(Generic[T]):
         """The class at `package.module:Class`, if its name is not another one's.
 
         Raises:
-            InvalidValue: it cannot be imported, is not of this kind, or its name is taken.
+            InvalidValue: it may not be followed, cannot be imported, is not of this kind, or its
+                name is taken.
         """
+        self._require_followed(path)
         module, _, attribute = path.partition(":")
         try:
             loaded = getattr(importlib.import_module(module), attribute)
@@ -259,6 +300,19 @@ class Registry(Generic[T]):
             allowed = f"a name of its own for {path}: that one belongs to {package}"
             raise InvalidValue("name", name, allowed)
         return found
+
+    def _require_followed(self, path: str) -> None:
+        """Refuse an import path that nobody typed, unless an installed package says the same.
+
+        Raises:
+            InvalidValue: so it is.
+        """
+        followed = _FOLLOWED.get()
+        if followed is None or path in followed:
+            return
+        if all(path != point.value for points in self._foreign().values() for point in points):
+            allowed = f"a {self.kind}'s name: no import path is followed that nobody typed"
+            raise InvalidValue(self.kind, path, allowed)
 
     def _checked(self, found: Any, name: str) -> type[T]:
         """`found` if it is what a name can stand for."""

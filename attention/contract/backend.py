@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from attention.errors import InvalidValue, check_flag, check_int
+from attention.identity import named
 from attention.layers.layer import Geometry, KeepAll, Layer
 from attention.layers.sliding import SlidingLayer
 from attention.patching.cache import AttentionCache
@@ -33,6 +34,7 @@ class Backend(ABC):
         source: one line saying where the method comes from.
         role: what it is compared for: "method"; "control", a bound or a known defect that methods
             are held against; "null", which changes nothing but chance.
+        version: raised where the same parameters give other tokens than before.
         least_budget: the smallest budget.
         layer_class: state of a sparsified layer, made as layer_class(geometry, backend). A method
             whose parameters choose among classes answers `layer`, and names here one that can do
@@ -47,6 +49,7 @@ class Backend(ABC):
     name: ClassVar[str]
     source: ClassVar[str]
     role: ClassVar[Literal["method", "control", "null"]] = "method"
+    version: ClassVar[int] = 1
     least_budget: ClassVar[int] = 1
     layer_class: ClassVar[type[Layer]]
     budget: int | None
@@ -92,6 +95,10 @@ class Backend(ABC):
         """Every parameter with the value in force, ready for JSON."""
         values = ((f, getattr(self, f.name)) for f in dataclasses.fields(self) if f.init)
         return {f.name: x for f, x in values if f.metadata.get("left_out", AUTO) != x or x is None}
+
+    def identity(self) -> dict[str, Any]:
+        """What its runs are stored under: name, version above 1, and every parameter."""
+        return named(self, self.params())
 
     def __deepcopy__(self, memo: Any) -> Backend:
         return self  # frozen

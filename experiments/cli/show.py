@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -20,7 +20,6 @@ from attention.errors import InvalidValue
 from experiments.cli.parser import Parser
 from experiments.cli.progress import bar
 from experiments.grid.identity import digest
-from experiments.grid.plan import build_detectors
 from experiments.report import figures, measures, tables, terminal
 from experiments.report.found import Found
 from experiments.report.page.page import NAME, write
@@ -34,13 +33,18 @@ from lil import Detector
 FEW = 10_000
 
 
-def open_store(folder: Path, notes: Console) -> Study:
+def open_store(folder: Path, notes: Console, load: Collection[str] = ()) -> Study:
     """A store as its sweeps left it; damage, and what is left out, is said on `notes`.
+
+    Args:
+        folder: of the store.
+        notes: where it is said.
+        load: import paths that were typed.
 
     Raises:
         InvalidValue: no store there.
     """
-    study = Study.open(folder)
+    study = Study.open(folder, load=load)
     say(study.said, notes)
     return study
 
@@ -120,7 +124,7 @@ def show(
         page: the file of the page; None writes none.
     """
     with _helpers(study) as pool:
-        found = found_in(study, build_detectors(study.config), notes, pool)
+        found = found_in(study, study.detectors, notes, pool)
         return _show(found, console, notes, folder, page)
 
 
@@ -215,14 +219,14 @@ def _drawing(found: Found, folder: Path | None) -> Callable[[], list[Path]]:
     config = found.study.config
     told = figures.Conditions(config.seed, config.dtype, config.cap, config.max_new_tokens)
     note, key = _note(found, folder), digest([found.key, asdict(told)])
-    before = kept.made(note, key)
+    before = kept.made(note, key) if found.key else None
     if before is not None:
         return lambda: before.paths
     drawn = figures.drawing(found.samples, found.rows, folder, told, found.pool)
 
     def noted() -> list[Path]:
         paths = drawn()
-        if paths:
+        if paths and found.key:
             kept.note(note, key, paths)
         return paths
 
@@ -236,7 +240,7 @@ def _unwritten(folder: Path | None, error: OSError) -> InvalidValue:
 def _written(found: Found, page: Path, made: Sequence[Table], about: Mapping[str, Any]) -> str:
     """What is said of the page, which is written again only where what it shows has changed."""
     note, key = _note(found, page), digest([found.key, dict(about)])
-    before = kept.made(note, key)
+    before = kept.made(note, key) if found.key else None
     if before is not None:
         return before.said
     written = write(page, found.study, found.samples, found.rows, made, about)
@@ -245,7 +249,8 @@ def _written(found: Found, page: Path, made: Sequence[Table], about: Mapping[str
         said += f", {written.kept:,} of {written.of:,} traces in it"
     if written.left_out:
         said += f", {written.left_out} charts or tables left out"
-    kept.note(note, key, [page], said)
+    if found.key:
+        kept.note(note, key, [page], said)
     return said
 
 

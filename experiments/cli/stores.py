@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from attention.errors import InvalidValue
+from attention.identity import IMPORT_PATH
 from experiments.cli.parser import Parser
 from experiments.cli.show import say
+from experiments.grid.stored import paths_in, paths_set
 from experiments.store.labels import folder_labels
 from experiments.store.study import Study
 from experiments.store.sweeps import read_all
@@ -43,8 +46,48 @@ def add_sweep_flags(parser: Parser) -> None:
     which.add_argument("--sweeps", action="store_true", help="list them instead of results")
 
 
-def opened(folders: Sequence[Path], sweep: str | None, notes: Console) -> list[Opened]:
+def add_load_flag(parser: Parser | argparse._ArgumentGroup) -> None:
+    """Which classes may be imported that a store names."""
+    parser.add_argument(
+        "--load",
+        metavar="module:Class,...",
+        help="import these where the store names them, such as a method of yours or a codec",
+    )
+
+
+def to_load(
+    args: argparse.Namespace, detectors: Iterable[str] = (), settings: Iterable[str] = ()
+) -> frozenset[str]:
+    """The import paths that were typed.
+
+    Args:
+        args: parsed flags, --load among them.
+        detectors, settings: as they were typed.
+
+    Raises:
+        InvalidValue: --load has something else.
+    """
+    given = [path.strip() for path in (args.load or "").split(",") if path.strip()]
+    for path in given:
+        if not IMPORT_PATH.fullmatch(path):
+            raise InvalidValue("load", path, "import paths module:Class, separated by commas")
+    return frozenset([*given, *paths_in(detectors), *paths_set(settings)])
+
+
+def opened(
+    folders: Sequence[Path],
+    sweep: str | None,
+    notes: Console,
+    detectors: Sequence[str] = (),
+    load: Collection[str] = (),
+) -> list[Opened]:
     """The studies a command line asks for; what a reader should know of them is said on `notes`.
+
+    Args:
+        folders, sweep: which.
+        notes: where it is said.
+        detectors: shown beside those of the stores, as they were typed.
+        load: import paths that were typed.
 
     Raises:
         InvalidValue: no store there, no such sweep, or a store given twice.
@@ -54,8 +97,9 @@ def opened(folders: Sequence[Path], sweep: str | None, notes: Console) -> list[O
         raise InvalidValue("sweep", sweep, "last or all where there are several stores")
     found = []
     for folder, label in zip(folders, folder_labels(folders), strict=True):
-        studies = Study.each(folder) if sweep == "all" else [Study.open(folder, sweep)]
-        for study in studies:
+        every = sweep == "all"
+        studies = Study.each(folder, load) if every else [Study.open(folder, sweep, load)]
+        for study in (one.beside(detectors) for one in studies):
             one = len(studies) == 1
             newest = study.sweeps[0].id
             figures = folder / "figures" if one else folder / "figures" / newest

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lil import Detector
 
 
 def split_file(entry: str) -> tuple[str, str]:
@@ -27,18 +31,30 @@ def expanded(entries: tuple[str, ...]) -> tuple[str, ...]:
     for entry in entries:
         path, what = split_file(entry)
         if path:
-            from lil.detectors import described, load
+            from lil.detectors import load
 
-            params = described(load(path))
-            name = params.pop("name")
-            entry = f"{name}({_inside(params)})" + (f":{what}" if what else "")
+            entry = typed(load(path)) + (f":{what}" if what else "")
         found.append(entry)
     return tuple(found)
 
 
+def typed(detector: Detector) -> str:
+    """A detector as one types it, `NAME(PARAMETER=VALUE)`."""
+    from lil.detectors import described
+
+    params = described(detector)
+    return f"{params.pop('name')}({_inside(params)})"
+
+
 def _inside(params: Mapping[str, Any]) -> str:
     """Parameters as TOML has them in a table of one line, which knows no null."""
-    return ", ".join(f"{key} = {_toml(one)}" for key, one in params.items() if one is not None)
+    told = ((_key(key), _toml(one)) for key, one in params.items() if one is not None)
+    return ", ".join(f"{key} = {value}" for key, value in told)
+
+
+def _key(key: str) -> str:
+    """A key as it is, or in quotes where it could end what it stands in."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 def _toml(value: Any) -> str:

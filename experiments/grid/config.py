@@ -6,16 +6,19 @@ line is generated from these declarations, so the two cannot disagree.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import itertools
 import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
@@ -457,10 +460,22 @@ class Config:
         if self.device_map is not None and self.device != "auto":
             raise InvalidValue("device", self.device, "--device or --device-map, not both")
 
+    #: Whether somebody typed it, rather than a store having it.
+    typed: ClassVar[bool] = True
+
+    def following(self) -> AbstractContextManager[None]:
+        """Names of classes are looked up in it: those that are typed may be import paths."""
+        return contextlib.nullcontext()
+
+    def follows(self, path: str) -> bool:  # noqa: ARG002 - one that somebody typed says no to none
+        """Whether what an import path names may be imported."""
+        return True
+
     def to_dict(self) -> dict[str, Any]:
         """All keys with their resolved values, ready for JSON."""
-        values = dataclasses.asdict(self).items()
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in values}
+        values = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(Config))
+        found = {key: list(value) if isinstance(value, tuple) else value for key, value in values}
+        return copy.deepcopy(found)
 
     def decode_options(self) -> dict[str, Any]:
         """What every decode of this configuration is told, under the names `lil.decode` has."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -188,6 +188,11 @@ def build_backends(config: Config) -> list[Backend]:
     """
     from attention import methods
 
+    with config.following():
+        return _backends(config, methods)
+
+
+def _backends(config: Config, methods: Any) -> list[Backend]:
     _require_known(methods.METHODS, config.backend_params)
     backends: list[Backend] = [methods.get("full", **config.backend_params.get("full", {}))]
     entries = [*config.backends, *(["dither"] if null_of(config) == "dither" else [])]
@@ -216,12 +221,8 @@ def null_of(config: Config) -> str:
     return "dither" if config.dtype in ("bfloat16", "float16") else "none"
 
 
-#: Parameters that had another name when older stores were written.
-_RENAMED = {"raas": {"protect_prompt": "keep_prompt"}}
-
-
 def build_detectors(config: Config) -> list[Detector]:
-    """The detectors a sweep replays.
+    """The detectors a sweep replays; of a store's, those that are here.
 
     An entry may bring parameters of its own, as `guardian(f=250):answer`; the others are those of
     `detector_params`.
@@ -229,32 +230,61 @@ def build_detectors(config: Config) -> list[Detector]:
     Raises:
         InvalidValue: an unknown detector or parameter, or a value it refuses.
     """
+    return detectors_of(config)[0]
+
+
+def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue]]:
+    """The detectors of a configuration, and why others that a store names are not here.
+
+    Raises:
+        InvalidValue: as `build_detectors`; of a store's detectors none is raised.
+    """
     from lil import detectors
+
+    found: list[Detector] = []
+    absent: dict[str, InvalidValue] = {}
+    with config.following():
+        if config.typed:
+            _require_known(detectors, config.detector_params)
+            _require_actions(config)
+        for entry in config.detectors:
+            try:
+                made = _detector(config, entry)
+            except InvalidValue as error:
+                if config.typed:
+                    raise
+                absent[entry] = error
+                continue
+            # `guardian` and `guardian:stop` are one: twice it would be two samples of one name.
+            if made not in found:
+                found.append(made)
+    _require_own_names(found)
+    return found, absent
+
+
+def _require_actions(config: Config) -> None:
     from lil.detectors import ACTIONS
 
-    _require_known(detectors, config.detector_params)
     for name in config.action_params:
         if name not in ACTIONS:
             raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", list(ACTIONS))
         if "name" in config.action_params[name]:
             given = config.action_params[name]["name"]
             raise InvalidValue("name", given, f"no name in action_params.{name}: it is one")
-    found: list[Detector] = []
-    for entry in config.detectors:
-        given, what = split_action(entry)
-        name, own = split_parameters(given, "detector", "guardian(f=250)")
-        params = _over(detector_params(config, name), own)
-        if isinstance(params.get("parts"), str):
-            params["parts"] = with_params(config, params["parts"])
-        require_weights(config, name, params)
-        if what:
-            params["on_stop"] = {"name": what, **config.action_params.get(what, {})}
-        made = detectors.get(name, **params)
-        # `guardian` and `guardian:stop` are one: twice it would be two samples of the same name.
-        if made not in found:
-            found.append(made)
-    _require_own_names(found)
-    return found
+
+
+def _detector(config: Config, entry: str) -> Detector:
+    from lil import detectors
+
+    given, what = split_action(entry)
+    name, own = split_parameters(given, "detector", "guardian(f=250)")
+    params = _over(detector_params(config, name), own)
+    if isinstance(params.get("parts"), str):
+        params["parts"] = with_params(config, params["parts"])
+    require_weights(config, name, params)
+    if what:
+        params["on_stop"] = {"name": what, **config.action_params.get(what, {})}
+    return detectors.get(name, **params)
 
 
 def _over(params: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,14 +301,14 @@ def split_action(entry: str) -> tuple[str, str]:
 
     `guardian:answer` names an action, `mine:Detector` an import path, `mine:Detector:answer` both.
     """
-    from lil import detectors
-    from lil.detectors import ACTIONS
+    from lil.detectors import ACTIONS, DETECTORS
 
     head, bracket, tail = entry.rpartition(")")
     if bracket and tail[:1] in ("", ":"):  # what stands in brackets may have colons of its own
         return head + bracket, tail[1:]
     name, colon, what = entry.rpartition(":")
-    if colon and (":" in name or what in ACTIONS or name in detectors.names()):
+    # Of what ships a wrong action is told. Others' names may be those of their modules as well.
+    if colon and (":" in name or what in ACTIONS or name in DETECTORS.shipped()):
         return name, what
     return entry, ""
 
@@ -351,6 +381,11 @@ def build_penalties(config: Config) -> list[Penalties]:
     """
     from lil import penalties
 
+    with config.following():
+        return _penalties(config, penalties)
+
+
+def _penalties(config: Config, penalties: Any) -> list[Penalties]:
     _require_known(penalties, config.penalty_params)
     found: list[Penalty] = []
     for entry in config.penalties:
@@ -381,46 +416,12 @@ def _require_own_names(built: Sequence[Any]) -> None:
 
 def describe_penalties(penalties: Penalties) -> tuple[dict[str, Any], ...]:
     """Each penalty's name and all its resolved parameters, as the identity holds them."""
-    return tuple({"name": penalty.name, **penalty.params()} for penalty in penalties)
+    return tuple(penalty.identity() for penalty in penalties)
 
 
 def describe_backend(backend: Backend) -> dict[str, Any]:
     """A backend's name and all its resolved parameters, as the identity holds them."""
-    return {"name": backend.name, **backend.params()}
-
-
-def backend_of(config: Config, cell: Cell) -> Backend:
-    """The backend that a cell names, with the parameters it was decoded with.
-
-    Raises:
-        InvalidValue: it is not installed here, or no longer takes these parameters.
-    """
-    from attention import methods
-
-    return cast("Backend", _rebuilt(methods, config.backends, cell.backend))
-
-
-def penalties_of(config: Config, cell: Cell) -> Penalties:
-    """The penalties that a cell names, with the parameters it was decoded with.
-
-    Raises:
-        InvalidValue: one is not installed here, or no longer takes these parameters.
-    """
-    from lil import penalties
-
-    return tuple(_rebuilt(penalties, config.penalties, table) for table in cell.penalties)
-
-
-def _rebuilt(registry: Any, asked: Sequence[str], described: Mapping[str, Any]) -> Any:
-    """What a cell describes under its name, which for a class by import path is no way to it."""
-    params = dict(described)
-    name = params.pop("name")
-    for old, new in _RENAMED.get(name, {}).items():
-        if old in params:
-            params[new] = params.pop(old)
-    bare = (entry.partition("(")[0].strip() for entry in asked)
-    paths = (path for path in bare if ":" in path and registry.find(path).name == name)
-    return registry.get(next(paths, name), **params)
+    return backend.identity()
 
 
 def build_cells(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import cached_property
@@ -57,7 +58,9 @@ class Found:
 
     @cached_property
     def key(self) -> str:
-        """A digest of all that rows and samples follow from."""
+        """A digest of all that rows and samples follow from; "" where none says it all."""
+        if not all(self.names):
+            return ""
         return digest([code(REPORTING), self.study.config.seed, *self.names])
 
     @cached_property
@@ -72,15 +75,16 @@ class Found:
     @cached_property
     def _kept(self) -> _Kept:
         path = kept.folder(self.study.folder) / f"{self.key}.rows"
-        try:
-            return msgspec.msgpack.decode(kept.load(path), type=_Kept)
-        except (OSError, zstandard.ZstdError, msgspec.DecodeError):
-            seed, factor = self.study.config.seed, self.study.config.cap_factor
-            rows = measures.rows(self.samples, seed, factor, self.pool)
-            together = measures.pooled_rows(self.samples, seed, factor)
-            made = _Kept(self._results.missing, rows, together, pooled(self.samples, seed))
+        if self.key:
+            with contextlib.suppress(OSError, zstandard.ZstdError, msgspec.DecodeError):
+                return msgspec.msgpack.decode(kept.load(path), type=_Kept)
+        seed, factor = self.study.config.seed, self.study.config.cap_factor
+        rows = measures.rows(self.samples, seed, factor, self.pool)
+        together = measures.pooled_rows(self.samples, seed, factor)
+        made = _Kept(self._results.missing, rows, together, pooled(self.samples, seed))
+        if self.key:
             kept.save(path, made)
-            return made
+        return made
 
     @property
     def rows(self) -> list[ReportRow]:

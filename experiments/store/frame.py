@@ -46,6 +46,8 @@ def frame_of(records: Iterable[Record], folder: Path, answers: Answers | None) -
 def _row(record: Record, known: Answers) -> dict[str, Any]:
     meta = dict(record.meta)
     cell = meta.pop("cell")
+    for key in ("code", "notes_code", "verdict"):
+        meta.pop(key, None)
     backend = dict(cell["backend"])
     values = {} if record.failed else record.values()
     trace = None if record.failed else Trace.from_dict(values)

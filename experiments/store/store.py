@@ -36,6 +36,7 @@ class Store:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.notices: list[str] = []
+        self.changes = 0  # of what `get` gives
         self._records: dict[str, Record] = {}
         self._writer: Writer | None = None
         if self.path.exists() and not self.path.is_dir():
@@ -59,9 +60,13 @@ class Store:
     def _keep(self, record: Record) -> None:
         # The same run may be there twice: decoded again for a longer cap or another signal, retried
         # after a failure, or by two processes at once. A trace beats a failure, a longer trace a
-        # shorter one, more signals fewer.
+        # shorter one, more signals fewer. Of other code, or upon another verdict, the later counts.
+        self.changes += 1
         old = self._records.get(record.id)
-        if old is None or old.failed or (not record.failed and _worth(record) > _worth(old)):
+        if old is not None and _apart(old, record):
+            if _sweep(record) >= _sweep(old):
+                self._records[record.id] = record
+        elif old is None or old.failed or (not record.failed and _worth(record) > _worth(old)):
             self._records[record.id] = record
 
     def get(self, id_: str) -> Record | None:
@@ -133,6 +138,21 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _apart(one: Record, other: Record) -> bool:
+    """Whether two records of a run were made by other code, or upon other verdicts."""
+    mine, theirs = one.notes_code, other.notes_code
+    return (
+        one.code != other.code
+        or one.meta.get("verdict") != other.meta.get("verdict")
+        or any(mine[key] != theirs[key] for key in mine.keys() & theirs.keys())
+    )
+
+
+def _sweep(record: Record) -> str:
+    """Its sweep, whose names sort by time; stores of before have none."""
+    return str(record.meta.get("sweep") or "")
 
 
 def _worth(record: Record) -> tuple[int, int]:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attention.errors import InvalidValue
+from attention.identity import IMPORT_PATH, code
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell
-from experiments.grid.plan import Plan, Run, as_of_then, backend_of, penalties_of
+from experiments.grid.plan import (
+    Plan,
+    Run,
+    as_of_then,
+    detectors_of,
+)
+from experiments.grid.rebuilt import backend_of, penalties_of
+from experiments.grid.stored import paths_in
 from experiments.store.files import lock
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
@@ -54,11 +65,12 @@ class Study:
     notices: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, folder: Path, sweep: str | None = None) -> Study:
-        """A store as its sweeps left it.
+    def open(cls, folder: Path, sweep: str | None = None, load: Collection[str] = ()) -> Study:
+        """A store as its sweeps left it: data, of which nothing is run.
 
         Args:
             folder: of the store.
+            load: import paths that may be followed where the store names them.
             sweep: None for the last one and all that fit together with it: the same weights,
                 problems, caps, sampling and dtype; "last" for that alone, or the beginning of the
                 id of another.
@@ -73,11 +85,14 @@ class Study:
             group = together([Sweep.read(paths(folder)[-1])])
         else:
             group = together([named(folder, sweep)])
-        return cls._of(Store(folder), group, notices)
+        return cls._of(Store(folder), group, notices, load)
 
     @classmethod
-    def each(cls, folder: Path) -> list[Study]:
+    def each(cls, folder: Path, load: Collection[str] = ()) -> list[Study]:
         """All sweeps of a store, those that fit together as one study; the newest first.
+
+        Args:
+            folder, load: see `open`.
 
         Raises:
             InvalidValue: no store there, or a manifest that cannot be read.
@@ -85,23 +100,110 @@ class Study:
         notices: list[str] = []
         first, *others = grouped(read_all(folder, notices))
         store = Store(folder)
-        return [cls._of(store, first, notices), *(cls._of(store, one, []) for one in others)]
+        later = (cls._of(store, one, [], load) for one in others)
+        return [cls._of(store, first, notices, load), *later]
 
     @classmethod
-    def _of(cls, store: Store, group: Group, notices: Sequence[str]) -> Study:
+    def _of(
+        cls, store: Store, group: Group, notices: Sequence[str], load: Collection[str]
+    ) -> Study:
         writing = paths(store.path)[-1].stem if lock.is_held(store.path) else None
         said = [*notices, *group.said(store.path, writing)]
         values = dict(group.sweeps[0].values) | {"sweeps": [one.told() for one in group.sweeps]}
-        config = group.config
+        config: Config = dataclasses.replace(group.config, load=frozenset(load))
         if any("chopper" in name for name in (*config.detectors, *config.detector_params)):
             signals = {name for one in store for name in one.meta.get("signals", ())}
             config = as_of_then(config, signals)
         return cls(store, group.plan, config, values, group.sweeps, tuple(said))
 
+    def beside(self, detectors: Sequence[str]) -> Study:
+        """The same with more detectors, as they are typed; what is there already stays as it is.
+
+        Raises:
+            InvalidValue: one that is unknown, or with a value it refuses.
+        """
+        if not detectors:
+            return self
+        there = set(paths_in(self.config.detectors))
+        more = [one for one in detectors if not there.intersection(paths_in([one]))]
+        names = dict.fromkeys((*self.config.detectors, *more))
+        study = dataclasses.replace(
+            self, config=dataclasses.replace(self.config, detectors=tuple(names))
+        )
+        asked = dataclasses.replace(self.config, detectors=tuple(detectors))
+        made, wrong = detectors_of(asked)
+        lacking = study._detectors[1]
+        for error in (*wrong.values(), *(lacking[one.name] for one in made if one.name in lacking)):
+            raise error  # somebody typed it
+        return study
+
     @property
     def said(self) -> list[str]:
-        """What a reader should know: what could not be read, what is left out or unfinished."""
-        return [*self.store.notices, *self.notices]
+        """What a reader should know: what could not be read, is left out, unfinished or mixed."""
+        return [*self.store.notices, *self.notices, *self._absent, *self._mixed]
+
+    @property
+    def detectors(self) -> list[Detector]:
+        """Those of the configuration; of a store's, those that are here."""
+        return self._detectors[0]
+
+    @cached_property
+    def _detectors(self) -> tuple[list[Detector], dict[str, InvalidValue]]:
+        found, absent = detectors_of(self.config)
+        for detector in found if not self.config.typed else ():
+            if lacking := self.without_notes(detector, other_code=True):
+                allowed = f"notes that its code took as it is now: {lacking} runs have others'"
+                absent[detector.name] = InvalidValue("detector", detector.name, allowed)
+        return [one for one in found if one.name not in absent], absent
+
+    def without_notes(self, detector: Detector, *, other_code: bool = False) -> int:
+        """Runs without what a detector notes of what the model computed, by its code as it is now.
+
+        Args:
+            detector: that is to be replayed.
+            other_code: count those alone in which other code has taken its notes.
+        """
+        if not detector.signals:
+            return 0
+        signals, made_by = sorted(detector.signals), code(detector)
+        served = [record for run in self.runs() if (record := self.served(run)) is not None]
+        if other_code:
+            return sum(one.has(signals) and not one.noted_by(made_by) for one in served)
+        return sum(not (one.has(signals) and one.noted_by(made_by)) for one in served)
+
+    @property
+    def _absent(self) -> list[str]:
+        """Detectors that the store names and that are not here."""
+        told = []
+        for entry, error in () if self.config.typed else self._detectors[1].items():
+            line = f"{self.folder}: detector {entry} is not here and left out: {error}"
+            if IMPORT_PATH.fullmatch(str(error.value)):
+                flag = "--detector" if error.field == "detector" else "--load"
+                line += f"; {flag} {error.value} loads it"
+            told.append(line)
+        return told
+
+    @cached_property
+    def _mixed(self) -> list[str]:
+        """Runs that were decoded by other code than the newest of the same classes."""
+        runs: dict[str, dict[str, list[str]]] = {}
+        for run in self.runs():
+            record = self.store.get(run.id)
+            if record is None:
+                continue
+            sweep = str(record.meta.get("sweep") or "")
+            for key, digest in {**record.code, **record.notes_code}.items():
+                runs.setdefault(key, {}).setdefault(digest, []).append(sweep)
+        told = []
+        for key, by_digest in runs.items():
+            newest = max(by_digest, key=lambda one: max(by_digest[one]))
+            every, last = sum(map(len, by_digest.values())), len(by_digest[newest])
+            if last < every:
+                told.append(
+                    f"{self.folder}: {every - last} of {every} runs were decoded with another "
+                    f"{key} than the newest; their sweep's command with --again decodes them anew"
+                )
+        return told
 
     @property
     def folder(self) -> Path:
@@ -182,10 +284,17 @@ class Study:
         """Whether the cell's backend can do what follows the detector's verdict, and is watched:
         a null is there to be compared as it was decoded.
         """
-        return cell.role != "null" and self._can(detector, cell)
-
-    def _can(self, detector: Detector, cell: Cell) -> bool:
-        return not detector.action.dense or self.backend(cell).keeps_all
+        if cell.role == "null":
+            return False
+        if not detector.action.dense:
+            return True
+        try:
+            return self.backend(cell).keeps_all
+        except InvalidValue:
+            if self.config.typed:
+                raise
+            # It is not here: the sweep said of which it knew that they keep all.
+            return any(cell.backend in one.values.get("keeps_all", ()) for one in self.sweeps)
 
     def samples(
         self,

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
-from experiments.grid.config import Config, check
+from experiments.grid.config import check
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Problem
+from experiments.grid.stored import StoredConfig
 from experiments.store import manifest
 
 #: Keys on which sweeps that are shown together agree: other values make other samples or caps.
@@ -28,7 +29,7 @@ class Sweep:
 
     id: str
     values: Mapping[str, Any] = field(repr=False)
-    config: Config
+    config: StoredConfig
     plan: Plan = field(repr=False)
 
     @classmethod
@@ -40,7 +41,7 @@ class Sweep:
         """
         values = manifest.load(path)
         plan = Plan.from_dict(values["plan"], f"plan in {path}")
-        return cls(path.stem, values, Config(**check(values["config"], str(path))), plan)
+        return cls(path.stem, values, StoredConfig(**check(values["config"], str(path))), plan)
 
     @property
     def status(self) -> str:
@@ -81,7 +82,7 @@ class Group:
         return Plan(tuple(cells), items, self.sweeps[0].plan.samples_per_problem)
 
     @property
-    def config(self) -> Config:
+    def config(self) -> StoredConfig:
         """The newest's, with the names of all the methods that the others used."""
 
         def names(key: str) -> tuple[str, ...]:

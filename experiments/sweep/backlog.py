@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lil
+from attention.identity import code
 from experiments.grid import data, models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
@@ -40,10 +41,15 @@ class Prepared:
 
 
 class Wanted(NamedTuple):
-    """A run to decode, and the detector that acts in it, None for none."""
+    """A run to decode, and what a detector that acts in it said of the plain one, None for none."""
 
     run: Run
-    detector: lil.Detector | None = None
+    fired: acted_runs.Fired | None = None
+
+    @property
+    def detector(self) -> lil.Detector | None:
+        """The one that acts."""
+        return None if self.fired is None else self.fired.detector
 
 
 class Backlog:
@@ -60,15 +66,40 @@ class Backlog:
         self.retry_failed = retry_failed
         self.readers = tuple(d for d in prepared.detectors if d.signals)
         self.acting = tuple(d for d in prepared.detectors if acted_runs.acts(d))
+        self._signals = [name for reader in self.readers for name in reader.signals]
+        self.notes_code = code(*self.readers)
+        self._codes: dict[int, dict[str, str]] = {}  # by cell of the plan
 
     def pending(self, run: Run) -> bool:
         """Whether the store lacks a run, or has less of it than is asked for."""
         record = self.study.store.get(run.id)
-        if record is None or not record.serves(self.study.cap(run)):
+        if record is None or not record.serves(self.study.cap(run)) or self.of_other_code(run):
             return True
-        if not record.has([name for reader in self.readers for name in reader.signals]):
+        if not record.has(self._signals):
             return True
         return record.failed and self.retry_failed
+
+    def of_other_code(self, run: Run) -> dict[str, str]:
+        """What of the code by which a stored run was decoded is another now, or not known.
+
+        Returns:
+            Digests of now, by import path and file; none where there is no such run.
+        """
+        record = self.study.store.get(run.id)
+        if record is None:
+            return {}
+        wanted = self.code(run.cell)
+        found = {key: now for key, now in wanted.items() if record.code.get(key) != now}
+        if record.failed or not record.has(self._signals):
+            return found  # it has no notes that could be read
+        notes = self.notes_code.items()
+        return found | {key: now for key, now in notes if record.notes_code.get(key) != now}
+
+    def code(self, cell: Cell) -> dict[str, str]:
+        """Digests of the methods and penalties of a cell that do not ship."""
+        if id(cell) not in self._codes:
+            self._codes[id(cell)] = code(self.study.backend(cell), *self.study.penalties(cell))
+        return self._codes[id(cell)]
 
     def acted(self, cell: Cell) -> Iterator[Wanted]:
         """Runs in which a detector that acts fires, and that have not been decoded with it."""
@@ -77,24 +108,19 @@ class Backlog:
             plain, cap = self.study.store.get(run.id), self.study.cap(run)
             if plain is None or plain.failed or self.pending(run):
                 continue
-            left = [detector for detector in able if self._lacks(run, detector, cap)]
-            if not left:
-                continue
             trace = plain.trace()
-            for detector in left:
-                if acted_runs.verdict_on(trace, detector, cap) is not None:
-                    yield Wanted(run, detector)
-
-    def _lacks(self, run: Run, detector: lil.Detector, cap: int) -> bool:
-        """Whether the store has no run with this detector that acts."""
-        record = acted_runs.decoded(self.study.store, run, detector, cap)
-        return record is None or (record.failed and self.retry_failed)
+            for detector in able:
+                verdict = acted_runs.verdict_on(trace, detector, cap)
+                if verdict is None:
+                    continue
+                fired = acted_runs.Fired(run, plain, cap, detector, verdict)
+                record = acted_runs.decoded(self.study.store, fired)
+                if record is None or (record.failed and self.retry_failed):
+                    yield Wanted(run, fired)
 
     def key(self, wanted: Wanted) -> str:
         """What its record will be called."""
-        if wanted.detector is None:
-            return wanted.run.id
-        return acted_runs.acted_id(wanted.run, wanted.detector, self.study.cap(wanted.run))
+        return wanted.run.id if wanted.fired is None else wanted.fired.id
 
     def weight(self, run: Run) -> float:
         """Tokens to expect: what full attention took; until that is known, a quarter of the cap."""
@@ -111,10 +137,10 @@ class Backlog:
 
     def job(self, wanted: Sequence[Wanted]) -> Job:
         """What is asked for: runs of one configuration and one detector."""
-        run, detector = wanted[0]
+        run, detector = wanted[0].run, wanted[0].detector
         return Job(
             told=run.cell.told,
-            requests=tuple(self._request(*one) for one in wanted),
+            requests=tuple(self._request(one.run, one.detector) for one in wanted),
             backend=self.study.backend(run.cell),
             penalties=self.study.penalties(run.cell),
             # Where none acts, those that read hidden states take notes.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
+from attention.identity import code
 from experiments.grid import data, models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import SIZES, expand, labels
@@ -23,12 +24,12 @@ from experiments.grid.plan import (
     Plan,
     Problem,
     Run,
-    backend_of,
     build_backends,
     build_cells,
     build_detectors,
     build_penalties,
 )
+from experiments.grid.rebuilt import backend_of
 from experiments.store import manifest
 from experiments.store.study import Study
 
@@ -206,7 +207,10 @@ def _cell(
     lengths: list[int | None] = [None] * total
     most = [longest] * total
     if study is not None and cell in here:
-        left = [run for run in study.plan.runs(cell) if _pending(study, run)]
+        made_by = code(study.backend(cell), *study.penalties(cell))
+        left = [run for run in study.plan.runs(cell) if _pending(study, run, made_by)]
+        if any(study.served(run) for run in left):
+            known.miss(f"some runs of {cell.told} are of other code: --again decodes them anew")
         told["stored"] = total - len(left)
         lengths = [study.full_tokens(run) for run in left]
         most = [
@@ -223,9 +227,9 @@ def _cell(
     }
 
 
-def _pending(study: Study, run: Run) -> bool:
+def _pending(study: Study, run: Run, made_by: Mapping[str, str]) -> bool:
     record = study.store.get(run.id)
-    return record is None or not record.serves(study.cap(run))
+    return record is None or not record.serves(study.cap(run)) or not record.made_by(made_by)
 
 
 def _most(config: Config) -> int:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import lil
+from attention.identity import code
 from experiments.grid.data.sets import labels
 from experiments.store.samples import acted_runs
 from experiments.store.store import Store
-from experiments.sweep.backlog import Wanted
+from experiments.sweep.backlog import Backlog, Wanted
 from experiments.sweep.decoder import Decoded, Failed
 from experiments.sweep.schedule import Task
 from experiments.sweep.watching import Progress
@@ -42,7 +43,7 @@ class Keeper:
         counts: raised as it goes.
         sweep: its id, which every record keeps.
         workers: that decode at the same time, which every record keeps.
-        datasets: of the plan.
+        backlog: knows the plan, and by what code it is decoded.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class Keeper:
         counts: Counts,
         sweep: str,
         workers: int,
-        datasets: list[str],
+        backlog: Backlog,
     ) -> None:
         self.store, self.progress, self.counts = store, progress, counts
-        self.sweep, self.workers, self.names = sweep, workers, labels(datasets)
+        self.sweep, self.workers = sweep, workers
+        self.code, self.notes_code = backlog.code, backlog.notes_code
+        self.names = labels([cell.dataset for cell in backlog.study.plan.cells])
 
     def keep(self, task: Task[Wanted], event: Decoded) -> None:
         """A run that was decoded."""
@@ -85,7 +88,14 @@ class Keeper:
     def _append(
         self, task: Task[Wanted], outcome: Mapping[str, Any], trace: lil.Trace | None
     ) -> None:
-        run, detector = task.what
+        run, fired = task.what
+        method = self.code(run.cell)
+        made_by: dict[str, Any]
+        if fired is None:
+            made_by = {"code": method, "notes_code": self.notes_code}
+        else:
+            verdict = acted_runs.told(fired.verdict)
+            made_by = {"code": method | code(fired.detector), "verdict": verdict}
         meta = {
             "cell": run.cell.to_dict(),
             "item_id": run.item_id,
@@ -95,7 +105,8 @@ class Keeper:
             "finish": None,
             "tokens": None,
             "message": None,
-            "detector": None if detector is None else acted_runs.described(detector),
+            "detector": None if fired is None else fired.detector.identity(),
+            **{key: value for key, value in made_by.items() if value},
             "sweep": self.sweep,
             "workers": self.workers,
             **outcome,

@@ -47,8 +47,8 @@ class Runner:
         self.store, self.progress, self.counts = store, progress, counts
         self.study = Study(store, prepared.plan, prepared.config)
         self.backlog = Backlog(prepared, self.study, retry_failed)
-        workers, datasets = prepared.config.workers, [cell.dataset for cell in self.plan.cells]
-        self.keeper = Keeper(store, progress, counts, sweep, workers, datasets)
+        workers = prepared.config.workers
+        self.keeper = Keeper(store, progress, counts, sweep, workers, self.backlog)
         self.found: dict[str, Any] = {}  # what workers say of where they are, for the manifest
 
     def run(self) -> None:

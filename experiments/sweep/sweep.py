@@ -7,12 +7,16 @@ alone; that row is stored as failed, and the sweep goes on.
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
+from attention.identity import code
 from experiments.grid import data, models, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import read_template
@@ -30,7 +34,8 @@ from experiments.store import manifest
 from experiments.store.files import kept, lock
 from experiments.store.files.disk import drop_halves
 from experiments.store.store import Store, require_writable
-from experiments.sweep.backlog import Prepared
+from experiments.store.study import Study
+from experiments.sweep.backlog import Backlog, Prepared
 from experiments.sweep.decoder import require_supported
 from experiments.sweep.executors import begin, open_executor
 from experiments.sweep.keeper import Counts
@@ -49,8 +54,14 @@ class Outcome:
     counts: Counts = field(default_factory=Counts)
 
 
-def prepare(config: Config, out: Path) -> Prepared:
+def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
     """Check all of a sweep: names, budgets, problems, models, output folder; nothing is written.
+
+    Args:
+        config: what to sweep.
+        out: folder of the store.
+        again: decode anew what is stored of classes that do not ship and were edited since, which
+            is refused otherwise.
 
     Raises:
         InvalidValue: the first thing that cannot be used.
@@ -88,15 +99,40 @@ def prepare(config: Config, out: Path) -> Prepared:
                 Problem(item.id, prompt_digest(prompts[item.id]), item.gold, item.scorer)
                 for item in of_set.items
             )
-    shelf = models.Shelf(config.dtype, device, None if remote else config.device_map)
-    engine = require_supported(shelf.take(sources[0]), backends, config.engine)
     plan = Plan(tuple(cells), planned, config.samples_per_problem)
+    shelf = models.Shelf(config.dtype, device, None if remote else config.device_map)
+    made_by = code(*backends, *itertools.chain(*penalties), *detectors)
+    prepared = Prepared(config, plan, threads, sources, shelf, detectors, problems)
+    if made_by and not again:
+        _require_same_code(prepared, out)
+    engine = require_supported(shelf.take(sources[0]), backends, config.engine)
     about = {
         "datasets": [one.about() for one in sets.values()],
         "prompt": _prompt(config),
         "engine": engine,
+        "code": made_by,
+        # What a reader without these classes has to know of them.
+        "keeps_all": [one.identity() for one in backends if one.keeps_all],
     }
-    return Prepared(config, plan, threads, sources, shelf, detectors, problems, about)
+    return dataclasses.replace(prepared, about=about)
+
+
+def _require_same_code(prepared: Prepared, out: Path) -> None:
+    """Refuse a store with runs of this plan that were decoded by classes as they are no more.
+
+    Raises:
+        InvalidValue: it is one.
+    """
+    study = Study(Store(out), prepared.plan, prepared.config)
+    backlog = Backlog(prepared, study, retry_failed=False)
+    runs = collections.Counter(key for run in study.runs() for key in backlog.of_other_code(run))
+    if runs:
+        told = ", ".join(f"{count} of its runs with another {key}" for key, count in runs.items())
+        allowed = (
+            f"a store that was decoded by the code as it is now, not {told}: --again decodes them "
+            "anew, a new --out keeps both"
+        )
+        raise InvalidValue("out", str(out), allowed)
 
 
 def _prompt(config: Config) -> dict[str, str | None]:

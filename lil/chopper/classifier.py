@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -175,12 +175,23 @@ def _located(source: str) -> Path:
     package, colon, name = source.partition(":")
     path = Path(source).expanduser()
     if colon and not path.exists():
-        try:
-            path = Path(str(resources.files(package) / name))
-        except (ImportError, TypeError, ValueError) as error:
-            allowed = f"a file, or package:file of a package that is there ({error})"
-            raise InvalidValue("weights", source, allowed) from error
+        path = _folder(package, source) / name
     if not path.is_file():
         near = [str(p) for p in path.parent.glob("*.safetensors")] if path.parent.is_dir() else []
         raise InvalidValue("weights", source, "a safetensors file that exists", near)
     return path
+
+
+def _folder(package: str, source: str) -> Path:
+    """Where a package lies, which is looked for and not imported: names of files run nothing."""
+    allowed = "a file, or package:file of a package that is there"
+    top, *inside = package.split(".")
+    try:
+        found = importlib.util.find_spec(top)
+    except (ImportError, ValueError) as error:
+        raise InvalidValue("weights", source, f"{allowed} ({error})") from error
+    places = None if found is None else found.submodule_search_locations
+    for place in places or ():
+        if (folder := Path(place, *inside)).is_dir():
+            return folder
+    raise InvalidValue("weights", source, f"{allowed} (no package {package!r})")

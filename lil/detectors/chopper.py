@@ -102,6 +102,12 @@ class Chopper(Asking):
         """The parameters; `weights` is the file, None for a classifier that never was in one."""
         return super().params() | {"weights": self.classifier.source}
 
+    def identity(self) -> dict[str, Any]:
+        """What runs in which it acts are stored under: its digest, wherever the file lies."""
+        said = super().identity()
+        del said["weights"]
+        return said
+
     def quiet(self) -> Chopper:
         """One that takes note of every chunk's probability and never fires."""
         return replace(self, threshold=1.0)  # nothing is above it

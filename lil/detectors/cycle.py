@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from attention.errors import check_int
@@ -55,7 +55,7 @@ class Cycle(Detector):
     max_period: int = 512
     repeats: int = 2
     min_tokens: int = 60
-    outside: int = OUTSIDE
+    outside: int = field(default=OUTSIDE, metadata={"left_out": OUTSIDE})
 
     name: ClassVar[str] = "cycle"
     ladder = (

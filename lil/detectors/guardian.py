@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from attention.errors import InvalidValue, check_int, check_number
+from lil.compression import codecs
 from lil.compression.meter import Meter
 from lil.detectors._contract.base import Detector, Verdict, Watcher
 
@@ -84,6 +85,11 @@ class Guardian(Detector):
         elif self.rate is None:
             object.__setattr__(self, "rate", RATE)
         Meter(self.codec)  # an unknown codec is refused here rather than at the first sequence
+
+    @property
+    def uses(self) -> Sequence[Any]:
+        """Its codec."""
+        return (codecs.find(self.codec),)
 
     @property
     def threshold(self) -> float:

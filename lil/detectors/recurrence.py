@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from attention.errors import check_int
@@ -53,7 +53,7 @@ class Recurrence(Detector):
     k: int = 16
     before: int = 4
     run: int = 60
-    outside: int = OUTSIDE
+    outside: int = field(default=OUTSIDE, metadata={"left_out": OUTSIDE})
 
     name: ClassVar[str] = "recurrence"
     ladder = (

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from attention.errors import InvalidValue, check_flag, check_int
+from attention.identity import named
 from lil.compression.matching import EMPTY
 from lil.generate_calls import Following
 
@@ -86,6 +87,8 @@ class Penalty(LogitsProcessor, ABC):
     _in_place: bool = field(default=False, init=False, repr=False, compare=False)
 
     name: ClassVar[str]
+    #: Raised where the same parameters give another result than before.
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_flag("include_prompt", self.include_prompt)
@@ -116,6 +119,10 @@ class Penalty(LogitsProcessor, ABC):
         """The parameters, resolved and JSON-able."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
+
+    def identity(self) -> dict[str, Any]:
+        """What its runs are stored under: name, version above 1, and every parameter."""
+        return named(self, self.params())
 
     @property
     def state_bytes(self) -> int:

@@ -36,9 +36,11 @@ class Notes(sweep.Progress):
         self.notes.append(text)
 
 
-def go(config: Config, out: Path, **options: Any) -> tuple[sweep.Outcome, Notes]:
+def go(
+    config: Config, out: Path, *, again: bool = False, **options: Any
+) -> tuple[sweep.Outcome, Notes]:
     notes = Notes()
-    prepared = sweep.prepare(config, out)
+    prepared = sweep.prepare(config, out, again=again)
     outcome = sweep.run(
         prepared, out, preset="demo-small", arguments=["sweep"], progress=notes, **options
     )

@@ -179,7 +179,7 @@ def test_a_run_serves_the_caps_it_did_not_come_up_to(
     prepared = sweep.prepare(config, tmp_path)
     run = prepared.plan.runs(prepared.plan.cells[0])[0]
     detector = lil.Guardian(on_stop={"name": "answer", "tokens": 4})
-    done = {"name": "answer", "kept": kept, "cue_tokens": 2, "tokens": 4}
+    done = {"name": "answer", "kept": kept, "step": 11, "cue_tokens": 2, "tokens": 4}
     trace = replace(
         synthetic_traces.trace([b"x"] * 12, {}, None), finish=finish, dropped=(1,) * 5, action=done
     )
@@ -192,15 +192,23 @@ def test_a_run_serves_the_caps_it_did_not_come_up_to(
         "finish": finish,
         "tokens": 12,
         "message": None,
-        "detector": acted_runs.described(detector),
+        "detector": detector.identity(),
     }
     with Store(tmp_path / "one") as store:
         store.append(acted_runs.acted_id(run, detector, 30), meta, trace.to_dict())
     store = Store(tmp_path / "one")
+    plain = store.get(acted_runs.acted_id(run, detector, 30))
+    assert plain is not None
+
+    def fired(cap: int) -> acted_runs.Fired:
+        verdict = lil.Verdict("guardian", kept, {"step": 11})
+        return acted_runs.Fired(run, plain, cap, detector, verdict)
+
     for cap, expected in served.items():
-        assert (acted_runs.decoded(store, run, detector, cap) is not None) is expected
-    assert acted_runs.decoded(store, run, detector, 30) is not None
-    assert acted_runs.decoded(store, run, lil.Guardian(on_stop="answer"), 18) is None
+        assert (acted_runs.decoded(store, fired(cap)) is not None) is expected
+    assert acted_runs.decoded(store, fired(30)) is not None
+    other = fired(18)._replace(detector=lil.Guardian(on_stop="answer"))
+    assert acted_runs.decoded(store, other) is None
 
 
 def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> None:
@@ -221,7 +229,7 @@ def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> Non
     assert acted_runs.acted_id(run, lil.Guardian(on_stop={"name": "answer"}), 40) in ids
     once = lil.Guardian(on_stop={"name": "answer", "second": "nothing"})
     assert acted_runs.acted_id(run, once, 40) not in ids
-    assert "second" not in acted_runs.described(once)["on_stop"]  # as in stores of before
+    assert "second" not in once.identity()["on_stop"]  # as in stores of before
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from experiments.grid.plan import (
     build_cells,
     build_detectors,
     build_penalties,
-    penalties_of,
 )
+from experiments.grid.rebuilt import penalties_of
 
 
 def test_the_preset_beats_the_default_and_the_command_line_beats_both() -> None:

@@ -14,7 +14,6 @@ from experiments.grid.config import load
 from experiments.grid.detector_grid import combined, parse_choice, parse_values
 from experiments.grid.plan import build_detectors, detector_params, split_action
 from experiments.store.labels import labels
-from experiments.store.samples.acted_runs import described
 from lil.chopper import Classifier
 
 
@@ -135,7 +134,7 @@ def test_a_path_of_weights_is_no_part_of_an_acting_run(tmp_path: Path) -> None:
     for name in ("one", "two"):
         layer.save(tmp_path / f"{name}.safetensors")
         chopper = lil.Chopper(tmp_path / f"{name}.safetensors")
-        found.append(described(lil.Either([chopper, "cycle"], on_stop="answer")))
+        found.append(lil.Either([chopper, "cycle"], on_stop="answer").identity())
     assert found[0] == found[1]
 
 

@@ -18,6 +18,8 @@ from experiments.cli.nouns.replay import require_notes
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import found_in, open_store
+from experiments.cli.stores import add_load_flag, to_load
+from experiments.grid.calibrated import typed
 from experiments.grid.detector_grid import parse_choice
 from experiments.grid.plan import detector_params, require_weights
 from experiments.report.stopping.promise import chosen, needed
@@ -49,6 +51,7 @@ def add_arguments(parser: Parser) -> None:
         "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
     )
     parser.add_argument("--detector", required=True, metavar="NAME", help="such as recurrence")
+    add_load_flag(parser)
     parser.add_argument(
         "--set",
         action="append",
@@ -74,12 +77,13 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     """Try the settings in order, print what each does on both halves, write the last that holds."""
     check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
     notes = Console(stderr=True)
-    study = open_store(Path(args.store), notes)
+    study = open_store(Path(args.store), notes, to_load(args, [args.detector], args.set))
     models = sorted({cell.model for cell in study.plan.cells})
     if args.model not in models and (args.model or len(models) > 1):
         raise InvalidValue("model", args.model, f"one of {', '.join(models)}", models)
     model = args.model or models[0]
-    settings = _settings(args, study)
+    with study.config.following():
+        settings = _settings(args, study)
     require_notes(settings[0], study)
     names = labels(settings)
     samples = [one for one in found_in(study, settings, notes).samples if one.model == model]
@@ -115,13 +119,19 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     console.print(
         f"{names[at]}: below {args.rate:g} false stops with 95% confidence; on the other half "
         f"{other.stopped} of {other.traces} traces, {other.problems_stopped} of {other.problems} "
-        f"problems (at most {other.high:.2%}). Written to {path}.",
+        f"problems (at most {other.high:.2%}). Written to {path}{_spelt(settings[at])}.",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
     about = manifest.public(study.manifest)
     return Done({"manifest": about, "file": str(path), **made, "settings": _told(first, second)})
+
+
+def _spelt(detector: Detector) -> str:
+    """How one that does not ship is given: a file names no import path."""
+    told = typed(detector)
+    return f", which loads no code: --detector {told!r}" if ":" in told.partition("(")[0] else ""
 
 
 def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:

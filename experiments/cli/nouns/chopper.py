@@ -16,9 +16,11 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, bar
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import open_store
+from experiments.cli.stores import add_load_flag, to_load
 from experiments.grid import data, models
 from experiments.grid.config import Config, check
 from experiments.grid.data.sets import expand
+from experiments.grid.stored import import_paths
 from experiments.reasoner import RECIPES
 from experiments.store.store import require_writable
 from experiments.store.study import Study
@@ -61,6 +63,7 @@ def add_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("traces")
     group.add_argument("--from", dest="store", metavar="STORE", help="a sweep, instead of decoding")
     group.add_argument("--held-out", metavar="STORE", help="another sweep, to measure on")
+    add_load_flag(group)
     group.add_argument(
         "--held-out-limit",
         type=int,
@@ -182,7 +185,8 @@ def _stored(args: argparse.Namespace) -> list[Study]:
     changed = {name: getattr(args, name) for name in own if getattr(args, name)}
     changed = check(changed, "the command line")
     notes = Console(stderr=True)
-    found = [open_store(Path(name), notes) for name in (args.store, args.held_out) if name]
+    load, stores = to_load(args), (args.store, args.held_out)
+    found = [open_store(Path(name), notes, load) for name in stores if name]
     return [dataclasses.replace(o, config=dataclasses.replace(o.config, **changed)) for o in found]
 
 
@@ -208,7 +212,7 @@ def _decoded(args: argparse.Namespace) -> list[Study]:
             prepared = sweep.prepare(one, folder)
         with Bars() as bars:
             sweep.run(prepared, folder, preset=preset, arguments=args.arguments, progress=bars)
-        found.append(Study.open(folder))
+        found.append(Study.open(folder, load=import_paths(one)))
     return found
 
 

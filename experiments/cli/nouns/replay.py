@@ -16,11 +16,12 @@ from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import bar
 from experiments.cli.show import found_in, open_store
+from experiments.cli.stores import add_load_flag, to_load
 from experiments.grid import models
 from experiments.grid.calibrated import split_file
 from experiments.grid.config import check
 from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
-from experiments.grid.plan import build_detectors, detector_params, require_weights
+from experiments.grid.plan import detector_params, detectors_of, require_weights
 from experiments.report import measures, tables
 from experiments.report.row import by_penalty
 from experiments.store import manifest
@@ -60,6 +61,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="NAME.PARAMETER=VALUE,...",
         help="values to try, such as budget.tokens=200,400; every combination is replayed",
     )
+    add_load_flag(group)
     group = parser.add_argument_group("short for --set guardian.PARAMETER=")
     group.add_argument("--f", metavar="N,...", help="tokens between two checks")
     group.add_argument("--rate", metavar="X,...", help="threshold in bytes per token")
@@ -79,8 +81,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.decode < 0:
         raise InvalidValue("decode", args.decode, "0 or more traces")
     notes = Console(stderr=True)
-    study = open_store(Path(args.store), notes)
-    detectors = _detectors(args, study)
+    study = open_store(Path(args.store), notes, _to_load(args))
+    with study.config.following():
+        detectors = _detectors(args, study)
     found = found_in(study, detectors, notes)
     rows = found.rows
     console.print(_table(rows, detectors))
@@ -103,6 +106,18 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done({"manifest": about, "rows": rows_told, "stopping": told}, code)
 
 
+def _to_load(args: argparse.Namespace) -> frozenset[str]:
+    codecs = [] if args.codec is None else [f"guardian.codec={args.codec}"]
+    return to_load(args, _asked(args), [*args.set, *codecs])
+
+
+def _asked(args: argparse.Namespace) -> tuple[str, ...]:
+    """Detectors as they were typed."""
+    asked: tuple[str, ...]
+    asked = check({"detectors": args.detector or "none"}, "--detector")["detectors"]
+    return asked
+
+
 def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
     """Every combination of the parameters given, on top of the sweep's own."""
     from lil.detectors import load, require_stop
@@ -123,7 +138,7 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
             raise InvalidValue(parameter, given, "one or more values, separated by commas")
     if {"rate", "t"} <= choices.get("guardian", {}).keys():
         raise InvalidValue("t", args.t, "--t or --rate, not both")
-    asked = check({"detectors": args.detector or "none"}, "--detector")["detectors"]
+    asked = _asked(args)
     files = [name for name in asked if split_file(name) == (name, "")]
     own = tuple(name for name in asked if "(" in name)
     names = [name for name in asked if name not in (*files, *own)] or list(choices)
@@ -132,10 +147,13 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
         require_weights(study.config, name, params[name] | choices.get(name, {}))
     found = [load(file) for file in files] + combined(names, params, choices)
     if own:
-        found += build_detectors(dataclasses.replace(study.config, detectors=own))
+        made, wrong = detectors_of(dataclasses.replace(study.config, detectors=own))
+        for error in wrong.values():
+            raise error  # somebody typed it
+        found += made
     if not found:
         # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
-        found = [dataclasses.replace(d, on_stop="stop") for d in build_detectors(study.config)]
+        found = [dataclasses.replace(d, on_stop="stop") for d in study.detectors]
     found = [one for at, one in enumerate(found) if one not in found[:at]]
     for one in found:
         require_stop(one, "what follows was not decoded")
@@ -149,13 +167,10 @@ def require_notes(detector: Detector, study: Study) -> None:
     Raises:
         InvalidValue: runs of the study lack these notes.
     """
-    if not detector.signals:
-        return
-    served = [record for run in study.runs() if (record := study.served(run)) is not None]
-    lacking = sum(not record.has(sorted(detector.signals)) for record in served)
-    if lacking:
+    if lacking := study.without_notes(detector):
+        served = sum(study.served(run) is not None for run in study.runs())
         allowed = (
-            f"runs decoded with it at work: {lacking} of {len(served)} in {study.folder} lack its "
+            f"runs decoded with it at work: {lacking} of {served} in {study.folder} lack its "
             f"notes of hidden states; the sweep's own command with --detector {detector.name} "
             "added decodes them again"
         )

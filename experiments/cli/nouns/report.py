@@ -10,8 +10,16 @@ from rich.markup import escape
 
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import Shown, add_figure_flags, show
-from experiments.cli.stores import Opened, add_sweep_flags, listing, opened
+from experiments.cli.stores import (
+    Opened,
+    add_load_flag,
+    add_sweep_flags,
+    listing,
+    opened,
+    to_load,
+)
 from experiments.evals.inspect_logs import require_inspect, write_logs
+from experiments.grid.config import check
 from experiments.report import exports
 from experiments.report.page.page import NAME
 from experiments.store.samples.of_trace import with_text
@@ -43,6 +51,12 @@ def add_arguments(parser: Parser) -> None:
         "store", nargs="*", default=[DEFAULT_STORE], help=f"folders of sweeps ({DEFAULT_STORE})"
     )
     add_sweep_flags(parser)
+    parser.add_argument(
+        "--detector",
+        metavar="NAME[:ACTION],...",
+        help="beside the sweep's own, such as cycle; module:Class loads one that is stored",
+    )
+    add_load_flag(parser)
     add_figure_flags(parser)
     parser.add_argument("--csv", metavar="FILE", help="write every sample as CSV")
     parser.add_argument("--parquet", metavar="FILE", help="write every sample as Parquet")
@@ -69,7 +83,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.inspect:
         require_inspect(Path(args.inspect))
         require_writable(Path(args.inspect))
-    studies = opened(folders, args.sweep, notes)
+    asked = check({"detectors": args.detector or "none"}, "--detector")["detectors"]
+    load = to_load(args, asked)
+    studies = opened(folders, args.sweep, notes, asked, load)
     several = len(studies) > 1
     results = []
     for one in studies:

@@ -19,6 +19,7 @@ from experiments.grid import models
 from experiments.grid.config import Config, load, preset_names
 from experiments.grid.data.sets import expand, labels
 from experiments.grid.identity import digest
+from experiments.grid.stored import import_paths
 from experiments.store.study import Study
 from experiments.sweep import sweep
 from experiments.sweep.dry_run import dry_run
@@ -63,6 +64,11 @@ def add_arguments(parser: Parser) -> None:
     add_figure_flags(parser)
     group.add_argument(
         "--retry-failed", action="store_true", help="decode again what failed before"
+    )
+    group.add_argument(
+        "--again",
+        action="store_true",
+        help="decode anew what is stored of classes given by module:Class that were edited since",
     )
     group.add_argument(
         "--dry-run",
@@ -113,7 +119,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         _foresee(found, console)
         return Done(found)
     with Console(stderr=True).status("loading model and problems"):
-        prepared = sweep.prepare(config, out)
+        prepared = sweep.prepare(config, out, again=args.again)
     names = labels([cell.dataset for cell in prepared.plan.cells])
     with Bars(names) as bars:
         outcome = sweep.run(
@@ -130,7 +136,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         f"{counts.reused_tokens:,} reused), {counts.stored_before} were stored, "
         f"{counts.failed} failed; seed {config.seed}"
     )
-    study = Study.open(out, outcome.sweep)
+    study = Study.open(out, outcome.sweep, import_paths(config))
     shown = show(study, console, bars.console, figure_folder(args, out), page_file(args, out))
     console.print(f"store: {out}", highlight=False, markup=False, soft_wrap=True)
     usable = any(row.samples > row.errors + row.missing for row in shown.found.rows)

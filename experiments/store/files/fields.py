@@ -19,7 +19,10 @@ class RunFields(msgspec.Struct, frozen=True):
     """The first line of a record: which run it is and how it ended.
 
     `sweep` and `batch_size`, the rows decoded together, are None in stores of before; those have
-    the gold answer and its scorer beside each trace. `workers` decoded at the same time.
+    the gold answer and its scorer beside each trace. `workers` decoded at the same time. `code` are
+    digests of classes that do not ship, and of their files, see `attention.identity.code`: method,
+    penalties and the detector that acts; `notes_code` of those that took notes. `verdict` is the
+    one that was acted upon: tokens kept, step and anchor.
     """
 
     cell: Cell
@@ -35,6 +38,9 @@ class RunFields(msgspec.Struct, frozen=True):
     sweep: str | None = None
     batch_size: Count | None = None
     workers: Count = 1
+    code: dict[str, str] = {}
+    notes_code: dict[str, str] = {}
+    verdict: tuple[Natural, Natural, Natural | None] | None = None
     gold: str | None = None
     scorer: str | None = None
 
@@ -114,3 +120,5 @@ class SweepFields(msgspec.Struct, frozen=True):
     packages: dict[str, str | None] = {}
     host: str | None = None
     pid: int | None = None
+    code: dict[str, str] = {}
+    keeps_all: tuple[dict[str, Any], ...] = ()

@@ -75,6 +75,26 @@ class Record:
         """Whether detectors that read hidden states left these numbers in the trace."""
         return self.failed or set(signals) <= set(self.meta.get("signals", ()))
 
+    @property
+    def code(self) -> Mapping[str, str]:
+        """Digests of the classes that do not ship by which it was decoded, by import path."""
+        found: Mapping[str, str] = self.meta.get("code", {})
+        return found
+
+    @property
+    def notes_code(self) -> Mapping[str, str]:
+        """The same of detectors that took notes of what the model computed."""
+        found: Mapping[str, str] = self.meta.get("notes_code", {})
+        return found
+
+    def made_by(self, code: Mapping[str, str]) -> bool:
+        """Whether it was decoded by this code of classes that do not ship."""
+        return code.items() <= self.code.items()
+
+    def noted_by(self, code: Mapping[str, str]) -> bool:
+        """Whether the notes in its trace were taken by this code of classes that do not ship."""
+        return self.failed or code.items() <= self.notes_code.items()
+
     def trace(self) -> Trace:
         """The stored trace.
 

@@ -10,18 +10,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import lil
+from attention.identity import code
 from experiments.grid.identity import Cell, digest, run_id
 from experiments.grid.plan import Run
 from experiments.store.files.records import Record
 from experiments.store.store import Store
 from lil import Detector, Trace, Verdict
-from lil.detectors import OUTSIDE, Place
-
-#: Parameters that detectors did not have once, and the values that are no part of an identity.
-LATER: Mapping[str, Any] = {"within": None, "outside": OUTSIDE}
+from lil.detectors import Place
 
 
 def acts(detector: Detector) -> bool:
@@ -36,52 +34,73 @@ def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
     return lil.replay(trace, detector, max_tokens=cap)
 
 
-def described(detector: Detector) -> dict[str, Any]:
-    """A detector's name and all its resolved parameters; of a classifier its digest alone."""
-    params = _without_weights(detector.params())
-    if params["on_stop"].get("second") == "nothing":  # as were all actions once
-        params["on_stop"] = {k: v for k, v in params["on_stop"].items() if k != "second"}
-    return {"name": detector.name, **params}
+class Fired(NamedTuple):
+    """A plain run, and what a detector that acts says of it now.
 
-
-def _as_once(told: dict[str, Any]) -> dict[str, Any]:
-    """What a detector is known by: without parameters that came later and are as they come.
-
-    They change no verdict while a model thinks, and behind it that of an earlier run is not looked
-    for; `_is_of` says where they do.
+    Attributes:
+        run, record: of the plain run.
+        cap: the most tokens it may have.
+        detector, verdict: who fired, and how.
     """
-    kept = {name: value for name, value in told.items() if LATER.get(name, ...) != value}
-    if "parts" in kept:
-        kept["parts"] = [_as_once(part) for part in kept["parts"]]
-    return kept
+
+    run: Run
+    record: Record
+    cap: int
+    detector: Detector
+    verdict: Verdict
+
+    @property
+    def id(self) -> str:
+        """What the run in which it acts is called."""
+        return acted_id(self.run, self.detector, self.cap)
 
 
-def _without_weights(params: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in params.items() if name != "weights"}
-    if "parts" in kept:
-        kept["parts"] = [_without_weights(part) for part in kept["parts"]]
-    return kept
-
-
-def decoded(store: Store, run: Run, detector: Detector, cap: int) -> Record | None:
+def decoded(store: Store, fired: Fired) -> Record | None:
     """The run with this detector at work, if it was decoded: for this cap, or for another that it
-    did not come up to, and neither to this one.
+    did not come up to, and neither to this one. What acted upon another verdict is no such run.
     """
-    found = store.get(acted_id(run, detector, cap))
-    if found is not None and _is_of(found, detector):
+    found = store.get(fired.id)
+    if found is not None and _follows(found, fired):
         return found
-    known = digest(_as_once(described(detector)))
-    others = _by_run(store, len(store)).get((run.id, known), ())
-    return next((one for one in others if _ended_below(one, cap) and _is_of(one, detector)), None)
+    key = (fired.run.id, digest(fired.detector.identity()))
+    others = _by_run(store, store.changes).get(key, ())
+    fit = (one for one in others if _ended_below(one, fired.cap))
+    return next((one for one in fit if _follows(one, fired)), None)
 
 
-def _is_of(record: Record, detector: Detector) -> bool:
-    """Whether a run of before is one with this detector, and not with what it was then.
+def _follows(record: Record, fired: Fired) -> bool:
+    """Whether a stored run is what the detector makes of this verdict, by the same methods.
 
-    Then, as much repetition was enough where no thinking goes on as where it does.
+    The same first verdict by other code is enough only where no second one could end the row.
     """
-    if "within" in record.meta["detector"] or record.failed or not _waits(detector.params()):
-        return True
+    _, plain, _, detector, verdict = fired
+    if not record.made_by(plain.code):
+        return False
+    if not record.made_by(code(detector)) and (record.failed or detector.action.watched):
+        return False
+    noted = record.meta.get("verdict")
+    if noted is not None or record.failed:
+        return noted is None or list(noted) == told(verdict)
+    if _waits(detector.params()) and not _thinks(record):
+        return False  # as much repetition was enough once where no thinking goes on
+    trace = record.trace()  # of before, which says what was done alone
+    done = trace.action
+    if done is None:  # the cue stood there already
+        return (trace.tokens, trace.tokens + len(trace.dropped)) == (verdict.token, verdict.step)
+    if detector.action.rewinds:
+        kept = verdict.anchor
+    else:
+        kept = verdict.token if detector.action.gives[0] else max(verdict.token, 1)
+    return (done["kept"], done["step"]) == (kept, verdict.step)
+
+
+def _waits(params: Mapping[str, Any]) -> bool:
+    """Whether a detector, or a part of it, asks for more where no thinking goes on."""
+    return "outside" in params or any(map(_waits, params.get("parts", ())))
+
+
+def _thinks(record: Record) -> bool:
+    """Whether a run ever opens its thinking."""
     trace = record.trace()
     place = Place("thinking", trace.prompt_bytes)
     for piece in trace.pieces:
@@ -91,15 +110,15 @@ def _is_of(record: Record, detector: Detector) -> bool:
     return place.thinking
 
 
-def _waits(params: Mapping[str, Any]) -> bool:
-    """Whether a detector, or a part of it, asks for more where no thinking goes on."""
-    return "outside" in params or any(map(_waits, params.get("parts", ())))
+def told(verdict: Verdict) -> list[int | None]:
+    """What a run that acts upon a verdict follows from: tokens kept, step and anchor."""
+    return [verdict.token, verdict.step, verdict.anchor]
 
 
 @functools.lru_cache(maxsize=4)
 def _by_run(
     store: Store,
-    records: int,  # noqa: ARG001 - so many, then look again
+    changes: int,  # noqa: ARG001 - after another, look again
 ) -> dict[tuple[str, str], list[Record]]:
     """All runs with detectors that act, whatever their caps, by run and detector."""
     found: dict[tuple[str, str], list[Record]] = {}
@@ -108,7 +127,7 @@ def _by_run(
         if meta.get("detector") is not None and not record.failed:
             cell = Cell(**meta["cell"])
             run = run_id(cell, meta["item_id"], meta["prompt"], meta["sample_index"])
-            found.setdefault((run, digest(_as_once(meta["detector"]))), []).append(record)
+            found.setdefault((run, digest(meta["detector"])), []).append(record)
     return found
 
 
@@ -123,22 +142,24 @@ def _ended_below(record: Record, cap: int) -> bool:
     return by_itself and trace.decoded_tokens < cap
 
 
-def acted(store: Store, run: Run, detector: Detector, cap: int) -> Record | None:
+def acted(store: Store, fired: Fired) -> Record | None:
     """The run with this detector at work, if the store has it.
 
     Stores of before have runs in which a second verdict changed nothing. They count where the
     store has no others: rows of both kinds would be rows of neither.
     """
-    found = decoded(store, run, detector, cap)
-    if found is None and detector.action.watched and not _knows_second(store, len(store)):
+    found, detector = decoded(store, fired), fired.detector
+    if found is None and detector.action.watched and not _knows_second(store, store.changes):
         once = dataclasses.replace(detector.action, second="nothing")  # type: ignore[call-arg]
-        found = store.get(acted_id(run, dataclasses.replace(detector, on_stop=once), cap))
-        found = found if found is None or _is_of(found, detector) else None
+        before = fired._replace(detector=dataclasses.replace(detector, on_stop=once))
+        found = store.get(before.id)
+        if found is not None and not _follows(found, before):
+            return None
     return found
 
 
 @functools.lru_cache(maxsize=4)
-def _knows_second(store: Store, records: int) -> bool:  # noqa: ARG001 - so many, then look again
+def _knows_second(store: Store, changes: int) -> bool:  # noqa: ARG001 - after another, look again
     """Whether some run of the store was decoded so that a second verdict counted."""
     told = (record.meta.get("detector") for record in store)
     return any(one and "second" in one["on_stop"] for one in told)
@@ -150,4 +171,4 @@ def acted_id(run: Run, detector: Detector, cap: int) -> str:
     The cap is part of it: tokens that were dropped count towards it, so a longer run does not hold
     the shorter one, unless it ended before (`decoded`).
     """
-    return digest({"run": run.id, "detector": _as_once(described(detector)), "cap": cap})
+    return digest({"run": run.id, "detector": detector.identity(), "cap": cap})

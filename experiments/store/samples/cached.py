@@ -9,9 +9,6 @@ nothing but time; what cannot be written is not kept, and what is damaged is mad
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import zstandard
 
+from attention.identity import code as code_of
 from experiments.grid.identity import Cell, digest
 from experiments.store.files import kept
 from experiments.store.files.made_by import READING, code
 from experiments.store.files.records import Record
-from experiments.store.samples.acted_runs import acts, described
+from experiments.store.samples.acted_runs import acts
 from experiments.store.samples.points import decoded, encoded
 from experiments.store.samples.sample import Sample
 
@@ -62,7 +60,10 @@ def key(
     penalty: str,
     able: Sequence[tuple[str, Detector]],
 ) -> str:
-    """The digest of everything that a cell's samples follow from.
+    """The digest of everything that a cell's samples follow from; "" where none says it all.
+
+    What a detector that does not ship says follows from code that anybody may edit: its samples are
+    made each time.
 
     Args:
         study: whose runs.
@@ -70,6 +71,8 @@ def key(
         dataset, penalty: what the cell's are called.
         able: the detectors replayed, with what they are called.
     """
+    if code_of(*(detector for _, detector in able)):
+        return ""
     runs = []
     for run in study.plan.runs(cell):
         record = study.store.get(run.id)
@@ -84,7 +87,7 @@ def key(
             "code": code(READING),
             "cell": cell.to_dict(),
             "called": [dataset, penalty],
-            "detectors": [[label, described(one), _sources(one)] for label, one in able],
+            "detectors": [[label, one.identity()] for label, one in able],
             "runs": runs,
             "acted": acted,
         }
@@ -94,18 +97,6 @@ def key(
 def _place(record: Record | None) -> list[Any] | None:
     """Where a record lies; files only grow, so no other will ever lie there."""
     return None if record is None else [record.path.name, record.offset, record.length]
-
-
-def _sources(detector: Detector) -> list[str]:
-    """The sources of a detector and of all its parts."""
-    parts: Sequence[Detector] = getattr(detector, "detectors", ())
-    return [_source(type(detector)), *(one for part in parts for one in _sources(part))]
-
-
-@functools.cache
-def _source(kind: type[Detector]) -> str:
-    """A digest of the file a detector's class stands in, which may be anybody's."""
-    return hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest()[:32]
 
 
 class Cache:
@@ -120,6 +111,8 @@ class Cache:
 
     def get(self, name: str) -> list[Sample] | None:
         """The samples kept under this digest; None where there are none, or damaged ones."""
+        if not name:
+            return None
         path = self._path(name)
         try:
             packed = kept.load(path)
@@ -133,8 +126,9 @@ class Cache:
         return samples
 
     def put(self, name: str, samples: Sequence[Sample]) -> None:
-        """Keep samples, if the folder can be written."""
-        kept.save(self._path(name), samples, encoded)
+        """Keep samples under a digest, if there is one and the folder can be written."""
+        if name:
+            kept.save(self._path(name), samples, encoded)
 
     def tidy(self) -> None:
         """Delete what was not used for longest, above `LARGEST` bytes."""

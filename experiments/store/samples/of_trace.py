@@ -15,7 +15,7 @@ from itertools import pairwise
 from experiments.grid.plan import Problem, Run
 from experiments.grid.scoring import correct
 from experiments.store.files.records import Record
-from experiments.store.samples.acted_runs import acted, acts, verdict_on
+from experiments.store.samples.acted_runs import Fired, acted, acts, verdict_on
 from experiments.store.samples.points import Points
 from experiments.store.samples.repetition import repeats
 from experiments.store.samples.sample import Sample, Shorter
@@ -66,7 +66,7 @@ def samples_of(
             stopped = measured(one, run.problem, record, trace, verdict.token, verdict)
             yield _with_waste_left(stopped, plain, verdict)
         else:
-            later = acted(store, run, detector, cap)
+            later = acted(store, Fired(run, record, cap, detector, verdict))
             if later is not None:
                 one = _acted(one, run.problem, later, verdict)
             lacks = later is None or later.failed

@@ -46,6 +46,13 @@ class Action:
         """Name and parameters, JSON-able; `action` gives the object back."""
         return {"name": self.name, **asdict(self)}
 
+    def identity(self) -> dict[str, Any]:
+        """What runs in which it is taken are stored under."""
+        said = self.to_dict()
+        if said.get("second") == "nothing":  # as were all actions once
+            del said["second"]
+        return said
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stop(Action):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 
 from attention.errors import InvalidValue, check_choice
+from attention.identity import named
+from attention.sources import import_path, ships
 from lil.detectors._contract.actions import ACTIONS, Action, OnStop, action
 from lil.detectors._contract.place import LAST, WITHIN, Place, require_end, require_part
 from lil.trace import Signal
@@ -66,9 +68,12 @@ class Detector(ABC):
     """
 
     on_stop: OnStop = field(default="stop", kw_only=True)
-    within: str | None = field(default=None, kw_only=True)
+    # A parameter that came later is no part of an identity where it has its first value.
+    within: str | None = field(default=None, kw_only=True, metadata={"left_out": None})
 
     name: ClassVar[str]
+    #: Raised where the same parameters give other verdicts than before.
+    version: ClassVar[int] = 1
     #: Whether verdicts say up to where the text still carried information.
     anchors: ClassVar[bool] = False
     #: A parameter and values of it, the most cautious first: what calibration tries.
@@ -98,6 +103,22 @@ class Detector(ABC):
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
         del own["on_stop"], own["within"]
         return {**own, "within": self.within, "on_stop": self.action.to_dict()}
+
+    def identity(self) -> dict[str, Any]:
+        """What runs in which it acts are stored under.
+
+        Name, version above 1, the import path of a class that does not ship, parameters, action.
+        """
+        left_out = {f.name: f.metadata["left_out"] for f in fields(self) if "left_out" in f.metadata}
+        own = {k: v for k, v in self.params().items() if left_out.get(k, ...) != v}
+        said = named(self, {**own, "on_stop": self.action.identity()})
+        kind = type(self)
+        return said if ships(kind) else {"class": import_path(kind), **said}
+
+    @property
+    def uses(self) -> Sequence[Any]:
+        """Detectors and classes of codecs that it is made of."""
+        return ()
 
     @abstractmethod
     def watch(self, prompt: bytes = b"") -> Watcher[Any]:

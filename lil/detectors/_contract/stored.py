@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
+from attention.registry import following
 from lil.detectors._contract.base import Detector
 from lil.detectors._contract.registry import DETECTORS
 
@@ -43,13 +44,15 @@ def made(given: object, field: str) -> Detector:
 def load(path: str | Path) -> Detector:
     """The detector that `lil calibrate` chose; what follows a verdict is to stop.
 
-    For another action: `dataclasses.replace(load(path), on_stop="answer")`.
+    For another action: `dataclasses.replace(load(path), on_stop="answer")`. A file is data: it
+    names what ships or is installed, and no import path.
 
     Args:
         path: of the file it wrote.
 
     Raises:
-        InvalidValue: no such file, another kind of file, or a detector that cannot be made.
+        InvalidValue: no such file, another kind of file, a detector that cannot be made, or an
+            import path.
     """
     allowed = "a file of `lil calibrate`"
     try:
@@ -58,4 +61,26 @@ def load(path: str | Path) -> Detector:
         raise InvalidValue("detector", str(path), f"{allowed} ({error})") from error
     if not isinstance(values, dict) or values.get("format") != CALIBRATED:
         raise InvalidValue("detector", str(path), f"{allowed}: format = {CALIBRATED}")
-    return made(values.get("detector"), f"detector in {path}")
+    given = values.get("detector")
+    for name in import_paths(given):
+        raise InvalidValue(
+            "detector", name, f"a name that ships or is installed: {path} is data, not code"
+        )
+    with following(()):
+        return made(given, f"detector in {path}")
+
+
+def import_paths(given: object) -> list[str]:
+    """The import paths by which a detector's name, its parts or its codec stand in data.
+
+    Args:
+        given: a name, names joined by +, or a mapping of name and parameters.
+    """
+    if isinstance(given, str):
+        return [one.strip() for one in given.split("+") if ":" in one]
+    if isinstance(given, Mapping):
+        kept = [given.get(key) for key in ("name", "codec", "parts")]
+        return [path for one in kept for path in import_paths(one)]
+    if isinstance(given, Sequence):
+        return [path for one in given for path in import_paths(one)]
+    return []

@@ -51,6 +51,18 @@ class Combination(Detector):
         """The parameters, resolved and JSON-able; of parts, all but the action."""
         return {**super().params(), "parts": [described(part) for part in self.detectors]}
 
+    def identity(self) -> dict[str, Any]:
+        """What runs in which it acts are stored under; parts say theirs."""
+        parts = [part.identity() for part in self.detectors]
+        for part in parts:
+            del part["on_stop"]
+        return {**super().identity(), "parts": parts}
+
+    @property
+    def uses(self) -> Sequence[Any]:
+        """The parts."""
+        return self.detectors
+
     @property
     def signals(self) -> frozenset[str]:
         """Those of all parts."""

@@ -1,0 +1,104 @@
+"""What a method, a detector, a penalty or a codec is, said by itself: the same is the same again.
+
+`Backend.identity`, `Detector.identity` and `Penalty.identity` name it by what was chosen: name,
+version and parameters, under which runs are stored. What may change under the same name is its
+`code`: of classes that do not ship, which somebody may be working on, their sources and the files
+that their parameters name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attention.sources import import_path, ships, source_digest
+
+#: What `package.module:Class` looks like.
+IMPORT_PATH = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
+
+
+def named(thing: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Name and parameters, and the version where it is not the first.
+
+    Args:
+        thing: has a `name`, and a `version` that is raised where the same parameters give another
+            result than before.
+        params: resolved and JSON-able.
+    """
+    version = {} if version_of(type(thing)) == 1 else {"version": version_of(type(thing))}
+    return {"name": thing.name, **version, **params}
+
+
+def version_of(kind: type) -> int:
+    """A class's version; one that has a parameter of this name is in its first."""
+    own = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    if any(one.name == "version" for one in own):
+        return 1
+    return int(getattr(kind, "version", 1))
+
+
+def code(*things: Any) -> dict[str, str]:
+    """Digests of what may change under the same identity; none for what ships.
+
+    Args:
+        things: methods, detectors, penalties and codecs, or classes of them. What they are made of
+            counts too: what their attribute `uses` holds, and classes that parameters name.
+
+    Returns:
+        By import path the sources of each class that does not ship; by name as it is given, each
+        file that a parameter of such a class names.
+    """
+    found: dict[str, str] = {}
+    for thing in things:
+        kind = thing if isinstance(thing, type) else type(thing)
+        values = [] if isinstance(thing, type) else list(_texts(_values(thing)))
+        if not ships(kind):
+            found[import_path(kind)] = source_digest(kind)
+            found |= {name: digest for name in values if (digest := _file_digest(name))}
+        classes = [one for one in map(_imported, values) if one is not None]
+        inside = () if isinstance(thing, type) else getattr(thing, "uses", ())
+        found |= code(*classes, *inside)
+    return found
+
+
+def _values(thing: Any) -> list[Any]:
+    fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
+    own = [getattr(thing, one.name) for one in fields if one.init]
+    return [*own, thing.params()] if hasattr(thing, "params") else own
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text and path in a parameter, however deep."""
+    if isinstance(value, (str, Path)):
+        yield str(value)
+    elif isinstance(value, Mapping):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for one in value:
+            yield from _texts(one)
+
+
+def _file_digest(name: str) -> str | None:
+    """What a file holds, if there is one of this name."""
+    try:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+    except (OSError, ValueError, RuntimeError):  # a text that no file can be called
+        return None
+
+
+def _imported(text: str) -> type | None:
+    """The class at an import path that has been imported; looking for it imports nothing."""
+    if not IMPORT_PATH.fullmatch(text):
+        return None
+    module, _, attribute = text.partition(":")
+    kind = getattr(sys.modules.get(module), attribute, None)
+    return kind if isinstance(kind, type) and not ships(kind) else None

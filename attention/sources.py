@@ -1,0 +1,164 @@
+"""Which sources stand behind a class that does not ship, and what they are, as a digest.
+
+Read from the files and never run: the class's module, its bases' modules, and what these import of
+the same folder or package, however far that goes.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import secrets
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Packages whose classes ship: a version number stands for their code.
+SHIPPED = frozenset({"attention", "lil", "experiments"})
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def ships(kind: type) -> bool:
+    """Whether a class is this project's own."""
+    return _top(kind.__module__) in SHIPPED
+
+
+def import_path(kind: type) -> str:
+    """A class as `package.module:Class`."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+@functools.cache
+def source_digest(kind: type) -> str:
+    """A digest of the sources behind a class, which is another one after an edit of any of them.
+
+    One without a file, as those of a session at a prompt, has a digest that no other process gives.
+
+    Args:
+        kind: a class that does not ship.
+    """
+    found = _files(kind)
+    told = hashlib.sha256()
+    for name in sorted(found):
+        told.update(f"{name}\n{hashlib.sha256(found[name].read_bytes()).hexdigest()}\n".encode())
+    if kind.__module__ not in found:
+        told.update(secrets.token_bytes(16))
+    return told.hexdigest()[:32]
+
+
+def _files(kind: type) -> dict[str, Path]:
+    """The files behind a class, by the names of their modules; data beside them by its own."""
+    found: dict[str, Path] = {}
+    for one in kind.__mro__:
+        if not ships(one) and (file := _file(one.__module__)) is not None:
+            ours = any(map(ships, one.__mro__))  # a mixin of torch is no concern of ours
+            if ours or not _installed(file):
+                _gather(one.__module__, file, found)
+    return found
+
+
+def _gather(name: str, file: Path, found: dict[str, Path]) -> None:
+    """Add a module and all that it imports of its own folder or package."""
+    waiting = [(name, file)]
+    root = _root(name, file)
+    while waiting:
+        name, file = waiting.pop()
+        if name in found:
+            continue
+        found[name] = file
+        if file.suffix != ".py":
+            continue
+        imported, texts = _named(name, file)
+        for other in imported:
+            at = _local(other, root, _top(name) if _installed(file) else None)
+            if at is not None:
+                waiting.append((other, at))
+        for text in texts:
+            beside = file.parent / text
+            if beside != file and beside.is_file():
+                found[f"{name}/{text}"] = beside
+
+
+def _named(name: str, file: Path) -> tuple[list[str], list[str]]:
+    """Modules that a source may import, and texts in it that could be the names of files."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return [], []  # it was another one when it was imported
+    package = name if file.stem == "__init__" else name.rpartition(".")[0]
+    modules: list[str] = []
+    texts: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            modules += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+            if 0 < len(text) < 256 and text.isprintable():
+                texts.append(text)
+                if all(part.isidentifier() for part in text.split(".")):
+                    modules.append(text)  # importlib.import_module("mine_limit")
+    every = dict.fromkeys(part for one in modules if one for part in _prefixes(one))
+    return list(every), list(dict.fromkeys(texts))
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        yield ".".join(parts[:count])
+
+
+def _local(name: str, root: Path, only: str | None) -> Path | None:
+    """The file of a module that is nobody else's; None where there is none.
+
+    Args:
+        name: of the module.
+        root: the folder that what is not imported yet would come from.
+        only: of an installed package, whose own modules alone count; None for any local source.
+    """
+    top = _top(name)
+    if top in SHIPPED or top in sys.builtin_module_names or only not in (None, top):
+        return None
+    file = _file(name)
+    if file is not None:
+        return file if only is not None or not _installed(file) else None
+    at = root.joinpath(*name.split("."))
+    for one in (at.with_name(f"{at.name}.py"), at / "__init__.py"):
+        if one.is_file():
+            return one
+    return None
+
+
+def _file(name: str) -> Path | None:
+    """Where a module that is imported lies."""
+    given = getattr(sys.modules.get(name), "__file__", None)
+    if not isinstance(given, str):
+        return None
+    file = Path(given).absolute()
+    return file if file.is_file() else None
+
+
+def _root(name: str, file: Path) -> Path:
+    """The folder in which a module's top package, or the module itself, stands."""
+    folder = file.parent if file.stem == "__init__" else file
+    for _ in name.split("."):
+        folder = folder.parent
+    return folder
+
+
+def _installed(file: Path) -> bool:
+    """Whether it came with Python or was put there by pip."""
+    library = Path(sysconfig.get_path("stdlib"))
+    return not _INSTALLED.isdisjoint(file.parts) or file.is_relative_to(library)
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]

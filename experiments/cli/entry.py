@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from experiments.cli.output import careful, written
+from experiments.cli.output import careful, shown, written
 from experiments.cli.parser import Parser, add_json, nearest
 
 #: Noun, which is also its module, and what it does. A module defines `EXAMPLES`,
@@ -48,8 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 every run failed, 2 something the user can correct (one message), 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # A backend given as module:Class may lie in the folder the command is run in. It comes last, so
-    # that no file there hides a module.
+    # A backend given as module:Class may lie in the folder the command is run in. It comes last, and
+    # after our own packages are known: whatever folders lie there, they hide no module.
+    for package in ("attention", "lil"):
+        importlib.import_module(package)
     if "" not in sys.path:
         sys.path.append("")
     with careful():
@@ -70,7 +72,7 @@ def _exit_code(arguments: list[str]) -> int:
 
         if not isinstance(error, InvalidValue):
             raise
-        print(f"lil: error: {error}", file=sys.stderr)
+        print(f"lil: error: {shown(str(error))}", file=sys.stderr)
         return 2
 
 
@@ -143,7 +145,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(args: object) -> int:
-    from rich.console import Console
+    from experiments.cli.console import Console
 
     noun, as_json = args.noun, args.json  # type: ignore[attr-defined]
     module = importlib.import_module(f"experiments.cli.nouns.{noun}")

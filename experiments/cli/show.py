@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.parser import Parser
 from experiments.cli.progress import bar
 from experiments.grid.identity import digest

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.parser import Parser
 from experiments.cli.show import say
 from experiments.store.labels import folder_labels

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue, check_number
+from experiments.cli.console import Console
 from experiments.cli.nouns.replay import require_notes
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
@@ -199,7 +199,7 @@ def _table(
     rate: float,
 ) -> Table:
     title = f"false stops of {settings[0].name}, wanted below {rate:g}"
-    table = Table(title=title, title_justify="left", box=None)
+    table = Table(title=escape(title), title_justify="left", box=None)
     table.add_column("setting", no_wrap=True)
     for name in ("problems", "rate", "at most", "saved", "loops", "tails", "other half"):
         table.add_column(name, justify="right", no_wrap=True)

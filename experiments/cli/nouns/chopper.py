@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, bar
 from experiments.cli.settings import add_config_flags, config_from
@@ -237,8 +238,8 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         counts = ("traces", "salad_traces", "chunks", "salad")
         shares = ("accuracy", "auroc")
         table.add_row(
-            row["dataset"],
-            row["backend"],
+            escape(row["dataset"]),
+            escape(row["backend"]),
             *(f"{row[name]:,}" for name in counts),
             *("—" if row[name] is None else f"{row[name]:.3f}" for name in shares),
             *(str(row[name]) for name in ("chopped_salad", "chopped_sound")),

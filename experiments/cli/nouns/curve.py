@@ -7,11 +7,12 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import lil
 from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.store.files.outputs import replace_whole
 from experiments.store.store import Store, require_writable
@@ -163,7 +164,7 @@ def _some(points: Sequence[Point]) -> Sequence[Point]:
 
 
 def _table(name: str, points: Sequence[Point]) -> Table:
-    table = Table(title=name, title_justify="left", box=None)
+    table = Table(title=escape(name), title_justify="left", box=None)
     for column in ("tokens", "bytes", "compressed", "ratio", "growth"):
         table.add_column(column, justify="right")
     before = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import Shown, add_figure_flags, show
 from experiments.cli.stores import Opened, add_sweep_flags, listing, opened

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars
 from experiments.cli.settings import add_config_flags, config_from
@@ -140,14 +141,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 def _foresee(found: dict[str, Any], console: Console) -> None:
     """What a dry run found out: a table a model, budgets together, memory, and sentences."""
     for model in dict.fromkeys(one["model"] for one in found["cells"]):
-        table = Table(title=model, title_justify="left", box=None, pad_edge=False)
+        table = Table(title=escape(model), title_justify="left", box=None, pad_edge=False)
         for name in ("data set", "backend"):
             table.add_column(name)
         for name in ("runs", "stored", "tokens", "at most", "time"):
             table.add_column(name, justify="right", no_wrap=True)
         of_model = [one for one in found["cells"] if one["model"] == model]
         for row in _by_backend(of_model, found["labels"]):
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         console.print(table)
         console.print()
     if sized := [one for one in found["memory"] if one["weight_bytes"] is not None]:
@@ -177,7 +178,8 @@ def _memory(found: dict[str, Any], sized: Sequence[dict[str, Any]]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for one in sized:
         sizes = (one["weight_bytes"], one["kv_bytes_per_row"], one["kv_bytes_per_batch"])
-        table.add_row(one["model"], one["backend"], _number(one["budget"]), *map(_bytes, sizes))
+        named = (escape(one["model"]), escape(one["backend"]), _number(one["budget"]))
+        table.add_row(*named, *map(_bytes, sizes))
     return table
 
 

@@ -48,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 every run failed, 2 something the user can correct (one message), 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # A backend given as module:Class may lie in the folder the command is run in. It comes last, and
-    # after our own packages are known: whatever folders lie there, they hide no module.
+    # A backend given as module:Class may lie in the folder the command is run in. It comes last and
+    # when our own packages are known: no folder there hides a module.
     for package in ("attention", "lil"):
         importlib.import_module(package)
     if "" not in sys.path:

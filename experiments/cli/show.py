@@ -22,10 +22,12 @@ from experiments.cli.progress import bar
 from experiments.grid.identity import digest
 from experiments.grid.plan import build_detectors
 from experiments.report import figures, measures, tables, terminal
+from experiments.report.exports import check_file
 from experiments.report.found import Found
 from experiments.report.page.page import NAME, write
 from experiments.store import manifest
 from experiments.store.files import kept
+from experiments.store.files.disk import require_writable
 from experiments.store.study import Results, Study
 from experiments.store.workers import processes
 from lil import Detector
@@ -105,6 +107,18 @@ def page_file(args: argparse.Namespace, store: Path) -> Path | None:
     if args.no_page:
         return None
     return Path(args.page) if args.page else store / NAME
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Refuse what those flags name if it could not be written, before any work.
+
+    Raises:
+        InvalidValue: no file, no folder, or a place that cannot be written.
+    """
+    if args.page is not None:
+        check_file("page", args.page)
+    if args.figures is not None:
+        require_writable(Path(args.figures), "figures")
 
 
 def show(

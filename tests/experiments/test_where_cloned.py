@@ -38,7 +38,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheels = project / "wheels"
     wheels.mkdir()
     build = f"from setuptools import build_meta as b; b.build_editable({str(wheels)!r})"
-    done = subprocess.run([sys.executable, "-c", build], cwd=project, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=project, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     (wheel,) = wheels.glob("*.whl")
     site = project / "site"

@@ -20,6 +20,7 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.show import found_in, open_store
 from experiments.grid.detector_grid import parse_choice
 from experiments.grid.plan import detector_params, require_weights
+from experiments.report.exports import check_file
 from experiments.report.stopping.promise import chosen, needed
 from experiments.report.stopping.traces import Half, by_problem, in_halves
 from experiments.store import manifest
@@ -73,6 +74,8 @@ def add_arguments(parser: Parser) -> None:
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Try the settings in order, print what each does on both halves, write the last that holds."""
     check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
+    if args.out is not None:
+        check_file("out", args.out)
     notes = Console(stderr=True)
     study = open_store(Path(args.store), notes)
     models = sorted({cell.model for cell in study.plan.cells})

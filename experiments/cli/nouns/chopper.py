@@ -21,7 +21,7 @@ from experiments.grid import data, models
 from experiments.grid.config import Config, check
 from experiments.grid.data.sets import expand
 from experiments.reasoner import RECIPES
-from experiments.store.store import require_writable
+from experiments.report.exports import check_file
 from experiments.store.study import Study
 from experiments.sweep import sweep
 
@@ -102,7 +102,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     labeller = Labeller(embedder=embedder, **_given(args, _LABELS))
     training = Training(**_given(args, _RECIPE))
     out = Path(args.weights or Path(args.out) / "chopper.safetensors")
-    require_writable(out.parent)
+    check_file("weights", str(out))
     if not args.block < 0:
         raise InvalidValue("block", args.block, "below 0: counted from the last block, -1")
     models.quiet_transformers()

@@ -14,8 +14,9 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
+from experiments.report.exports import check_file
 from experiments.store.files.outputs import replace_whole
-from experiments.store.store import Store, require_writable
+from experiments.store.store import Store
 from lil.compression.entropy import entropy_bounds
 
 EXAMPLES = """\
@@ -64,8 +65,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         if (given := getattr(args, name)) is not None and given < 1:
             raise InvalidValue(name, given, "at least 1")
     ahead = _lookahead(args.codec) if args.bounds else None
-    if args.plot:
-        require_writable(Path(args.plot).parent)
+    if args.plot is not None:
+        check_file("plot", args.plot)
     for name in args.files:
         _require_name(name)
     curves = {name: _curve(name, args) for name in args.files}

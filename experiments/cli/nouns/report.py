@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.show import Shown, add_figure_flags, show
+from experiments.cli.show import Shown, add_figure_flags, check_outputs, show
 from experiments.cli.stores import Opened, add_sweep_flags, listing, opened
 from experiments.evals.inspect_logs import require_inspect, write_logs
 from experiments.report import exports
@@ -65,6 +65,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     folders = [Path(name) for name in args.store]
     if args.sweeps:
         return Done(listing(folders, console, notes))
+    check_outputs(args)
     exports.check_files(args.csv, args.parquet, args.rows)
     if args.inspect:
         require_inspect(Path(args.inspect))

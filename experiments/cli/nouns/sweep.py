@@ -11,11 +11,12 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.cli.show import add_figure_flags, figure_folder, page_file, show
+from experiments.cli.show import add_figure_flags, check_outputs, figure_folder, page_file, show
 from experiments.grid import models
 from experiments.grid.config import Config, load, preset_names
 from experiments.grid.data.sets import expand, labels
@@ -105,7 +106,10 @@ def _last(part: str) -> str:
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Decode what the store lacks, then show what was found."""
+    check_outputs(args)
     preset, config = config_from(args)
+    if args.out == "":
+        raise InvalidValue("out", args.out, "a folder")
     out = Path(args.out) if args.out else default_folder(preset, config)
     expand(config.datasets)  # a wrong name is said before seconds of loading
     models.quiet_transformers()

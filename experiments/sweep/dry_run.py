@@ -148,15 +148,13 @@ def _planned(
 
 
 def _tokenizer(source: models.Source | None) -> Any:
-    from transformers import AutoTokenizer
-
     if source is None:
         return None
     try:
-        return AutoTokenizer.from_pretrained(
-            source.location, revision=source.revision, local_files_only=True
-        )
-    except (OSError, ValueError, KeyError):
+        return models.load_tokenizer(source, here=True)
+    except InvalidValue:
+        if source.revision is None:
+            raise
         return None  # of a hub model whose config.json alone is in the cache
 
 

@@ -166,7 +166,7 @@ def nothing_decoded() -> Iterator[None]:
         # As torch: a number of threads has 32 bits.
         (torch, "set_num_threads", lambda threads: threads.to_bytes(4, "little", signed=True)),
         (sweep, "prepare", prepared),
-        (sweep, "_tokenizer", reached),
+        (models, "load_tokenizer", reached),
         (rows, "hub_rows", reached),
         (handed_on, "_evaluate", reached),  # another program answers for the rest
         (attention, "bandwidth", reached),

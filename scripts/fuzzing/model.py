@@ -23,7 +23,7 @@ WORDS = (
 
 
 def save_word_model(folder: Path, words: Sequence[str] = WORDS, seed: int = 0) -> Path:
-    """Write a Llama of two layers that says these words as they come, as `from_pretrained` reads it.
+    """Write a Llama of two layers that says these words, as `from_pretrained` reads it.
 
     Its last words are `<unk>` and `<eos>`; text is split at blanks.
     """

@@ -67,6 +67,9 @@ def _exit_code(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return 1  # nothing can be said to a reader that has gone
+    except FloatingPointError as error:  # damaged weights, or a dtype too small for them
+        print(f"lil: error: {error}; another --dtype or other weights may help", file=sys.stderr)
+        return 2
     except ValueError as error:
         from attention.errors import InvalidValue
 

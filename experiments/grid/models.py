@@ -150,7 +150,7 @@ def _hub(name: str, revision: str | None, here: bool) -> Source:
 
 
 def _require_own_kernels(name: str, implementations: list[object]) -> None:
-    """A name with an owner is that of a repository, whose compiled code would be fetched and run."""
+    """A name with an owner is a repository's, whose compiled code would be fetched and run."""
     for one in implementations:
         if one is not None and "/" in str(one):
             raise InvalidValue("model", name, f"a model that runs no code of others (not {one})")

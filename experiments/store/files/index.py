@@ -1,8 +1,9 @@
 """What stands in a file of traces, kept beside it, so that a store opens without reading them all.
 
 An index is one of a file's name, size, time of change and checksum, and of the code that reads:
-where any differs, the file is read and checked again. So damage is seen that leaves size and time. Of a file with damage none is kept, so that the damage
-is said each time. Whoever deletes the indices loses nothing but time.
+where any differs, the file is read and checked again, so that damage is seen which leaves size and
+time. Of a file with damage none is kept, so that the damage is said each time. Whoever deletes the
+indices loses nothing but time.
 """
 
 from __future__ import annotations

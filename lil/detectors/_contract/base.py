@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
@@ -166,7 +167,8 @@ class Watcher(ABC, Generic[D]):
         """See the next generated tokens, one element each; the verdict, once there is one.
 
         Raises:
-            InvalidValue: one bytes or str object, whose elements would be bytes, not tokens.
+            InvalidValue: one bytes or str object, whose elements would be bytes, not tokens; or
+                `push` gave something else than a verdict.
         """
         given: object = pieces
         if isinstance(given, (bytes, str)):
@@ -175,7 +177,10 @@ class Watcher(ABC, Generic[D]):
             if self.verdict is not None:
                 break
             self.tokens += 1
-            self.verdict = self.push(piece)
+            found: object = self.push(piece)
+            if not isinstance(found, (Verdict, NoneType)):
+                raise InvalidValue(self.detector.name, found, "a lil.Verdict from `push`, or None")
+            self.verdict = found
         return self.verdict
 
     @abstractmethod

@@ -22,7 +22,6 @@ from lil.decoding.sampling import Sampler
 from lil.hidden_states import HiddenStates
 from lil.trace import Trace
 
-
 #: Columns of a prompt that a CPU reads at once: whole prompts but for long ones, which would let
 #: neither Ctrl-C nor anything else through for minutes. Parts cost up to half as much time again:
 #: the fused kernel skips what a causal square hides and nothing else.

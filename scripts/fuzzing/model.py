@@ -23,7 +23,7 @@ WORDS = (
 
 
 def save_word_model(folder: Path, words: Sequence[str] = WORDS, seed: int = 0) -> Path:
-    """Write a Llama of two layers that says these words, as `from_pretrained` reads it.
+    """Write a Llama of three layers that says these words, as `from_pretrained` reads it.
 
     Its last words are `<unk>` and `<eos>`; text is split at blanks.
     """
@@ -44,7 +44,7 @@ def save_word_model(folder: Path, words: Sequence[str] = WORDS, seed: int = 0) -
         vocab_size=len(vocabulary),
         hidden_size=16,
         intermediate_size=16,
-        num_hidden_layers=2,
+        num_hidden_layers=3,
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=512,

@@ -107,6 +107,11 @@ def _dispatch(arguments: list[str]) -> int:
             from attention.errors import InvalidValue
 
             raise InvalidValue("argument", argument, "whole characters") from error
+        flag, is_set, value = argument.partition("=")
+        if is_set and value == "--" and flag.startswith("--"):  # argparse makes a list of it
+            from attention.errors import InvalidValue
+
+            raise InvalidValue(flag, value, "another value")
     parser = Parser(
         prog="lil",
         description="Less is Less: what sparse attention saves, what it costs, how to stop it.",

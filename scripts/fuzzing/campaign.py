@@ -28,6 +28,9 @@ def commands(findings: Findings, folder: Path, seed: int, numbers: range, told: 
         fixed = _digest(folder)
         for n in numbers:
             argv = made(n)
+            for name, text in made.files(n).items():
+                if name in argv:
+                    (folder / name).write_text(text, encoding="utf-8", errors="surrogatepass")
             shown = f"{n}: lil {' '.join(map(word, argv))}"
             # What a refused sweep has decoded before, or what lies in its folder, stays.
             before = findings.refused

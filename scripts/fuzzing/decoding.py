@@ -16,6 +16,8 @@ from fuzzing.values import TEXTS
 
 #: What a command works with; a command that was refused has changed none of it.
 MODEL, PROBLEMS, TEMPLATE, PRESET, STORE = "m", "q.jsonl", "t.txt", "p.toml", "store"
+#: What is other for each command.
+TOML, TEXT, ROWS = "r.toml", "r.txt", "r.jsonl"
 
 METHODS = '''
 from dataclasses import dataclass
@@ -176,6 +178,28 @@ def base_store(folder: Path) -> list[str]:
     return ["sweep", *asked, *grid, *own, "--threads", "1", "--out", STORE, "--no-figures"]
 
 
+_KEYS = (
+    *("models", "datasets", "limit", "backends", "budgets", "detectors", "penalties", "seed"),
+    *("max_new_tokens", "cap", "temperature", "top_p", "dtype", "check_every", "system", "scorer"),
+)
+_TABLES = ("backend_params.quest", "detector_params.guardian", "penalty_params.lz", "x", "models")
+_SLOTS = ("{problem}", "{question}", "{answer}", "{", "}", "{{", "is ", "\n", "\x1b[2J", "{id!r}")
+
+
+def _any(rng: random.Random) -> object:
+    """A value whose size makes no work."""
+    kinds = (rng.choice(TEXTS), rng.choice((0, 1, 2, -1, 0.5, 10**20)), True, None, [1], ["full"])
+    found = rng.choice((*kinds, {"a": 1}, [["x"]], {}, []))
+    return "" if isinstance(found, str) and "reasoner" in found else found
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    return "1e400" if value is None else json.dumps(value)
+
+
 class Commands:
     """Command number n of a seed.
 
@@ -186,6 +210,23 @@ class Commands:
 
     def __init__(self, seed: int, flags: dict[str, dict[str, bool]]) -> None:
         self.seed, self.flags = seed, flags
+
+    def files(self, n: int) -> dict[str, str]:
+        """What stands in the files that a command may name, good or not."""
+        rng = random.Random(f"{self.seed}/{n}/files")
+        keys = rng.sample((*_KEYS, "bugdets", ""), rng.randint(0, 3))
+        lines = [f"{json.dumps(key)} = {_toml(_any(rng))}" for key in keys]
+        lines += [f"[{rng.choice(_TABLES)}]\n{_toml(rng.choice(TEXTS))} = {_toml(_any(rng))}"]
+        template = "".join(rng.choice(_SLOTS) for _ in range(rng.randint(0, 4)))
+        columns = ("question", "problem", "answer", "id", "x")
+        rows = [
+            {name: _any(rng) for name in rng.sample(columns, rng.randint(1, 4))}
+            | ({"question": "one", "answer": "7"} if rng.random() < 0.7 else {})
+            for _ in range(rng.randint(1, 3))
+        ]
+        problems = [json.dumps(row) for row in rows] + ["{"] * (rng.random() < 0.1)
+        made = {TOML: "\n".join(lines[: rng.randint(0, 4)]), TEXT: template}
+        return made | {ROWS: "\n".join(problems)}
 
     def __call__(self, n: int) -> list[str]:
         """The words of a command."""
@@ -229,7 +270,10 @@ class Commands:
 
     def _asked(self, rng: random.Random) -> list[str]:
         words = ["--model", f"./{MODEL}" if rng.random() < 0.97 else rng.choice(TEXTS)]
-        words += ["--dataset", rng.choice(_GOOD["--dataset"]), "--scorer", "exact"]
+        problems = ROWS if rng.random() < 0.06 else rng.choice(_GOOD["--dataset"])
+        words += ["--dataset", problems, "--scorer", "exact"]
+        words += ["--preset", TOML] if rng.random() < 0.06 else []
+        words += ["--prompt-template", TEXT] if rng.random() < 0.04 else []
         return [
             *words,
             "--limit",

@@ -24,6 +24,7 @@ ONCE = {
     "half a character": "report \ud800",
     "half a character of a text": "curve \ud800",
     "a flag's value that is none": "report store --rows=--",
+    "one of a flag that may come several times": "replay store --set=--",
 }
 
 

@@ -1,0 +1,53 @@
+"""A folder with a model, problems and a store whose every name and text is meant badly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from fuzzing.model import save_word_model
+
+from experiments.cli import main
+
+#: Clears the screen, sets a title, asks the terminal, is no text, turns the line.
+BAD = "\x1b[2J\x1b]0;t\x07\x1bP+q544e\x1b\\\x9b31m\u202e\x00\r"
+#: The same as a file's name may have it, with markup of consoles and pages.
+NAME = "q\x1b[2J\u202e[red]<img src=x onerror=alert(1)>"
+
+
+class Hostile(NamedTuple):
+    """Paths from the working folder."""
+
+    folder: Path
+    model: str
+    problems: str
+    store: str
+
+
+@pytest.fixture(scope="session")
+def _made(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
+    folder = tmp_path_factory.mktemp("hostile")
+    model, problems, store = f"m{NAME}", f"{NAME}.jsonl", f"s{NAME}"
+    save_word_model(folder / model)
+    rows = [
+        {"question": f"one {BAD} + two", "answer": f"7 {BAD}", "id": "a[link=file:///x]b"},
+        {"question": "</script><script>alert(1)</script>", "answer": "</pre><b>", "id": "<b>"},
+    ]
+    (folder / problems).write_text("\n".join(map(json.dumps, rows)))
+    command = ["sweep", "--model", f"./{model}", "--dataset", f"./{problems}", "--scorer", "exact"]
+    command += ["--backends", "full,h2o", "--budgets", "32", "--max-new-tokens", "24"]
+    command += ["--temperature", "1", "--threads", "1", "--out", store, "--no-figures"]
+    command += ["--set", "detector_params.guardian.f=4", "--no-page"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(command) == 0
+    return Hostile(folder, f"./{model}", f"./{problems}", store)
+
+
+@pytest.fixture
+def hostile(_made: Hostile, monkeypatch: pytest.MonkeyPatch) -> Hostile:
+    """Made once, and worked in."""
+    monkeypatch.chdir(_made.folder)
+    return _made

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -171,12 +171,22 @@ class Classifier:
             raise InvalidValue("weights", str(source), allowed) from error
 
 
+def _folder(package: str) -> Path:
+    """A package's folder, found and not imported: weights are data, whoever names them."""
+    top, *inner = package.split(".")
+    spec = importlib.util.find_spec(top)
+    places = None if spec is None else spec.submodule_search_locations
+    if not places:
+        raise ValueError(f"no package {package!r}")
+    return Path(next(iter(places)), *inner)
+
+
 def _located(source: str) -> Path:
     package, colon, name = source.partition(":")
     path = Path(source).expanduser()
     if colon and not path.exists():
         try:
-            path = Path(str(resources.files(package) / name))
+            path = _folder(package) / name
         except (ImportError, TypeError, ValueError) as error:
             allowed = f"a file, or package:file of a package that is there ({error})"
             raise InvalidValue("weights", source, allowed) from error

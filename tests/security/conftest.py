@@ -18,7 +18,7 @@ NAME = "q\x1b[2J\u202e[red]<img src=x onerror=alert(1)>"
 
 
 class Hostile(NamedTuple):
-    """Paths from the working folder."""
+    """A folder, and what is in it by names relative to it."""
 
     folder: Path
     model: str
@@ -27,7 +27,7 @@ class Hostile(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def _made(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
     folder = tmp_path_factory.mktemp("hostile")
     model, problems, store = f"m{NAME}", f"{NAME}.jsonl", f"s{NAME}"
     save_word_model(folder / model)
@@ -44,10 +44,3 @@ def _made(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
         patch.chdir(folder)
         assert main(command) == 0
     return Hostile(folder, f"./{model}", f"./{problems}", store)
-
-
-@pytest.fixture
-def hostile(_made: Hostile, monkeypatch: pytest.MonkeyPatch) -> Hostile:
-    """Made once, and worked in."""
-    monkeypatch.chdir(_made.folder)
-    return _made

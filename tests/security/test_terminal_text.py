@@ -47,6 +47,11 @@ def _commands(hostile: Hostile) -> dict[str, list[str]]:
     }
 
 
+@pytest.fixture(autouse=True)
+def _inside(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(hostile.folder)
+
+
 NAMES = tuple(_commands(Hostile(Path(), "m", "q", "s")))
 
 

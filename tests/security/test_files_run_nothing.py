@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Hostile
 from fuzzing.model import save_word_model
+from hostile_files import Hostile
 
 from attention.errors import InvalidValue
 from experiments.cli import main

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BAD, Hostile
 from fuzzing.harness import STEERING
+from hostile_files import BAD, Hostile
 
 from experiments.cli import main
 from experiments.cli.console import Console

@@ -117,6 +117,8 @@ def check_outputs(args: argparse.Namespace) -> None:
     """
     if args.page is not None:
         check_file("page", args.page)
+    if args.figures == "":
+        raise InvalidValue("figures", args.figures, "a folder")
     if args.figures is not None:
         require_writable(Path(args.figures), "figures")
 

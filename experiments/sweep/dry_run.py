@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from experiments.grid import data, models
+from experiments.grid import data, models, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import SIZES, expand, labels
 from experiments.grid.footprint import Footprint, footprint
@@ -103,8 +103,11 @@ def _sets(known: _Known) -> dict[str, data.DataSet | int]:
             asked = [n for n in (config.sample or config.limit, SIZES[name]) if n is not None]
             found[name] = min(asked)
             known.miss(f"{name} is not fetched: {found[name]} problems, as published")
+            scoring.require("math" if config.scorer == "auto" else config.scorer, name)
         else:
-            found[name] = data.load_set(name, config.split, config.limit, wanted)
+            found[name] = one = data.load_set(name, config.split, config.limit, wanted)
+            for scorer in {item.scorer for item in one.items}:
+                scoring.require(scorer, name)
     return found
 
 

@@ -107,6 +107,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         raise InvalidValue("block", args.block, "below 0: counted from the last block, -1")
     models.quiet_transformers()
     sweeps = _stored(args) if args.store else _decoded(args)
+    if args.store and len(sweeps) == 1:
+        items = sweeps[0].plan.items
+        chopper.require_fifth({dataset: len(found) for (_, dataset), found in items.items()})
     config = sweeps[0].config
     source, loaded = _model(sweeps, config)
     parts = []
@@ -202,11 +205,16 @@ def _decoded(args: argparse.Namespace) -> list[Study]:
     if set(expand(config.datasets)) <= set(RECIPES):
         more = {"split": "heldout", "limit": args.held_out_limit}
         configs["held-out"] = dataclasses.replace(config, **more)
+    from experiments.chopper_training import require_fifth
+
     found = []
     for name, one in configs.items():
         folder = Path(args.out) / name
         with Console(stderr=True).status("loading model and problems"):
             prepared = sweep.prepare(one, folder)
+        if len(configs) == 1:
+            items = prepared.plan.items
+            require_fifth({dataset: len(found) for (_, dataset), found in items.items()})
         with Bars() as bars:
             sweep.run(prepared, folder, preset=preset, arguments=args.arguments, progress=bars)
         found.append(Study.open(folder))

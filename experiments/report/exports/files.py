@@ -21,7 +21,7 @@ def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -
         InvalidValue: an unknown suffix, no such format here, a folder, a place that cannot be
             written.
     """
-    if not isinstance(file, str):  # what `--rows=--` comes as
+    if not file:
         raise InvalidValue(field, file, "a file")
     path = Path(file)
     if suffixes is not None and path.suffix.lower() not in suffixes:

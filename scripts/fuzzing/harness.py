@@ -83,7 +83,7 @@ def tried(
         except Exception as error:
             findings.fault(_place(error), shown)
             return
-    if fault := _said(argv, out.getvalue(), err.getvalue()):
+    if fault := said(argv, out.getvalue(), err.getvalue()):
         findings.fault(fault, shown)
     if code == 0:
         findings.done += 1
@@ -100,7 +100,7 @@ def tried(
         findings.fault(f"left behind: {', '.join(left)[:80]}", shown)
 
 
-def _said(argv: Sequence[str], out: str, err: str) -> str | None:
+def said(argv: Sequence[str], out: str, err: str) -> str | None:
     """What is wrong with what was printed, however a command ended."""
     if "Traceback (most" in err:
         return "a traceback printed"

@@ -121,14 +121,18 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         prepared = sweep.prepare(config, out)
     names = labels([cell.dataset for cell in prepared.plan.cells])
     with Bars(names) as bars:
-        outcome = sweep.run(
-            prepared,
-            out,
-            preset=preset,
-            arguments=args.arguments,
-            progress=bars,
-            retry_failed=args.retry_failed,
-        )
+        try:
+            outcome = sweep.run(
+                prepared,
+                out,
+                preset=preset,
+                arguments=args.arguments,
+                progress=bars,
+                retry_failed=args.retry_failed,
+            )
+        except KeyboardInterrupt:
+            bars.note(f"what was decoded is in {out}; the same command goes on from there")
+            raise
     counts = outcome.counts
     bars.note(
         f"{counts.decoded} runs decoded ({counts.decoded_tokens:,} tokens, "

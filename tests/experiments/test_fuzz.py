@@ -26,6 +26,7 @@ ONCE = {
     "no number to JSON": "replay store --rate 1e400 --json",
     "half a character": "report \ud800",
     "half a character of a text": "curve \ud800",
+    "half a character of a number": "run --top-p \udcff",
     "a flag's value that is none": "report store --rows=--",
     "one of a flag that may come several times": "replay store --set=--",
 }

@@ -256,7 +256,7 @@ def _written(found: Found, page: Path, made: Sequence[Table], about: Mapping[str
 
 
 def _note(found: Found, made: Path) -> Path:
-    return kept.folder(found.study.folder) / f"{digest(str(made.resolve()))}.made"
+    return kept.folder(found.study.folder) / f"{digest(os.path.realpath(made))}.made"
 
 
 def _say_spared(rows: Sequence[measures.ReportRow], console: Console) -> None:

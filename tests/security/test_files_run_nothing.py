@@ -320,6 +320,15 @@ def test_links_in_a_store_lead_nowhere(name: str, folder: Path, hostile: Hostile
     assert (folder / "victim").read_text() == "mine"
 
 
+def test_a_page_that_is_a_circle_is_one_message(
+    folder: Path, hostile: Hostile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(hostile.folder / hostile.store, folder / "s")
+    _circle(folder / "s" / "report.html")
+    assert main(["report", "s", "--no-figures"]) == 2
+    assert capsys.readouterr().err.count("lil: error: page = ") == 1
+
+
 def test_links_of_figures_lead_nowhere(folder: Path, hostile: Hostile) -> None:
     shutil.copytree(hostile.folder / hostile.store, folder / "s")
     assert main(["report", "s", "--no-page"]) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -134,6 +134,20 @@ def with_states(
     return found
 
 
+def require_fifth(problems: Mapping[str, int]) -> None:
+    """Refuse data sets of which none has a fifth problem, before anything is decoded.
+
+    Args:
+        problems: how many each data set has.
+
+    Raises:
+        InvalidValue: fewer than five problems in every data set.
+    """
+    if max(problems.values(), default=0) < 5:
+        allowed = "five or more of one data set: every fifth is held out"
+        raise InvalidValue("problems", sum(problems.values()), allowed)
+
+
 def held_out_by_problem(traces: Sequence[Labelled]) -> tuple[list[Labelled], list[Labelled]]:
     """Training and evaluation from one sweep: every fifth problem of a data set is held out.
 
@@ -143,10 +157,8 @@ def held_out_by_problem(traces: Sequence[Labelled]) -> tuple[list[Labelled], lis
     items: dict[str, dict[str, None]] = {}
     for one in traces:
         items.setdefault(one.run.cell.dataset, {})[one.run.item_id] = None
+    require_fifth({name: len(found) for name, found in items.items()})
     held = {(name, item) for name, found in items.items() for item in list(found)[4::5]}
-    if not held:
-        allowed = "five or more of one data set: every fifth is held out"
-        raise InvalidValue("problems", sum(map(len, items.values())), allowed)
     split: tuple[list[Labelled], list[Labelled]] = ([], [])
     for one in traces:
         split[(one.run.cell.dataset, one.run.item_id) in held].append(one)

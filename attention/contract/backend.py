@@ -61,10 +61,11 @@ class Backend(ABC):
             value = getattr(self, f.name)
             if isinstance(value, np.generic):
                 self._resolve(f.name, value.item())
-        if self.budget is not None:
+        own = next(f for f in dataclasses.fields(self) if f.name == "budget")
+        if self.budget is not None or (own.init and own.default is dataclasses.MISSING):
             check_int("budget", self.budget, self.least_budget)
-            if self.budget > MOST_TOKENS:
-                raise InvalidValue("budget", self.budget, f"at most {MOST_TOKENS} tokens")
+        if self.budget is not None and self.budget > MOST_TOKENS:
+            raise InvalidValue("budget", self.budget, f"at most {MOST_TOKENS} tokens")
         check_int("dense_layers", self.dense_layers, 0)
 
     def _resolve(self, name: str, value: Any) -> None:
@@ -85,6 +86,11 @@ class Backend(ABC):
     def keeps_all(self) -> bool:
         """Whether every key and value is kept, so that full attention can take over."""
         return self.layer_class.keeps_all
+
+    @property
+    def reads_parts(self) -> bool:
+        """Whether a prompt read in several forwards is what it is in one."""
+        return self.keeps_all
 
     @property
     def rewindable(self) -> bool:

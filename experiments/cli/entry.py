@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from experiments.cli.output import careful, written
+from experiments.cli.output import careful, shown, written
 from experiments.cli.parser import Parser, add_json, nearest
 
 #: Noun, which is also its module, and what it does. A module defines `EXAMPLES`,
@@ -48,8 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 every run failed, 2 something the user can correct (one message), 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # A backend given as module:Class may lie in the folder the command is run in. It comes last, so
-    # that no file there hides a module.
+    # A backend given as module:Class may lie in the folder the command is run in. It comes last and
+    # when our own packages are known: no folder there hides a module.
+    for package in ("attention", "lil"):
+        importlib.import_module(package)
     if "" not in sys.path:
         sys.path.append("")
     with careful():
@@ -65,12 +67,15 @@ def _exit_code(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return 1  # nothing can be said to a reader that has gone
+    except FloatingPointError as error:  # damaged weights, or a dtype too small for them
+        print(f"lil: error: {error}; another --dtype or other weights may help", file=sys.stderr)
+        return 2
     except ValueError as error:
         from attention.errors import InvalidValue
 
         if not isinstance(error, InvalidValue):
             raise
-        print(f"lil: error: {error}", file=sys.stderr)
+        print(f"lil: error: {shown(str(error))}", file=sys.stderr)
         return 2
 
 
@@ -102,6 +107,11 @@ def _dispatch(arguments: list[str]) -> int:
             from attention.errors import InvalidValue
 
             raise InvalidValue("argument", argument, "whole characters") from error
+        flag, is_set, value = argument.partition("=")
+        if is_set and value == "--" and flag.startswith("--"):  # argparse makes a list of it
+            from attention.errors import InvalidValue
+
+            raise InvalidValue(flag, value, "another value")
     parser = Parser(
         prog="lil",
         description="Less is Less: what sparse attention saves, what it costs, how to stop it.",
@@ -143,7 +153,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(args: object) -> int:
-    from rich.console import Console
+    from experiments.cli.console import Console
 
     noun, as_json = args.noun, args.json  # type: ignore[attr-defined]
     module = importlib.import_module(f"experiments.cli.nouns.{noun}")

@@ -1,9 +1,10 @@
-"""Output a stream can take: other characters where its encoding lacks ours, one message if full."""
+"""Output a stream and a terminal can take: nothing that steers, other characters, one message."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -31,6 +32,25 @@ _LIKE = {
 }
 #: The same for every dash and every quotation mark.
 _LIKE_CATEGORY = {"Pd": "-", "Pi": '"', "Pf": '"'}
+
+#: What a terminal obeys instead of showing, and what turns the order of a line round.
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+#: The same but for what other programs' lines are made of: colours, and back to a line's begin.
+_STRAY = re.compile(rf"(?!\r|\x1b\[[0-9;]*m){_STEERING.pattern}")
+
+
+def shown(text: str) -> str:
+    r"""Text of a model, a data set or another program, as a terminal may get it.
+
+    Controls but newline and tab, and marks that turn the order of characters, are written as Python
+    writes them, such as `\x1b`.
+    """
+    return _STEERING.sub(_told, text)
+
+
+def _told(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def spelt(text: str, encoding: str, errors: str = "strict") -> str:
@@ -61,6 +81,9 @@ def _nearest(character: str, encoding: str) -> str:
 class _Careful:
     """A stream that is written to by `spelt`, and keeps the first fault of what lies below it.
 
+    What is printed here steers no terminal; `styled` is the way for a console that writes styles
+    of its own around text it has made safe.
+
     Args:
         stream: what is written to.
         name: what a message calls it.
@@ -70,16 +93,21 @@ class _Careful:
     def __init__(self, stream: TextIO, name: str, needed: bool) -> None:
         self._stream, self._name, self._needed = stream, name, needed
         self.fault: OSError | None = None
+        self.styled = _Styled(self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
+        self.put(_STRAY.sub(_told, text))
+        return len(text)
+
+    def put(self, text: str) -> None:
+        """Write as it is."""
         if encoding := getattr(self._stream, "encoding", None):
             text = spelt(text, encoding, getattr(self._stream, "errors", None) or "strict")
         with self._faults():
             self._stream.write(text)
-        return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -100,6 +128,20 @@ class _Careful:
             if self._needed:
                 allowed = f"a file or pipe that can be written to ({error.strerror})"
                 raise InvalidValue("output", self._name, allowed) from error
+
+
+class _Styled:
+    """The same stream for a console."""
+
+    def __init__(self, stream: _Careful) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._stream.put(text)
+        return len(text)
 
 
 @contextlib.contextmanager

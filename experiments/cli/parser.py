@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from experiments.cli.output import shown
+
 
 @dataclass(frozen=True)
 class Done:
@@ -30,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one message and leave with exit code 2."""
-        print(f"lil: error: {message} (see '{self.prog} --help')", file=sys.stderr)
+        print(f"lil: error: {shown(message)} (see '{self.prog} --help')", file=sys.stderr)
         raise SystemExit(2)
 
     def option_strings(self) -> list[str]:

@@ -8,7 +8,6 @@ from datetime import timedelta
 from time import monotonic
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,6 +21,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from experiments.cli.console import Console
 from experiments.grid.identity import Cell
 from experiments.sweep import watching
 

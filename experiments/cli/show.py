@@ -13,18 +13,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.parser import Parser
 from experiments.cli.progress import bar
 from experiments.grid.identity import digest
 from experiments.report import figures, measures, tables, terminal
+from experiments.report.exports import check_file
 from experiments.report.found import Found
 from experiments.report.page.page import NAME, write
 from experiments.store import manifest
 from experiments.store.files import kept
+from experiments.store.files.disk import require_writable
 from experiments.store.study import Results, Study
 from experiments.store.workers import processes
 from lil import Detector
@@ -109,6 +111,20 @@ def page_file(args: argparse.Namespace, store: Path) -> Path | None:
     if args.no_page:
         return None
     return Path(args.page) if args.page else store / NAME
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Refuse what those flags name if it could not be written, before any work.
+
+    Raises:
+        InvalidValue: no file, no folder, or a place that cannot be written.
+    """
+    if args.page is not None:
+        check_file("page", args.page)
+    if args.figures == "":
+        raise InvalidValue("figures", args.figures, "a folder")
+    if args.figures is not None:
+        require_writable(Path(args.figures), "figures")
 
 
 def show(
@@ -255,7 +271,7 @@ def _written(found: Found, page: Path, made: Sequence[Table], about: Mapping[str
 
 
 def _note(found: Found, made: Path) -> Path:
-    return kept.folder(found.study.folder) / f"{digest(str(made.resolve()))}.made"
+    return kept.folder(found.study.folder) / f"{digest(os.path.realpath(made))}.made"
 
 
 def _say_spared(rows: Sequence[measures.ReportRow], console: Console) -> None:

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from attention.errors import InvalidValue
 from attention.identity import IMPORT_PATH
+from experiments.cli.console import Console
 from experiments.cli.parser import Parser
 from experiments.cli.show import say
 from experiments.grid.stored import paths_in, paths_set
+from experiments.store.files import lock
 from experiments.store.labels import folder_labels
 from experiments.store.study import Study
 from experiments.store.sweeps import read_all
@@ -121,8 +122,12 @@ def listing(folders: Sequence[Path], console: Console, notes: Console) -> dict[s
     for folder, label in zip(folders, folder_labels(folders), strict=True):
         if several:
             console.rule(escape(label), align="left")
-        for sweep in read_all(folder, notices):
+        sweeps = read_all(folder, notices)
+        at_work = max((one.id for one in sweeps), default="") if lock.is_held(folder) else None
+        for sweep in sweeps:
             told = sweep.told()
+            if told["status"] == "running" and sweep.id != at_work:
+                told["status"] = "killed"
             document.append(({"store": label} if several else {}) | told)
             started = told["started"][:16].replace("T", " ")
             line = f"{told['id']:24}  {told['status']:11}  {started}  {told['runs']:,} runs"

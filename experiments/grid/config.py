@@ -581,6 +581,8 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     """
     try:
         raw = tomllib.loads(preset_text(preset))
+    except InvalidValue:  # there is none of that name
+        raise
     except (ValueError, RecursionError) as error:  # TOML that is none, or a number too long
         raise InvalidValue("preset", preset, f"valid TOML ({error})") from error
     values = check(raw, f"preset {preset}")

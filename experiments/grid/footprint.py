@@ -60,9 +60,11 @@ def footprint(location: str, revision: str | None, dtype: str) -> Footprint:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        config = AutoConfig.from_pretrained(location, revision=revision, local_files_only=True)
+        config = AutoConfig.from_pretrained(
+            location, revision=revision, local_files_only=True, trust_remote_code=False
+        )
         with torch.device("meta"):  # shapes without numbers
-            model = AutoModelForCausalLM.from_config(config)
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         text = config.get_text_config()
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

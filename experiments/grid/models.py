@@ -33,6 +33,12 @@ _DIGESTED = (
     "merges.txt",
 )
 
+# Entries of a config that name whose code computes attention or experts.
+_KERNELS = (
+    *("attn_implementation", "_attn_implementation", "experts_implementation"),
+    "_experts_implementation",
+)
+
 
 @dataclass(frozen=True)
 class Source:
@@ -105,10 +111,13 @@ def _folder(name: str, folder: Path) -> Source:
         raise InvalidValue("model", name, "a folder with a model, or a hub id", near)
     try:
         values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        if not isinstance(values, dict):
+            raise ValueError("no table")
+    except (OSError, ValueError, RecursionError) as error:
         allowed = f"a folder with a model's config.json ({error})"
         raise InvalidValue("model", name, allowed) from error
     _require_causal(name, values.get("architectures"), values.get("model_type"))
+    _require_own_kernels(name, [values.get(key) for key in _KERNELS])
     files = sorted({path for pattern in _DIGESTED for path in folder.glob(pattern)})
     if not any(path.suffix in (".safetensors", ".bin") for path in files):
         raise InvalidValue("model", name, "a folder with weights (*.safetensors)")
@@ -125,27 +134,40 @@ def _hub(name: str, revision: str | None, here: bool) -> Source:
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(name, revision=revision, local_files_only=here)
+        config = AutoConfig.from_pretrained(
+            name, revision=revision, local_files_only=here, trust_remote_code=False
+        )
     except Exception as error:  # the hub's client raises many kinds
         reason = str(error).strip().split("\n")[0]
         allowed = f"{REASONER}, a folder that exists, or a hub id that can be reached ({reason})"
         raise InvalidValue("model", name, allowed, [REASONER]) from error
     _require_causal(name, config.architectures, config.model_type)
+    _require_own_kernels(name, [getattr(config, key, None) for key in _KERNELS])
     commit = getattr(config, "_commit_hash", None)
     if not commit:
         raise InvalidValue("model", name, "a hub id whose commit is known, or a folder")
     return Source(name, name, commit, commit)
 
 
-def _require_causal(name: str, architectures: list[str] | None, model_type: str | None) -> None:
+def _require_own_kernels(name: str, implementations: list[object]) -> None:
+    """A name with an owner is a repository's, whose compiled code would be fetched and run."""
+    for one in implementations:
+        if one is not None and "/" in str(one):
+            raise InvalidValue("model", name, f"a model that runs no code of others (not {one})")
+
+
+def _require_causal(name: str, architectures: Any, model_type: Any) -> None:
     """A model saved without its language-model head would load with a random one."""
+    if not isinstance(architectures, (list, type(None))):
+        raise InvalidValue("model", name, "a config.json with a list of architectures")
+    architectures = [str(one) for one in architectures or ()]
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     allowed: set[str] = set()
     for names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         allowed.update([names] if isinstance(names, str) else names)
-    if not set(architectures or ()) & allowed:
-        what = ", ".join(architectures or ()) or f"model type {model_type}"
+    if not set(architectures) & allowed:
+        what = ", ".join(architectures) or f"model type {model_type}"
         wanted = f"a model with a causal language-model head (it is {what})"
         raise InvalidValue("model", name, wanted)
 
@@ -176,6 +198,35 @@ def gpus() -> int:
     return int(torch.cuda.device_count())
 
 
+def load_tokenizer(source: Source, *, here: bool = False) -> Any:
+    """The tokenizer alone; nothing in a model's folder is asked about or run.
+
+    Args:
+        source: from `find`.
+        here: take a hub model's from the hub's cache alone.
+
+    Raises:
+        InvalidValue: missing or unreadable.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            source.location,
+            revision=source.revision,
+            local_files_only=here,
+            trust_remote_code=False,
+        )
+    except Exception as error:  # whatever foreign files make of it
+        allowed = f"a model with a tokenizer ({_reason(error)})"
+        raise InvalidValue("model", source.name, allowed) from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what is said, or the kind of what is not said."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
 def load(source: Source, dtype: str, device: str, device_map: str | None = None) -> Loaded:
     """Read the weights and the tokenizer.
 
@@ -190,23 +241,26 @@ def load(source: Source, dtype: str, device: str, device_map: str | None = None)
             model over devices.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     if device_map is not None and importlib.util.find_spec("accelerate") is None:
         allowed = "nothing without the package accelerate (pip install accelerate)"
         raise InvalidValue("device_map", device_map, allowed)
     placed = {} if device_map is None else {"device_map": device_map}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source.location, revision=source.revision)
+        tokenizer = load_tokenizer(source)
         model, info = AutoModelForCausalLM.from_pretrained(
             source.location,
             revision=source.revision,
             dtype=getattr(torch, dtype),
             output_loading_info=True,
+            trust_remote_code=False,
             **placed,
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = str(error).strip().split("\n")[0]
+    except InvalidValue:
+        raise
+    except Exception as error:  # whatever foreign weights make of it
+        reason = _reason(error)
         if device_map is not None and "device" in reason:
             raise InvalidValue("device_map", device_map, f"a map ({reason})") from error
         allowed = f"a causal language model with its tokenizer ({reason})"

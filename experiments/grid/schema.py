@@ -35,7 +35,7 @@ def typed(key: str, value: object, kind: Any, allowed: str) -> Any:
     """
     try:
         return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:  # half a character is in no encoding
         raise InvalidValue(key, shown(value), allowed) from error
 
 
@@ -66,6 +66,8 @@ def checked(values: object, kind: type[T], what: str) -> T:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         raise _refused(error, values, what) from error
+    except UnicodeError as error:
+        raise InvalidValue(what, shown(values), f"whole characters ({error})") from error
 
 
 def read(data: bytes, kind: type[T], what: str) -> T:

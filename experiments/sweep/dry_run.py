@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
 from attention.identity import code
-from experiments.grid import data, models
+from experiments.grid import data, models, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import SIZES, expand, labels
 from experiments.grid.footprint import Footprint, footprint
@@ -104,8 +104,11 @@ def _sets(known: _Known) -> dict[str, data.DataSet | int]:
             asked = [n for n in (config.sample or config.limit, SIZES[name]) if n is not None]
             found[name] = min(asked)
             known.miss(f"{name} is not fetched: {found[name]} problems, as published")
+            scoring.require("math" if config.scorer == "auto" else config.scorer, name)
         else:
-            found[name] = data.load_set(name, config.split, config.limit, wanted)
+            found[name] = one = data.load_set(name, config.split, config.limit, wanted)
+            for scorer in {item.scorer for item in one.items}:
+                scoring.require(scorer, name)
     return found
 
 
@@ -149,15 +152,13 @@ def _planned(
 
 
 def _tokenizer(source: models.Source | None) -> Any:
-    from transformers import AutoTokenizer
-
     if source is None:
         return None
     try:
-        return AutoTokenizer.from_pretrained(
-            source.location, revision=source.revision, local_files_only=True
-        )
-    except (OSError, ValueError, KeyError):
+        return models.load_tokenizer(source, here=True)
+    except InvalidValue:
+        if source.revision is None:
+            raise
         return None  # of a hub model whose config.json alone is in the cache
 
 

@@ -86,7 +86,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
     problems: dict[tuple[str, str, str], tuple[data.Item, list[int]]] = {}
     planned: dict[tuple[str, str], tuple[Problem, ...]] = {}
     for source in sources:
-        tokenizer = _tokenizer(source)
+        tokenizer = models.load_tokenizer(source)
         table = token_bytes(tokenizer)
         for detector in detectors:
             cue_ids(detector.action, tokenizer, table)  # unknown words are refused now
@@ -142,16 +142,6 @@ def _prompt(config: Config) -> dict[str, str | None]:
         "template": None if file is None else read_template(file),
         "system": config.system,
     }
-
-
-def _tokenizer(source: models.Source) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(source.location, revision=source.revision)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise InvalidValue("model", source.name, f"a model with a tokenizer ({reason})") from error
 
 
 def run(

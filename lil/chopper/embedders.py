@@ -124,7 +124,7 @@ class SentenceModel:
             )
             raise InvalidValue("embedder", self.model, allowed) from error
         try:
-            return SentenceTransformer(self.model)
+            return SentenceTransformer(self.model, trust_remote_code=False)
         except (OSError, ValueError) as error:
             reason = str(error).strip().split("\n")[0]
             allowed = f"a sentence-transformers model that can be loaded ({reason})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attention.errors import InvalidValue
+from attention.errors import InvalidValue, check_int
 from lil.compression.meter import Meter
 
 Point = tuple[int | None, int, int]
@@ -18,10 +18,12 @@ def curve(source: str | bytes, every_bytes: int = 1000, codec: str = "deflate") 
     far. A sequence of tokens has its checks at tokens instead: see `token_curve`.
 
     Raises:
-        InvalidValue: `every_bytes` below 1, or an unknown codec.
+        InvalidValue: no text, `every_bytes` below 1, or an unknown codec.
     """
-    if every_bytes < 1:
-        raise InvalidValue("every_bytes", every_bytes, "at least 1")
+    given: object = source
+    if not isinstance(given, (str, bytes, bytearray)):
+        raise InvalidValue("source", given, "a text, or bytes")
+    check_int("every_bytes", every_bytes, 1)
     data = source.encode() if isinstance(source, str) else source
     meter = Meter(codec)
     points: list[Point] = []
@@ -42,8 +44,7 @@ def token_curve(
     Raises:
         InvalidValue: `every_tokens` below 1, or an unknown codec.
     """
-    if every_tokens < 1:
-        raise InvalidValue("every_tokens", every_tokens, "at least 1")
+    check_int("every_tokens", every_tokens, 1)
     meter = Meter(codec)
     points: list[Point] = []
     for start in range(0, len(pieces), every_tokens):

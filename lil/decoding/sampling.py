@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attention.core import devices
-from attention.errors import InvalidValue
+from attention.errors import check_int, check_number
 
 
 class NotFiniteError(FloatingPointError):
@@ -50,12 +51,11 @@ class Sampler:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise InvalidValue("temperature", self.temperature, "0 (greedy) or a number above it")
-        if self.top_k is not None and self.top_k < 1:
-            raise InvalidValue("top_k", self.top_k, "at least 1, or None for all tokens")
-        if not 0 < self.top_p <= 1:
-            raise InvalidValue("top_p", self.top_p, "above 0 and at most 1")
+        allowed = "0 (greedy) or a number above it"
+        check_number("temperature", self.temperature, allowed, least=0, below=math.inf)
+        if self.top_k is not None:
+            check_int("top_k", self.top_k, 1, "at least 1, or None for all tokens")
+        check_number("top_p", self.top_p, "above 0 and at most 1", above=0, most=1)
 
     @property
     def greedy(self) -> bool:

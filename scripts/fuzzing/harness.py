@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import traceback
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,10 @@ ROOT = Path(__file__).parents[2]
 
 #: Processor seconds after which a command hangs; a busy machine is no hang.
 PATIENCE = 20.0
+
+
+#: What no text of a model, a problem or a name may do to a terminal.
+STEERING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Reached(BaseException):
@@ -78,6 +83,8 @@ def tried(
         except Exception as error:
             findings.fault(_place(error), shown)
             return
+    if fault := said(argv, out.getvalue(), err.getvalue()):
+        findings.fault(fault, shown)
     if code == 0:
         findings.done += 1
         return
@@ -91,6 +98,20 @@ def tried(
         findings.fault(f"exit code 2 with {len(messages)} messages", shown)
     if not may_write and (left := sorted(set(_listing(folder)) - set(before))):
         findings.fault(f"left behind: {', '.join(left)[:80]}", shown)
+
+
+def said(argv: Sequence[str], out: str, err: str) -> str | None:
+    """What is wrong with what was printed, however a command ended."""
+    if "Traceback (most" in err:
+        return "a traceback printed"
+    if steering := STEERING.search(out + err):
+        return f"{steering[0]!r} printed"
+    if "--json" in argv and out:
+        try:
+            json.loads(out)
+        except ValueError:
+            return "--json with something else than one document"
+    return None
 
 
 @contextlib.contextmanager
@@ -125,7 +146,9 @@ def _listing(folder: Path) -> list[str]:
     return [
         os.path.relpath(os.path.join(where, name), folder)
         for where, folders, files in os.walk(folder)
+        if os.path.basename(where) != "cache"  # spares time and is nothing else
         for name in (*folders, *files)
+        if name not in ("cache", "__pycache__")
     ]
 
 
@@ -166,13 +189,55 @@ def nothing_decoded() -> Iterator[None]:
         # As torch: a number of threads has 32 bits.
         (torch, "set_num_threads", lambda threads: threads.to_bytes(4, "little", signed=True)),
         (sweep, "prepare", prepared),
-        (sweep, "_tokenizer", reached),
+        (models, "load_tokenizer", reached),
         (rows, "hub_rows", reached),
         (handed_on, "_evaluate", reached),  # another program answers for the rest
         (attention, "bandwidth", reached),
         (penalty, "_ways", reached),
         (meter, "random", SimpleNamespace(Random=reached)),
         # What is asked is whether there are intervals, not where they lie.
+        (measures, "Bootstrap", partial(statistics.Bootstrap, resamples=20)),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+    try:
+        for owner, name, other in places:
+            setattr(owner, name, other)
+        yield
+    finally:
+        for owner, name, own in before:
+            setattr(owner, name, own)
+
+
+@contextlib.contextmanager
+def loaded_once() -> Iterator[None]:
+    """Models are loaded and really decode; each is kept, and nothing is asked of a hub."""
+    import torch
+
+    from experiments.bench import attention, meter, penalty
+    from experiments.grid import models
+    from experiments.grid.data import rows
+    from experiments.report import measures, statistics
+
+    def reached(*_: Any, **__: Any) -> NoReturn:
+        raise Reached
+
+    kept: dict[tuple[Any, ...], models.Loaded] = {}
+    load = models.load
+
+    def loaded(source: models.Source, *asked: Any) -> models.Loaded:
+        key = (source, *asked)
+        if key not in kept:
+            kept[key] = load(source, *asked)
+        return kept[key]
+
+    places: list[tuple[object, str, object]] = [
+        (models, "load", loaded),
+        (models, "_hub", reached),
+        (torch, "set_num_threads", lambda threads: threads.to_bytes(4, "little", signed=True)),
+        (rows, "hub_rows", reached),
+        (attention, "bandwidth", reached),
+        (penalty, "_ways", reached),
+        (meter, "random", SimpleNamespace(Random=reached)),
         (measures, "Bootstrap", partial(statistics.Bootstrap, resamples=20)),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]

@@ -124,10 +124,11 @@ def _flags(noun: str) -> tuple[list[Callable[[str], list[str]]], list[list[str]]
 def _command(findings: Findings, folder: Path, argv: list[str]) -> None:
     # What no process can be given: a NUL, and half a character.
     argv = [re.sub("[\x00\ud800-\udc7f\udd00-\udfff]", "", word) for word in argv]
-    tried(findings, folder, argv, f"lil {' '.join(map(_word, argv))}")
+    tried(findings, folder, argv, f"lil {' '.join(map(word, argv))}")
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
+    """A word of a command line as a finding shows it."""
     shown = repr(text) if not text.isprintable() or " " in text or not text else text
     return shown if len(shown) < 120 else f"{shown[:20]}...({len(text)} characters)"
 

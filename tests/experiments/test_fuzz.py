@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from fuzz import KINDS, fuzz
-from fuzzing.harness import Findings, nothing_decoded, tried
+from fuzz import KINDS, STORE, fuzz
+from fuzzing import campaign
+from fuzzing.decoding import Commands
+from fuzzing.harness import Findings, nothing_decoded, said, tried
 
 HUGE = "1" + "0" * 400
 
@@ -23,7 +26,9 @@ ONCE = {
     "no number to JSON": "replay store --rate 1e400 --json",
     "half a character": "report \ud800",
     "half a character of a text": "curve \ud800",
+    "half a character of a number": "run --top-p \udcff",
     "a flag's value that is none": "report store --rows=--",
+    "one of a flag that may come several times": "replay store --set=--",
 }
 
 
@@ -42,6 +47,65 @@ def test_some_hundred_inputs(kind: str) -> None:
     assert found.inputs >= 70
     assert found.refused > 10
     assert found.faults == {}
+
+
+def test_commands_that_decode(tmp_path: Path) -> None:
+    findings = Findings()
+    campaign.commands(findings, tmp_path, 5, range(40), campaign.Told(findings, None, 40))
+    assert findings.faults == {}
+    assert findings.done >= 12
+    assert findings.refused >= 5
+
+
+def test_damaged_stores(tmp_path: Path) -> None:
+    findings = Findings()
+    told = campaign.Told(findings, None, 20)
+    campaign.damaged(findings, tmp_path, 5, range(20), told, [STORE])
+    assert findings.faults == {}
+    assert findings.done >= 5
+
+
+def test_a_command_is_made_of_its_seed_and_number() -> None:
+    flags = {"sweep": {"--seed": True, "--json": False}}
+    nouns = ("run", "report", "replay", "calibrate", "curve", "chopper")
+    made = [Commands(seed, dict.fromkeys(nouns, flags["sweep"]) | flags) for seed in (1, 1, 2)]
+    one, again, other = ([commands(n) for n in range(30, 60)] for commands in made)
+    assert one == again
+    assert one != other
+    assert made[0].files(7) == made[1].files(7) != made[2].files(7)
+
+
+def test_a_campaign_finds_faults_and_writes_them_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr("experiments.cli.nouns.run.command", broken)
+    findings, log = Findings(), tmp_path / "faults.jsonl"
+    (tmp_path / "work").mkdir()
+    told = campaign.Told(findings, log, 20)
+    campaign.commands(findings, tmp_path / "work", 5, range(20), told)
+    (place,) = findings.faults
+    assert place.startswith("KeyError")
+    assert json.loads(log.read_text().splitlines()[-1])["faults"] == {
+        name: list(found) for name, found in findings.faults.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "fault"),
+    [
+        ("{}\n", "", None),
+        ("", "lil: error: no\n", None),
+        ("{}\n{}\n", "", "--json with something else than one document"),
+        ("a table\n", "", "--json with something else than one document"),
+        ("{}", "Traceback (most recent call last):", "a traceback printed"),
+        ("{}", "\x1b[2J", "'\\x1b' printed"),
+    ],
+)
+def test_what_is_printed_is_judged(out: str, err: str, fault: str | None) -> None:
+    assert said(["run", "--json"], out, err) == fault
 
 
 def test_a_fault_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

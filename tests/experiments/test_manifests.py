@@ -17,7 +17,9 @@ from sweeping import go
 
 from attention.errors import InvalidValue
 from experiments.cli import main
+from experiments.cli.console import Console
 from experiments.cli.nouns.sweep import default_folder
+from experiments.cli.stores import listing
 from experiments.grid.config import Config, load
 from experiments.report import figures, measures
 from experiments.report.timing import SECONDS
@@ -271,8 +273,13 @@ def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(
     values = manifest.load(path)
     manifest.write(tmp_path, path.stem, values | {"status": "running"})
     assert "unfinished (killed)" in Study.open(tmp_path).notices[0]
+    notes = Console(stderr=True)
+    (listed,) = listing([tmp_path], notes, notes)["sweeps"]
+    assert listed["status"] == "killed"
     with lock.held(tmp_path):
         assert "unfinished (still running)" in Study.open(tmp_path).notices[0]
+        (listed,) = listing([tmp_path], notes, notes)["sweeps"]
+        assert listed["status"] == "running"
     go(config, tmp_path)
     study = Study.open(tmp_path)
     assert (study.notices, len(study.sweeps)) == ((), 2)

@@ -386,6 +386,10 @@ class InfLLM(Backend):
     def turns_keys(self) -> bool:
         return True
 
+    @property
+    def reads_parts(self) -> bool:
+        return self.prefill == "dense"
+
     def params(self) -> dict[str, Any]:
         values = super().params() | self.parts._asdict()
         if self.prefill == "reference" and self.exc_block is None:

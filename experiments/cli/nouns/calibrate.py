@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue, check_number
+from experiments.cli.console import Console
 from experiments.cli.nouns.replay import require_notes
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
@@ -22,6 +22,7 @@ from experiments.cli.stores import add_load_flag, to_load
 from experiments.grid.calibrated import typed
 from experiments.grid.detector_grid import parse_choice
 from experiments.grid.plan import detector_params, require_weights
+from experiments.report.exports import check_file
 from experiments.report.stopping.promise import chosen, needed
 from experiments.report.stopping.traces import Half, by_problem, in_halves
 from experiments.store import manifest
@@ -76,6 +77,8 @@ def add_arguments(parser: Parser) -> None:
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Try the settings in order, print what each does on both halves, write the last that holds."""
     check_number("rate", args.rate, "a number above 0 and below 1", above=0, below=1)
+    if args.out is not None:
+        check_file("out", args.out)
     notes = Console(stderr=True)
     study = open_store(Path(args.store), notes, to_load(args, [args.detector], args.set))
     models = sorted({cell.model for cell in study.plan.cells})
@@ -209,7 +212,7 @@ def _table(
     rate: float,
 ) -> Table:
     title = f"false stops of {settings[0].name}, wanted below {rate:g}"
-    table = Table(title=title, title_justify="left", box=None)
+    table = Table(title=escape(title), title_justify="left", box=None)
     table.add_column("setting", no_wrap=True)
     for name in ("problems", "rate", "at most", "saved", "loops", "tails", "other half"):
         table.add_column(name, justify="right", no_wrap=True)

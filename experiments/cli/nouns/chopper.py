@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, bar
 from experiments.cli.settings import add_config_flags, config_from
@@ -22,7 +23,7 @@ from experiments.grid.config import Config, check
 from experiments.grid.data.sets import expand
 from experiments.grid.stored import import_paths
 from experiments.reasoner import RECIPES
-from experiments.store.store import require_writable
+from experiments.report.exports import check_file
 from experiments.store.study import Study
 from experiments.sweep import sweep
 
@@ -104,11 +105,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     labeller = Labeller(embedder=embedder, **_given(args, _LABELS))
     training = Training(**_given(args, _RECIPE))
     out = Path(args.weights or Path(args.out) / "chopper.safetensors")
-    require_writable(out.parent)
+    check_file("weights", str(out))
     if not args.block < 0:
         raise InvalidValue("block", args.block, "below 0: counted from the last block, -1")
     models.quiet_transformers()
     sweeps = _stored(args) if args.store else _decoded(args)
+    if args.store and len(sweeps) == 1:
+        items = sweeps[0].plan.items
+        chopper.require_fifth({dataset: len(found) for (_, dataset), found in items.items()})
     config = sweeps[0].config
     source, loaded = _model(sweeps, config)
     parts = []
@@ -205,11 +209,16 @@ def _decoded(args: argparse.Namespace) -> list[Study]:
     if set(expand(config.datasets)) <= set(RECIPES):
         more = {"split": "heldout", "limit": args.held_out_limit}
         configs["held-out"] = dataclasses.replace(config, **more)
+    from experiments.chopper_training import require_fifth
+
     found = []
     for name, one in configs.items():
         folder = Path(args.out) / name
         with Console(stderr=True).status("loading model and problems"):
             prepared = sweep.prepare(one, folder)
+        if len(configs) == 1:
+            items = prepared.plan.items
+            require_fifth({dataset: len(found) for (_, dataset), found in items.items()})
         with Bars() as bars:
             sweep.run(prepared, folder, preset=preset, arguments=args.arguments, progress=bars)
         found.append(Study.open(folder, load=import_paths(one)))
@@ -241,8 +250,8 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         counts = ("traces", "salad_traces", "chunks", "salad")
         shares = ("accuracy", "auroc")
         table.add_row(
-            row["dataset"],
-            row["backend"],
+            escape(row["dataset"]),
+            escape(row["backend"]),
             *(f"{row[name]:,}" for name in counts),
             *("—" if row[name] is None else f"{row[name]:.3f}" for name in shares),
             *(str(row[name]) for name in ("chopped_salad", "chopped_sound")),

@@ -7,14 +7,16 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import lil
 from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
+from experiments.report.exports import check_file
 from experiments.store.files.outputs import replace_whole
-from experiments.store.store import Store, require_writable
+from experiments.store.store import Store
 from lil.compression.entropy import entropy_bounds
 
 EXAMPLES = """\
@@ -63,8 +65,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         if (given := getattr(args, name)) is not None and given < 1:
             raise InvalidValue(name, given, "at least 1")
     ahead = _lookahead(args.codec) if args.bounds else None
-    if args.plot:
-        require_writable(Path(args.plot).parent)
+    if args.plot is not None:
+        check_file("plot", args.plot)
     for name in args.files:
         _require_name(name)
     curves = {name: _curve(name, args) for name in args.files}
@@ -163,7 +165,7 @@ def _some(points: Sequence[Point]) -> Sequence[Point]:
 
 
 def _table(name: str, points: Sequence[Point]) -> Table:
-    table = Table(title=name, title_justify="left", box=None)
+    table = Table(title=escape(name), title_justify="left", box=None)
     for column in ("tokens", "bytes", "compressed", "ratio", "growth"):
         table.add_column(column, justify="right")
     before = 0

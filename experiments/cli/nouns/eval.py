@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 
 EXAMPLES = """\

@@ -10,10 +10,10 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import bar
@@ -201,8 +202,8 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
             without = sum(row.detector_tokens_without or 0 for row in chosen)
             kept = sum(row.detector_tokens or 0 for row in chosen)
             table.add_row(
-                shown if name == parts[0][0] else "",
-                name,
+                escape(shown) if name == parts[0][0] else "",
+                escape(name),
                 str(sum(row.stopped for row in chosen)),
                 f"{100 * (1 - kept / without):.1f}%" if without else "—",
                 str(sum(round((row.accuracy or 0) * row.n) for row in chosen)),
@@ -236,6 +237,7 @@ def _told(label: str, how: str, found: check_live.Agreement, console: Console) -
     console.print(
         f"{label}, {how}: live and replayed agree on {same} of {found.traces} traces "
         f"({found.verdicts} verdicts)",
+        markup=False,
         highlight=False,
     )
     for line in found.differ[:10]:

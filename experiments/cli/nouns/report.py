@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.show import Shown, add_figure_flags, show
+from experiments.cli.show import Shown, add_figure_flags, check_outputs, show
 from experiments.cli.stores import (
     Opened,
     add_load_flag,
@@ -79,6 +79,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     folders = [Path(name) for name in args.store]
     if args.sweeps:
         return Done(listing(folders, console, notes))
+    check_outputs(args)
     exports.check_files(args.csv, args.parquet, args.rows)
     if args.inspect:
         require_inspect(Path(args.inspect))

@@ -7,10 +7,11 @@ import codecs
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 
 import lil
 from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import data, models, scoring
@@ -107,7 +108,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
     found = []
     for name, item in problems:
-        console.rule(f"{name} {item.id}", style="dim")
+        console.rule(escape(f"{name} {item.id}"), style="dim")
         console.print(item.question, style="dim", markup=False, highlight=False)
         echo = Echo(console)
         (trace,) = lil.decode(

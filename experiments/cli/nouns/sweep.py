@@ -8,13 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from attention.errors import InvalidValue
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.cli.show import add_figure_flags, figure_folder, page_file, show
+from experiments.cli.show import add_figure_flags, check_outputs, figure_folder, page_file, show
 from experiments.grid import models
 from experiments.grid.config import Config, load, preset_names
 from experiments.grid.data.sets import expand, labels
@@ -110,7 +112,10 @@ def _last(part: str) -> str:
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Decode what the store lacks, then show what was found."""
+    check_outputs(args)
     preset, config = config_from(args)
+    if args.out == "":
+        raise InvalidValue("out", args.out, "a folder")
     out = Path(args.out) if args.out else default_folder(preset, config)
     expand(config.datasets)  # a wrong name is said before seconds of loading
     models.quiet_transformers()
@@ -122,14 +127,18 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         prepared = sweep.prepare(config, out, again=args.again)
     names = labels([cell.dataset for cell in prepared.plan.cells])
     with Bars(names) as bars:
-        outcome = sweep.run(
-            prepared,
-            out,
-            preset=preset,
-            arguments=args.arguments,
-            progress=bars,
-            retry_failed=args.retry_failed,
-        )
+        try:
+            outcome = sweep.run(
+                prepared,
+                out,
+                preset=preset,
+                arguments=args.arguments,
+                progress=bars,
+                retry_failed=args.retry_failed,
+            )
+        except KeyboardInterrupt:
+            bars.note(f"what was decoded is in {out}; the same command goes on from there")
+            raise
     counts = outcome.counts
     bars.note(
         f"{counts.decoded} runs decoded ({counts.decoded_tokens:,} tokens, "
@@ -146,14 +155,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 def _foresee(found: dict[str, Any], console: Console) -> None:
     """What a dry run found out: a table a model, budgets together, memory, and sentences."""
     for model in dict.fromkeys(one["model"] for one in found["cells"]):
-        table = Table(title=model, title_justify="left", box=None, pad_edge=False)
+        table = Table(title=escape(model), title_justify="left", box=None, pad_edge=False)
         for name in ("data set", "backend"):
             table.add_column(name)
         for name in ("runs", "stored", "tokens", "at most", "time"):
             table.add_column(name, justify="right", no_wrap=True)
         of_model = [one for one in found["cells"] if one["model"] == model]
         for row in _by_backend(of_model, found["labels"]):
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         console.print(table)
         console.print()
     if sized := [one for one in found["memory"] if one["weight_bytes"] is not None]:
@@ -183,7 +192,8 @@ def _memory(found: dict[str, Any], sized: Sequence[dict[str, Any]]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for one in sized:
         sizes = (one["weight_bytes"], one["kv_bytes_per_row"], one["kv_bytes_per_batch"])
-        table.add_row(one["model"], one["backend"], _number(one["budget"]), *map(_bytes, sizes))
+        named = (escape(one["model"]), escape(one["backend"]), _number(one["budget"]))
+        table.add_row(*named, *map(_bytes, sizes))
     return table
 
 

@@ -93,7 +93,8 @@ def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> l
         system: said before it; None for nothing.
 
     Raises:
-        InvalidValue: a system prompt without a chat template, or one that refuses it.
+        InvalidValue: a system prompt without a chat template, or one that refuses it or the
+            question.
     """
     if system is not None and not (chat and tokenizer.chat_template):
         why = "the tokenizer has none" if chat else "prompts used as they are go through none"
@@ -109,7 +110,8 @@ def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> l
         )
     except Exception as error:  # a template may raise what it likes
         if system is None:
-            raise
+            allowed = f"a model whose chat template takes a question ({error})"
+            raise InvalidValue("model", tokenizer.name_or_path, allowed) from error
         allowed = f"a system prompt that the model's chat template takes ({error})"
         raise InvalidValue("system", system, allowed) from error
     # The template writes the special tokens itself.

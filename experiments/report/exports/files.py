@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from attention.errors import InvalidValue
-from experiments.store.store import require_writable
+from experiments.store.files.disk import require_file, require_writable
 
 
 def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -> None:
@@ -21,7 +21,7 @@ def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -
         InvalidValue: an unknown suffix, no such format here, a folder, a place that cannot be
             written.
     """
-    if not isinstance(file, str):  # what `--rows=--` comes as
+    if not file:
         raise InvalidValue(field, file, "a file")
     path = Path(file)
     if suffixes is not None and path.suffix.lower() not in suffixes:
@@ -29,13 +29,8 @@ def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -
         raise InvalidValue(field, file, f"a file that ends in {', '.join(suffixes)}", near)
     if field == "parquet" or path.suffix.lower() == ".parquet":
         _require_pyarrow(field, file)
-    try:
-        if path.exists() and not path.is_file():
-            raise InvalidValue(field, file, "a file; something else is there")
-        folder = path.resolve().parent
-    except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, a circle
-        raise InvalidValue(field, file, f"a file that can be written ({error})") from error
-    require_writable(folder)
+    require_file(path, field)
+    require_writable(path.resolve().parent)
 
 
 def _require_pyarrow(field: str, file: str) -> None:

@@ -123,8 +123,8 @@ def save(figure: Figure, stem: Path) -> list[Path]:
         axis.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
     png, svg = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
     figure.set_dpi(_DPI)
-    with whole_file(png) as temporary:
+    with whole_file(png, through_links=False) as temporary:
         FigureCanvasAgg(figure).print_png(str(temporary))
-    with whole_file(svg) as temporary:
+    with whole_file(svg, through_links=False) as temporary:
         FigureCanvasSVG(figure).print_svg(str(temporary), metadata={"Date": None})
     return [png, svg]

@@ -21,7 +21,7 @@ from experiments.report.page.charts import charts
 from experiments.report.page.chosen import RULE, shown
 from experiments.report.page.traces import Packed, pack
 from experiments.report.row import ReportRow
-from experiments.store.files.disk import write_atomically
+from experiments.store.files.disk import require_file, write_atomically
 from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
 
@@ -80,6 +80,7 @@ def write(
     Raises:
         InvalidValue: the file cannot be written.
     """
+    require_file(path, "page")
     packed = pack(study, shown(study, samples), rows, heavy)
     blocks = "\n".join(
         f'<script type="application/x-lil-traces" id="{name}">{block}</script>'

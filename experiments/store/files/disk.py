@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -37,12 +38,35 @@ class disk:  # noqa: N801 - used as a function: `with disk(path):`
             raise InvalidValue("out", str(self.path), f"{wanted} ({error.strerror})") from error
 
 
+def require_file(path: Path, field: str = "out") -> None:
+    """Refuse to write where something else than a file stands: replaced, a device is gone.
+
+    Args:
+        path: to be written, there or not.
+        field: what a message calls it.
+
+    Raises:
+        InvalidValue: a folder, a device, a pipe, or a name that no file can have.
+    """
+    try:
+        there = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, ValueError) as error:  # a name too long, a NUL, a circle of links
+        reason = getattr(error, "strerror", None) or error
+        allowed = f"a file that can be written ({reason})"
+        raise InvalidValue(field, str(path), allowed) from error
+    if not stat.S_ISREG(there):
+        raise InvalidValue(field, str(path), "a file; something else is there")
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file at once: a reader, or a kill at any moment, sees the old or the new one whole.
 
     Raises:
-        InvalidValue: no space left, or a folder that cannot be written.
+        InvalidValue: no space left, a folder that cannot be written, or no file.
     """
+    require_file(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with disk(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +114,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def require_writable(folder: Path) -> None:
+def require_writable(folder: Path, field: str = "out") -> None:
     """Refuse an output folder that cannot be made or written, without leaving anything.
 
     Permissions do not tell: the superuser, read-only and virtual file systems answer otherwise. So
@@ -103,6 +127,6 @@ def require_writable(folder: Path) -> None:
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
     if not nearest.is_dir():
-        raise InvalidValue("out", str(folder), f"a folder ({nearest} is a file)")
+        raise InvalidValue(field, str(folder), f"a folder ({nearest} is a file)")
     with disk(folder):
         Path(tempfile.mkdtemp(prefix=".lil-", dir=nearest)).rmdir()

@@ -1,13 +1,15 @@
 """What stands in a file of traces, kept beside it, so that a store opens without reading them all.
 
-An index is one of a file's name, size and time of change, and of the code that reads: where any
-differs, the file is read and checked again. Of a file with damage none is kept, so that the damage
-is said each time. Whoever deletes the indices loses nothing but time.
+An index is one of a file's name, size, time of change and checksum, and of the code that reads:
+where any differs, the file is read and checked again, so that damage is seen which leaves size and
+time. Of a file with damage none is kept, so that the damage is said each time. Whoever deletes the
+indices loses nothing but time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ class _Index(msgspec.Struct):
     code: str
     size: int
     changed_ns: int
+    checksum: int
     entries: list[Entry]
 
 
@@ -41,8 +44,17 @@ def load(path: Path) -> list[Entry] | None:
         index = msgspec.msgpack.decode(kept.load(_place(path)), type=_Index)
     except (OSError, zstandard.ZstdError, msgspec.DecodeError):
         return None
-    known = (index.code, index.size, index.changed_ns)
-    return index.entries if known == (code(READING), *state(path)) else None
+    known = (index.code, index.size, index.changed_ns, index.checksum)
+    return index.entries if known == (code(READING), *state(path), _checksum(path)) else None
+
+
+def _checksum(path: Path) -> int:
+    """Of all bytes, at about the speed they are read with: a tenth of reading the records."""
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found = zlib.crc32(block, found)
+    return found
 
 
 def keep(path: Path, entries: Sequence[Entry], at: tuple[int, int]) -> None:
@@ -53,13 +65,16 @@ def keep(path: Path, entries: Sequence[Entry], at: tuple[int, int]) -> None:
         entries: all that stands in it.
         at: its `state` before it was read.
     """
+    checksum = _checksum(path)
     if state(path) != at:
         return
-    kept.save(_place(path), _Index(code(READING), *at, list(entries)))
+    kept.save(_place(path), _Index(code(READING), *at, checksum, list(entries)))
 
 
 def forget(folder: Path) -> None:
     """Delete the indices of files of traces that are no longer there."""
+    if kept.folder(folder).is_symlink():
+        return
     with contextlib.suppress(OSError):
         for path in kept.folder(folder).glob("*.index"):
             if not (folder / "traces" / f"{path.stem}.zst").exists():

@@ -26,7 +26,19 @@ def load(path: Path) -> bytes:
         OSError: nothing was, or it cannot be read.
         zstandard.ZstdError: it is damaged.
     """
-    return zstandard.ZstdDecompressor().decompress(path.read_bytes())
+    return unpacked(path.read_bytes())
+
+
+def unpacked(frame: bytes) -> bytes:
+    """What is in a compressed frame.
+
+    Raises:
+        zstandard.ZstdError: it is damaged, be it in a size that no memory has.
+    """
+    try:
+        return zstandard.ZstdDecompressor().decompress(frame)
+    except MemoryError as error:
+        raise zstandard.ZstdError("a damaged size") from error
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -57,7 +69,7 @@ def made(path: Path, key: str) -> Made | None:
     try:
         noted = msgspec.msgpack.decode(load(path), type=Made)
         there = all(_state(Path(name)) == (size, at) for name, size, at in noted.files)
-    except (OSError, zstandard.ZstdError, msgspec.DecodeError):
+    except (OSError, ValueError, zstandard.ZstdError, msgspec.DecodeError):
         return None
     return noted if there and noted.key == key else None
 
@@ -81,6 +93,8 @@ def save(path: Path, content: object, hook: Callable[[Any], object] | None = Non
     Args:
         hook: what is written for a type that msgspec does not know.
     """
+    if path.parent.is_symlink():  # in a store of somebody else it may lead anywhere
+        return
     packer = zstandard.ZstdCompressor(level=1, write_checksum=True)
     with contextlib.suppress(InvalidValue, OSError, UnicodeEncodeError, OverflowError):
         packed = packer.compress(msgspec.msgpack.encode(content, enc_hook=hook))

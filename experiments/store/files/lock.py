@@ -8,6 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from attention.errors import InvalidValue
 from experiments.store.files.disk import disk
 
 #: Stays in the folder; only whether it is locked says anything.
@@ -31,6 +32,8 @@ def held(folder: Path) -> Iterator[bool]:
     """
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        if (folder / NAME).is_symlink():  # opened, what it names would be emptied
+            raise InvalidValue("out", str(folder), f"a folder whose {NAME} is no link")
         lock = FileLock(folder / NAME, blocking=False, is_singleton=False)
         locked = _acquired(lock)
     try:
@@ -42,7 +45,7 @@ def held(folder: Path) -> Iterator[bool]:
 
 def is_held(folder: Path) -> bool:
     """Whether some process writes there now; nothing is made or left behind."""
-    if not (folder / NAME).is_file():
+    if not (folder / NAME).is_file() or (folder / NAME).is_symlink():
         return False
     lock = FileLock(folder / NAME, blocking=False, is_singleton=False)
     try:

@@ -26,7 +26,7 @@ import zstandard
 
 from attention.errors import InvalidValue
 from experiments.grid import schema
-from experiments.store.files import index
+from experiments.store.files import index, kept
 from experiments.store.files.fields import RunFields, TraceFields
 from experiments.store.files.writer import is_written
 from lil.trace import Trace
@@ -107,13 +107,17 @@ class Record:
         """The stored trace as `lil.Trace.to_dict` gave it.
 
         Raises:
-            InvalidValue: the run failed, so there is none.
+            InvalidValue: the run failed, so there is none, or the file changed since it was opened.
         """
         if self.failed:
             raise InvalidValue("trace", self.id, f"a run that has one ({self.meta['message']})")
-        with self.path.open("rb") as file:
-            file.seek(self.offset)
-            text = zstandard.ZstdDecompressor().decompress(file.read(self.length))
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                text = kept.unpacked(file.read(self.length))
+        except (OSError, zstandard.ZstdError) as error:
+            allowed = f"a record that is as it was when the store was opened ({self.path}: {error})"
+            raise InvalidValue("run", self.id, allowed) from error
         values: dict[str, Any] = schema.loads(text.partition(b"\n")[2], f"run {self.id}")
         return values
 
@@ -160,14 +164,20 @@ def _found(path: Path, data: mmap.mmap, live: bool, notices: list[str]) -> Itera
             continue
         id_ = head[8:24].hex()
         begin = at + HEAD.size
+        if begin + length > len(data) and (after := _next_head(data, begin)) is not None:
+            notices.append(_corrupt(path, at, id_))  # bytes are lost, and others stand behind them
+            at = after
+            continue
         if begin + length > len(data):
             if not live:
                 notices.append(f"{path}: its last record is torn at byte {at} (run {id_}); dropped")
             return
         try:
-            text = zstandard.ZstdDecompressor().decompress(data[begin : begin + length])
+            text = kept.unpacked(data[begin : begin + length])
         except zstandard.ZstdError:
-            notices.append(f"{path}: the record at byte {at} is corrupt (run {id_}); skipped")
+            notices.append(_corrupt(path, at, id_))
+            # Where bytes are lost, the next one begins before this one's length is over.
+            length = min(length, (_next_head(data, begin) or len(data)) - begin)
         else:
             try:
                 yield Record(id_, _checked(text), path, begin, length)
@@ -177,6 +187,10 @@ def _found(path: Path, data: mmap.mmap, live: bool, notices: list[str]) -> Itera
                     "skipped"
                 )
         at = begin + length
+
+
+def _corrupt(path: Path, at: int, id_: str) -> str:
+    return f"{path}: the record at byte {at} is corrupt (run {id_}); skipped"
 
 
 def _frame_length(head: bytes) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
@@ -109,7 +110,8 @@ class Detector(ABC):
 
         Name, version above 1, the import path of a class that does not ship, parameters, action.
         """
-        left_out = {f.name: f.metadata["left_out"] for f in fields(self) if "left_out" in f.metadata}
+        later = (one for one in fields(self) if "left_out" in one.metadata)
+        left_out = {one.name: one.metadata["left_out"] for one in later}
         own = {k: v for k, v in self.params().items() if left_out.get(k, ...) != v}
         said = named(self, {**own, "on_stop": self.action.identity()})
         kind = type(self)
@@ -218,7 +220,8 @@ class Watcher(ABC, Generic[D]):
         """See the next generated tokens, one element each; the verdict, once there is one.
 
         Raises:
-            InvalidValue: one bytes or str object, whose elements would be bytes, not tokens.
+            InvalidValue: one bytes or str object, whose elements would be bytes, not tokens; or
+                `push` gave something else than a verdict.
         """
         given: object = pieces
         if isinstance(given, (bytes, str)):
@@ -232,7 +235,11 @@ class Watcher(ABC, Generic[D]):
                 break
             self.tokens += 1
             if place.counts:
-                self.verdict = self.push(piece)
+                found: object = self.push(piece)
+                if not isinstance(found, (Verdict, NoneType)):
+                    allowed = "a lil.Verdict from `push`, or None"
+                    raise InvalidValue(self.detector.name, found, allowed)
+                self.verdict = found
         return self.verdict
 
     @property

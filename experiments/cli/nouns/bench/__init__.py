@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
 from rich.table import Table
 
+from experiments.cli.console import Console
 from experiments.cli.nouns.bench.detector import DETECTOR
 from experiments.cli.nouns.bench.model import MODEL
 from experiments.cli.nouns.bench.parts import DEVICE, Flag, Part, conditions, times, whole
@@ -113,7 +113,7 @@ def _attention(args: argparse.Namespace, console: Console) -> Done:
         "in this run; beyond 100% they lay in a cache. MB: keys, values and method state."
     )
     for line in found["left_out"]:
-        console.print(f"left out: {line}")
+        console.print(f"left out: {line}", markup=False)
     conditions(console, "conditions", {k: v for k, v in found.items() if k != "rows"})
     return Done(found)
 
@@ -145,7 +145,7 @@ def _penalty(args: argparse.Namespace, console: Console) -> Done:
         table.add_row(str(row["batch"]), row["way"], *cells)
     console.print(table)
     for line in found["left_out"]:
-        console.print(f"left out: {line}")
+        console.print(f"left out: {line}", markup=False)
     conditions(console, "conditions", {k: v for k, v in found.items() if k != "rows"})
     return Done(found)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
 from rich.table import Table
 
+from experiments.cli.console import Console
 from experiments.cli.nouns.bench.parts import Flag, Part, conditions
 from experiments.cli.parser import Done
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
 from rich.table import Table
 
+from experiments.cli.console import Console
 from experiments.cli.nouns.bench.parts import DEVICE, Flag, Part, conditions, times, whole
 from experiments.cli.parser import Done, comma_list
 
@@ -54,7 +54,7 @@ def _measure(args: argparse.Namespace, console: Console) -> Done:
     console.print(table)
     console.print(LEGEND)
     for line in found["left_out"]:
-        console.print(f"left out: {line}")
+        console.print(f"left out: {line}", markup=False)
     conditions(console, "conditions", {k: v for k, v in found.items() if k != "rows"})
     return Done(found)
 

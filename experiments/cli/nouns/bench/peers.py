@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from experiments.cli.console import Console
 from experiments.cli.nouns.bench.parts import Flag, Part, conditions, times
 from experiments.cli.parser import Done, comma_list
 

@@ -47,6 +47,7 @@ _gpus = _as(Annotated[float, Meta(ge=0, le=64)], "a number from 0 to 64, or auto
 _seed = _as(Annotated[int, Meta(ge=0, le=2**63 - 1)], "a whole number, at least 0, below 2^63")
 _temperature = _as(Annotated[float, Meta(ge=0, le=100)], "a number from 0 (greedy) to 100")
 _share = _as(Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1")
+_yes_or_no = _as(bool, "true or false")
 _text = _as(schema.Name, "a name")
 
 
@@ -327,10 +328,17 @@ class Config:
     max_new_tokens: int = _key(
         4096,
         _count,
-        "most tokens of a full-attention run",
+        "most tokens of a full-attention run; never more than the model's positions leave",
         group="stopping",
         flag="--max-new-tokens",
         metavar="N",
+    )
+    beyond_positions: bool = _key(
+        False,
+        _yes_or_no,
+        "decode beyond the positions that the model's config names",
+        group="stopping",
+        flag="--beyond-positions",
     )
     temperature: float = _key(
         0.0, _temperature, "0 is greedy", group="sampling", flag="--temperature"
@@ -451,7 +459,10 @@ class Config:
 
     def decode_options(self) -> dict[str, Any]:
         """What every decode of this configuration is told, under the names `lil.decode` has."""
-        names = ("engine", "batch_size", "temperature", "top_k", "top_p", "seed", "check_every")
+        names = (
+            *("engine", "batch_size", "temperature", "top_k", "top_p", "seed", "check_every"),
+            "beyond_positions",
+        )
         return {name: getattr(self, name) for name in names}
 
     def sparse_cap(self, full_tokens: int | None) -> int:

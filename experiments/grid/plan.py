@@ -35,12 +35,14 @@ class Problem(NamedTuple):
     """What a plan keeps of a problem; gold and scorer change no token, so no run is known by them.
 
     In plans of before, gold and scorer are None: what they were stands beside each stored trace.
+    `room` is how many tokens the model's positions leave behind the prompt; None: not known.
     """
 
     item_id: str
     prompt: str  # digest of its token ids
     gold: str | None = None
     scorer: str | None = None
+    room: schema.Natural | None = None
 
 
 @dataclass(frozen=True)

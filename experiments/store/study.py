@@ -114,19 +114,33 @@ class Study:
             yield from self.plan.runs(cell)
 
     def cap(self, run: Run) -> int:
-        """The most tokens a run may have; a sparse one's follows from full attention's trace."""
+        """The most tokens a run may have; a sparse one's follows from full attention's trace.
+
+        Never more than the model's positions leave, unless that was asked for.
+        """
+        return self._within(run, self._asked(run))
+
+    def full_cap(self, run: Run) -> int:
+        """The most tokens that full attention may have on the same problem."""
+        return self._within(run, self.config.max_new_tokens)
+
+    def _within(self, run: Run, cap: int) -> int:
+        room = run.problem.room
+        return cap if room is None or self.config.beyond_positions else min(cap, room)
+
+    def _asked(self, run: Run) -> int:
         if run.cell.is_full:
             return self.config.max_new_tokens
         cap = self.config.sparse_cap(self.full_tokens(run))
         full = self.full(run)
-        if full is not None and not full.failed and self._cut(full):
+        if full is not None and not full.failed and self._cut(run, full):
             # How long full attention would have gone on is not known: no room beyond its own.
             return min(cap, self.config.max_new_tokens)
         return cap
 
-    def _cut(self, full: Record) -> bool:
+    def _cut(self, run: Run, full: Record) -> bool:
         """Whether a full-attention run goes on beyond its own cap, or would have."""
-        longer = int(full.meta["tokens"]) > self.config.max_new_tokens
+        longer = int(full.meta["tokens"]) > self.full_cap(run)
         return longer or full.meta["finish"] == "length"
 
     def full(self, run: Run) -> Record | None:
@@ -138,7 +152,7 @@ class Study:
         record = self.full(run)
         if record is None or record.failed:
             return None
-        return min(int(record.meta["tokens"]), self.config.max_new_tokens)
+        return min(int(record.meta["tokens"]), self.full_cap(run))
 
     def served(self, run: Run) -> Record | None:
         """The run's record if it has a trace, as long as its cap asks for."""

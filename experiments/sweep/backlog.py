@@ -99,7 +99,7 @@ class Backlog:
     def weight(self, run: Run) -> float:
         """Tokens to expect: what full attention took; until that is known, a quarter of the cap."""
         tokens = self.study.full_tokens(run)
-        return self.config.max_new_tokens / 4 if tokens is None else float(tokens)
+        return self.study.full_cap(run) / 4 if tokens is None else float(tokens)
 
     def weight_left(self) -> float:
         """Tokens to expect of everything but runs with detectors that act."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
-from experiments.grid import data, models, scoring
+from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import read_template
 from experiments.grid.identity import Cell, prompt_digest
@@ -80,14 +80,23 @@ def prepare(config: Config, out: Path) -> Prepared:
         for detector in detectors:
             cue_ids(detector.action, tokenizer, table)  # unknown words are refused now
         cells += build_cells(config, source.name, source.digest, tuple(sets), backends, penalties)
+        most, lengths = positions.positions(source), []
         for dataset, of_set in sets.items():
             prompts = {item.id: item.prompt_ids(tokenizer) for item in of_set.items}
             for item in of_set.items:
                 problems[source.name, dataset, item.id] = (item, prompts[item.id])
+                lengths.append(positions.Prompt(dataset, item.id, len(prompts[item.id])))
             planned[source.name, dataset] = tuple(
-                Problem(item.id, prompt_digest(prompts[item.id]), item.gold, item.scorer)
+                Problem(
+                    item.id,
+                    prompt_digest(prompts[item.id]),
+                    item.gold,
+                    item.scorer,
+                    positions.left(most, prompts[item.id]),
+                )
                 for item in of_set.items
             )
+        positions.require_room(source.name, most, lengths, beyond=config.beyond_positions)
     shelf = models.Shelf(config.dtype, device, None if remote else config.device_map)
     engine = require_supported(shelf.take(sources[0]), backends, config.engine)
     plan = Plan(tuple(cells), planned, config.samples_per_problem)

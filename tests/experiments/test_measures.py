@@ -369,7 +369,7 @@ def test_errors_only_are_counted_and_measure_nothing() -> None:
     known = "n samples problems finished capped stopped errors out_of_memory fired pairs "
     known += "missing pairs_missing pairs_censored solved_by_both samples_per_problem "
     known += "reused_tokens compression_curve model dataset backend budget penalty detector "
-    known += "action backend_params pass_at pass_at_low pass_at_high"
+    known += "at_positions action backend_params pass_at pass_at_low pass_at_high"
     values = row.to_dict()
     assert {name for name, value in values.items() if value is not None} == set(known.split())
 

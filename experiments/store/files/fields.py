@@ -20,6 +20,7 @@ class RunFields(msgspec.Struct, frozen=True):
 
     `sweep` and `batch_size`, the rows decoded together, are None in stores of before; those have
     the gold answer and its scorer beside each trace. `workers` decoded at the same time.
+    `at_positions`: it was cut where the model's positions end, or went beyond them.
     """
 
     cell: Cell
@@ -37,6 +38,7 @@ class RunFields(msgspec.Struct, frozen=True):
     workers: Count = 1
     gold: str | None = None
     scorer: str | None = None
+    at_positions: bool = False
 
     def __post_init__(self) -> None:
         failed = self.status in ("out_of_memory", "error")
@@ -85,6 +87,7 @@ class TraceFields(msgspec.Struct, forbid_unknown_fields=True):
     dropped: list[Natural]
     action: dict[str, Any] | None
     signals: dict[str, list[tuple[Natural, float]]]
+    positions: Natural | None = None
 
     def __post_init__(self) -> None:
         tokens = len(self.new_ids)

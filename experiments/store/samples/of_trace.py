@@ -144,6 +144,7 @@ def measured(
     cost = trace.cost_at(paid)
     return replace(
         _with_reads(one, trace, paid),
+        at_positions=_at_positions(problem, one.finish, len(trace.dropped) + paid),
         sweep=record.meta.get("sweep"),
         batch_size=record.meta.get("batch_size"),
         workers=record.meta.get("workers", 1),
@@ -159,6 +160,12 @@ def measured(
         reused_tokens=min(paid, trace.reused_tokens),
         dropped_tokens=len(trace.dropped) + paid - kept,
     )
+
+
+def _at_positions(problem: Problem, finish: str | None, paid: int) -> bool:
+    """Whether so many tokens were cut where the model's positions end, or went beyond them."""
+    room = problem.room
+    return room is not None and (paid > room or (paid == room and finish == "length"))
 
 
 def _text(trace: Trace, kept: int) -> str:

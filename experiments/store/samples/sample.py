@@ -28,6 +28,7 @@ class Sample:
 
     Wasted is what `wasted.exact` and `wasted.tolerant` count of a trace that the cap cut and that
     is not solved; all others waste nothing. A detector leaves what was decoded until it fired.
+    `at_positions`: it was cut where the model's positions end, or went beyond them.
     """
 
     model: str
@@ -67,6 +68,7 @@ class Sample:
     # Tokens that only said again what stood there, before the cap and left by the detector.
     wasted_loop: int | None = None
     wasted_tail: int | None = None
+    at_positions: bool = False
 
     @property
     def paid_tokens(self) -> int | None:

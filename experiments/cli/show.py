@@ -34,13 +34,13 @@ from lil import Detector
 FEW = 10_000
 
 
-def open_store(folder: Path, notes: Console) -> Study:
+def open_store(folder: Path, notes: Console, scorer: str | None = None) -> Study:
     """A store as its sweeps left it; damage, and what is left out, is said on `notes`.
 
     Raises:
-        InvalidValue: no store there.
+        InvalidValue: no store there, or a scorer of one's own that it does not name.
     """
-    study = Study.open(folder)
+    study = Study.open(folder).judged_by(scorer)
     say(study.said, notes)
     return study
 

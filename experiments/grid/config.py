@@ -24,12 +24,14 @@ from experiments.grid.calibrated import expanded
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 ENGINES = ("cpp", "triton", "flash", "torch")
+_SCORERS = ("auto", "exact", "math", "none")
 EXECUTORS = ("local", "ray")
 
 _CAP = re.compile(r"(?:(?P<times>[1-9]\d{0,8})x-full|(?P<tokens>[1-9]\d{0,8}))")
 
-#: What a column of a data set can be: a prompt is a question that is used as it is.
-COLUMN_ROLES = ("question", "prompt", "answer", "id")
+#: What a column of a data set can be: a prompt is a question that is used as it is, messages are
+#: a chat.
+COLUMN_ROLES = ("question", "prompt", "messages", "answer", "id")
 
 
 # ---------------------------------------------------------------- checks of one value each
@@ -126,13 +128,22 @@ def _columns(key: str, value: object) -> tuple[str, ...]:
         if role not in COLUMN_ROLES or not pair.partition("=")[2]:
             allowed = f"ROLE=COLUMN with one of {', '.join(COLUMN_ROLES)}"
             raise InvalidValue(key, pair, allowed, COLUMN_ROLES)
-    if len(set(roles)) < len(roles) or {"question", "prompt"} <= set(roles):
+    if len(set(roles)) < len(roles) or len({"question", "prompt", "messages"} & set(roles)) > 1:
         raise InvalidValue(
             key,
             ",".join(pairs),
-            "one column for the question or prompt, the answer and the id each",
+            "one column for the question, prompt or messages, the answer and the id each",
         )
     return pairs
+
+
+def _scorer(key: str, value: object) -> str:
+    module, colon, name = str(schema.shown(value)).partition(":")
+    own = colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    if value not in _SCORERS and not own:
+        allowed = f"one of {', '.join(_SCORERS)}, or a function of yours as module:function"
+        raise InvalidValue(key, value, allowed, _SCORERS)
+    return str(value)
 
 
 def _cap(key: str, value: object) -> str:
@@ -212,7 +223,7 @@ class Config:
         ("easy", "medium", "hard"),
         _some_names,
         "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime (a revision of the "
-        "hub behind an @: gsm8k@main), or JSONL files",
+        "hub behind an @: gsm8k@main), or JSONL or CSV files",
         group="what to run",
         flag="--dataset",
         metavar="NAME|FILE",
@@ -243,17 +254,20 @@ class Config:
     columns: tuple[str, ...] = _key(
         (),
         _columns,
-        "columns of data sets: question (or prompt, used as it is), answer, id",
+        "columns of data sets: question (or prompt, used as it is, or messages, a chat), answer, "
+        "id",
         group="what to run",
         flag="--columns",
         metavar="question=...,answer=...,id=...",
     )
     scorer: str = _key(
         "auto",
-        _one_of("auto", "exact", "math"),
-        "how answers are judged: exact, math, or auto: math, but exact for a column `prompt`",
+        _scorer,
+        "how answers are judged: exact, math, none (lengths alone), a function of yours, or auto: "
+        "math, exact for a column `prompt`, none for problems without an answer",
         group="what to run",
         flag="--scorer",
+        metavar="NAME|MODULE:FUNCTION",
     )
     prompt_template: str | None = _key(
         None,

@@ -184,7 +184,7 @@ def _detector(name: str, of_detector: Mapping[Key, ReportRow]) -> str:
     saved = 1 - sum(row.detector_tokens or 0 for row in rows) / without if without else 0.0
     lost = sum(row.detector_solved_lost or 0 for row in rows)
     gained = sum(row.detector_solved_gained or 0 for row in rows)
-    pairs = sum(row.detector_pairs or 0 for row in rows)
+    judged = sum(row.n for row in rows if row.detector_solved_lost is not None)
     less, more = sum(map(saves, rows)), sum(map(adds, rows))
     text = name[:1].upper() + name[1:]
     if less:
@@ -195,10 +195,12 @@ def _detector(name: str, of_detector: Mapping[Key, ReportRow]) -> str:
     else:
         text += f" changes tokens clearly in none of {_count(rows)}"
     sign = "fewer" if saved >= 0 else "more"
-    return (
-        f"{text}, {100 * abs(saved):.1f}% {sign} over all, losing {lost} and gaining {gained} of "
-        f"{pairs:,} answers"
-    )
+    return f"{text}, {100 * abs(saved):.1f}% {sign} over all{_answers(lost, gained, judged)}"
+
+
+def _answers(lost: int, gained: int, judged: int) -> str:
+    """What it does to answers; nothing where none was judged."""
+    return f", losing {lost} and gaining {gained} of {judged:,} answers" if judged else ""
 
 
 def _penalty(name: str, rows: list[ReportRow]) -> str:
@@ -211,10 +213,10 @@ def _penalty(name: str, rows: list[ReportRow]) -> str:
     shorter = sum(0 < (row.penalty_length_ratio_high or 0) < 1 for row in many)
     lost = sum(row.penalty_solved_lost or 0 for row in known)
     gained = sum(row.penalty_solved_gained or 0 for row in known)
-    pairs = sum(row.penalty_pairs or 0 for row in known)
+    judged = sum(row.n for row in known if row.penalty_solved_lost is not None)
     return (
         f"With penalty {name} outputs are longer in {longer} and shorter in {shorter} of "
-        f"{_count(known)} than without it, losing {lost} and gaining {gained} of {pairs} answers"
+        f"{_count(known)} than without it{_answers(lost, gained, judged)}"
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attention.errors import InvalidValue
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run, as_of_then, backend_of, penalties_of
+from experiments.grid.scoring import Scorers, is_path, load
 from experiments.store.files import lock
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
@@ -44,6 +46,7 @@ class Study:
         manifest: of the newest sweep that is shown, if it has been read.
         sweeps: the sweeps that are shown, the newest first.
         notices: what a reader should know of them, a sentence each.
+        scorers: of one's own that were asked for: a store's own word imports nothing.
     """
 
     store: Store
@@ -52,6 +55,7 @@ class Study:
     manifest: Mapping[str, Any] = field(default_factory=dict)
     sweeps: tuple[Sweep, ...] = ()
     notices: tuple[str, ...] = ()
+    scorers: Scorers = field(default_factory=dict)
 
     @classmethod
     def open(cls, folder: Path, sweep: str | None = None) -> Study:
@@ -101,7 +105,34 @@ class Study:
     @property
     def said(self) -> list[str]:
         """What a reader should know: what could not be read, what is left out or unfinished."""
-        return [*self.store.notices, *self.notices]
+        return [*self.store.notices, *self.notices, *self._unjudged()]
+
+    def _unjudged(self) -> Iterator[str]:
+        for path in sorted(self.needs() - self.scorers.keys()):
+            yield (
+                f"{self.folder}: answers are judged by {path}, a function that is not loaded: "
+                f"what is right is not known (--scorer {path} loads it)"
+            )
+
+    def needs(self) -> set[str]:
+        """Paths of scorers of somebody's own that judge its problems."""
+        every = (one.scorer for problems in self.plan.items.values() for one in problems)
+        return {scorer for scorer in every if scorer is not None and is_path(scorer)}
+
+    def judged_by(self, scorer: str | None) -> Study:
+        """The study with a scorer that the user named, imported now; as it is for None.
+
+        Raises:
+            InvalidValue: its problems name no such scorer, or it cannot be imported.
+        """
+        if scorer is None:
+            return self
+        needed = sorted(self.needs())
+        if scorer not in needed:
+            none = "no scorer: the store's problems are judged by one that ships"
+            allowed = f"one that the store names: {', '.join(needed)}" if needed else none
+            raise InvalidValue("scorer", scorer, allowed, needed)
+        return replace(self, scorers={**self.scorers, scorer: load(scorer)})
 
     @property
     def folder(self) -> Path:

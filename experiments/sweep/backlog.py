@@ -12,6 +12,7 @@ from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run
+from experiments.grid.scoring import Scorers
 from experiments.store.samples import acted_runs
 from experiments.store.study import Study
 from experiments.sweep.decoder import Job
@@ -37,6 +38,8 @@ class Prepared:
     detectors: tuple[lil.Detector, ...]
     problems: Mapping[tuple[str, str, str], tuple[data.Item, list[int]]]
     about: Mapping[str, Any] = field(default_factory=dict)  # more for the manifest
+    scorers: Scorers = field(default_factory=dict)
+    said: tuple[str, ...] = ()  # what nobody should overlook
 
 
 class Wanted(NamedTuple):

@@ -29,6 +29,7 @@ from experiments.grid.plan import (
     build_detectors,
     build_penalties,
 )
+from experiments.grid.scoring import loaded
 from experiments.store import manifest
 from experiments.store.study import Study
 
@@ -51,6 +52,7 @@ class _Known:
     unknown: list[str] = field(default_factory=list)
     prompts: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # lengths, tokens
     problems: dict[tuple[str, str], tuple[Problem, ...]] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)  # of data sets
 
     def miss(self, sentence: str) -> None:
         """Say once what is not known."""
@@ -77,6 +79,7 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
     """
     backends, penalties = build_backends(config), build_penalties(config)
     build_detectors(config)
+    loaded(config.scorer)
     known = _Known(config, Study.open(out) if manifest.any_in(out) else None)
     sets = _sets(known)
     cells: list[dict[str, Any]] = []
@@ -112,7 +115,9 @@ def _sets(known: _Known) -> dict[str, data.DataSet | int]:
             found[name] = min(asked)
             known.miss(f"{name} is not fetched: {found[name]} problems, as published")
         else:
-            found[name] = data.load_set(name, config.split, config.limit, wanted)
+            loaded = data.load_set(name, config.split, config.limit, wanted)
+            found[name] = loaded
+            known.said += loaded.said
     return found
 
 
@@ -364,4 +369,5 @@ def _document(
         "cells": cells,
         "memory": memory,
         "unknown": known.unknown,
+        "notices": known.said,
     }

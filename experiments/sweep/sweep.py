@@ -65,6 +65,7 @@ def prepare(config: Config, out: Path) -> Prepared:
     remote = config.executor == "ray"  # what devices there are is known on its nodes alone
     device = "cpu" if remote else models.resolve_device(config.device)
     sources = tuple(models.find(name, config.revision) for name in config.models)
+    scorers = scoring.loaded(config.scorer)
     sets = data.load_all(config)
     for name, of_set in sets.items():
         for scorer in {item.scorer for item in of_set.items}:
@@ -105,7 +106,10 @@ def prepare(config: Config, out: Path) -> Prepared:
         "prompt": _prompt(config),
         "engine": engine,
     }
-    return Prepared(config, plan, threads, sources, shelf, detectors, problems, about)
+    said = tuple(line for one in sets.values() for line in one.said)
+    return Prepared(
+        config, plan, threads, sources, shelf, detectors, problems, about, scorers, said
+    )
 
 
 def _prompt(config: Config) -> dict[str, str | None]:

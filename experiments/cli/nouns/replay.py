@@ -16,6 +16,7 @@ from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import bar
 from experiments.cli.show import found_in, open_store
+from experiments.cli.stores import add_scorer_flag
 from experiments.grid import models
 from experiments.grid.calibrated import split_file
 from experiments.grid.config import check
@@ -47,6 +48,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
     )
+    add_scorer_flag(parser)
     group = parser.add_argument_group("detectors (default: those given parameters, or the sweep's)")
     group.add_argument(
         "--detector",
@@ -79,7 +81,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.decode < 0:
         raise InvalidValue("decode", args.decode, "0 or more traces")
     notes = Console(stderr=True)
-    study = open_store(Path(args.store), notes)
+    study = open_store(Path(args.store), notes, args.scorer)
     detectors = _detectors(args, study)
     found = found_in(study, detectors, notes)
     rows = found.rows
@@ -181,6 +183,7 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
             )
         ]
         for name, chosen in parts:
+            judged = any(row.accuracy is not None for row in chosen)
             without = sum(row.detector_tokens_without or 0 for row in chosen)
             kept = sum(row.detector_tokens or 0 for row in chosen)
             table.add_row(
@@ -188,11 +191,18 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
                 name,
                 str(sum(row.stopped for row in chosen)),
                 f"{100 * (1 - kept / without):.1f}%" if without else "—",
-                str(sum(round((row.accuracy or 0) * row.n) for row in chosen)),
-                str(sum(row.detector_solved_lost or 0 for row in chosen)),
-                str(sum(row.detector_solved_gained or 0 for row in chosen)),
+                *(str(sum(counts)) if judged else "—" for counts in _answers(chosen)),
             )
     return table
+
+
+def _answers(rows: Sequence[measures.ReportRow]) -> tuple[list[int], ...]:
+    """Of each row how many are solved, lost and gained."""
+    return (
+        [round((row.accuracy or 0) * row.n) for row in rows],
+        [row.detector_solved_lost or 0 for row in rows],
+        [row.detector_solved_gained or 0 for row in rows],
+    )
 
 
 def _check_live(

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import Shown, add_figure_flags, show
-from experiments.cli.stores import Opened, add_sweep_flags, listing, opened
+from experiments.cli.stores import Opened, add_scorer_flag, add_sweep_flags, listing, opened
 from experiments.evals.inspect_logs import require_inspect, write_logs
 from experiments.report import exports
 from experiments.report.page.page import NAME
@@ -43,6 +43,7 @@ def add_arguments(parser: Parser) -> None:
         "store", nargs="*", default=[DEFAULT_STORE], help=f"folders of sweeps ({DEFAULT_STORE})"
     )
     add_sweep_flags(parser)
+    add_scorer_flag(parser)
     add_figure_flags(parser)
     parser.add_argument("--csv", metavar="FILE", help="write every sample as CSV")
     parser.add_argument("--parquet", metavar="FILE", help="write every sample as Parquet")
@@ -69,7 +70,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.inspect:
         require_inspect(Path(args.inspect))
         require_writable(Path(args.inspect))
-    studies = opened(folders, args.sweep, notes)
+    studies = opened(folders, args.sweep, notes, args.scorer)
     several = len(studies) > 1
     results = []
     for one in studies:

@@ -21,6 +21,7 @@ import msgspec
 import zstandard
 
 from experiments.grid.identity import Cell, digest
+from experiments.grid.scoring import Scorers
 from experiments.store.files import kept
 from experiments.store.files.made_by import READING, code
 from experiments.store.files.records import Record
@@ -47,6 +48,10 @@ class Planned(Protocol):
     @property
     def plan(self) -> Plan:
         """Which of them count."""
+
+    @property
+    def scorers(self) -> Scorers:
+        """Scorers of one's own that are here."""
 
     def cap(self, run: Run) -> int:
         """The most tokens a run may have."""
@@ -86,6 +91,7 @@ def key(
             "detectors": [[label, described(one), _sources(one)] for label, one in able],
             "runs": runs,
             "acted": acted,
+            "scorers": {path: own.digest for path, own in study.scorers.items()},
         }
     )
 

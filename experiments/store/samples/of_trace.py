@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from experiments.grid.plan import Problem, Run
-from experiments.grid.scoring import correct
+from experiments.grid.scoring import NO_SCORERS, Gold, Scorers, correct
 from experiments.store.files.records import Record
 from experiments.store.samples.acted_runs import acted, acts, verdict_on
 from experiments.store.samples.points import Points
@@ -29,6 +30,7 @@ def samples_of(
     penalty: str,
     detectors: Sequence[tuple[str, Detector]],
     store: Store,
+    scorers: Scorers = NO_SCORERS,
 ) -> Iterator[Sample]:
     """The run's samples, without a detector and with each.
 
@@ -38,6 +40,7 @@ def samples_of(
         penalty: what the cell's penalty is called, or "none".
         detectors: with what they are called; those whose action the backend can carry out.
         store: where the runs of detectors that act are.
+        scorers: of one's own that are here.
     """
     plain = blank(run, penalty)
     if record is None or record.failed or not record.serves(cap):
@@ -49,7 +52,8 @@ def samples_of(
         return
     trace = record.trace()
     whole = min(cap, trace.tokens)
-    plain = _with_waste(measured(plain, run.problem, record, trace, whole), trace)
+    judge = partial(measured, scorers=scorers)
+    plain = _with_waste(judge(plain, run.problem, record, trace, whole), trace)
     yield plain
     for label, detector in detectors:
         one = replace(blank(run, penalty), detector=label, action=detector.action.name)
@@ -58,12 +62,12 @@ def samples_of(
             same = replace(plain, detector=one.detector, action=one.action)
             yield _untimed(same) if acts(detector) else same
         elif not acts(detector):
-            stopped = measured(one, run.problem, record, trace, verdict.token, verdict)
+            stopped = judge(one, run.problem, record, trace, verdict.token, verdict)
             yield _with_waste_left(stopped, plain, verdict)
         else:
             later = acted(store, run, detector, cap)
             if later is not None:
-                one = _acted(one, run.problem, later, verdict)
+                one = _acted(one, run.problem, later, verdict, scorers)
             lacks = later is None or later.failed
             yield one if lacks else _with_waste_left(one, plain, verdict)
 
@@ -114,12 +118,14 @@ def _untimed(sample: Sample) -> Sample:
     return replace(sample, prefill_sec=None, decode_sec=None, cache_byte_sec=None)
 
 
-def _acted(one: Sample, problem: Problem, record: Record, verdict: Verdict) -> Sample:
+def _acted(
+    one: Sample, problem: Problem, record: Record, verdict: Verdict, scorers: Scorers
+) -> Sample:
     """A run that went on after its verdict, as it was decoded."""
     if record.failed:
         return _failed(one, record)
     trace = record.trace()
-    whole = _untimed(measured(one, problem, record, trace, trace.tokens))
+    whole = _untimed(measured(one, problem, record, trace, trace.tokens, scorers=scorers))
     stopped = trace.finish == verdict.detector
     return replace(whole, status="stopped" if stopped else whole.status, stopped_at=verdict.step)
 
@@ -131,6 +137,7 @@ def measured(
     trace: Trace,
     kept: int,
     verdict: Verdict | None = None,
+    scorers: Scorers = NO_SCORERS,
 ) -> Sample:
     """A blank sample filled in from a trace's first `kept` tokens, a verdict's if there was one."""
     paid = kept if verdict is None else verdict.step  # of the trace's tokens
@@ -150,7 +157,7 @@ def measured(
         workers=record.meta.get("workers", 1),
         record=record.id,
         tokens=kept,
-        correct=_solved(_text(trace, kept), problem, record),
+        correct=_solved(_text(trace, kept), problem, record, scorers),
         prefill_sec=trace.prefill_sec,
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,
@@ -183,12 +190,17 @@ def with_text(samples: Iterable[Sample], store: Store) -> Iterator[Sample]:
             yield replace(sample, text=_text(record.trace(), sample.tokens))
 
 
-def _solved(text: str, problem: Problem, record: Record) -> bool | None:
+def _solved(text: str, problem: Problem, record: Record, scorers: Scorers) -> bool | None:
     """Judged whenever it is read: a corrected answer or a better scorer decodes nothing again."""
-    if problem.gold is None or problem.scorer is None:  # a plan that leaves them to the traces
-        gold, scorer = record.meta.get("gold"), record.meta.get("scorer")
-        return None if gold is None or scorer is None else correct(text, gold, scorer)
-    return correct(text, problem.gold, problem.scorer)
+    gold, scorer = asked_of(problem, record)
+    return None if scorer is None else correct(text, gold, scorer, scorers)
+
+
+def asked_of(problem: Problem, record: Record) -> tuple[Gold, str | None]:
+    """What is accepted as an answer and who judges; plans of before leave them to the traces."""
+    if problem.scorer is not None:
+        return problem.gold, problem.scorer
+    return record.meta.get("gold"), record.meta.get("scorer")
 
 
 def _with_reads(one: Sample, trace: Trace, kept: int) -> Sample:

@@ -167,6 +167,23 @@ def _said(dataset: str, items: Sequence[Item], of: int, wanted: Wanted) -> Itera
         yield f"{dataset}: {what} an answer; of those lengths alone are measured"
 
 
+def typed(text: str, wanted: Wanted) -> Item:
+    """One problem of which nobody knows the answer: a prompt as somebody typed it.
+
+    It goes through the model's chat template where there is one, and through a template that was
+    asked for, and no other.
+
+    Raises:
+        InvalidValue: no text, or a template with another name than {problem} in it.
+    """
+    if not text.strip():
+        raise InvalidValue("prompt", text, "a text")
+    message = text
+    if wanted.template is not None:
+        message = prompts.fill(wanted.template, wanted.prompt_template, text, {}, None)
+    return Item("prompt", text, None, "none", message, True, wanted.system)
+
+
 def _of_level(limit: int | None, wanted: Wanted) -> int:
     if wanted.sample is not None:
         allowed = "--limit N for the reasoner's problems, whose first N are as random as any"

@@ -15,6 +15,7 @@ from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import say
+from experiments.cli.texts import SHOWN, beginning_and_end, dim
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
@@ -49,7 +50,6 @@ _NOT_HERE = (
 )
 #: What says which problems, where a prompt is not typed.
 _PROBLEMS = ("datasets", "split", "limit", "sample", "columns", "scorer")
-_SHOWN = 2000  # characters of a prompt
 _OWN = {"detectors": "none", "penalties": "none", "limit": "3", "datasets": "easy"}
 
 
@@ -67,7 +67,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--show-prompt",
         action="store_true",
-        help=f"print prompts whole, as the model sees them (default: {_SHOWN:,} characters)",
+        help=f"print prompts whole, as the model sees them (default: {SHOWN:,} characters)",
     )
     add_config_flags(parser, without=_NOT_HERE, own=_OWN)
 
@@ -140,7 +140,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     found = []
     for (name, item), ids in zip(problems, prompts, strict=True):
         console.rule(f"{name} {item.id}".strip(), style="dim")
-        _show_prompt(loaded.tokenizer.decode(ids), args.show_prompt, console)
+        shown = loaded.tokenizer.decode(ids)
+        dim(beginning_and_end(shown, args.show_prompt, "--show-prompt"), console)
         echo = Echo(console)
         (trace,) = lil.decode(
             loaded.model,
@@ -158,7 +159,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         if trace.action is not None:
             console.print()
             console.print(f"evidence: {trace.action['evidence']}", end="", markup=False)
-        document = _document(name, item, trace, loaded.tokenizer.decode(ids), scorers)
+        document = _document(name, item, trace, shown, scorers)
         console.print()
         _say(document, console)
         found.append(document)
@@ -202,15 +203,6 @@ def _problems(config: Config, text: str | None) -> tuple[list[tuple[str, data.It
     sets = data.load_all(config)
     said = [line for one in sets.values() for line in one.said]
     return [(name, item) for name, one in sets.items() for item in one.items], said
-
-
-def _show_prompt(text: str, whole: bool, console: Console) -> None:
-    """The prompt as the model sees it; of a long one its beginning and its end."""
-    if not whole and len(text) > _SHOWN:
-        half, left = _SHOWN // 2, len(text) - _SHOWN // 2 * 2
-        between = f"\n[{left:,} characters more: --show-prompt]\n"
-        text = text[:half] + between + text[-half:]
-    console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def _document(

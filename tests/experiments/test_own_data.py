@@ -111,6 +111,8 @@ def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
         _load(none, scorer="exact")
     with pytest.raises(InvalidValue, match="answer"):
         _load(half, scorer="exact")
+    null = _file(tmp_path / "null.jsonl", {"prompt": "1", "answer": None})
+    assert _load(null, scorer="exact").items[0].scorer == "none"
     (item, _) = _load(half, scorer="none").items
     assert (item.gold, item.scorer) == (None, "none")
     assert not _load(half, scorer="none").said

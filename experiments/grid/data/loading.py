@@ -214,8 +214,7 @@ def _rows(dataset: str, limit: int | None, wanted: Wanted) -> Rows:
 def _item(dataset: str, row: Row, wanted: Wanted) -> Item:
     roles = _roles(dataset, row, wanted)
     ids = (roles["id"],) if "id" in wanted.columns else tuple(_named(row, _IDS))
-    needed = wanted.scorer not in ("auto", "none")
-    gold = data_rows.gold_of(row, roles.get("answer"), dataset == "gsm8k", needed)
+    gold = data_rows.gold_of(row, roles.get("answer"), behind_marks=dataset == "gsm8k")
     return _put(row, roles, data_rows.id_of(row, ids), gold, wanted)
 
 
@@ -246,7 +245,7 @@ def _put(row: Row, roles: Mapping[str, str], id_: str, gold: Gold, wanted: Wante
 def _roles(dataset: str, row: Row, wanted: Wanted) -> dict[str, str]:
     """Role -> column: what is asked, and the answer; those given, else known ones.
 
-    An answer may be missing where neither columns nor a scorer were asked for.
+    A column of answers may be missing where neither columns nor a scorer were asked for.
     """
     roles = dict(wanted.columns)
     for role, column in roles.items():

@@ -74,19 +74,16 @@ def file_rows(path: Path, limit: int | None, sample: int | None, seed: int) -> R
         place = f"line {content.count(10, 0, error.start) + 1} of {path}"
         shown = content[error.start : error.start + 1]
         raise InvalidValue(place, shown, f"text in UTF-8 ({error.reason})") from error
+    source = {"file_digest": hashlib.sha256(content).hexdigest()[:32]}
     if path.suffix.lower() == ".csv":
-        lines = [*_csv_lines(path, text)]
-        rows = [Row(at, *lines[at]) for at in chosen(len(lines), limit, sample, seed)]
-    else:
-        every = enumerate(io.StringIO(text, newline=None), start=1)
-        found = [(number, line) for number, line in every if line.strip()]
-        rows, lines = [], found
-        for index in chosen(len(found), limit, sample, seed):
-            number, line = found[index]
-            place = f"line {number} of {path}"
-            rows.append(Row(index, place, _parse(place, line)))
-    digest = hashlib.sha256(content).hexdigest()[:32]
-    return Rows(tuple(rows), len(lines), {"file_digest": digest})
+        cells = [*_csv_lines(path, text)]
+        rows = [Row(at, *cells[at]) for at in chosen(len(cells), limit, sample, seed)]
+        return Rows(tuple(rows), len(cells), source)
+    every = enumerate(io.StringIO(text, newline=None), start=1)
+    lines = [(f"line {number} of {path}", line) for number, line in every if line.strip()]
+    found = [(at, *lines[at]) for at in chosen(len(lines), limit, sample, seed)]
+    rows = [Row(at, place, _parse(place, line)) for at, place, line in found]
+    return Rows(tuple(rows), len(lines), source)
 
 
 def _csv_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -255,20 +252,19 @@ def messages_of(row: Row, column: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def gold_of(row: Row, column: str | None, behind_marks: bool, needed: bool = True) -> Gold:
-    """The answer alone: what follows `####` where it has a derivation; of a list each.
+def gold_of(row: Row, column: str | None, behind_marks: bool) -> Gold:
+    """The answer alone: what follows `####` where it has a derivation; of a list each; or none.
 
     Args:
         row: the problem.
         column: that has it; None where no column does.
         behind_marks: whether every answer has a derivation.
-        needed: whether a problem may not do without.
 
     Raises:
-        InvalidValue: none, or something that is no answer.
+        InvalidValue: something that is no answer.
     """
     answer = None if column is None else row.values[column]
-    if answer is None and not needed:
+    if answer is None:
         return None
     if isinstance(answer, list) and answer:
         return tuple(dict.fromkeys(_gold(row, column, one, behind_marks) for one in answer))

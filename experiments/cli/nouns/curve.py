@@ -17,7 +17,7 @@ from rich.table import Table
 import lil
 from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
-from experiments.cli.stops import require_texts, sentence, told, watched
+from experiments.cli.texts.stops import require_texts, sentence, told, watched
 from experiments.grid import models, tokenizers
 from experiments.grid.calibrated import expanded
 from experiments.grid.config import Config, check

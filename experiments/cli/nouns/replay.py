@@ -17,7 +17,7 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import bar
 from experiments.cli.show import found_in, open_store
 from experiments.cli.stores import add_scorer_flag
-from experiments.cli.texts_replayed import COLUMNS, over_texts
+from experiments.cli.texts.replayed import COLUMNS, over_texts
 from experiments.grid import models
 from experiments.grid.calibrated import split_file
 from experiments.grid.config import Config, check

@@ -15,7 +15,7 @@ from attention.errors import InvalidValue
 from experiments.cli.parser import Done, Parser
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import say
-from experiments.cli.texts import SHOWN, beginning_and_end, dim
+from experiments.cli.texts.shortening import SHOWN, beginning_and_end, dim
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
@@ -26,7 +26,6 @@ from experiments.grid.plan import (
     describe_penalties,
 )
 from experiments.sweep.sweep import require_supported
-from lil.decoding.request import positions_of
 
 EXAMPLES = """\
 examples:
@@ -134,7 +133,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         positions.Prompt(name, item.id, len(ids))
         for (name, item), ids in zip(problems, prompts, strict=True)
     ]
-    most = positions_of(loaded.model.config)
+    most = positions.positions(source)
     positions.require_room(source.name, most, lengths, beyond=config.beyond_positions)
 
     found = []

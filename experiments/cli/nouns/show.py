@@ -14,7 +14,7 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.runs import find, studies_of
 from experiments.cli.show import say
 from experiments.cli.stores import add_scorer_flag
-from experiments.cli.texts import beginning_and_end, dim, ending
+from experiments.cli.texts.shortening import beginning_and_end, dim, ending
 from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.plan import Run, build_detectors
 from experiments.grid.scoring import Judged, judged

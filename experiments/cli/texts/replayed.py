@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue
-from experiments.cli.stops import require_texts, watched
+from experiments.cli.texts.stops import require_texts, watched
 from experiments.grid import tokenizers
 from experiments.grid.data import rows as data_rows
 from experiments.store.labels import labels

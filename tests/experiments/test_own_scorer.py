@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,11 @@ def test_which_rule_found_the_answer(scorer):
     assert (found.correct, found.rule, found.answer) == (expected, "the last \\boxed{}", " 5 ")
     lost = scoring.judged("it is 5", ("5",), scorer)
     assert (lost.correct, lost.rule) == (False if scorer == "exact" else None, None)
+
+
+def test_other_processes_judge_with_it_too(store, monkeypatch):
+    monkeypatch.setattr("experiments.store.samples.reading.FEW", 1)
+    study = Study.open(store).judged_by("own_scores:score")
+    shutil.rmtree(store / "cache")
+    samples = study.samples([], workers=2).samples
+    assert [s.correct for s in samples] == [len(s.text or "") > 20 for s in samples]

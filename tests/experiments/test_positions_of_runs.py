@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recomputing.compare import Comparison
 from saved_models import save_tiny_model
 from sweeping import go
 
@@ -142,3 +143,14 @@ def test_a_run_is_cut_and_its_flag_goes_on(config, capsys):
     assert main([*command, "--beyond-positions"]) == 0
     (beyond,) = json.loads(capsys.readouterr().out)["samples"]
     assert beyond["tokens"] >= sample["tokens"]
+
+
+def test_rows_are_those_that_are_computed_a_second_time(config, tmp_path, capsys):
+    asked = config(detectors="guardian")
+    go(asked, tmp_path / "out")
+    assert main(["report", str(tmp_path / "out"), "--no-figures", "--no-page", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert sum(row["at_positions"] for row in document["rows"]) > 0
+    comparison = Comparison(tmp_path / "out", document["manifest"]["detectors"])
+    comparison.compare([row | {"dataset": asked.datasets[0]} for row in document["rows"]])
+    assert not comparison.wrong

@@ -65,6 +65,8 @@ class Trace:
         reused_tokens: how many of `new_ids` were given rather than decoded. Keys, bytes and seconds
             are charged as if they had been decoded: n keys in every layer and KV head for the step
             that sees n tokens, bytes in proportion to n, seconds at the row's own mean per step.
+        positions: tokens the model was made for, prompt included; None where its config names no
+            number, and in traces of before.
     """
 
     prompt_ids: tuple[int, ...]
@@ -86,6 +88,15 @@ class Trace:
     dropped: tuple[int, ...] = ()
     action: Mapping[str, Any] | None = None
     signals: Mapping[str, Signal] = field(default_factory=dict)
+    positions: int | None = None
+
+    @property
+    def at_positions(self) -> bool:
+        """Whether it was cut where the model's positions end, or went beyond them."""
+        if self.positions is None:
+            return False
+        left = self.positions - len(self.prompt_ids) - self.decoded_tokens
+        return left < 0 or (left == 0 and self.finish == "length")
 
     @property
     def tokens(self) -> int:
@@ -160,6 +171,7 @@ class Trace:
         known = [one.name for one in fields(cls)]
         if not isinstance(record, Mapping):
             raise InvalidValue("trace", record, "a record written by Trace.to_dict")
+        record = {"positions": None, **record}  # traces of before do not know it
         for name in (*known, *record):
             if name not in record or name not in known:
                 raise InvalidValue("trace", name, "exactly the fields " + ", ".join(known), known)
@@ -225,6 +237,7 @@ _SCALARS: Mapping[str, Callable[[object], object]] = {
     "prefill_sec": _number,
     "decode_sec": _or_none(_number),
     "reused_tokens": _natural,
+    "positions": _or_none(_natural),
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,7 +76,7 @@ def files(document: Path) -> dict[str, str]:
 def run(command: str, folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
     """Run a command of a document in `folder`; `pip install` puts its packages into `site`."""
     python = [sys.executable]
-    first, *rest = command.split()
+    first, *rest = shlex.split(command)
     known = {"lil": [*python, "-P", "-c", LIL], "python": python, "pip": [*python, "-m", "pip"]}
     if first not in known:
         raise ValueError(f"not lil, python or pip: {command}")

@@ -220,6 +220,7 @@ def _row(
             max_new_tokens=steps + 1,
             batch_size=case.batch,
             on_step=on_step,
+            beyond_positions=True,  # what is asked is time, not text
             **options,
         )
     parts = {part: 1e3 * clock.seconds[part] / counted["steps"] for part in PARTS}

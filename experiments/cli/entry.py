@@ -25,6 +25,7 @@ NOUNS = {
     "calibrate": "a detector's setting with a promise about false stops, from stored traces",
     "report": "tables, figures and an HTML page again from a store; CSV and Parquet",
     "chopper": "train a classifier that tells word salad by the model's hidden states",
+    "show": "one stored run: text, answer, cap, costs, where detectors fired",
     "curve": "compression-ratio curve of any text file or stored trace",
     "list": "backends, penalties, detectors, data sets, presets, with their sources",
     "bench": "speed of the parts",
@@ -36,6 +37,7 @@ examples:
   lil sweep                                  the demo: what sparse attention costs, on this machine
   lil run --backend h2o --budget 64          watch a model lose its notes
   lil replay --f 50,100,200                  other stopping rules over the same traces
+  lil show lil-out/demo medium/study/3 h2o 64
   lil curve essay.txt
 
 `lil NOUN --help` shows the flags of a noun and examples.

@@ -60,6 +60,8 @@ def typed(value: Any) -> str:
     """A default as one would type it."""
     if value is None or value == ():
         return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 

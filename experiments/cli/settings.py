@@ -52,12 +52,15 @@ def add_config_flags(
         if name not in groups:
             groups[name] = parser.add_argument_group(name)
         default = own.get(key.name) or _default(key.name, usual)
+        taken: dict[str, Any] = {"metavar": key.metadata["metavar"]}
+        if isinstance(key.default, bool):
+            taken = {"action": "store_const", "const": True}
         groups[name].add_argument(
             flag,
             dest=key.name,
             default=own.get(key.name),
-            metavar=key.metadata["metavar"],
             help=f"{key.metadata['help']} (default: {default})".replace("%", "%%"),
+            **taken,
         )
 
 

@@ -35,7 +35,9 @@ from lil import Detector
 FEW = 10_000
 
 
-def open_store(folder: Path, notes: Console, load: Collection[str] = ()) -> Study:
+def open_store(
+    folder: Path, notes: Console, load: Collection[str] = (), scorer: str | None = None
+) -> Study:
     """A store as its sweeps left it; damage, and what is left out, is said on `notes`.
 
     Args:
@@ -44,9 +46,9 @@ def open_store(folder: Path, notes: Console, load: Collection[str] = ()) -> Stud
         load: import paths that were typed.
 
     Raises:
-        InvalidValue: no store there.
+        InvalidValue: no store there, or a scorer of one's own that it does not name.
     """
-    study = Study.open(folder, load=load)
+    study = Study.open(folder, load=load).judged_by(scorer)
     say(study.said, notes)
     return study
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +75,22 @@ def to_load(
     return frozenset([*given, *paths_in(detectors), *paths_set(settings)])
 
 
+def add_scorer_flag(parser: Parser) -> None:
+    """A scorer of one's own that a store's problems are judged by."""
+    parser.add_argument(
+        "--scorer",
+        metavar="MODULE:FUNCTION",
+        help="import the scorer of yours that the store names; nothing it names is run by itself",
+    )
+
+
 def opened(
     folders: Sequence[Path],
     sweep: str | None,
     notes: Console,
     detectors: Sequence[str] = (),
     load: Collection[str] = (),
+    scorer: str | None = None,
 ) -> list[Opened]:
     """The studies a command line asks for; what a reader should know of them is said on `notes`.
 
@@ -91,7 +101,8 @@ def opened(
         load: import paths that were typed.
 
     Raises:
-        InvalidValue: no store there, no such sweep, or a store given twice.
+        InvalidValue: no store there, no such sweep, a store given twice, or a scorer that none of
+            them names.
     """
     _require_apart(folders)
     if len(folders) > 1 and sweep not in (None, "last", "all"):
@@ -105,6 +116,10 @@ def opened(
             newest = study.sweeps[0].id
             figures = folder / "figures" if one else folder / "figures" / newest
             found.append(Opened(label if one else f"{label}@{newest}", study, figures))
+    if scorer is not None:
+        asked = [one for one in found if scorer in one.study.needs()] or found[:1]
+        judged = {one.label: one.study.judged_by(scorer) for one in asked}
+        found = [replace(one, study=judged.get(one.label, one.study)) for one in found]
     say([notice for one in found for notice in one.study.said], notes)
     return found
 

@@ -229,6 +229,7 @@ class LilLM(TemplateLM):
             batch_size=self.settings.batch_size,
             check_every=self.settings.check_every,
             token_bytes=self.loaded.token_bytes,
+            beyond_positions=True,  # max_length bounds a context and its answer
             **wanted.sampling,
         )
 

@@ -6,7 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.grid.data.sets import labels
-from experiments.grid.scoring import last_boxed
+from experiments.grid.scoring import Gold, last_boxed
+from experiments.store.samples.of_trace import asked_of
 from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
 
@@ -23,7 +24,7 @@ class Asked(NamedTuple):
 
     prompt: str | None
     prompt_tokens: int | None
-    gold: str | None
+    gold: Gold
     scorer: str | None
 
 
@@ -40,8 +41,7 @@ def problems_of(study: Study) -> dict[tuple[str, str, str], Asked]:
         record = study.store.get(run.id)
         if record is not None and not record.failed:
             trace = record.trace()
-            if gold is None or scorer is None:  # a plan that leaves them to the traces
-                gold, scorer = record.meta["gold"], record.meta["scorer"]
+            gold, scorer = asked_of(run.problem, record)
             text = trace.prompt_bytes.decode(errors="replace")
             found[name] = Asked(text, len(trace.prompt_ids), gold, scorer)
     return found
@@ -67,7 +67,7 @@ def logged_sample(one: Sample, asked: Asked) -> EvalSample:
         "id": one.item_id,
         "epoch": one.sample_index + 1,
         "input": prompt,
-        "target": asked.gold or "",
+        "target": [*asked.gold] if isinstance(asked.gold, tuple) else asked.gold or "",
         "metadata": left,
     }
     if not is_usable(one):
@@ -83,7 +83,10 @@ def logged_sample(one: Sample, asked: Asked) -> EvalSample:
         else one.prefill_sec + one.decode_sec
     )
     reason = _STOP_REASONS.get(str(one.finish), "unknown")  # a detector's name: see the metadata
-    value = CORRECT if one.correct else INCORRECT
+    value, scores = (CORRECT if one.correct else INCORRECT), {}
+    if one.correct is not None:
+        answer_found = last_boxed(one.text or "")
+        scores = {asked.scorer or "exact": Score(value=value, answer=answer_found)}
     return EvalSample(
         **begun,
         messages=[question, answer],
@@ -93,7 +96,7 @@ def logged_sample(one: Sample, asked: Asked) -> EvalSample:
             usage=usage,
             time=seconds,
         ),
-        scores={asked.scorer or "exact": Score(value=value, answer=last_boxed(one.text or ""))},
+        scores=scores,
         model_usage={one.model: usage},
         total_time=seconds,
         working_time=seconds,

@@ -28,12 +28,14 @@ from experiments.grid.calibrated import expanded
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 ENGINES = ("cpp", "triton", "flash", "torch")
+_SCORERS = ("auto", "exact", "math", "none")
 EXECUTORS = ("local", "ray")
 
 _CAP = re.compile(r"(?:(?P<times>[1-9]\d{0,8})x-full|(?P<tokens>[1-9]\d{0,8}))")
 
-#: What a column of a data set can be: a prompt is a question that is used as it is.
-COLUMN_ROLES = ("question", "prompt", "answer", "id")
+#: What a column of a data set can be: a prompt is a question that is used as it is, messages are
+#: a chat.
+COLUMN_ROLES = ("question", "prompt", "messages", "answer", "id")
 
 
 # ---------------------------------------------------------------- checks of one value each
@@ -51,6 +53,7 @@ _gpus = _as(Annotated[float, Meta(ge=0, le=64)], "a number from 0 to 64, or auto
 _seed = _as(Annotated[int, Meta(ge=0, le=2**63 - 1)], "a whole number, at least 0, below 2^63")
 _temperature = _as(Annotated[float, Meta(ge=0, le=100)], "a number from 0 (greedy) to 100")
 _share = _as(Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1")
+_yes_or_no = _as(bool, "true or false")
 _text = _as(schema.Name, "a name")
 
 
@@ -129,13 +132,22 @@ def _columns(key: str, value: object) -> tuple[str, ...]:
         if role not in COLUMN_ROLES or not pair.partition("=")[2]:
             allowed = f"ROLE=COLUMN with one of {', '.join(COLUMN_ROLES)}"
             raise InvalidValue(key, pair, allowed, COLUMN_ROLES)
-    if len(set(roles)) < len(roles) or {"question", "prompt"} <= set(roles):
+    if len(set(roles)) < len(roles) or len({"question", "prompt", "messages"} & set(roles)) > 1:
         raise InvalidValue(
             key,
             ",".join(pairs),
-            "one column for the question or prompt, the answer and the id each",
+            "one column for the question, prompt or messages, the answer and the id each",
         )
     return pairs
+
+
+def _scorer(key: str, value: object) -> str:
+    module, colon, name = str(schema.shown(value)).partition(":")
+    own = colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    if value not in _SCORERS and not own:
+        allowed = f"one of {', '.join(_SCORERS)}, or a function of yours as module:function"
+        raise InvalidValue(key, value, allowed, _SCORERS)
+    return str(value)
 
 
 def _cap(key: str, value: object) -> str:
@@ -215,7 +227,7 @@ class Config:
         ("easy", "medium", "hard"),
         _some_names,
         "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime (a revision of the "
-        "hub behind an @: gsm8k@main), or JSONL files",
+        "hub behind an @: gsm8k@main), or JSONL or CSV files",
         group="what to run",
         flag="--dataset",
         metavar="NAME|FILE",
@@ -246,17 +258,20 @@ class Config:
     columns: tuple[str, ...] = _key(
         (),
         _columns,
-        "columns of data sets: question (or prompt, used as it is), answer, id",
+        "columns of data sets: question (or prompt, used as it is, or messages, a chat), answer, "
+        "id",
         group="what to run",
         flag="--columns",
         metavar="question=...,answer=...,id=...",
     )
     scorer: str = _key(
         "auto",
-        _one_of("auto", "exact", "math"),
-        "how answers are judged: exact, math, or auto: math, but exact for a column `prompt`",
+        _scorer,
+        "how answers are judged: exact, math, none (lengths alone), a function of yours, or auto: "
+        "math, exact for a column `prompt`, none for problems without an answer",
         group="what to run",
         flag="--scorer",
+        metavar="NAME|MODULE:FUNCTION",
     )
     prompt_template: str | None = _key(
         None,
@@ -341,10 +356,17 @@ class Config:
     max_new_tokens: int = _key(
         4096,
         _count,
-        "most tokens of a full-attention run",
+        "most tokens of a full-attention run; never more than the model's positions leave",
         group="stopping",
         flag="--max-new-tokens",
         metavar="N",
+    )
+    beyond_positions: bool = _key(
+        False,
+        _yes_or_no,
+        "decode beyond the positions that the model's config names",
+        group="stopping",
+        flag="--beyond-positions",
     )
     temperature: float = _key(
         0.0, _temperature, "0 is greedy", group="sampling", flag="--temperature"
@@ -479,7 +501,10 @@ class Config:
 
     def decode_options(self) -> dict[str, Any]:
         """What every decode of this configuration is told, under the names `lil.decode` has."""
-        names = ("engine", "batch_size", "temperature", "top_k", "top_p", "seed", "check_every")
+        names = (
+            *("engine", "batch_size", "temperature", "top_k", "top_p", "seed", "check_every"),
+            "beyond_positions",
+        )
         return {name: getattr(self, name) for name in names}
 
     @property

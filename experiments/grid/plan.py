@@ -15,6 +15,7 @@ from experiments.grid import schema
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell, run_id, sampling
 from experiments.grid.models import REASONER
+from experiments.grid.scoring import Gold
 
 if TYPE_CHECKING:
     from attention import Backend
@@ -35,12 +36,15 @@ class Problem(NamedTuple):
     """What a plan keeps of a problem; gold and scorer change no token, so no run is known by them.
 
     In plans of before, gold and scorer are None: what they were stands beside each stored trace.
+    Where no answer is known the scorer is "none".
+    `room` is how many tokens the model's positions leave behind the prompt; None: not known.
     """
 
     item_id: str
     prompt: str  # digest of its token ids
-    gold: str | None = None
+    gold: Gold = None
     scorer: str | None = None
+    room: schema.Natural | None = None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 #: Numbers of things: large enough for any, small enough to be worked with.
 Count = Annotated[int, Meta(ge=1, le=10**9)]
+Natural = Annotated[int, Meta(ge=0)]
 Name = Annotated[str, Meta(min_length=1)]
 
 _PATH = re.compile(r"^(?P<said>.*?)(?: - at `(?:key` in `)?(?P<path>[^`]*)`)?$", re.DOTALL)

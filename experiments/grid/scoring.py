@@ -1,12 +1,30 @@
-"""Is the answer right? Exact match for the reasoner's problems, math-verify for mathematics."""
+r"""Is the answer right? Exact match for the reasoner's problems, math-verify for mathematics.
+
+A scorer of one's own is a function `score(output, gold)`, named `module:function` on the command
+line or in one's own TOML. What a store names is never imported: without the function, what it would
+judge is not known.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib
 import importlib.util
+import inspect
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
 
 from attention.errors import InvalidValue
+
+#: Scorers that ship, by the names users type; `none` measures lengths alone.
+SCORERS = ("exact", "math", "none")
+
+#: One accepted answer, several of which any will do, or none.
+Gold: TypeAlias = str | tuple[str, ...] | None
 
 _BOX = "\\boxed{"
 _BASED = re.compile(r"(?P<digits>[0-9A-Za-z]+)_\{?(?P<base>\d+)\}?")
@@ -37,25 +55,126 @@ def last_boxed(text: str) -> str | None:
     return found
 
 
-def correct(text: str, gold: str, scorer: str) -> bool:
-    """Whether a generated text solves its problem; one cut before its answer does not.
+@dataclass(frozen=True)
+class Own:
+    """A scorer of one's own.
+
+    Args:
+        path: `module:function`, as typed.
+        score: called with an output and an accepted answer; true or false, or the name of the rule
+            by which the output is right, "" or None where it is not.
+        digest: of the file it stands in.
+    """
+
+    path: str
+    score: Callable[[str, str], object] = field(repr=False)
+    digest: str
+
+
+#: Scorers of one's own that were asked for, by path.
+Scorers: TypeAlias = Mapping[str, Own]
+NO_SCORERS: Scorers = {}
+
+
+def is_path(scorer: str) -> bool:
+    """Whether a name is that of a scorer of one's own."""
+    return ":" in scorer
+
+
+def load(path: str) -> Own:
+    """Import a scorer of one's own, as `module:function` typed by the user.
+
+    Raises:
+        InvalidValue: it cannot be imported, or is no function of an output and an answer.
+    """
+    module, _, name = path.partition(":")
+    try:
+        score = getattr(importlib.import_module(module), name)
+        inspect.signature(score).bind("output", "gold")
+        source = Path(inspect.getfile(inspect.unwrap(score))).read_bytes()
+    except Exception as error:  # a file somebody is working on may do anything
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        allowed = f"an importable module:function of an output and an answer ({reason})"
+        raise InvalidValue("scorer", path, allowed) from error
+    return Own(path, score, hashlib.sha256(source).hexdigest()[:32])
+
+
+def loaded(scorer: str) -> Scorers:
+    """What a name that the user typed needs: nothing for those that ship.
+
+    Raises:
+        InvalidValue: as `load`.
+    """
+    return {scorer: load(scorer)} if is_path(scorer) else NO_SCORERS
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was made of a text.
+
+    Attributes:
+        correct: None where that cannot be said: no accepted answer, or a scorer that is not here.
+        rule: by which its answer was found, or it was found right; None without one.
+        answer: as it stands in the text; None where none was found, or nobody says which.
+    """
+
+    correct: bool | None
+    rule: str | None = None
+    answer: str | None = None
+
+
+def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Judged:
+    """What a scorer makes of a generated text; one cut before its answer is not right.
 
     Args:
         text: the generated text, without the prompt.
-        gold: the data set's answer, without its derivation.
-        scorer: "exact" compares the characters in the box, "math" asks math-verify.
+        gold: the data set's answer, without its derivation; of several any will do.
+        scorer: "exact" compares the characters in the box, "math" asks math-verify, "none" judges
+            nothing; or the path of one of `own`.
+        own: scorers of one's own that are here.
 
     Raises:
-        InvalidValue: an unknown scorer, or mathematics without math-verify.
+        InvalidValue: an unknown scorer, one of one's own that fails, or mathematics without
+            math-verify.
     """
-    if scorer not in ("exact", "math"):
-        raise InvalidValue("scorer", scorer, "exact or math", ("exact", "math"))
+    accepted = gold if isinstance(gold, tuple) else () if gold is None else (gold,)
+    if is_path(scorer):
+        if scorer not in own or not accepted:
+            return Judged(None)
+        return _by_own(text, accepted, own[scorer])
+    if scorer not in SCORERS:
+        raise InvalidValue("scorer", scorer, f"one of {', '.join(SCORERS)}", SCORERS)
     answer = last_boxed(text)
+    rule = None if answer is None else "the last \\boxed{}"
+    if scorer == "none" or not accepted:
+        return Judged(None, rule, answer)
     if answer is None:
-        return False
+        return Judged(False)
     if scorer == "exact":
-        return answer.strip() == gold.strip()
-    return _same_mathematics(answer, gold)
+        right = any(answer.strip() == one.strip() for one in accepted)
+    else:
+        right = any(_same_mathematics(answer, one) for one in accepted)
+    return Judged(right, rule, answer)
+
+
+def correct(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> bool | None:
+    """Whether a generated text solves its problem, as `judged` says."""
+    return judged(text, gold, scorer, own).correct
+
+
+def _by_own(text: str, accepted: tuple[str, ...], own: Own) -> Judged:
+    for gold in accepted:
+        try:
+            said = own.score(text, gold)
+        except Exception as error:  # whatever it does
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise InvalidValue("scorer", own.path, f"one that judges ({reason})") from error
+        if not (said is None or isinstance(said, bool | str)):
+            allowed = "one that returns true or false, or the name of a rule"
+            raise InvalidValue("scorer", own.path, f"{allowed}, not {type(said).__name__}")
+        if said:
+            return Judged(True, said if isinstance(said, str) else own.path)
+    return Judged(False)
 
 
 def require(scorer: str, dataset: str) -> None:

@@ -28,7 +28,8 @@ def _cheaper(line: list[ReportRow]) -> Cheaper | None:
     known: list[tuple[Point, ReportRow]] = []
     for row in line:
         ratio = row.keys_read_per_solved_ratio
-        if ratio is None and row.accuracy == 0 and row.solved_lost:
+        known_pairs = row.pairs > row.pairs_censored
+        if ratio is None and row.accuracy == 0 and row.solved_lost and known_pairs:
             ratio = math.inf  # full attention solves some, this none
         if row.budget is not None and ratio is not None:
             known.append(((row.budget, ratio), row))

@@ -119,7 +119,11 @@ def _claimed(
     for measure in measures:
         bounds = [_bounds(one, measure.field) for one in part]
         beside = [None if one is None else _bounds(one, measure.field) for one in nulls]
-        known = [at for at, one in enumerate(bounds) if one.p is not None and one.differs]
+        known = [
+            at
+            for at, one in enumerate(bounds)
+            if one.value is not None and one.p is not None and one.differs
+        ]
         after = benjamini_hochberg([bounds[at].p or 0.0 for at in known])
         for at, p in zip(known, after, strict=True):
             if p <= 1 - LEVEL:

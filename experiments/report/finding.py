@@ -213,11 +213,18 @@ def _detector(name: str, of_detector: Mapping[Key, ReportRow]) -> str:
     fires, more = sum(row.fired > 0 for row in rows), sum(map(adds, rows))
     text = f"{name[:1].upper() + name[1:]} fires in {fires} of {_count(rows)}"
     text += f" and adds tokens in {more}" if more else ""
-    sign = "fewer" if saved >= 0 else "more"
+    text += f", {100 * abs(saved):.1f}% {'fewer' if saved >= 0 else 'more'} tokens over all"
+    if all(row.detector_solved_lost is None for row in rows):
+        return text  # no answer was judged
     return (
-        f"{text}, {100 * abs(saved):.1f}% {sign} tokens over all; it gains {gained} answers and "
-        f"loses {lost} of {stood:,}, {apart:,} of which stand in other texts than full attention's"
+        f"{text}; it gains {gained} answers and loses {lost} of {stood:,}, {apart:,} of which "
+        "stand in other texts than full attention's"
     )
+
+
+def _answers_moved(lost: int, gained: int, judged: int) -> str:
+    """What it does to answers; nothing where none was judged."""
+    return f", losing {lost} and gaining {gained} of {judged:,} answers" if judged else ""
 
 
 def _penalty(name: str, rows: list[ReportRow]) -> str:
@@ -228,10 +235,10 @@ def _penalty(name: str, rows: list[ReportRow]) -> str:
     longer, shorter = (sum(word in row.claims for row in known) for word in ("longer", "shorter"))
     lost = sum(row.penalty_solved_lost or 0 for row in known)
     gained = sum(row.penalty_solved_gained or 0 for row in known)
-    pairs = sum(row.penalty_pairs or 0 for row in known)
+    judged = sum(row.n for row in known if row.penalty_solved_lost is not None)
     return (
         f"With penalty {name} outputs are longer in {longer} and shorter in {shorter} of "
-        f"{_count(known)} than without it, losing {lost} and gaining {gained} of {pairs} answers"
+        f"{_count(known)} than without it{_answers_moved(lost, gained, judged)}"
     )
 
 

@@ -231,6 +231,7 @@ def _counts(samples: list[Sample]) -> dict[str, Any]:
         "errors": ended.count("error") + ended.count("out_of_memory"),
         "out_of_memory": ended.count("out_of_memory"),
         "missing": ended.count("missing"),
+        "at_positions": sum(sample.at_positions for sample in samples),
         "reused_tokens": sum(sample.reused_tokens for sample in samples if is_usable(sample)),
     }
 

@@ -144,6 +144,7 @@ class ReportRow:
     - `keys_read` is the mean over samples of all keys a run read, as `*_per_solved` sum them.
     - `keys_read_mean` and `dense_layer_keys_read_mean` are means of each sample's mean per step;
       `*_max` and `cache_bytes_peak` are maxima.
+    - `at_positions`: samples that were cut where the model's positions end, or went beyond them.
     - `avg_at_k`, `pass_at_k`: k = `samples_per_problem` > 1, where every problem has k scored.
       `pass_at*`: the chance that k samples hold a correct one, unbiased, by k = 1, 2, 5, 10, ... up
       to as many as were drawn; bounds by bootstrap over problems. Empty with one sample a problem.
@@ -275,6 +276,7 @@ class ReportRow:
     seconds_null_why: str | None = None
     compression_ratio_low: float | None = None
     compression_ratio_high: float | None = None
+    at_positions: int = 0
     pass_at: Mapping[int, float | None] = field(default_factory=dict)
     pass_at_low: Mapping[int, float | None] = field(default_factory=dict)
     pass_at_high: Mapping[int, float | None] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from experiments.grid.scoring import correct
+from experiments.grid.scoring import Gold, correct
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
 from experiments.store.sweeps import read_all
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: By data set and item id, the gold answer and its scorer.
-Answers = Mapping[tuple[str, str], tuple[str, str]]
+Answers = Mapping[tuple[str, str], tuple[Gold, str]]
 
 #: Fields of a trace that are no columns: lists as long as the output.
 _LONG = ("prompt_ids", "new_ids", "pieces", "prompt_bytes", "curve", "checks", "signals", "dropped")
@@ -53,7 +53,7 @@ def _row(record: Record, known: Answers) -> dict[str, Any]:
     trace = None if record.failed else Trace.from_dict(values)
     text = None if trace is None else trace.text
     beside = (meta.pop("gold", None), meta.pop("scorer", None))
-    answer = known.get((cell["dataset"], meta["item_id"]), beside)
+    gold, scorer = known.get((cell["dataset"], meta["item_id"]), beside)
     return {
         "id": record.id,
         **{key: cell[key] for key in ("model", "dataset", "dtype")},
@@ -64,7 +64,7 @@ def _row(record: Record, known: Answers) -> dict[str, Any]:
         "sweep": None,  # not known of stores of before
         "batch_size": None,
         **meta,
-        "correct": None if text is None or None in answer else correct(text, *answer),
+        "correct": None if text is None or scorer is None else correct(text, gold, scorer),
         "text": text,
         "keys_read": None if trace is None else trace.checks[-1].keys_read,
         **{key: value for key, value in values.items() if key not in _LONG},
@@ -81,5 +81,5 @@ def _answers(folder: Path) -> Answers:
         for sweep in reversed(read_all(folder, []))  # the newest last: its answers stand
         for (_, dataset), problems in sweep.plan.items.items()
         for problem in problems
-        if problem.gold is not None and problem.scorer is not None
+        if problem.scorer is not None
     }

@@ -17,6 +17,8 @@ from experiments.store.files.writer import Writer
 if TYPE_CHECKING:
     import pandas as pd
 
+    from experiments.grid.scoring import Gold
+
 __all__ = ["Record", "Store", "require_writable"]
 
 
@@ -83,7 +85,7 @@ class Store:
         """Readable records in all files, repeated ones counted."""
         return sum(1 for file in (self.path / "traces").glob("*.zst") for _ in read(file, []))
 
-    def frame(self, gold: Mapping[tuple[str, str], tuple[str, str]] | None = None) -> pd.DataFrame:
+    def frame(self, gold: Mapping[tuple[str, str], tuple[Gold, str]] | None = None) -> pd.DataFrame:
         """One row a run: identity, status, text, tokens, correct and costs; missing is null.
 
         Args:

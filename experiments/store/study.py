@@ -20,6 +20,7 @@ from experiments.grid.plan import (
     detectors_of,
 )
 from experiments.grid.rebuilt import backend_of, penalties_of
+from experiments.grid.scoring import Scorers, is_path, load
 from experiments.grid.stored import paths_in
 from experiments.store.files import lock
 from experiments.store.files.records import Record
@@ -55,6 +56,7 @@ class Study:
         manifest: of the newest sweep that is shown, if it has been read.
         sweeps: the sweeps that are shown, the newest first.
         notices: what a reader should know of them, a sentence each.
+        scorers: of one's own that were asked for: a store's own word imports nothing.
     """
 
     store: Store
@@ -63,6 +65,7 @@ class Study:
     manifest: Mapping[str, Any] = field(default_factory=dict)
     sweeps: tuple[Sweep, ...] = ()
     notices: tuple[str, ...] = ()
+    scorers: Scorers = field(default_factory=dict)
 
     @classmethod
     def open(cls, folder: Path, sweep: str | None = None, load: Collection[str] = ()) -> Study:
@@ -140,7 +143,7 @@ class Study:
     @property
     def said(self) -> list[str]:
         """What a reader should know: what could not be read, is left out, unfinished or mixed."""
-        return [*self.store.notices, *self.notices, *self._absent, *self._mixed]
+        return [*self.store.notices, *self.notices, *self._absent, *self._mixed, *self._unjudged]
 
     @property
     def detectors(self) -> list[Detector]:
@@ -206,6 +209,34 @@ class Study:
         return told
 
     @property
+    def _unjudged(self) -> Iterator[str]:
+        for path in sorted(self.needs() - self.scorers.keys()):
+            yield (
+                f"{self.folder}: answers are judged by {path}, a function that is not loaded: "
+                f"what is right is not known (--scorer {path} loads it)"
+            )
+
+    def needs(self) -> set[str]:
+        """Paths of scorers of somebody's own that judge its problems."""
+        every = (one.scorer for problems in self.plan.items.values() for one in problems)
+        return {scorer for scorer in every if scorer is not None and is_path(scorer)}
+
+    def judged_by(self, scorer: str | None) -> Study:
+        """The study with a scorer that the user named, imported now; as it is for None.
+
+        Raises:
+            InvalidValue: its problems name no such scorer, or it cannot be imported.
+        """
+        if scorer is None:
+            return self
+        needed = sorted(self.needs())
+        if scorer not in needed:
+            none = "no scorer: the store's problems are judged by one that ships"
+            allowed = f"one that the store names: {', '.join(needed)}" if needed else none
+            raise InvalidValue("scorer", scorer, allowed, needed)
+        return dataclasses.replace(self, scorers={**self.scorers, scorer: load(scorer)})
+
+    @property
     def folder(self) -> Path:
         """Where it lies."""
         return self.store.path
@@ -216,7 +247,10 @@ class Study:
             yield from self.plan.runs(cell)
 
     def cap(self, run: Run) -> int:
-        """The most tokens a run may have; a sparse one's follows from full attention's trace."""
+        """The most tokens a run may have; a sparse one's follows from full attention's trace.
+
+        Never more than the model's positions leave, unless that was asked for.
+        """
         return max(self.caps(run).values())
 
     def caps(self, run: Run) -> dict[int | None, int]:
@@ -227,17 +261,25 @@ class Study:
         """
         factors: tuple[int | None, ...] = self.config.factors or (None,)
         if run.cell.is_full:
-            return dict.fromkeys(factors, self.config.full_cap)
+            return dict.fromkeys(factors, self.full_cap(run))
         longest = self.full_tokens(run)
         caps = {factor: self.config.sparse_cap(longest, factor) for factor in factors}
-        if any(map(self._cut, self._fulls(run))):
+        if any(self._cut(run, full) for full in self._fulls(run)):
             # How long full attention would have gone on is not known: no room beyond its own.
             caps = {factor: min(cap, self.config.full_cap) for factor, cap in caps.items()}
-        return caps
+        return {factor: self._within(run, cap) for factor, cap in caps.items()}
 
-    def _cut(self, full: Record) -> bool:
+    def full_cap(self, run: Run) -> int:
+        """The most tokens that full attention may have on the same problem."""
+        return self._within(run, self.config.full_cap)
+
+    def _within(self, run: Run, cap: int) -> int:
+        room = run.problem.room
+        return cap if room is None or self.config.beyond_positions else min(cap, room)
+
+    def _cut(self, run: Run, full: Record) -> bool:
         """Whether a full-attention run goes on beyond its own cap, or would have."""
-        longer = int(full.meta["tokens"]) > self.config.full_cap
+        longer = int(full.meta["tokens"]) > self.full_cap(run)
         return longer or full.meta["finish"] == "length"
 
     def _fulls(self, run: Run) -> list[Record]:
@@ -256,7 +298,7 @@ class Study:
         if any(self.store.get(one.id) is None for one in self.plan.fulls(run)):
             return None
         lengths = [int(record.meta["tokens"]) for record in self._fulls(run)]
-        return min(max(lengths), self.config.full_cap) if lengths else None
+        return min(max(lengths), self.full_cap(run)) if lengths else None
 
     def served(self, run: Run) -> Record | None:
         """The run's record if it has a trace, as long as its cap asks for."""

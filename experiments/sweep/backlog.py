@@ -13,6 +13,7 @@ from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run
+from experiments.grid.scoring import Scorers
 from experiments.store.samples import acted_runs
 from experiments.store.study import Study
 from experiments.sweep.decoder import Job
@@ -38,6 +39,8 @@ class Prepared:
     detectors: tuple[lil.Detector, ...]
     problems: Mapping[tuple[str, str, str], tuple[data.Item, list[int]]]
     about: Mapping[str, Any] = field(default_factory=dict)  # more for the manifest
+    scorers: Scorers = field(default_factory=dict)
+    said: tuple[str, ...] = ()  # what nobody should overlook
 
 
 class Wanted(NamedTuple):
@@ -125,7 +128,7 @@ class Backlog:
     def weight(self, run: Run) -> float:
         """Tokens to expect: what full attention took; until that is known, a quarter of the cap."""
         tokens = self.study.full_tokens(run)
-        return self.config.max_new_tokens / 4 if tokens is None else float(tokens)
+        return self.study.full_cap(run) / 4 if tokens is None else float(tokens)
 
     def weight_left(self) -> float:
         """Tokens to expect of everything but runs with detectors that act."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
 from attention.identity import code
-from experiments.grid import data, models, scoring
+from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import SIZES, expand, labels
 from experiments.grid.footprint import Footprint, footprint
@@ -51,11 +51,20 @@ class _Known:
     stored: Study | None
     unknown: list[str] = field(default_factory=list)
     prompts: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # lengths, tokens
+    problems: dict[tuple[str, str], tuple[Problem, ...]] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)  # of data sets
 
     def miss(self, sentence: str) -> None:
         """Say once what is not known."""
         if sentence not in self.unknown:
             self.unknown.append(sentence)
+
+    def rooms(self, cell: Cell, total: int) -> list[int | None]:
+        """Tokens that the model's positions leave each run of a cell, of `total`; None: unknown."""
+        problems = self.problems.get((cell.model, cell.dataset))
+        if problems is None or self.config.beyond_positions:
+            return [None] * total
+        return [one.room for one in problems for _ in range(self.config.samples_per_problem)]
 
 
 def dry_run(config: Config, out: Path) -> dict[str, Any]:
@@ -70,6 +79,7 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
     """
     backends, penalties = build_backends(config), build_penalties(config)
     build_detectors(config)
+    scoring.loaded(config.scorer)
     known = _Known(config, Study.open(out) if manifest.any_in(out) else None)
     sets = _sets(known)
     cells: list[dict[str, Any]] = []
@@ -107,6 +117,7 @@ def _sets(known: _Known) -> dict[str, data.DataSet | int]:
             scoring.require("math" if config.scorer == "auto" else config.scorer, name)
         else:
             found[name] = one = data.load_set(name, config.split, config.limit, wanted)
+            known.said += one.said
             for scorer in {item.scorer for item in one.items}:
                 scoring.require(scorer, name)
     return found
@@ -137,17 +148,31 @@ def _planned(
     """Problems with their prompts' digests, where tokenizer and texts are here or were before."""
     found: dict[tuple[str, str], tuple[Problem, ...]] = {}
     tokenizer = _tokenizer(source)
+    most = None if source is None else positions.positions(source, here=True)
+    lengths = []
     earlier = _earlier(known)
     for name, one in sets.items():
         if isinstance(one, data.DataSet) and tokenizer is not None:
             prompts = [item.prompt_ids(tokenizer) for item in one.items]
             known.prompts[model, name] = [len(ids) for ids in prompts]
             found[model, name] = tuple(
-                Problem(item.id, prompt_digest(ids), item.gold, item.scorer)
+                Problem(
+                    item.id,
+                    prompt_digest(ids),
+                    item.gold,
+                    item.scorer,
+                    positions.left(most, ids),
+                )
                 for item, ids in zip(one.items, prompts, strict=True)
             )
+            lengths += [
+                positions.Prompt(name, item.id, len(ids))
+                for item, ids in zip(one.items, prompts, strict=True)
+            ]
         elif (model, name) in earlier:
             found[model, name] = earlier[model, name]
+    positions.require_room(model, most, lengths, beyond=known.config.beyond_positions)
+    known.problems |= found
     return found
 
 
@@ -206,21 +231,26 @@ def _cell(
     }
     longest = config.max_new_tokens if cell.is_full else _most(config)
     lengths: list[int | None] = [None] * total
-    most = [longest] * total
+    rooms = known.rooms(cell, total)
+    most = [_cut(longest, room) for room in rooms]
     if study is not None and cell in here:
         made_by = code(study.backend(cell), *study.penalties(cell))
         left = [run for run in study.plan.runs(cell) if _pending(study, run, made_by)]
         if any(study.served(run) for run in left):
             known.miss(f"some runs of {cell.told} are of other code: --again decodes them anew")
+        rooms = [None if config.beyond_positions else run.problem.room for run in left]
         told["stored"] = total - len(left)
         lengths = [study.full_tokens(run) for run in left]
         most = [
-            study.cap(run) if length is not None else longest
-            for run, length in zip(left, lengths, strict=True)
+            study.cap(run) if length is not None else _cut(longest, room)
+            for run, length, room in zip(left, lengths, rooms, strict=True)
         ]
     elif known.stored is not None:
         known.miss(f"what is stored of {cell.dataset} under {cell.model} is not known")
-    guessed = [config.max_new_tokens if length is None else length for length in lengths]
+    guessed = [
+        _cut(config.max_new_tokens, room) if length is None else length
+        for length, room in zip(lengths, rooms, strict=True)
+    ]
     return told | {
         "tokens_expected": sum(guessed),
         "runs_of_unknown_length": lengths.count(None),
@@ -231,6 +261,11 @@ def _cell(
 def _pending(study: Study, run: Run, made_by: Mapping[str, str]) -> bool:
     record = study.store.get(run.id)
     return record is None or not record.serves(study.cap(run)) or not record.made_by(made_by)
+
+
+def _cut(tokens: int, room: int | None) -> int:
+    """As many as the model's positions leave."""
+    return tokens if room is None else min(tokens, room)
 
 
 def _most(config: Config) -> int:
@@ -253,9 +288,16 @@ def _memory(
         told = {"model": name, "backend": backend["name"], "budget": cell.budget}
         if any(told.items() <= other.items() for other in found):
             continue  # the same under another penalty
-        tokens = max(prompts, default=0) + (
-            config.max_new_tokens if cell.is_full else _most(config)
-        )
+        asked = config.max_new_tokens if cell.is_full else _most(config)
+        tokens = max(prompts, default=0) + asked
+        ends = [
+            prompt + room
+            for (model, dataset), of in known.prompts.items()
+            for prompt, one in zip(of, known.problems[model, dataset], strict=True)
+            if model == name and (room := one.room) is not None
+        ]
+        if ends and not config.beyond_positions:
+            tokens = min(tokens, max(ends))
         row = None if size is None else size.kv_bytes(backend_of(config, cell), tokens)
         found.append(
             told
@@ -330,4 +372,5 @@ def _document(
         "cells": cells,
         "memory": memory,
         "unknown": known.unknown,
+        "notices": known.said,
     }

@@ -67,6 +67,7 @@ class Keeper:
             "status": "capped" if trace.finish == "length" else "ok",
             "finish": trace.finish,
             "tokens": trace.tokens,
+            "at_positions": trace.at_positions,
             "signals": sorted(trace.signals),
             "batch_size": event.rows,
         }

@@ -45,7 +45,7 @@ class Runner:
     ) -> None:
         self.prepared, self.plan, self.open_executor = prepared, prepared.plan, open_executor
         self.store, self.progress, self.counts = store, progress, counts
-        self.study = Study(store, prepared.plan, prepared.config)
+        self.study = Study(store, prepared.plan, prepared.config, scorers=prepared.scorers)
         self.backlog = Backlog(prepared, self.study, retry_failed)
         workers = prepared.config.workers
         self.keeper = Keeper(store, progress, counts, sweep, workers, self.backlog)

@@ -17,7 +17,7 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from attention.identity import code
-from experiments.grid import data, models, scoring
+from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import read_template
 from experiments.grid.identity import Cell, prompt_digest
@@ -76,6 +76,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
     remote = config.executor == "ray"  # what devices there are is known on its nodes alone
     device = "cpu" if remote else models.resolve_device(config.device)
     sources = tuple(models.find(name, config.revision) for name in config.models)
+    scorers = scoring.loaded(config.scorer)
     sets = data.load_all(config)
     for name, of_set in sets.items():
         for scorer in {item.scorer for item in of_set.items}:
@@ -91,18 +92,30 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
         for detector in detectors:
             cue_ids(detector.action, tokenizer, table)  # unknown words are refused now
         cells += build_cells(config, source.name, source.digest, tuple(sets), backends, penalties)
+        most, lengths = positions.positions(source), []
         for dataset, of_set in sets.items():
             prompts = {item.id: item.prompt_ids(tokenizer) for item in of_set.items}
             for item in of_set.items:
                 problems[source.name, dataset, item.id] = (item, prompts[item.id])
+                lengths.append(positions.Prompt(dataset, item.id, len(prompts[item.id])))
             planned[source.name, dataset] = tuple(
-                Problem(item.id, prompt_digest(prompts[item.id]), item.gold, item.scorer)
+                Problem(
+                    item.id,
+                    prompt_digest(prompts[item.id]),
+                    item.gold,
+                    item.scorer,
+                    positions.left(most, prompts[item.id]),
+                )
                 for item in of_set.items
             )
+        positions.require_room(source.name, most, lengths, beyond=config.beyond_positions)
     plan = Plan(tuple(cells), planned, config.samples_per_problem)
     shelf = models.Shelf(config.dtype, device, None if remote else config.device_map)
     made_by = code(*backends, *itertools.chain(*penalties), *detectors)
-    prepared = Prepared(config, plan, threads, sources, shelf, detectors, problems)
+    said = tuple(line for one in sets.values() for line in one.said)
+    prepared = Prepared(
+        config, plan, threads, sources, shelf, detectors, problems, scorers=scorers, said=said
+    )
     if made_by and not again:
         _require_same_code(prepared, out)
     engine = require_supported(shelf.take(sources[0]), backends, config.engine)

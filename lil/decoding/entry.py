@@ -11,7 +11,7 @@ from attention.errors import InvalidValue
 from lil.decoding.lane import Shared
 from lil.decoding.loop import DecodeLoop, Told
 from lil.decoding.options import DecodeOptions, shows_options, with_options
-from lil.decoding.request import Request, resolve
+from lil.decoding.request import Request, positions_of, resolve
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
 from lil.trace import Trace
@@ -44,8 +44,8 @@ def stream(
     backends that drop tokens one or two copies of a row's state.
 
     The model stays patched until the iterator is used up or closed. An exception of a detector or
-    penalty ends the whole run. A prompt longer than the model's positions warns; the cap is only a
-    bound, and does not.
+    penalty ends the whole run. A row ends by "length" where the model's positions end, whatever its
+    cap, and its trace says so (`Trace.at_positions`); `beyond_positions=True` goes on.
 
     Args:
         model: a causal language model of transformers, in evaluation mode.
@@ -77,7 +77,7 @@ def stream(
         detector.require_tokens(table)
     actions = [detector.action for detector in options.detectors]
     cues = {action.gives[0]: cue_ids(action, tokenizer, table) for action in actions}
-    shared = Shared(options, table, eos_ids(model, tokenizer), cues)
+    shared = Shared(options, table, eos_ids(model, tokenizer), cues, positions_of(model.config))
     return DecodeLoop(model, requests, shared, Told(on_token, on_action, on_step)).run()
 
 

@@ -30,12 +30,14 @@ class Shared:
         table: bytes of each token id.
         eos: ids that end a sequence.
         cues: token ids of each cue.
+        positions: of the model, in tokens; None where its config names none.
     """
 
     options: DecodeOptions
     table: Sequence[bytes]
     eos: frozenset[int]
     cues: Mapping[str, Sequence[int]]
+    positions: int | None = None
 
 
 class Due(NamedTuple):
@@ -101,6 +103,11 @@ class Lane:
             self.judge()
             if self.check_due:
                 self._measure_text()
+
+    @property
+    def positions(self) -> int | None:
+        """Of the model, in tokens."""
+        return self._shared.positions
 
     @property
     def decoded(self) -> int:

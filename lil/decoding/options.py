@@ -28,7 +28,8 @@ class DecodeOptions:
         probes: detectors that read hidden states; what they make of them goes to `Trace.signals`,
             their verdicts nowhere.
         max_new_tokens: most generated tokens a prompt that does not say; `eos` and tokens that were
-            dropped again are counted.
+            dropped again are counted. A row is cut earlier where the model's positions end.
+        beyond_positions: go on where they end: what a model writes there it was not made for.
         batch_size: most rows at a time.
         temperature, top_k, top_p: see `lil.decoding.sampling.Sampler`; temperature 0 is greedy.
         seed: of the random streams.
@@ -46,6 +47,7 @@ class DecodeOptions:
     detectors: Sequence[Detector] = ()
     probes: Sequence[Detector] = ()
     max_new_tokens: int = 4096
+    beyond_positions: bool = False
     batch_size: int = 32
     temperature: float = 0.0
     top_k: int | None = None
@@ -64,6 +66,8 @@ class DecodeOptions:
         for name in ("max_new_tokens", "batch_size", "check_every"):
             object.__setattr__(self, name, check_int(name, getattr(self, name), 1))
         object.__setattr__(self, "seed", check_int("seed", self.seed))
+        if not isinstance(self.beyond_positions, bool):
+            raise InvalidValue("beyond_positions", self.beyond_positions, "True or False")
         Sampler(self.temperature, self.top_k, self.top_p)
         for detector in self.detectors:
             if detector.action.dense and not self.backend.keeps_all:

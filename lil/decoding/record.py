@@ -119,4 +119,5 @@ def make_trace(
         dropped=tuple(row.dropped),
         action=row.acted,
         signals=row.signals,
+        positions=row.positions,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +19,7 @@ class Request:
 
     Args:
         prompt: text, or token ids.
-        max_new_tokens: most generated tokens, the run's if None.
+        max_new_tokens: most generated tokens, the run's if None; fewer where positions end.
         item_id: with the run's seed and `sample_index`, what the random stream is made of; by
             default the request's place as text.
         sample_index: which sample of an item this is.
@@ -44,17 +43,42 @@ class Request:
         return self.prompt
 
 
+def positions_of(config: Any) -> int | None:
+    """Tokens that a model was made to have before it, its next one included.
+
+    What stretches the rope says so by its factor, where it names the length it stretches.
+
+    Args:
+        config: the model's, of transformers.
+
+    Returns:
+        None where the config names no such number.
+    """
+    text = config.get_text_config()
+    most = getattr(text, "max_position_embeddings", None)
+    if not isinstance(most, int) or most < 1:
+        return None
+    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
+    if isinstance(original, int) and isinstance(factor, (int, float)):
+        return max(most, int(original * factor))
+    return most
+
+
 def resolve(
     model: Any, tokenizer: Any, prompts: Sequence[Any], options: DecodeOptions, vocabulary: int
 ) -> list[Request]:
     """Requests that can be carried out: prompts in token ids, caps and item ids filled in.
 
-    Text is tokenized as the tokenizer does by default.
+    Text is tokenized as the tokenizer does by default. A cap is at most what the model's positions
+    leave behind the prompt, unless the options say otherwise.
 
     Raises:
         InvalidValue: prompts of another kind, padded ones, an empty one, an id outside the
-            vocabulary, a cap below 1, or forced tokens beyond what the backend computes exactly.
+            vocabulary, a cap below 1, forced tokens beyond what the backend computes exactly, or a
+            prompt that fills the model's positions.
     """
+    most = None if options.beyond_positions else positions_of(model.config)
     _require_list(prompts, getattr(tokenizer, "pad_token_id", None))
     requests = []
     for index, prompt in enumerate(prompts):
@@ -72,13 +96,22 @@ def resolve(
             forced=_ids(f"forced[{index}]", asked.forced),
         )
         _check(index, request, vocabulary, options.backend.exact_until)
-        requests.append(request)
-    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    longest = max((len(one.prompt_ids) + len(one.forced) for one in requests), default=0)
-    if most is not None and longest > most:
-        said = f"a prompt of {longest} tokens: the model was made for {most} positions"
-        warnings.warn(said, stacklevel=4)
+        requests.append(request if most is None else _within(index, request, most))
     return requests
+
+
+def _within(index: int, request: Request, positions: int) -> Request:
+    """The request, cut where the model's positions end."""
+    read, room = len(request.prompt_ids), positions - len(request.prompt_ids)
+    if room < 1 or len(request.forced) > room:
+        read += len(request.forced)
+        allowed = (
+            f"fewer than the {positions} positions of the model (beyond_positions=True reads and "
+            "writes beyond them)"
+        )
+        raise InvalidValue(f"prompts[{index}]", f"{read} tokens", allowed)
+    assert request.max_new_tokens is not None  # it has been resolved
+    return replace(request, max_new_tokens=min(request.max_new_tokens, room))
 
 
 def _require_list(prompts: Any, pad: int | None) -> None:

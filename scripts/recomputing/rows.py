@@ -24,7 +24,7 @@ Band = tuple[float, float]
 FIELDS = frozenset(
     """
     n samples problems samples_per_problem finished capped stopped errors out_of_memory missing
-    fired pairs pairs_missing pairs_censored
+    fired at_positions pairs pairs_missing pairs_censored
     accuracy accuracy_low accuracy_high avg_at_k pass_at_k pass_at pass_at_low pass_at_high
     accuracy_change accuracy_change_low accuracy_change_high accuracy_change_p
     solved_lost solved_gained solved_by_both
@@ -118,6 +118,7 @@ def counts(samples: Sequence[Sample]) -> dict[str, Any]:
         "missing": ended.count("missing"),
         **{field: {} for field in ("pass_at", "pass_at_low", "pass_at_high")},
         "fired": sum(one.fired for one in samples),
+        "at_positions": sum(one.at_end for one in samples),
     }
 
 

@@ -44,6 +44,7 @@ class Sample:
     decode: float | None = None
     byte_sec: float | None = None
     setting: tuple[str, int] | None = None  # sweep and rows of its batch, where both are known
+    at_end: bool = False  # of the model's positions, or beyond
 
     @property
     def usable(self) -> bool:
@@ -98,10 +99,13 @@ class Sweep:
             for one in plan["items"]
             if (one["model"], one["dataset"]) == (cell["model"], cell["dataset"])
         )
-        for item, prompt, *answer in problems:
+        for item, prompt, *known in problems:
+            answer, room = known[:2], (*known[2:], None)[0]
             for index in range(plan["samples_per_problem"]):
-                sample = self._sample(cell, detector, item, prompt, answer, index)
-                yield sample.at, sample
+                sample = self._sample(cell, detector, item, prompt, answer, index, room)
+                cut = sample.status == "capped"
+                at_end = room is not None and sample.paid >= room + (0 if cut else 1)
+                yield sample.at, replace(sample, at_end=at_end)
 
     def _sample(
         self,
@@ -111,8 +115,10 @@ class Sweep:
         prompt: str,
         answer: list[str],
         index: int,
+        room: int | None,
     ) -> Sample:
-        cap, censored = self._cap(cell, item, prompt, index)
+        left = None if self.config.get("beyond_positions") else room
+        cap, censored = self._cap(cell, item, prompt, index, left)
         record = self.records.get(frames.key_of(cell, item, prompt, index))
         if record is None:
             return Sample(item, index, "missing", censored)
@@ -143,9 +149,17 @@ class Sweep:
         found = trace.sample(item, index, gold, censored, None, acted=verdict is not None)
         return replace(found, **wasted)
 
-    def _cap(self, cell: Mapping[str, Any], item: str, prompt: str, index: int) -> tuple[int, bool]:
-        """Most tokens of a run, and whether full attention was cut on the same problem."""
+    def _cap(
+        self, cell: Mapping[str, Any], item: str, prompt: str, index: int, left: int | None
+    ) -> tuple[int, bool]:
+        """Most tokens of a run, and whether full attention was cut on the same problem.
+
+        Args:
+            left: by the model's positions; None: as many as one likes.
+        """
         own = int(self.config["max_new_tokens"])
+        if left is not None:
+            own = min(own, left)
         (full,) = (
             one
             for one in self.manifest["plan"]["cells"]
@@ -165,6 +179,8 @@ class Sweep:
         cap = int(times)
         if of_full:
             cap = own if tokens is None else int(times) * min(tokens, own)
+        if left is not None:
+            cap = min(cap, left)
         return (min(cap, own) if cut else cap), cut
 
 

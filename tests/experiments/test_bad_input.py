@@ -99,7 +99,11 @@ CASES = [
     ("a scorer", "sweep --scorer maths", ["scorer = 'maths'", "did you mean 'math'"]),
     ("columns", "sweep --dataset good.jsonl --columns answer=a", ["line 1", "answer (question"]),
     ("half a character", "sweep --dataset half.jsonl", ["line 1", "whole characters"]),
-    ("a name too long", f"sweep --dataset {'x' * 300}", ["dataset", "JSONL file that exists"]),
+    (
+        "a name too long",
+        f"sweep --dataset {'x' * 300}",
+        ["dataset", "JSONL or CSV file that exists"],
+    ),
     ("a model's too long", f"sweep --model ./{'x' * 300}", ["model", "a folder"]),
     ("brackets", "sweep --penalty repetition(penalty)", ["penalty", "NAME(PARAMETER=VALUE)"]),
     ("cap", "sweep --cap 2x", ["cap = '2x'", "'2x-full'"]),

@@ -61,7 +61,7 @@ def test_a_corrected_answer_changes_accuracy_and_decodes_nothing(
     tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does a text of the same name with other answers share its verdicts."""
-    judged = lambda _text, gold, _scorer: gold == "right"  # noqa: E731 - a random model solves none
+    judged = lambda _text, gold, *_: gold == "right"  # noqa: E731 - a random model solves none
     monkeypatch.setattr("experiments.store.samples.of_trace.correct", judged)
     monkeypatch.setattr("experiments.store.frame.correct", judged)
     files = [tmp_path / "mine.jsonl", tmp_path / "other" / "mine.jsonl"]

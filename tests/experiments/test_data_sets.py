@@ -74,18 +74,22 @@ def test_the_limit_counts_from_the_front(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"question": "a", "solution": "b"}\n', "columns"),
+        ('{"query": "a", "answer": "b"}\n', "columns"),
         ('{"question": "a"\n', "line 1"),
         ('{"question": "a", "answer": "1"}\n[1]\n', "line 2"),
         ("", "at least one problem"),
         (
             '{"question": "a", "answer": "1", "id": 1}\n{"question": "b", "answer": "1", "id": 1}',
-            "id",
+            "id in line 2 of .*line 1 of .* has it too",
         ),
         ('{"question": 3, "answer": "1"}', "a text"),
         (r'{"question": "a\ud800", "answer": "1"}', "whole characters"),
         ('{"question": "a", "answer": ""}', "an answer"),
-        ('{"question": "a", "answer": null}', "an answer"),
+        ('{"question": "a", "answer": true}', "answer in line 1 .*True.*an answer"),
+        ('{"question": "a", "answer": []}', "an answer"),
+        ('{"question": "a", "answer": ["1", null]}', "an answer"),
+        ('{"question": "a", "answer": "1", "answer": "2"}', "line 1 .*'answer' stands in it twice"),
+        ('{"question": "a", "answer": "1", "id": true}', "id in line 1"),
         ('{"question": "a", "answer": "work ####  "}', "an answer"),
     ],
 )

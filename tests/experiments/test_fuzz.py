@@ -116,11 +116,11 @@ def test_a_fault_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         raise KeyError("ours")
 
     findings = Findings()
-    monkeypatch.setattr(curve, "_curve", broken)
+    monkeypatch.setattr(curve._Text, "read", broken)
     (tmp_path / "a").write_text("text")
     tried(findings, tmp_path, ["curve", "a"], "lil curve a")
     assert list(findings.faults.values()) == [(1, "lil curve a")]
-    monkeypatch.setattr(curve, "_curve", lambda *_: broken_politely(tmp_path))
+    monkeypatch.setattr(curve._Text, "read", lambda *_: broken_politely(tmp_path))
     tried(findings, tmp_path, ["curve", "a"], "lil curve a")
     assert "left behind: polite" in findings.faults
 

@@ -401,7 +401,7 @@ def test_errors_only_are_counted_and_measure_nothing() -> None:
     known += "reused_tokens compression_curve model dataset backend budget penalty detector "
     known += "action backend_params pass_at pass_at_low pass_at_high role caps claims pairs_same "
     known += "length_ratio_differs length_ratio_solved_differs penalty_length_ratio_differs "
-    known += "keys_read_per_solved_ratio_differs"
+    known += "keys_read_per_solved_ratio_differs at_positions"
     values = row.to_dict()
     assert {name for name, value in values.items() if value is not None} == set(known.split())
 

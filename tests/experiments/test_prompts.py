@@ -81,7 +81,7 @@ def test_a_template_that_cannot_be_filled(mine: Path, text: str, words: str) -> 
     [
         ("question=qq,answer=gold", "did you mean 'q'"),
         ("quesiton=q", "did you mean 'question'"),
-        ("question=q,prompt=hint,answer=gold", "question or prompt"),
+        ("question=q,prompt=hint,answer=gold", "question, prompt or messages"),
         ("question=", "ROLE=COLUMN"),
         ("question=q", "name yours"),  # there is no column `answer`
     ],
@@ -256,7 +256,7 @@ def test_files_of_one_name_are_scored_by_their_own_answers_and_told_apart(
     # Another answer: decodes nothing, and only the file it stands in is judged by it.
     import experiments.store.samples.of_trace as samples
 
-    def judged(_: str, gold: str, __: str) -> bool:
+    def judged(_: str, gold: str, *__: object) -> bool:
         return gold == "right"
 
     _write(second, [{**row, "answer": "right"} for row in rows])

@@ -287,12 +287,6 @@ def test_what_is_as_good_is_taken(qwen, tokenizer):
     assert set(shown) >= {one.name for one in dataclasses.fields(lil.DecodeOptions)}
 
 
-def test_a_prompt_beyond_the_models_positions_warns(qwen, tokenizer):
-    most = qwen.config.max_position_embeddings
-    with pytest.warns(UserWarning, match=f"a prompt of {most + 1} tokens.*{most} positions"):
-        lil.stream(qwen, tokenizer, [[5] * (most + 1)])
-
-
 def test_tokens_come_one_by_one(qwen, tokenizer, eos, free):
     eos(free[1].new_ids[4])
     heard: dict[int, list[tuple[int, bytes]]] = {}

@@ -115,6 +115,7 @@ class Decoding:
             penalties=penalties,
             batch_size=len(self.prompts),
             token_bytes=self.table,
+            beyond_positions=True,  # what is asked is time, not text
         )
         made = [list(trace.new_ids) for trace in traces]
         if self.given is not None and made != [

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Sequence
+import itertools
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -14,8 +18,15 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
+from experiments.cli.texts.stops import require_texts, sentence, told, watched
+from experiments.grid import models, tokenizers
+from experiments.grid.calibrated import expanded
+from experiments.grid.config import Config, check
+from experiments.grid.plan import build_detectors
+from experiments.grid.tokenizers import Tokenizer
 from experiments.report.exports import check_file
 from experiments.store.files.outputs import replace_whole
+from experiments.store.labels import labels
 from experiments.store.store import Store
 from lil.compression.entropy import entropy_bounds
 
@@ -26,6 +37,11 @@ examples:
   lil curve lil-out/demo:3fa9               a stored trace, by the beginning of its id
       (ids: lil curve lil-out/demo, or the column `id` of Store("lil-out/demo").frame())
   lil curve lil-out/demo:3fa9 --json
+  lil curve lil-out/demo:3fa9 --detector guardian,cycle
+      and where they would have stopped it
+  lil curve essay.txt --detector 'guardian(f=100)' --tokenizer ./my-model --plot curve.png
+      the same of any text, cut into the model's tokens; a mark in the figure
+  grep -v '^#' log.txt | lil curve -
 """
 
 Point = tuple[int | None, int, int]
@@ -37,7 +53,9 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil curve`."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a text file, or STORE:ID")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a text file, - for standard input, or STORE:ID"
+    )
     step = parser.add_mutually_exclusive_group()
     step.add_argument(
         "--every",
@@ -56,6 +74,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--bounds", action="store_true", help="bounds of the text's entropy, with --codec lz77"
     )
+    group = parser.add_argument_group("detectors: where they would have stopped it")
+    group.add_argument("--detector", metavar="NAME|FILE,...", help="such as guardian,cycle")
+    group.add_argument(
+        "--tokenizer", metavar="ID|DIR", help="the model whose tokens they count; a trace has some"
+    )
     parser.add_argument("--plot", metavar="PNG", help="draw compressed against original bytes")
 
 
@@ -69,7 +92,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         check_file("plot", args.plot)
     for name in args.files:
         _require_name(name)
-    curves = {name: _curve(name, args) for name in args.files}
+    detectors = _detectors(args)
+    texts = {name: _Text.read(name, args) for name in args.files}
+    tokenizer = _tokenizer(texts.values(), args) if detectors else None
+    stops = {name: text.stops(detectors, tokenizer) for name, text in texts.items()}
+    curves = {name: text.curve(args) for name, text in texts.items()}
     for name, points in curves.items():
         shown = _some(points)
         console.print(_table(name, shown))
@@ -80,13 +107,16 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         if bounds := _bounds(points, ahead):
             least, most = bounds
             console.print(f"entropy  {least:.3f} to {most:.3f} bytes a byte", highlight=False)
+        for one in stops[name]:
+            console.print(sentence(one), highlight=False, markup=False, soft_wrap=True)
     if args.plot:
-        _plot(curves, Path(args.plot))
+        _plot(curves, stops, Path(args.plot))
         console.print(f"figure: {args.plot}", highlight=False, markup=False)
     return Done(
         [
             _document(name, points, args.codec)
             | ({"entropy_bounds": _bounds(points, ahead)} if args.bounds else {})
+            | ({"detectors": stops[name]} if detectors else {})
             for name, points in curves.items()
         ]
     )
@@ -115,27 +145,78 @@ def _bounds(points: Sequence[Point], ahead: int | None) -> tuple[float, float] |
     return None if ahead is None or ratio is None else entropy_bounds(ratio, ahead)
 
 
-def _curve(name: str, args: argparse.Namespace) -> list[Point]:
-    path = Path(name)
-    folder, colon, id_ = name.rpartition(":")
-    if colon and not path.exists() and Path(folder).is_dir():
-        trace = _trace(Path(folder), id_)
-        if not args.every:
+@dataclass(frozen=True)
+class _Text:
+    """What was named: a text, or a stored trace."""
+
+    name: str
+    data: bytes
+    trace: lil.Trace | None = None
+
+    @classmethod
+    def read(cls, name: str, args: argparse.Namespace) -> _Text:
+        path = Path(name)
+        folder, colon, id_ = name.rpartition(":")
+        if colon and not path.exists() and Path(folder).is_dir():
+            trace = _trace(Path(folder), id_)
+            return cls(name, b"".join(trace.text_pieces), trace)
+        if path.is_dir():
+            raise InvalidValue("file", name, f"a file, or {name}:ID with one of {_some_ids(path)}")
+        if args.every_tokens:
+            allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
+            raise InvalidValue("every_tokens", args.every_tokens, allowed)
+        try:
+            return cls(name, sys.stdin.buffer.read() if name == "-" else path.read_bytes())
+        except OSError as error:
+            near = [str(path.parent / p.name) for p in path.parent.glob("*")]
+            allowed = f"a readable file, - for standard input, or STORE:ID ({error.strerror})"
+            raise InvalidValue("file", name, allowed, near) from error
+
+    def curve(self, args: argparse.Namespace) -> list[Point]:
+        if self.trace is not None and not args.every:
             every = args.every_tokens or 50
-            return lil.token_curve(trace.text_pieces, every_tokens=every, codec=args.codec)
-        text = b"".join(trace.text_pieces)
-        return lil.curve(text, every_bytes=args.every, codec=args.codec)
-    if path.is_dir():
-        raise InvalidValue("file", name, f"a file, or {name}:ID with one of {_some_ids(path)}")
-    if args.every_tokens:
-        allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
-        raise InvalidValue("every_tokens", args.every_tokens, allowed)
-    try:
-        return lil.curve(path.read_bytes(), every_bytes=args.every or 1000, codec=args.codec)
-    except OSError as error:
-        near = [str(path.parent / p.name) for p in path.parent.glob("*")]
-        allowed = f"a readable file, or STORE:ID ({error.strerror})"
-        raise InvalidValue("file", name, allowed, near) from error
+            return lil.token_curve(self.trace.text_pieces, every_tokens=every, codec=args.codec)
+        return lil.curve(self.data, every_bytes=args.every or 1000, codec=args.codec)
+
+    def stops(
+        self, detectors: Sequence[lil.Detector], tokenizer: Tokenizer | None
+    ) -> list[dict[str, Any]]:
+        if self.trace is not None:
+            pieces = self.trace.text_pieces
+            return [
+                told(label, pieces, lil.replay(self.trace, one))
+                for label, one in zip(labels(detectors), detectors, strict=True)
+            ]
+        if tokenizer is None:  # no detector is asked for
+            return []
+        return watched(tokenizer.pieces(self.data.decode(errors="replace")), detectors)
+
+
+def _detectors(args: argparse.Namespace) -> list[lil.Detector]:
+    """Those asked for, with their own parameters."""
+    if args.detector is None:
+        if args.tokenizer is not None:
+            raise InvalidValue("tokenizer", args.tokenizer, "--detector NAME beside it")
+        return []
+    asked = check({"detectors": args.detector}, "--detector")["detectors"]
+    return build_detectors(Config(detectors=expanded(asked)))
+
+
+def _tokenizer(texts: Iterable[_Text], args: argparse.Namespace) -> Tokenizer | None:
+    """Of texts whose tokens are not known; None where all are traces."""
+    unknown = [text.name for text in texts if text.trace is None]
+    if not unknown:
+        return None
+    if args.tokenizer is None:
+        allowed = f"--tokenizer MODEL: detectors count tokens, and {unknown[0]} is a text"
+        raise InvalidValue("tokenizer", None, allowed)
+    detectors = _detectors(args)
+    require_texts(detectors)
+    models.quiet_transformers()
+    found = tokenizers.load(args.tokenizer)
+    for one in detectors:
+        one.require_tokens(found.table)
+    return found
 
 
 def _trace(folder: Path, id_: str) -> lil.Trace:
@@ -206,7 +287,9 @@ def _document(name: str, points: Sequence[Point], codec: str) -> dict[str, objec
     }
 
 
-def _plot(curves: dict[str, list[Point]], path: Path) -> None:
+def _plot(
+    curves: Mapping[str, list[Point]], stops: Mapping[str, list[dict[str, Any]]], path: Path
+) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -214,7 +297,15 @@ def _plot(curves: dict[str, list[Point]], path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for name, points in curves.items():
-        axes.plot([0, *(p[1] for p in points)], [0, *(p[2] for p in points)], label=name)
+        (line,) = axes.plot([0, *(p[1] for p in points)], [0, *(p[2] for p in points)], label=name)
+        for one, style in zip(stops[name], itertools.cycle(("--", ":", "-.")), strict=False):
+            if one["fired_at"] is not None:
+                axes.axvline(
+                    one["kept_bytes"],
+                    color=line.get_color(),
+                    linestyle=style,
+                    label=f"{one['detector']} stops {name}",
+                )
     axes.set_xlabel("original bytes")
     axes.set_ylabel("compressed bytes")
     axes.legend()

@@ -1,4 +1,4 @@
-"""`lil replay`: detectors over stored traces."""
+"""`lil replay`: detectors over stored traces, and over texts from elsewhere."""
 
 from __future__ import annotations
 
@@ -17,12 +17,19 @@ from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import bar
 from experiments.cli.show import found_in, open_store
-from experiments.cli.stores import add_load_flag, to_load
+from experiments.cli.stores import add_load_flag, add_scorer_flag, to_load
+from experiments.cli.texts.replayed import COLUMNS, over_texts
 from experiments.grid import models
 from experiments.grid.calibrated import split_file
-from experiments.grid.config import check
+from experiments.grid.config import Config, check
+from experiments.grid.data.sets import is_file
 from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
-from experiments.grid.plan import detector_params, detectors_of, require_weights
+from experiments.grid.plan import (
+    build_detectors,
+    detector_params,
+    detectors_of,
+    require_weights,
+)
 from experiments.report import measures, tables
 from experiments.report.row import by_penalty
 from experiments.store import manifest
@@ -41,14 +48,28 @@ examples:
   lil replay --f 250 --t 20                   threshold in bytes instead of bytes per token
   lil replay --check-live                     live = replayed, on every trace of the sweep
   lil replay --check-live --decode 50         and with the model really decoding, on 50 of them
+  lil replay texts.jsonl --tokenizer ./my-model --detector guardian,cycle
+      texts that you have: a line {"text": ...} each (or "output"; "id" and "prompt" if known);
+      they are cut into the model's tokens anew
 """
 
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil replay`."""
     parser.add_argument(
-        "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
+        "store",
+        nargs="?",
+        default=DEFAULT_STORE,
+        help=f"folder of a sweep ({DEFAULT_STORE}), or a JSONL or CSV file of texts",
     )
+    group = parser.add_argument_group("texts from elsewhere")
+    group.add_argument(
+        "--tokenizer", metavar="ID|DIR", help="the model whose tokens detectors count"
+    )
+    group.add_argument(
+        "--column", metavar="NAME", help=f"that holds the texts ({' or '.join(COLUMNS)})"
+    )
+    add_scorer_flag(parser)
     group = parser.add_argument_group("detectors (default: those given parameters, or the sweep's)")
     group.add_argument(
         "--detector",
@@ -81,10 +102,18 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     """Replay, print what each detector saves, and compare with live where asked."""
     if args.decode < 0:
         raise InvalidValue("decode", args.decode, "0 or more traces")
+    if is_file(args.store):
+        return Done(_texts(args, console))
+    for name in ("tokenizer", "column"):
+        if (given := getattr(args, name)) is not None:
+            allowed = f"nothing for a store: {args.store} is no file of texts"
+            raise InvalidValue(name, given, allowed)
     notes = Console(stderr=True)
-    study = open_store(Path(args.store), notes, _to_load(args))
+    study = open_store(Path(args.store), notes, _to_load(args), args.scorer)
     with study.config.following():
-        detectors = _detectors(args, study)
+        detectors = _detectors(args, study.config, study.detectors)
+    for one in detectors:
+        require_notes(one, study)
     found = found_in(study, detectors, notes)
     rows = found.rows
     console.print(_table(rows, detectors))
@@ -119,13 +148,27 @@ def _asked(args: argparse.Namespace) -> tuple[str, ...]:
     return asked
 
 
-def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
+def _texts(args: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """The same over a file of texts, with the detectors' own parameters."""
+    for name in ("check_live", "decode", "scorer", "load"):
+        if given := getattr(args, name):
+            allowed = f"a store for --{name.replace('_', '-')}: {args.store} is a file of texts"
+            raise InvalidValue(name, given, allowed)
+    config = Config()
+    detectors = _detectors(args, config, build_detectors(config))
+    models.quiet_transformers()
+    return over_texts(Path(args.store), args.tokenizer, args.column, detectors, console)
+
+
+def _detectors(
+    args: argparse.Namespace, config: Config, own_detectors: Sequence[Detector]
+) -> list[Detector]:
     """Every combination of the parameters given, on top of the sweep's own."""
     from lil.detectors import load, require_stop
 
     choices: Choices = {}
     for text in args.set:
-        name, parameter, values = parse_choice(text, study.config)
+        name, parameter, values = parse_choice(text, config)
         choices.setdefault(name, {}).setdefault(parameter, []).extend(values)
     for parameter in ("f", "rate", "t", "codec"):
         given = getattr(args, parameter)
@@ -143,22 +186,21 @@ def _detectors(args: argparse.Namespace, study: Study) -> list[Detector]:
     files = [name for name in asked if split_file(name) == (name, "")]
     own = tuple(name for name in asked if "(" in name)
     names = [name for name in asked if name not in (*files, *own)] or list(choices)
-    params = {name: detector_params(study.config, name) for name in names}
+    params = {name: detector_params(config, name) for name in names}
     for name in names:
-        require_weights(study.config, name, params[name] | choices.get(name, {}))
+        require_weights(config, name, params[name] | choices.get(name, {}))
     found = [load(file) for file in files] + combined(names, params, choices)
     if own:
-        made, wrong = detectors_of(dataclasses.replace(study.config, detectors=own))
+        made, wrong = detectors_of(dataclasses.replace(config, detectors=own))
         for error in wrong.values():
             raise error  # somebody typed it
         found += made
     if not found:
         # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
-        found = [dataclasses.replace(d, on_stop="stop") for d in study.detectors]
+        found = [dataclasses.replace(d, on_stop="stop") for d in own_detectors]
     found = [one for at, one in enumerate(found) if one not in found[:at]]
     for one in found:
         require_stop(one, "what follows was not decoded")
-        require_notes(one, study)
     return found
 
 
@@ -199,6 +241,7 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
             )
         ]
         for name, chosen in parts:
+            judged = any(row.accuracy is not None for row in chosen)
             without = sum(row.detector_tokens_without or 0 for row in chosen)
             kept = sum(row.detector_tokens or 0 for row in chosen)
             table.add_row(
@@ -206,11 +249,18 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
                 escape(name),
                 str(sum(row.stopped for row in chosen)),
                 f"{100 * (1 - kept / without):.1f}%" if without else "—",
-                str(sum(round((row.accuracy or 0) * row.n) for row in chosen)),
-                str(sum(row.detector_solved_lost or 0 for row in chosen)),
-                str(sum(row.detector_solved_gained or 0 for row in chosen)),
+                *(str(sum(counts)) if judged else "—" for counts in _answers(chosen)),
             )
     return table
+
+
+def _answers(rows: Sequence[measures.ReportRow]) -> tuple[list[int], ...]:
+    """Of each row how many are solved, lost and gained."""
+    return (
+        [round((row.accuracy or 0) * row.n) for row in rows],
+        [row.detector_solved_lost or 0 for row in rows],
+        [row.detector_solved_gained or 0 for row in rows],
+    )
 
 
 def _check_live(

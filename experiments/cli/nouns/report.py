@@ -13,6 +13,7 @@ from experiments.cli.show import Shown, add_figure_flags, check_outputs, show
 from experiments.cli.stores import (
     Opened,
     add_load_flag,
+    add_scorer_flag,
     add_sweep_flags,
     listing,
     opened,
@@ -57,6 +58,7 @@ def add_arguments(parser: Parser) -> None:
         help="beside the sweep's own, such as cycle; module:Class loads one that is stored",
     )
     add_load_flag(parser)
+    add_scorer_flag(parser)
     add_figure_flags(parser)
     parser.add_argument("--csv", metavar="FILE", help="write every sample as CSV")
     parser.add_argument("--parquet", metavar="FILE", help="write every sample as Parquet")
@@ -86,7 +88,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         require_writable(Path(args.inspect))
     asked = check({"detectors": args.detector or "none"}, "--detector")["detectors"]
     load = to_load(args, asked)
-    studies = opened(folders, args.sweep, notes, asked, load)
+    studies = opened(folders, args.sweep, notes, asked, load, args.scorer)
     several = len(studies) > 1
     results = []
     for one in studies:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,10 @@ from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.grid import data, models, scoring
+from experiments.cli.show import say
+from experiments.cli.texts.shortening import SHOWN, beginning_and_end, dim
+from experiments.grid import data, models, positions, scoring
+from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
 from experiments.grid.plan import (
     build_backends,
@@ -32,6 +36,10 @@ examples:
       live: Guardian ends the text while it is written, its evidence is printed
   lil run --backend h2o --budget 64 --dataset medium --penalty lz
   lil run --model ./my-model --dataset problems.jsonl --limit 1 --max-new-tokens 500
+  lil run --model ./my-model --prompt "Why is the sky blue?" --backend quest --budget 256
+      one prompt of yours, through the model's chat template; no data set, nothing to judge
+  lil run --prompt - < prompt.txt
+      the same from a file or a pipe
 
 Nothing is stored; `lil sweep` stores.
 """
@@ -40,6 +48,8 @@ _NOT_HERE = (
     *("backends", "budgets", "cap", "batch_size", "samples_per_problem"),
     *("workers", "executor", "address", "gpus_per_worker"),
 )
+#: What says which problems, where a prompt is not typed.
+_PROBLEMS = ("datasets", "split", "limit", "sample", "columns", "scorer")
 _OWN = {"detectors": "none", "penalties": "none", "limit": "3", "datasets": "easy"}
 
 
@@ -48,6 +58,17 @@ def add_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("configuration")
     group.add_argument("--backend", default="full", metavar="NAME", help="default: full")
     group.add_argument("--budget", metavar="N", help="tokens one decode query may attend to")
+    group = parser.add_argument_group("a prompt of yours, instead of a data set")
+    group.add_argument(
+        "--prompt",
+        metavar="TEXT|-",
+        help="decode this alone; - reads it from standard input",
+    )
+    parser.add_argument(
+        "--show-prompt",
+        action="store_true",
+        help=f"print prompts whole, as the model sees them (default: {SHOWN:,} characters)",
+    )
     add_config_flags(parser, without=_NOT_HERE, own=_OWN)
 
 
@@ -80,6 +101,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     """Decode a few problems one after the other and print them."""
     if args.limit is None and args.sample is None:
         args.limit = "3"
+    text = _typed(args)
     sparse = args.backend != "full"
     if sparse and args.budget is None:
         raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")
@@ -94,9 +116,11 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         raise InvalidValue("penalty", ",".join(config.penalties), "one penalty, or none")
     detectors = build_detectors(config)
     device = models.resolve_device(config.device)
-    problems = [(name, item) for name, one in data.load_all(config).items() for item in one.items]
+    problems, said = _problems(config, text)
     for name, item in problems:
         scoring.require(item.scorer, name)
+    scorers = scoring.loaded(config.scorer)
+    say(said, Console(stderr=True))
     if len(config.models) > 1:
         raise InvalidValue("model", ",".join(config.models), "one model")
     models.quiet_transformers()
@@ -105,16 +129,24 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         source = models.find(config.models[0], config.revision)
         loaded = models.load(source, config.dtype, device, config.device_map)
         require_supported(loaded, [backend], config.engine)
+    prompts = [item.prompt_ids(loaded.tokenizer) for _, item in problems]
+    lengths = [
+        positions.Prompt(name, item.id, len(ids))
+        for (name, item), ids in zip(problems, prompts, strict=True)
+    ]
+    most = positions.positions(source)
+    positions.require_room(source.name, most, lengths, beyond=config.beyond_positions)
 
     found = []
-    for name, item in problems:
-        console.rule(escape(f"{name} {item.id}"), style="dim")
-        console.print(item.question, style="dim", markup=False, highlight=False)
+    for (name, item), ids in zip(problems, prompts, strict=True):
+        console.rule(escape(f"{name} {item.id}".strip()), style="dim")
+        shown = loaded.tokenizer.decode(ids)
+        dim(beginning_and_end(shown, args.show_prompt, "--show-prompt"), console)
         echo = Echo(console)
         (trace,) = lil.decode(
             loaded.model,
             loaded.tokenizer,
-            [lil.Request(item.prompt_ids(loaded.tokenizer), item_id=stream_name(name, item.id))],
+            [lil.Request(ids, item_id=stream_name(name, item.id))],
             backend=backend,
             penalties=penalties,
             detectors=detectors,
@@ -127,7 +159,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         if trace.action is not None:
             console.print()
             console.print(f"evidence: {trace.action['evidence']}", end="", markup=False)
-        document = _document(name, item, trace)
+        document = _document(name, item, trace, shown, scorers)
         console.print()
         _say(document, console)
         found.append(document)
@@ -143,15 +175,54 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     )
 
 
-def _document(name: str, item: data.Item, trace: lil.Trace) -> dict[str, Any]:
+def _typed(args: argparse.Namespace) -> str | None:
+    """The prompt that was typed or piped; None where problems of a data set are meant.
+
+    Raises:
+        InvalidValue: a data set, or what chooses in one, beside it.
+    """
+    if args.prompt is None:
+        return None
+    for key in _PROBLEMS:
+        given = getattr(args, key)
+        if given is not None and given != _OWN.get(key):
+            allowed = "nothing beside --prompt, which is the only problem"
+            raise InvalidValue(key.removesuffix("s") if key == "datasets" else key, given, allowed)
+    if args.prompt != "-":
+        return str(args.prompt)
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InvalidValue("prompt", "-", f"text on standard input ({error.reason})") from error
+
+
+def _problems(config: Config, text: str | None) -> tuple[list[tuple[str, data.Item]], list[str]]:
+    """The problems with their data sets' names, and what should be said of those."""
+    if text is not None:
+        return [("", data.typed(text, data.Wanted.of(config)))], []
+    sets = data.load_all(config)
+    said = [line for one in sets.values() for line in one.said]
+    return [(name, item) for name, one in sets.items() for item in one.items], said
+
+
+def _document(
+    name: str, item: data.Item, trace: lil.Trace, prompt: str, scorers: scoring.Scorers
+) -> dict[str, Any]:
+    judged = scoring.judged(trace.text, item.gold, item.scorer, scorers)
     return {
-        "dataset": name,
+        "dataset": name or None,
         "item_id": item.id,
         "prompt": item.question,
+        "prompt_text": prompt,
+        "prompt_tokens": len(trace.prompt_ids),
         "text": trace.text,
         "gold": item.gold,
-        "correct": scoring.correct(trace.text, item.gold, item.scorer),
+        "scorer": item.scorer,
+        "correct": judged.correct,
+        "answer": judged.answer,
+        "rule": judged.rule,
         "tokens": trace.tokens,
+        "at_positions": trace.at_positions,
         "finish": trace.finish,
         "evidence": None if trace.evidence is None else dict(trace.evidence),
         "action": None if trace.action is None else dict(trace.action),
@@ -165,11 +236,15 @@ def _document(name: str, item: data.Item, trace: lil.Trace) -> dict[str, Any]:
 
 
 def _say(document: dict[str, Any], console: Console) -> None:
-    verdict = "right" if document["correct"] else f"wrong, {document['gold']} is right"
+    gold = document["gold"]
+    accepted = " or ".join(gold) if isinstance(gold, tuple) else gold
+    right = f", right by {document['rule']}"
+    verdict = {None: "", True: right, False: f", wrong, {accepted} is right"}[document["correct"]]
     mean = document["keys_read_mean"]
     keys = "" if mean is None else f", {mean:.0f} keys read a step"
+    end = "the end of the model's positions" if document["at_positions"] else document["finish"]
     console.print(
-        f"[{document['tokens']} tokens, ended by {document['finish']}, {verdict}{keys}, "
+        f"[{document['tokens']} tokens, ended by {end}{verdict}{keys}, "
         f"{document['decode_sec'] or 0.0:.1f} s]",
         style="bold",
         markup=False,

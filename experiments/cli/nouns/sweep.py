@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,14 @@ from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.cli.show import add_figure_flags, check_outputs, figure_folder, page_file, show
+from experiments.cli.show import (
+    add_figure_flags,
+    check_outputs,
+    figure_folder,
+    page_file,
+    say,
+    show,
+)
 from experiments.grid import models
 from experiments.grid.config import Config, load, preset_names
 from experiments.grid.data.sets import expand, labels
@@ -125,6 +133,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         return Done(found)
     with Console(stderr=True).status("loading model and problems"):
         prepared = sweep.prepare(config, out, again=args.again)
+    say(prepared.said, Console(stderr=True))
     names = labels([cell.dataset for cell in prepared.plan.cells])
     with Bars(names) as bars:
         try:
@@ -146,6 +155,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         f"{counts.failed} failed; seed {config.seed}"
     )
     study = Study.open(out, outcome.sweep, import_paths(config))
+    study = replace(study, scorers=prepared.scorers)
     shown = show(study, console, bars.console, figure_folder(args, out), page_file(args, out))
     console.print(f"store: {out}", highlight=False, markup=False, soft_wrap=True)
     usable = any(row.samples > row.errors + row.missing for row in shown.found.rows)
@@ -178,7 +188,7 @@ def _foresee(found: dict[str, Any], console: Console) -> None:
             f"{found['runs_of_unknown_length']:,} runs are reckoned at --max-new-tokens: how long "
             "full attention is on their problem is not stored"
         )
-    for line in (*lines, *found["unknown"]):
+    for line in (*lines, *found["unknown"], *found["notices"]):
         console.print(line, highlight=False, markup=False)
 
 

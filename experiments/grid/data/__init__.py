@@ -8,6 +8,7 @@ from experiments.grid.data.loading import (
     load,
     load_all,
     load_set,
+    typed,
 )
 
-__all__ = ["MOST_MADE", "DataSet", "Item", "Wanted", "load", "load_all", "load_set"]
+__all__ = ["MOST_MADE", "DataSet", "Item", "Wanted", "load", "load_all", "load_set", "typed"]

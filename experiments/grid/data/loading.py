@@ -1,11 +1,11 @@
-"""Problems to decode: the reasoner's levels, three mathematical data sets, local JSONL files."""
+"""Problems to decode: the reasoner's levels, three mathematical data sets, local files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.grid.config import Config
@@ -14,9 +14,8 @@ from experiments.grid.data import rows as data_rows
 from experiments.grid.data.rows import Row, Rows
 from experiments.grid.data.sets import HUB, expand, split_revision
 from experiments.grid.identity import digest
+from experiments.grid.scoring import Gold
 from experiments.reasoner import RECIPES, problem
-
-Scorer = Literal["exact", "math"]
 
 #: Problems of a level of the reasoner that may be asked for: there is no last one.
 MOST_MADE = 10_000
@@ -26,7 +25,9 @@ _QUESTIONS = (
     ("question", "question"),  # gsm8k; AIME as published, capital letters aside
     ("problem", "question"),  # MATH-500, AIME
     ("prompt", "prompt"),  # problems with prompts of their own, used as they are
+    ("messages", "messages"),  # chats
 )
+_ASKING = ("question", "prompt", "messages")
 _IDS = ("unique_id", "item_id", "id")
 
 
@@ -35,23 +36,28 @@ class Item:
     """One problem: what the model is told and what counts as solved.
 
     `message` is the question in its template; it goes through the model's chat template where
-    `chat` is true and the tokenizer has one, behind the system prompt if there is one.
+    `chat` is true and the tokenizer has one, behind the system prompt if there is one. Where the
+    problem is a chat, its `messages` do, as (role, content), and the question is the last of them.
+    `gold` is what is accepted; None where nobody knows, and then `scorer` is "none".
     """
 
     id: str
     question: str
-    gold: str
-    scorer: Scorer
+    gold: Gold
+    scorer: str
     message: str
     chat: bool
     system: str | None = None
+    messages: tuple[tuple[str, str], ...] = ()
 
     def prompt_ids(self, tokenizer: Any) -> list[int]:
         """The prompt as the model sees it, in token ids.
 
         Raises:
-            InvalidValue: a system prompt that the tokenizer has no place for.
+            InvalidValue: a system prompt or a chat that the tokenizer has no place for.
         """
+        if self.messages:
+            return prompts.chat_ids(tokenizer, self.messages, self.system)
         return prompts.token_ids(tokenizer, self.message, self.chat, self.system)
 
 
@@ -93,11 +99,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set's problems, and what a manifest says of it."""
+    """A data set's problems, what a manifest says of it, and sentences that users should read."""
 
     name: str
     items: tuple[Item, ...]
     source: Mapping[str, Any]
+    said: tuple[str, ...] = ()
 
     def about(self) -> dict[str, Any]:
         """Where the problems are from and what they are, as digests."""
@@ -127,7 +134,7 @@ def load_set(dataset: str, split: str, limit: int | None, wanted: Wanted) -> Dat
     """Problems of a data set, chosen and put as asked for.
 
     Args:
-        dataset: a level of the reasoner, a name of `HUB`, or a JSONL file.
+        dataset: a level of the reasoner, a name of `HUB`, or a JSONL or CSV file.
         split: of the reasoner's problems; other data sets have one.
         limit: the first so many; None for all.
         wanted: which, and how they are put.
@@ -144,8 +151,37 @@ def load_set(dataset: str, split: str, limit: int | None, wanted: Wanted) -> Dat
     items = [_item(dataset, row, wanted) for row in rows.rows]
     if not items:
         raise InvalidValue("dataset", dataset, "a data set with at least one problem")
-    _refuse_repeated_ids(dataset, items)
-    return DataSet(dataset, tuple(items), rows.source)
+    _refuse_repeated_ids(items, rows.rows)
+    about = {**rows.source, "of": rows.of}
+    return DataSet(dataset, tuple(items), about, tuple(_said(dataset, items, rows.of, wanted)))
+
+
+def _said(dataset: str, items: Sequence[Item], of: int, wanted: Wanted) -> Iterator[str]:
+    """What nobody should overlook: problems that are left out, and those that cannot be judged."""
+    if len(items) < of:
+        how = "the first; --limit all takes all" if wanted.sample is None else "at random"
+        yield f"{dataset}: {len(items):,} of {of:,} problems ({how})"
+    lacking = sum(item.gold is None for item in items)
+    if lacking and wanted.scorer != "none":
+        what = "no problem has" if lacking == len(items) else f"{lacking:,} problems lack"
+        yield f"{dataset}: {what} an answer; of those lengths alone are measured"
+
+
+def typed(text: str, wanted: Wanted) -> Item:
+    """One problem of which nobody knows the answer: a prompt as somebody typed it.
+
+    It goes through the model's chat template where there is one, and through a template that was
+    asked for, and no other.
+
+    Raises:
+        InvalidValue: no text, or a template with another name than {problem} in it.
+    """
+    if not text.strip():
+        raise InvalidValue("prompt", text, "a text")
+    message = text
+    if wanted.template is not None:
+        message = prompts.fill(wanted.template, wanted.prompt_template, text, {}, None)
+    return Item("prompt", text, None, "none", message, True, wanted.system)
 
 
 def _of_level(limit: int | None, wanted: Wanted) -> int:
@@ -178,41 +214,57 @@ def _rows(dataset: str, limit: int | None, wanted: Wanted) -> Rows:
 def _item(dataset: str, row: Row, wanted: Wanted) -> Item:
     roles = _roles(dataset, row, wanted)
     ids = (roles["id"],) if "id" in wanted.columns else tuple(_named(row, _IDS))
-    gold = data_rows.gold_of(row, roles["answer"], behind_marks=dataset == "gsm8k")
+    gold = data_rows.gold_of(row, roles.get("answer"), behind_marks=dataset == "gsm8k")
     return _put(row, roles, data_rows.id_of(row, ids), gold, wanted)
 
 
-def _put(row: Row, roles: Mapping[str, str], id_: str, gold: str, wanted: Wanted) -> Item:
+def _put(row: Row, roles: Mapping[str, str], id_: str, gold: Gold, wanted: Wanted) -> Item:
     """The problem in its template; a `prompt` is one already, unless another is asked for."""
     raw = "prompt" in roles
+    scorer = wanted.scorer if wanted.scorer != "auto" else "exact" if raw else "math"
+    if gold is None or scorer == "none":
+        gold, scorer = None, "none"
+    if "messages" in roles:
+        if wanted.template is not None:
+            allowed = "none with a column of messages, which are used as they are"
+            raise InvalidValue("prompt_template", wanted.prompt_template, allowed)
+        messages = data_rows.messages_of(row, roles["messages"])
+        last = messages[-1][1]
+        return Item(id_, last, gold, scorer, last, True, wanted.system, messages)
     question = data_rows.text_of(row, roles["prompt" if raw else "question"])
     if wanted.template is not None:
         file = wanted.prompt_template
-        message = prompts.fill(wanted.template, file, question, row.values, roles["answer"])
+        kept = roles.get("answer")
+        message = prompts.fill(wanted.template, file, question, row.values, kept)
     else:
         message = question if raw else prompts.MATH_TEMPLATE.format(problem=question)
-    scorer: Scorer = "exact" if raw else "math"
-    if wanted.scorer != "auto":
-        scorer = "exact" if wanted.scorer == "exact" else "math"
     chat = not raw or wanted.template is not None
     return Item(id_, question, gold, scorer, message, chat, wanted.system)
 
 
 def _roles(dataset: str, row: Row, wanted: Wanted) -> dict[str, str]:
-    """Role -> column: `answer`, and `question` or `prompt`; those given, else known ones."""
+    """Role -> column: what is asked, and the answer; those given, else known ones.
+
+    A column of answers may be missing where neither columns nor a scorer were asked for.
+    """
     roles = dict(wanted.columns)
     for role, column in roles.items():
         if column not in row.values:
             allowed = f"a column for {role} ({', '.join(row.values) or 'there is none'})"
             raise InvalidValue(f"columns of {row.place}", column, allowed, row.values)
-    if not roles.keys() & {"question", "prompt"}:
+    if not roles.keys() & set(_ASKING):
         known = ((role, _named(row, [column])) for column, role in _QUESTIONS)
         roles |= next(({role: found[0]} for role, found in known if found), {})
     if "answer" not in roles and (found := _named(row, ["answer"])):
         roles["answer"] = found[0]
-    if "answer" not in roles or not roles.keys() & {"question", "prompt"}:
+    # Who names columns and no answer has forgotten it.
+    judged = wanted.scorer != "none" and (wanted.scorer != "auto" or bool(wanted.columns))
+    if (judged and "answer" not in roles) or not roles.keys() & set(_ASKING):
         pairs = "; ".join(f"{column} and answer" for column, _ in _QUESTIONS)
-        allowed = f"the columns {pairs}; or name yours (--columns question=...,answer=...)"
+        allowed = (
+            f"the columns {pairs}; or name yours (--columns question=...,answer=...; without an "
+            "answer --scorer none)"
+        )
         raise InvalidValue(f"columns of {dataset}", sorted(row.values), allowed)
     return roles
 
@@ -223,9 +275,10 @@ def _named(row: Row, columns: Sequence[str]) -> list[str]:
     return [spelt[column] for column in columns if column in spelt]
 
 
-def _refuse_repeated_ids(dataset: str, items: Sequence[Item]) -> None:
-    seen: set[str] = set()
-    for item in items:
+def _refuse_repeated_ids(items: Sequence[Item], rows: Sequence[Row]) -> None:
+    seen: dict[str, str] = {}
+    for item, row in zip(items, rows, strict=True):
         if item.id in seen:
-            raise InvalidValue(f"id in {dataset}", item.id, "a different id for every problem")
-        seen.add(item.id)
+            allowed = f"a different id for every problem ({seen[item.id]} has it too)"
+            raise InvalidValue(f"id in {row.place}", item.id, allowed)
+        seen[item.id] = row.place

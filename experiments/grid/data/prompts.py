@@ -7,7 +7,7 @@ the data set. Braces that are meant, as in `\boxed{}`, are written twice: `\boxe
 from __future__ import annotations
 
 import string
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def _names(text: str, file: str) -> list[str]:
     return found
 
 
-def fill(text: str, file: str, question: str, columns: Mapping[str, Any], kept: str) -> str:
+def fill(text: str, file: str, question: str, columns: Mapping[str, Any], kept: str | None) -> str:
     """A template with a problem's values in it.
 
     Args:
@@ -62,7 +62,7 @@ def fill(text: str, file: str, question: str, columns: Mapping[str, Any], kept: 
         file: where it is from, for messages.
         question: what `{problem}` stands for.
         columns: the problem's columns by name.
-        kept: the column of the gold answer, which no prompt may show.
+        kept: the column of the gold answer, which no prompt may show; None where there is none.
 
     Raises:
         InvalidValue: a name that is neither `problem` nor a column.
@@ -78,9 +78,10 @@ def fill(text: str, file: str, question: str, columns: Mapping[str, Any], kept: 
     )
 
 
-def _allowed(known: Collection[str], kept: str) -> str:
+def _allowed(known: Collection[str], kept: str | None) -> str:
     names = ", ".join("{" + name + "}" for name in known)
-    return f"{names} (not the answer's column {kept}; braces that are meant are written twice)"
+    told = "" if kept is None else f"not the answer's column {kept}; "
+    return f"{names} ({told}braces that are meant are written twice)"
 
 
 def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> list[int]:
@@ -102,13 +103,41 @@ def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> l
         raise InvalidValue("system", system, allowed)
     if not chat or not tokenizer.chat_template:
         return list(tokenizer(message)["input_ids"])
-    messages = [] if system is None else [{"role": "system", "content": system}]
-    messages.append({"role": "user", "content": message})
+    return _rendered(tokenizer, [("user", message)], system)
+
+
+def chat_ids(tokenizer: Any, messages: Sequence[tuple[str, str]], system: str | None) -> list[int]:
+    """A chat as the model sees it, its own turn next.
+
+    Args:
+        tokenizer: the model's.
+        messages: (role, content) of each.
+        system: said before them; None for nothing.
+
+    Raises:
+        InvalidValue: no chat template, one that refuses these messages, or a system prompt where
+            the messages have one.
+    """
+    if not tokenizer.chat_template:
+        allowed = "a model with a chat template for a column of messages: the tokenizer has none"
+        raise InvalidValue("messages", messages[-1][1][:60], allowed)
+    if system is not None and any(role == "system" for role, _ in messages):
+        raise InvalidValue("system", system, "none: the messages have a system prompt of their own")
+    return _rendered(tokenizer, messages, system, given=True)
+
+
+def _rendered(
+    tokenizer: Any, messages: Sequence[tuple[str, str]], system: str | None, given: bool = False
+) -> list[int]:
+    """Messages in the tokenizer's chat template; `given` says that they are the user's own."""
+    chat = [] if system is None else [{"role": "system", "content": system}]
+    chat += [{"role": role, "content": content} for role, content in messages]
     try:
-        rendered = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False
-        )
+        rendered = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
     except Exception as error:  # a template may raise what it likes
+        if given:
+            allowed = f"messages that the model's chat template takes ({error})"
+            raise InvalidValue("messages", messages[-1][1][:60], allowed) from error
         if system is None:
             allowed = f"a model whose chat template takes a question ({error})"
             raise InvalidValue("model", tokenizer.name_or_path, allowed) from error

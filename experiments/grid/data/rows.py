@@ -1,18 +1,22 @@
-"""Rows of data sets: lines of a JSONL file or the hub's, each with the place it came from."""
+"""Rows of data sets: lines of a JSONL or CSV file or the hub's, each with its place."""
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import hashlib
 import io
 import json
 import math
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
+from experiments.grid.scoring import Gold
 
 
 @dataclass(frozen=True)
@@ -26,9 +30,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Rows:
-    """The chosen rows of a data set, and what a manifest says of where they are from."""
+    """The chosen rows of a data set, of how many, and what a manifest says of their source."""
 
     rows: tuple[Row, ...]
+    of: int
     source: Mapping[str, Any]
 
 
@@ -53,30 +58,83 @@ def chosen(total: int, limit: int | None, sample: int | None, seed: int) -> list
 
 
 def file_rows(path: Path, limit: int | None, sample: int | None, seed: int) -> Rows:
-    """Rows of a JSONL file; empty lines are none.
+    """Rows of a JSONL file, or of a CSV file with a header; empty lines are none.
 
     Raises:
-        InvalidValue: an unreadable file, or a line that is no JSON object of plain values.
+        InvalidValue: an unreadable file, or a line that is no JSON object of plain values, or has
+            other columns than the header.
     """
     try:
         content = path.read_bytes()
+    except OSError as error:
+        raise InvalidValue("dataset", str(path), f"a readable file ({error})") from error
+    try:
         text = content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidValue("dataset", str(path), f"a readable JSONL file ({error})") from error
+    except UnicodeDecodeError as error:
+        place = f"line {content.count(10, 0, error.start) + 1} of {path}"
+        shown = content[error.start : error.start + 1]
+        raise InvalidValue(place, shown, f"text in UTF-8 ({error.reason})") from error
+    source = {"file_digest": hashlib.sha256(content).hexdigest()[:32]}
+    if path.suffix.lower() == ".csv":
+        cells = [*_csv_lines(path, text)]
+        rows = [Row(at, *cells[at]) for at in chosen(len(cells), limit, sample, seed)]
+        return Rows(tuple(rows), len(cells), source)
     every = enumerate(io.StringIO(text, newline=None), start=1)
-    lines = [(number, line) for number, line in every if line.strip()]
-    rows = []
-    for index in chosen(len(lines), limit, sample, seed):
-        number, line = lines[index]
-        place = f"line {number} of {path}"
-        rows.append(Row(index, place, _parse(place, line)))
-    return Rows(tuple(rows), {"file_digest": hashlib.sha256(content).hexdigest()[:32]})
+    lines = [(f"line {number} of {path}", line) for number, line in every if line.strip()]
+    found = [(at, *lines[at]) for at in chosen(len(lines), limit, sample, seed)]
+    rows = [Row(at, place, _parse(place, line)) for at, place, line in found]
+    return Rows(tuple(rows), len(lines), source)
+
+
+def _csv_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Place and columns of each line of a CSV file; an empty cell is no value."""
+    header: list[str] | None = None
+    with _long_cells():
+        lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+        number = 1
+        try:
+            for cells in lines:
+                place, number = f"line {number} of {path}", lines.line_num + 1
+                if not any(cell.strip() for cell in cells):
+                    continue
+                if header is None:
+                    header = cells
+                    if len(set(header)) < len(header) or not all(header):
+                        allowed = "a header: a name of its own for each column"
+                        raise InvalidValue(place, ",".join(header)[:60], allowed)
+                    continue
+                if len(cells) != len(header):
+                    allowed = f"{len(header)} cells, as many as the header has"
+                    raise InvalidValue(place, f"{len(cells)} cells", allowed)
+                yield place, {k: v or None for k, v in zip(header, cells, strict=True)}
+        except csv.Error as error:
+            raise InvalidValue(f"line {lines.line_num} of {path}", str(error), "CSV") from error
+
+
+@contextlib.contextmanager
+def _long_cells() -> Iterator[None]:
+    """Let a cell be longer than the csv module's default, which is a setting of the process."""
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object in which no key stands twice: Python takes the last without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} stands in it twice")
+    return found
 
 
 def _parse(place: str, line: str) -> dict[str, Any]:
     shown = line.strip()[:60]
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=_once)
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:  # half of a character, which nothing can print or store
         raise InvalidValue(place, shown, f"whole characters ({error.reason})") from error
@@ -128,7 +186,7 @@ def hub_rows(
         Row(index, f"row {index + 1} of {name}", dict(values))
         for index, values in zip(indices, found.select(indices), strict=True)
     ]
-    return Rows(tuple(rows), {"revision": revision, "commit": _commit(found)})
+    return Rows(tuple(rows), len(found), {"revision": revision, "commit": _commit(found)})
 
 
 def _commit(found: Any) -> str | None:
@@ -152,7 +210,7 @@ def id_of(row: Row, columns: tuple[str, ...]) -> str:
         value = row.values.get(column)
         if value in (None, ""):
             continue
-        text = str(value) if isinstance(value, (str, int, float)) else ""
+        text = str(value) if type(value) in (str, int, float) else ""
         if not text.isprintable() or not 0 < len(text) <= LONGEST_ID:
             allowed = f"a number or a text of at most {LONGEST_ID} printable characters"
             raise InvalidValue(f"{column} in {row.place}", str(value)[:60], allowed)
@@ -172,21 +230,61 @@ def text_of(row: Row, column: str) -> str:
     return value
 
 
-def gold_of(row: Row, column: str, behind_marks: bool) -> str:
-    """The answer alone: what follows `####` where it has a derivation.
+def messages_of(row: Row, column: str) -> tuple[tuple[str, str], ...]:
+    """A chat, (role, content) a message, of which the model writes the next.
 
     Raises:
-        InvalidValue: none.
+        InvalidValue: it is no list of {"role": ..., "content": ...}, or ends with the assistant's.
     """
-    answer = row.values[column]
-    plain = isinstance(answer, (str, int)) or (isinstance(answer, float) and math.isfinite(answer))
+    where, given = f"{column} in {row.place}", row.values[column]
+    if not isinstance(given, list) or not given:
+        allowed = 'a list of {"role": ..., "content": ...}'
+        raise InvalidValue(where, _short(given), allowed)
+    found = []
+    for at, one in enumerate(given):
+        texts = isinstance(one, dict) and all(isinstance(value, str) for value in one.values())
+        if not texts or set(one) != {"role", "content"} or not one["role"]:
+            allowed = '{"role": ..., "content": ...}, both texts'
+            raise InvalidValue(f"message {at + 1} of {where}", _short(one), allowed)
+        found.append((one["role"], one["content"]))
+    if found[-1][0] == "assistant":
+        raise InvalidValue(where, _short(given[-1]), "a last message that the model answers")
+    return tuple(found)
+
+
+def gold_of(row: Row, column: str | None, behind_marks: bool) -> Gold:
+    """The answer alone: what follows `####` where it has a derivation; of a list each; or none.
+
+    Args:
+        row: the problem.
+        column: that has it; None where no column does.
+        behind_marks: whether every answer has a derivation.
+
+    Raises:
+        InvalidValue: something that is no answer.
+    """
+    answer = None if column is None else row.values[column]
+    if answer is None:
+        return None
+    if isinstance(answer, list) and answer:
+        return tuple(dict.fromkeys(_gold(row, column, one, behind_marks) for one in answer))
+    return _gold(row, column, answer, behind_marks)
+
+
+def _gold(row: Row, column: str | None, answer: Any, behind_marks: bool) -> str:
+    plain = type(answer) in (str, int) or (isinstance(answer, float) and math.isfinite(answer))
     text = str(answer).strip() if plain else ""
     if "####" in text:
         text = text.rsplit("####", 1)[1].strip().replace(",", "")
     elif behind_marks:
         text = ""
     if not text:
-        shown = answer if len(str(answer)) <= 60 else f"{str(answer)[:60]}..."
         allowed = "an answer" + (" behind ####" if behind_marks else "")
-        raise InvalidValue(f"{column} in {row.place}", shown, allowed)
+        allowed += ", or a list of those that are accepted"
+        raise InvalidValue(f"{column or 'answer'} in {row.place}", _short(answer), allowed)
     return text
+
+
+def _short(value: Any) -> Any:
+    """A value short enough for a message."""
+    return value if len(str(value)) <= 60 else f"{str(value)[:60]}..."

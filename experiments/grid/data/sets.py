@@ -67,14 +67,15 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
             out.append(name)
         else:
             near = (*names(), *_neighbours(Path(name)))
-            allowed = f"one of {', '.join(names())}, or a JSONL file that exists"
+            allowed = f"one of {', '.join(names())}, or a JSONL or CSV file that exists"
             raise InvalidValue("dataset", name, allowed, near)
     return tuple(dict.fromkeys(out))
 
 
 def _neighbours(path: Path) -> list[str]:
     try:
-        return [str(path.parent / p.name) for p in path.parent.iterdir() if p.suffix == ".jsonl"]
+        there = path.parent.iterdir()
+        return [str(path.parent / p.name) for p in there if p.suffix in (".jsonl", ".csv")]
     except (OSError, ValueError):
         return []
 

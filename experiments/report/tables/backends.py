@@ -17,7 +17,14 @@ from experiments.report.tables.cells import (
     share,
 )
 from experiments.report.tables.grid import Grid, Line
-from experiments.report.tables.parts import budget_label, censored, parts, problems, under
+from experiments.report.tables.parts import (
+    at_positions,
+    budget_label,
+    censored,
+    parts,
+    problems,
+    under,
+)
 
 _CLAIMED = (
     "brackets: 95% intervals, none where fewer than six problems differ; bold: said to differ, by "
@@ -52,8 +59,12 @@ def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     What all are measured against is full attention without penalty.
     """
     names = ("solved", "change", "length", "diff", "cut")
-    found = [_grid(part, names, _main_cells, _title(part)) for part in parts(shortly_named(rows))]
-    return _with_caption(found, _CAPTION)
+    every = parts(shortly_named(rows))
+    found = [_grid(part, names, _main_cells, _title(part)) for part in every]
+    return [
+        replace(grid, caption="; ".join(filter(None, (at_positions(part), grid.caption))))
+        for part, grid in zip(every, _with_caption(found, _CAPTION), strict=True)
+    ]
 
 
 def cost_grids(rows: Sequence[ReportRow]) -> list[Grid]:

@@ -61,6 +61,18 @@ def censored(part: Sequence[ReportRow]) -> str:
     return f"; {told} of full attention's cut at its cap: in no ratio"
 
 
+def at_positions(part: Sequence[ReportRow]) -> str:
+    """Which rows have outputs at the end of the model's positions; nothing where none has."""
+    told = [
+        f"{row.backend}{'' if row.budget is None else f' {row.budget}'} {row.at_positions}"
+        for row in part
+        if row.at_positions
+    ]
+    if not told:
+        return ""
+    return f"outputs cut where the model's positions end, or beyond them: {', '.join(told)}"
+
+
 def detector_name(name: str, action: str, among: Sequence[tuple[str, str]]) -> str:
     """The action only where the detector comes with several."""
     return name if [other for other, _ in among].count(name) == 1 else f"{name} ({action})"

@@ -48,12 +48,17 @@ def _cells(one: Pooled) -> tuple[Cell, ...]:
         _share(one.tokens),
         _share(one.loops),
         _share(one.tails),
-        Cell(str(one.lost)),
-        Cell(str(one.gained)),
-        _net(one.net),
-        Cell(str(len(one.losing)), bold=bool(one.losing)),
+        *_answers(one),
         Cell(f"{full.stopped} of {full.traces}", f"[{percent(full.high)}]"),
     )
+
+
+def _answers(one: Pooled) -> tuple[Cell, ...]:
+    """What it does to answers; dashes where none was judged."""
+    if not one.cells:
+        return (Cell(),) * 4
+    losing = Cell(str(len(one.losing)), bold=bool(one.losing))
+    return Cell(str(one.lost)), Cell(str(one.gained)), _net(one.net), losing
 
 
 def incomplete(missing: int, columns: int) -> list[Cell]:

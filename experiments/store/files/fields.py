@@ -22,7 +22,8 @@ class RunFields(msgspec.Struct, frozen=True):
     the gold answer and its scorer beside each trace. `workers` decoded at the same time. `code` are
     digests of classes that do not ship, and of their files, see `attention.identity.code`: method,
     penalties and the detector that acts; `notes_code` of those that took notes. `verdict` is the
-    one that was acted upon: tokens kept, step and anchor.
+    one that was acted upon: tokens kept, step and anchor. `at_positions`: it was cut where the
+    model's positions end, or went beyond them.
     """
 
     cell: Cell
@@ -43,6 +44,7 @@ class RunFields(msgspec.Struct, frozen=True):
     verdict: tuple[Natural, Natural, Natural | None] | None = None
     gold: str | None = None
     scorer: str | None = None
+    at_positions: bool = False
 
     def __post_init__(self) -> None:
         failed = self.status in ("out_of_memory", "error")
@@ -91,6 +93,7 @@ class TraceFields(msgspec.Struct, forbid_unknown_fields=True):
     dropped: list[Natural]
     action: dict[str, Any] | None
     signals: dict[str, list[tuple[Natural, float]]]
+    positions: Natural | None = None
 
     def __post_init__(self) -> None:
         tokens = len(self.new_ids)

@@ -19,6 +19,7 @@ import zstandard
 
 from attention.identity import code as code_of
 from experiments.grid.identity import Cell, digest
+from experiments.grid.scoring import Scorers
 from experiments.store.files import kept
 from experiments.store.files.made_by import READING, code
 from experiments.store.files.records import Record
@@ -45,6 +46,10 @@ class Planned(Protocol):
     @property
     def plan(self) -> Plan:
         """Which of them count."""
+
+    @property
+    def scorers(self) -> Scorers:
+        """Scorers of one's own that are here."""
 
     def caps(self, run: Run) -> Mapping[int | None, int]:
         """The most tokens a run may have, by times full attention's length."""
@@ -90,6 +95,7 @@ def key(
             "detectors": [[label, one.identity()] for label, one in able],
             "runs": runs,
             "acted": acted,
+            "scorers": {path: own.digest for path, own in study.scorers.items()},
         }
     )
 

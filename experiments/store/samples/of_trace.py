@@ -10,10 +10,11 @@ import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from experiments.grid.plan import Problem, Run
-from experiments.grid.scoring import correct
+from experiments.grid.scoring import NO_SCORERS, Gold, Scorers, correct
 from experiments.store.files.records import Record
 from experiments.store.samples.acted_runs import Fired, acted, acts, verdict_on
 from experiments.store.samples.points import Points
@@ -31,6 +32,7 @@ def samples_of(
     penalty: str,
     detectors: Sequence[tuple[str, Detector]],
     store: Store,
+    scorers: Scorers = NO_SCORERS,
 ) -> Iterator[Sample]:
     """The run's samples, without a detector and with each.
 
@@ -40,6 +42,7 @@ def samples_of(
         penalty: what the cell's penalty is called, or "none".
         detectors: with what they are called; those whose action the backend can carry out.
         store: where the runs of detectors that act are.
+        scorers: of one's own that are here.
     """
     plain = blank(run, penalty)
     *smaller, cap = caps.values()
@@ -52,9 +55,11 @@ def samples_of(
         return
     trace = record.trace()
     whole = min(cap, trace.tokens)
-    plain = _with_waste(measured(plain, run.problem, record, trace, whole), trace)
+    judge = partial(measured, scorers=scorers)
+    plain = _with_waste(judge(plain, run.problem, record, trace, whole), trace)
     if smaller:
-        plain = replace(plain, shorter=_shorter(plain, run.problem, record, trace, caps))
+        shorter = _shorter(plain, run.problem, record, trace, caps, scorers)
+        plain = replace(plain, shorter=shorter)
     yield plain
     for label, detector in detectors:
         one = replace(blank(run, penalty), detector=label, action=detector.action.name)
@@ -63,12 +68,12 @@ def samples_of(
             same = replace(plain, detector=one.detector, action=one.action)
             yield _untimed(same) if acts(detector) else same
         elif not acts(detector):
-            stopped = measured(one, run.problem, record, trace, verdict.token, verdict)
+            stopped = judge(one, run.problem, record, trace, verdict.token, verdict)
             yield _with_waste_left(stopped, plain, verdict)
         else:
             later = acted(store, Fired(run, record, cap, detector, verdict))
             if later is not None:
-                one = _acted(one, run.problem, later, verdict)
+                one = _acted(one, run.problem, later, verdict, scorers)
             lacks = later is None or later.failed
             yield one if lacks else _with_waste_left(one, plain, verdict)
 
@@ -91,7 +96,12 @@ def blank(run: Run, penalty: str) -> Sample:
 
 
 def _shorter(
-    plain: Sample, problem: Problem, record: Record, trace: Trace, caps: Mapping[int | None, int]
+    plain: Sample,
+    problem: Problem,
+    record: Record,
+    trace: Trace,
+    caps: Mapping[int | None, int],
+    scorers: Scorers,
 ) -> tuple[Shorter, ...]:
     """What each cap but the largest leaves of a trace."""
     assert plain.tokens is not None
@@ -99,7 +109,7 @@ def _shorter(
     for factor, cap in list(caps.items())[:-1]:
         one = plain
         if cap < plain.tokens:
-            solved = _solved(_text(trace, cap), problem, record)
+            solved = _solved(_text(trace, cap), problem, record, scorers)
             read = trace.cost_at(cap).keys_read
             one = replace(plain, status="capped", tokens=cap, correct=solved, keys_read=read)
         assert factor is not None
@@ -138,12 +148,14 @@ def _untimed(sample: Sample) -> Sample:
     return replace(sample, prefill_sec=None, decode_sec=None, cache_byte_sec=None)
 
 
-def _acted(one: Sample, problem: Problem, record: Record, verdict: Verdict) -> Sample:
+def _acted(
+    one: Sample, problem: Problem, record: Record, verdict: Verdict, scorers: Scorers
+) -> Sample:
     """A run that went on after its verdict, as it was decoded."""
     if record.failed:
         return _failed(one, record)
     trace = record.trace()
-    whole = _untimed(measured(one, problem, record, trace, trace.tokens))
+    whole = _untimed(measured(one, problem, record, trace, trace.tokens, scorers=scorers))
     stopped = trace.finish == verdict.detector
     return replace(whole, status="stopped" if stopped else whole.status, stopped_at=verdict.step)
 
@@ -155,6 +167,7 @@ def measured(
     trace: Trace,
     kept: int,
     verdict: Verdict | None = None,
+    scorers: Scorers = NO_SCORERS,
 ) -> Sample:
     """A blank sample filled in from a trace's first `kept` tokens, a verdict's if there was one."""
     paid = kept if verdict is None else verdict.step  # of the trace's tokens
@@ -168,13 +181,14 @@ def measured(
     cost = trace.cost_at(paid)
     return replace(
         _with_reads(one, trace, paid),
+        at_positions=_at_positions(problem, one.finish, len(trace.dropped) + paid),
         sweep=record.meta.get("sweep"),
         batch_size=record.meta.get("batch_size"),
         workers=record.meta.get("workers", 1),
         record=record.id,
         tokens=kept,
         output=_digest(trace.new_ids[:kept]),
-        correct=_solved(_text(trace, kept), problem, record),
+        correct=_solved(_text(trace, kept), problem, record, scorers),
         prefill_sec=trace.prefill_sec,
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,
@@ -188,6 +202,12 @@ def measured(
 
 def _digest(ids: Sequence[int]) -> str:
     return hashlib.blake2b(array("q", ids).tobytes(), digest_size=8).hexdigest()
+
+
+def _at_positions(problem: Problem, finish: str | None, paid: int) -> bool:
+    """Whether so many tokens were cut where the model's positions end, or went beyond them."""
+    room = problem.room
+    return room is not None and (paid > room or (paid == room and finish == "length"))
 
 
 def _text(trace: Trace, kept: int) -> str:
@@ -205,12 +225,17 @@ def with_text(samples: Iterable[Sample], store: Store) -> Iterator[Sample]:
             yield replace(sample, text=_text(record.trace(), sample.tokens))
 
 
-def _solved(text: str, problem: Problem, record: Record) -> bool | None:
+def _solved(text: str, problem: Problem, record: Record, scorers: Scorers) -> bool | None:
     """Judged whenever it is read: a corrected answer or a better scorer decodes nothing again."""
-    if problem.gold is None or problem.scorer is None:  # a plan that leaves them to the traces
-        gold, scorer = record.meta.get("gold"), record.meta.get("scorer")
-        return None if gold is None or scorer is None else correct(text, gold, scorer)
-    return correct(text, problem.gold, problem.scorer)
+    gold, scorer = asked_of(problem, record)
+    return None if scorer is None else correct(text, gold, scorer, scorers)
+
+
+def asked_of(problem: Problem, record: Record) -> tuple[Gold, str | None]:
+    """What is accepted as an answer and who judges; plans of before leave them to the traces."""
+    if problem.scorer is not None:
+        return problem.gold, problem.scorer
+    return record.meta.get("gold"), record.meta.get("scorer")
 
 
 def _with_reads(one: Sample, trace: Trace, kept: int) -> Sample:

@@ -113,7 +113,13 @@ def _samples(study: Planned, job: Job) -> list[Sample]:
         replace(sample, dataset=job.dataset)
         for run in study.plan.runs(job.cell)
         for sample in samples_of(
-            run, study.store.get(run.id), study.caps(run), job.penalty, job.able, study.store
+            run,
+            study.store.get(run.id),
+            study.caps(run),
+            job.penalty,
+            job.able,
+            study.store,
+            study.scorers,
         )
     ]
 

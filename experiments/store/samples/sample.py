@@ -47,6 +47,7 @@ class Sample:
 
     Wasted is what `wasted.exact` and `wasted.tolerant` count of a trace that the cap cut and that
     is not solved; all others waste nothing. A detector leaves what was decoded until it fired.
+    `at_positions`: it was cut where the model's positions end, or went beyond them.
     """
 
     model: str
@@ -89,6 +90,7 @@ class Sample:
     role: Role = "method"  # or "control", "null": what its backend is compared for
     output: str | None = None  # a digest of its tokens: equal where the outputs are
     shorter: tuple[Shorter, ...] = ()  # the same at smaller caps, the smallest first
+    at_positions: bool = False
 
     @property
     def paid_tokens(self) -> int | None:

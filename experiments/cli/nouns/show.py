@@ -1,0 +1,263 @@
+"""`lil show`: one stored run, all that is known of it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from experiments.cli.parser import Done, Parser
+from experiments.cli.runs import find, studies_of
+from experiments.cli.show import say
+from experiments.cli.stores import add_scorer_flag
+from experiments.cli.texts.shortening import beginning_and_end, dim, ending
+from experiments.grid.data.sets import labels as dataset_labels
+from experiments.grid.plan import Run, build_detectors
+from experiments.grid.scoring import Judged, judged
+from experiments.store.files.records import Record
+from experiments.store.labels import labels
+from experiments.store.samples.of_trace import asked_of, samples_of
+from experiments.store.samples.sample import Sample, is_usable
+from experiments.store.study import Study
+
+EXAMPLES = """\
+examples:
+  lil show lil-out/demo 3fa9                  by the beginning of its id
+  lil show lil-out/demo medium/study/3 h2o 64
+      by what it is: problem, backend, budget; data set, penalty, model, 'sample 2' where it takes
+      more to tell it from others
+  lil show lil-out/demo 3 medium full --whole
+      prompt and output to their last character
+  lil show lil-out/demo 3fa9 --json
+
+`lil curve STORE:ID` draws how its text compresses; `lil report` writes a page of all of them.
+"""
+
+_COSTS = (
+    "prefill_sec",
+    "decode_sec",
+    "keys_read",
+    "keys_read_mean",
+    "keys_read_max",
+    "keys_kept_max",
+    "dense_layer_keys_read_mean",
+    "cache_bytes_peak",
+    "reused_tokens",
+    "batch_size",
+)
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil show`."""
+    parser.add_argument("store", metavar="STORE", help="folder of a sweep")
+    parser.add_argument(
+        "run",
+        nargs="*",
+        metavar="RUN",
+        help="the beginning of its id, or what it is: problem, backend, budget, ...",
+    )
+    parser.add_argument("--whole", action="store_true", help="print prompt and output whole")
+    add_scorer_flag(parser)
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Print one run: prompt, output, answer, cap, costs, and where detectors fired."""
+    study, run = find(studies_of(Path(args.store), args.scorer), args.run)
+    say(study.said, Console(stderr=True))
+    document = _document(study, run)
+    _print(document, args.whole, console)
+    return Done(document)
+
+
+def _document(study: Study, run: Run) -> dict[str, Any]:
+    cell, record = run.cell, study.store.get(run.id)
+    detectors = build_detectors(study.config)
+    able = [
+        (label, one)
+        for label, one in zip(labels(detectors), detectors, strict=True)
+        if study.able(one, cell)
+    ]
+    cap = study.cap(run)
+    plain, *watched = samples_of(run, record, cap, "none", able, study.store, study.scorers)
+    trace = record.trace() if record is not None and is_usable(plain) else None
+    text = None if trace is None or plain.tokens is None else _text(trace, plain.tokens)
+    found, gold, scorer = _judged(study, run, record, text)
+    called = dataset_labels([one.dataset for one in study.plan.cells])
+    return {
+        "id": run.id,
+        "model": cell.model,
+        "model_digest": cell.model_digest,
+        "dataset": called[cell.dataset],
+        "item_id": run.item_id,
+        "sample_index": run.sample_index,
+        "backend": cell.backend["name"],
+        "budget": cell.budget,
+        "backend_params": {k: v for k, v in cell.backend.items() if k not in ("name", "budget")},
+        "penalties": [dict(one) for one in cell.penalties],
+        "sampling": dict(cell.sampling),
+        "dtype": cell.dtype,
+        "sweep": plain.sweep,
+        "status": plain.status,
+        "finish": plain.finish,
+        "message": plain.message,
+        "tokens": plain.tokens,
+        "stored_tokens": None if trace is None else trace.tokens,
+        "cap": cap,
+        "cap_from": _cap_from(study, run, cap),
+        "at_positions": plain.at_positions,
+        "prompt": None if trace is None else trace.prompt_bytes.decode(errors="replace"),
+        "prompt_tokens": None if trace is None else len(trace.prompt_ids),
+        "text": text,
+        "answer": found.answer,
+        "rule": found.rule,
+        "gold": gold,
+        "scorer": scorer,
+        "correct": found.correct,
+        "costs": {name: getattr(plain, name) for name in _COSTS},
+        "compression_ratio": _ratio(plain),
+        "detectors": [_watched(one) for one in watched],
+        "full": None if cell.is_full else _full(study, run),
+    }
+
+
+def _text(trace: Any, tokens: int) -> str:
+    pieces = trace.pieces[:tokens] if tokens < trace.tokens else trace.text_pieces
+    return b"".join(pieces).decode(errors="replace")
+
+
+def _judged(
+    study: Study, run: Run, record: Record | None, text: str | None
+) -> tuple[Judged, Any, str | None]:
+    if record is None or text is None:
+        return Judged(None), run.problem.gold, run.problem.scorer
+    gold, scorer = asked_of(run.problem, record)
+    found = Judged(None) if scorer is None else judged(text, gold, scorer, study.scorers)
+    return found, gold, scorer
+
+
+def _ratio(sample: Sample) -> float | None:
+    """Compressed over original bytes of the whole output."""
+    ends = [*sample.curve][-1:]
+    return ends[0][2] / ends[0][1] if ends and ends[0][1] else None
+
+
+def _cap_from(study: Study, run: Run, cap: int) -> str:
+    """Where a run's cap is from."""
+    config, room = study.config, run.problem.room
+    if room is not None and cap == room and not config.beyond_positions:
+        return "what the model's positions leave behind the prompt"
+    if run.cell.is_full:
+        return f"--max-new-tokens {config.max_new_tokens}"
+    tokens = study.full_tokens(run)
+    if tokens is None:
+        return f"--cap {config.cap}; what full attention takes here is not known"
+    asked = f"--cap {config.cap}, --max-new-tokens {config.max_new_tokens}"
+    return f"{asked}; full attention took {tokens:,} tokens"
+
+
+def _watched(one: Sample) -> dict[str, Any]:
+    return {
+        "detector": one.detector,
+        "action": one.action,
+        "status": one.status,
+        "fired_at": one.stopped_at,
+        "tokens": one.tokens,
+        "paid_tokens": one.paid_tokens,
+        "correct": one.correct,
+    }
+
+
+def _full(study: Study, run: Run) -> dict[str, Any]:
+    full = study.plan.full(run)
+    record = study.store.get(full.id)
+    (sample,) = samples_of(full, record, study.cap(full), "none", [], study.store, study.scorers)
+    return {
+        "id": full.id,
+        "status": sample.status,
+        "tokens": sample.tokens,
+        "correct": sample.correct,
+    }
+
+
+# ---------------------------------------------------------------- for readers
+
+
+def _print(told: dict[str, Any], whole: bool, console: Console) -> None:
+    budget = "" if told["budget"] is None else f" {told['budget']}"
+    added = "".join(f" + {one['name']}" for one in told["penalties"])
+    title = f"{told['item_id']} ({told['dataset']}), {told['backend']}{budget}{added}"
+    console.rule(escape(title), style="dim", align="left")
+    _line(f"run {told['id']}, sample {told['sample_index']}, model {told['model']}", console)
+    if told["prompt"] is not None:
+        dim(beginning_and_end(told["prompt"], whole, "--whole"), console)
+    if told["text"] is not None:
+        console.print()
+        output = ending(told["text"], whole, "--whole")
+        console.print(output, markup=False, highlight=False, soft_wrap=True)
+        console.print()
+    for line in _lines(told):
+        _line(line, console)
+    if told["detectors"]:
+        console.print(_table(told))
+
+
+def _line(text: str, console: Console) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _lines(told: dict[str, Any]) -> list[str]:
+    lines = [f"status    {told['status']}" + (f": {told['message']}" if told["message"] else "")]
+    if told["tokens"] is not None:
+        lines.append(f"answer    {_answer(told)}")
+        end = f"ended by {told['finish']}"
+        if told["at_positions"]:
+            end += ", where the model's positions end or beyond"
+        more = told["stored_tokens"] - told["tokens"]
+        stored = f"; {more:,} more are stored" if more else ""
+        lines.append(f"tokens    {told['tokens']:,}, {end}{stored}")
+    lines.append(f"cap       {told['cap']:,} ({told['cap_from']})")
+    if told["full"] is not None and told["full"]["tokens"] is not None:
+        right = _verdict(told["full"]["correct"])
+        lines.append(f"full      {told['full']['tokens']:,} tokens, {right}")
+    costs = ", ".join(
+        f"{name} {_number(value)}" for name, value in told["costs"].items() if value is not None
+    )
+    if told["tokens"] is not None:
+        lines.append(f"costs     {costs}")
+    if told["compression_ratio"] is not None:
+        lines.append(f"packed    {told['compression_ratio']:.3f} compressed over original bytes")
+    return lines
+
+
+def _answer(told: dict[str, Any]) -> str:
+    """The answer, what it was found by, and what is accepted."""
+    answer = "none found" if told["answer"] is None else told["answer"]
+    rule = "" if told["rule"] is None else f" by {told['rule']}"
+    gold = told["gold"]
+    accepted = " or ".join(gold) if isinstance(gold, tuple) else gold
+    known = "no answer is known" if accepted is None else f"gold {accepted}"
+    return f"{answer}{rule}, {known}, scorer {told['scorer']}: {_verdict(told['correct'])}"
+
+
+def _verdict(correct: bool | None) -> str:
+    return {None: "not judged", True: "right", False: "wrong"}[correct]
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{0 if value >= 100 else 2}f}"
+
+
+def _table(told: dict[str, Any]) -> Table:
+    """Where each detector of the store fired, and what is left."""
+    table = Table(title="detectors", title_justify="left", box=None, pad_edge=False)
+    for name in ("detector", "then", "fired at", "tokens", "answer"):
+        table.add_column(name, justify="left" if name in ("detector", "then") else "right")
+    for one in told["detectors"]:
+        fired = "—" if one["fired_at"] is None else f"{one['fired_at']:,}"
+        left = one["status"] if one["tokens"] is None else f"{one['tokens']:,}"
+        table.add_row(escape(one["detector"]), one["action"], fired, left, _verdict(one["correct"]))
+    return table

@@ -1,0 +1,1 @@
+"""Texts on the command line: long ones shortened, those from elsewhere watched by detectors."""

@@ -1,0 +1,84 @@
+"""What a model's positions leave behind each prompt: no output is decoded beyond, unless asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from attention.errors import InvalidValue
+from experiments.grid.models import Source
+
+#: Problems that a message names.
+_NAMED = 5
+
+
+class Prompt(NamedTuple):
+    """How long the prompt of a problem is, in tokens."""
+
+    dataset: str
+    item_id: str
+    tokens: int
+
+
+def positions(source: Source, *, here: bool = False) -> int | None:
+    """Tokens that a model was made for, by its config; None where that names no number.
+
+    Args:
+        source: the model, found.
+        here: take what is here alone; nothing is fetched.
+
+    Raises:
+        InvalidValue: its config cannot be read.
+    """
+    from transformers import AutoConfig
+
+    from lil.decoding.request import positions_of
+
+    try:
+        config: Any = AutoConfig.from_pretrained(
+            source.location,
+            revision=source.revision,
+            local_files_only=here,
+            trust_remote_code=False,
+        )
+        return positions_of(config)
+    except Exception as error:  # whatever a foreign config makes of it
+        reason = str(error).strip().split("\n")[0]
+        raise InvalidValue("model", source.name, f"a readable config.json ({reason})") from error
+
+
+def left(most: int | None, prompt_ids: Sequence[int]) -> int | None:
+    """Tokens that so many positions leave behind a prompt, 0 or more; None: no number is known."""
+    return None if most is None else max(0, most - len(prompt_ids))
+
+
+def require_room(
+    model: str, most: int | None, prompts: Iterable[Prompt], *, beyond: bool = False
+) -> None:
+    """Refuse prompts that fill the positions, before anything is decoded.
+
+    Args:
+        model: its name.
+        most: its positions, in tokens; None: no number is known.
+        prompts: of all its problems.
+        beyond: whether that was asked for.
+
+    Raises:
+        InvalidValue: one leaves no room for a token; it is named, with the others.
+    """
+    if most is None or beyond:
+        return
+    every = list(prompts)
+    long = [one for one in every if one.tokens >= most]
+    if not long:
+        return
+    first = max(long, key=lambda one: one.tokens)
+    named = ", ".join(f"{one.dataset} {one.item_id} ({one.tokens:,})" for one in long[:_NAMED])
+    more = f" and {len(long) - _NAMED} more" if len(long) > _NAMED else ""
+    told = f"; {len(long)} of {len(every)} are too long: {named}{more}" if len(every) > 1 else ""
+    allowed = (
+        f"fewer than the {most:,} positions of {model} (--beyond-positions goes on where they "
+        f"end){told}"
+    )
+    field = f"prompt of {first.item_id} in {first.dataset}"
+    raise InvalidValue(field, f"{first.tokens} tokens", allowed)

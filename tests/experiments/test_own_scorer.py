@@ -1,0 +1,166 @@
+"""A scorer of one's own judges where the user names it, and nowhere because a store does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeping import go
+
+from attention.errors import InvalidValue
+from experiments.cli import main
+from experiments.grid import scoring
+from experiments.grid.config import load
+from experiments.store.store import Store
+from experiments.store.study import Study
+
+SOURCE = """
+from pathlib import Path
+Path(__file__).with_suffix(".ran").touch()
+
+def score(output: str, gold: str) -> bool:
+    return len(output) > 20
+
+def ruled(output, gold):
+    return "long enough" if len(output) > int(gold) else None
+
+def broken(output, gold):
+    return 1 / 0
+
+def odd(output, gold):
+    return 0.5
+
+def alone(output):
+    return True
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The module `own_scores`, not yet imported; it leaves a file when it is."""
+    file = tmp_path / "own_scores.py"
+    file.write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield file
+    sys.modules.pop("own_scores", None)
+
+
+@pytest.fixture
+def store(mine: Path, tiny_config: Any, tmp_path: Path) -> Path:
+    rows = [{"prompt": f"{n} {n}", "answer": "x"} for n in range(4)]
+    file = tmp_path / "p.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = tiny_config(datasets=str(file), backends="full,sink", budgets="32")
+    values = {**config.to_dict(), "scorer": "own_scores:score"}
+    outcome, _ = go(load("demo-small", values), tmp_path / "out")
+    assert outcome.counts.decoded == 8
+    sys.modules.pop("own_scores")
+    mine.with_suffix(".ran").unlink()
+    return tmp_path / "out"
+
+
+def test_a_store_runs_no_scorer_that_it_names(store, mine, capsys):
+    assert main(["report", str(store), "--no-figures", "--json"]) == 0
+    out, err = capsys.readouterr()
+    rows = json.loads(out)["rows"]
+    assert {(row["n"], row["accuracy"]) for row in rows} == {(0, None)}
+    assert "answers are judged by own_scores:score, a function that is not loaded" in " ".join(
+        err.split()
+    )
+    assert Store(store).frame()["correct"].isna().all()
+    assert main(["replay", str(store), "--detector", "guardian"]) == 0
+    assert main(["run", "--dataset", "easy", "--limit", "1", "--max-new-tokens", "3"]) == 0
+    assert not mine.with_suffix(".ran").exists()
+    assert "own_scores" not in sys.modules
+
+
+def test_asked_for_it_judges(store, mine, capsys):
+    assert main(["report", str(store), "--no-figures", "--json"]) == 0
+    command = ["report", str(store), "--no-figures", "--scorer", "own_scores:score", "--json"]
+    capsys.readouterr()
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert "not loaded" not in err
+    assert mine.with_suffix(".ran").exists()
+    study = Study.open(store).judged_by("own_scores:score")
+    samples = study.samples([]).samples
+    assert [s.correct for s in samples] == [len(s.text or "") > 20 for s in samples]
+    rows = {(row["backend"], row["detector"]): row for row in json.loads(out)["rows"]}
+    for backend in ("full", "sink"):
+        solved = sum(bool(s.correct) for s in samples if s.backend == backend)
+        assert rows[backend, "none"]["accuracy"] == solved / 4
+    assert main(["replay", str(store), "--scorer", "own_scores:score", "--json"]) == 0
+
+
+def test_an_edited_scorer_judges_anew(store, mine):
+    before = Study.open(store).judged_by("own_scores:score").samples([]).samples
+    mine.write_text(SOURCE.replace("> 20", "> -1"))
+    sys.modules.pop("own_scores")
+    after = Study.open(store).judged_by("own_scores:score").samples([]).samples
+    assert all(sample.correct for sample in after)
+    assert not all(sample.correct for sample in before)
+
+
+def test_only_what_the_store_names_is_taken(store, capsys):
+    assert main(["report", str(store), "--no-figures", "--scorer", "own_scores:ruled"]) == 2
+    assert "own_scores:score" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("mine")
+def test_any_accepted_answer_and_the_rule():
+    own = scoring.loaded("own_scores:ruled")
+    judged = scoring.judged("x" * 6, ("9", "5"), "own_scores:ruled", own)
+    assert judged == scoring.Judged(True, "long enough")
+    assert scoring.judged("x", ("9", "5"), "own_scores:ruled", own).correct is False
+    assert scoring.judged("x", "5", "own_scores:ruled").correct is None
+    assert scoring.judged("x", None, "own_scores:ruled", own).correct is None
+    assert scoring.loaded("exact") == {}
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("own_scores:missing", "AttributeError"),
+        ("nowhere_at_all:score", "ModuleNotFoundError"),
+        ("own_scores:alone", "TypeError"),
+    ],
+)
+def test_a_scorer_that_cannot_be_used(path, words, capsys):
+    assert main(["sweep", "--dry-run", "--scorer", path]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(("name", "words"), [("broken", "division by zero"), ("odd", "not float")])
+def test_a_scorer_that_fails_is_named(name, words):
+    path = f"own_scores:{name}"
+    with pytest.raises(InvalidValue, match=f"{path}.*{words}"):
+        scoring.judged("x", "5", path, scoring.loaded(path))
+
+
+def test_names_that_are_no_scorer():
+    for name in ("exat", "a:", ":b", "a b:c", "a:b:c", 3):
+        with pytest.raises(InvalidValue, match="module:function"):
+            load("demo-small", {"scorer": name})
+
+
+@pytest.mark.parametrize("scorer", ["exact", "none"])
+def test_which_rule_found_the_answer(scorer):
+    found = scoring.judged("so \\boxed{4} or \\boxed{ 5 }", ("6", "5"), scorer)
+    expected = True if scorer == "exact" else None
+    assert (found.correct, found.rule, found.answer) == (expected, "the last \\boxed{}", " 5 ")
+    lost = scoring.judged("it is 5", ("5",), scorer)
+    assert (lost.correct, lost.rule) == (False if scorer == "exact" else None, None)
+
+
+def test_other_processes_judge_with_it_too(store, monkeypatch):
+    monkeypatch.setattr("experiments.store.samples.reading.FEW", 1)
+    study = Study.open(store).judged_by("own_scores:score")
+    shutil.rmtree(store / "cache")
+    samples = study.samples([], workers=2).samples
+    assert [s.correct for s in samples] == [len(s.text or "") > 20 for s in samples]

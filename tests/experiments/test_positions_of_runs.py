@@ -1,0 +1,156 @@
+"""Runs are cut where the model's positions end, and every result says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recomputing.compare import Comparison
+from saved_models import save_tiny_model
+from sweeping import go
+
+from attention.errors import InvalidValue
+from experiments.cli import main
+from experiments.grid import data
+from experiments.grid.config import Config, load
+from experiments.report import measures, tables
+from experiments.store.store import Store
+from experiments.store.study import Study
+from experiments.sweep import sweep
+from experiments.sweep.dry_run import dry_run
+
+MOST = 60  # positions; the prompts below take 30 and 50 tokens
+PROMPTS = (30, 50)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = save_tiny_model(tmp_path_factory.mktemp("short"))
+    file = folder / "config.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps(values | {"max_position_embeddings": MOST}))
+    (folder / "generation_config.json").unlink()
+    return folder
+
+
+def _problems(file: Path, lengths: tuple[int, ...]) -> str:
+    rows = [{"id": f"p{n}", "prompt": "1 " * n, "answer": "1"} for n in lengths]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+@pytest.fixture
+def config(model: Path, tmp_path: Path) -> Callable[..., Config]:
+    def make(lengths: tuple[int, ...] = PROMPTS, **overrides: Any) -> Config:
+        values = {
+            "models": str(model),
+            "datasets": _problems(tmp_path / "p.jsonl", lengths),
+            "backends": "full,sink",
+            "budgets": "24",
+            "max_new_tokens": 100,
+            "detectors": "none",
+            "threads": 1,
+        }
+        return load("demo-small", values | overrides)
+
+    return make
+
+
+def _lengths(config: Config) -> list[int]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(config.models[0])
+    (items,) = (one.items for one in data.load_all(config).values())
+    return [len(item.prompt_ids(tokenizer)) for item in items]
+
+
+def test_runs_end_with_the_positions_and_rows_say_so(config, tmp_path):
+    asked = config()
+    prompts = _lengths(asked)
+    outcome, _ = go(asked, tmp_path / "out")
+    study = Study.open(tmp_path / "out", outcome.sweep)
+    samples = study.samples([]).samples
+    cut = [sample for sample in samples if sample.at_positions]
+    assert cut, "a random model goes on to its cap"
+    rooms = dict(zip(("p30", "p50"), (MOST - n for n in prompts), strict=True))
+    for sample in samples:
+        assert (sample.tokens or 0) <= rooms[sample.item_id]
+        there = sample.tokens == rooms[sample.item_id] and sample.finish == "length"
+        assert sample.at_positions is there
+        assert (sample.status == "capped") is (sample.finish == "length")
+    stored = {record.id: record.meta["at_positions"] for record in Store(tmp_path / "out")}
+    assert stored == {sample.record: sample.at_positions for sample in samples}
+    rows = measures.rows(samples, 0)
+    assert {row.backend: row.at_positions for row in rows} == {
+        name: sum(sample.at_positions for sample in samples if sample.backend == name)
+        for name in ("full", "sink")
+    }
+    (table, *_) = tables.main_tables(rows)
+    said = f"full {sum(s.at_positions for s in samples if s.backend == 'full')}"
+    assert f"where the model's positions end, or beyond them: {said}" in str(table.caption)
+    assert rows[0].to_dict()["at_positions"] == rows[0].at_positions
+
+    again, _ = go(asked, tmp_path / "out")
+    assert again.counts.decoded == 0
+    longer, _ = go(config(max_new_tokens=1000), tmp_path / "out")
+    assert longer.counts.decoded == 0, "what positions cut serves every longer cap"
+
+
+def test_beyond_positions_is_asked_for_and_marked(config, tmp_path):
+    go(config(), tmp_path / "out")
+    outcome, _ = go(config(beyond_positions=True, max_new_tokens=70), tmp_path / "out")
+    assert outcome.counts.decoded, "the cut ones are decoded on"
+    study = Study.open(tmp_path / "out", outcome.sweep)
+    beyond = [s for s in study.samples([]).samples if (s.tokens or 0) > MOST - 30]
+    assert beyond
+    assert all(sample.at_positions for sample in beyond)
+    outcome, _ = go(config(), tmp_path / "out")
+    assert outcome.counts.decoded == 0
+    samples = Study.open(tmp_path / "out", outcome.sweep).samples([]).samples
+    rooms = dict(zip(("p30", "p50"), (MOST - n for n in _lengths(config())), strict=True))
+    assert all((sample.tokens or 0) <= rooms[sample.item_id] for sample in samples)
+
+
+def test_a_prompt_that_fills_the_positions_is_refused_by_name(config, tmp_path):
+    words = r"prompt of p90 in .*p\.jsonl = '\d+ tokens': expected fewer than the 60 positions"
+    for refuse in (sweep.prepare, dry_run):
+        with pytest.raises(InvalidValue, match=words + r".*1 of 2 are too long: .*p90 \(\d+\)"):
+            refuse(config(lengths=(30, 90)), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    sweep.prepare(config(lengths=(30, 90), beyond_positions=True), tmp_path / "out")
+
+
+def test_a_dry_run_reckons_with_the_positions(config, tmp_path):
+    prompts = _lengths(config())
+    left = sum(MOST - n for n in prompts)
+    found = dry_run(config(), tmp_path / "out")
+    assert found["tokens_at_most"] == 2 * left
+    assert {one["row_tokens"] for one in found["memory"]} == {MOST}
+    found = dry_run(config(beyond_positions=True), tmp_path / "out")
+    assert found["tokens_at_most"] == 2 * 100 + 2 * 200
+
+
+def test_a_run_is_cut_and_its_flag_goes_on(config, capsys):
+    asked = config()
+    command = ["run", "--model", asked.models[0], "--dataset", asked.datasets[0], "--limit", "1"]
+    command += ["--max-new-tokens", "80", "--threads", "1", "--json"]
+    assert main(command) == 0
+    (sample,) = json.loads(capsys.readouterr().out)["samples"]
+    assert sample["tokens"] <= MOST - _lengths(asked)[0]
+    assert main([*command, "--beyond-positions"]) == 0
+    (beyond,) = json.loads(capsys.readouterr().out)["samples"]
+    assert beyond["tokens"] >= sample["tokens"]
+
+
+def test_rows_are_those_that_are_computed_a_second_time(config, tmp_path, capsys):
+    asked = config(detectors="guardian")
+    go(asked, tmp_path / "out")
+    assert main(["report", str(tmp_path / "out"), "--no-figures", "--no-page", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert sum(row["at_positions"] for row in document["rows"]) > 0
+    comparison = Comparison(tmp_path / "out", document["manifest"]["detectors"])
+    comparison.compare([row | {"dataset": asked.datasets[0]} for row in document["rows"]])
+    assert not comparison.wrong

@@ -1,0 +1,141 @@
+"""`lil show`: one run of a store, found by its id or by what it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeping import go
+
+from experiments.cli import main
+from experiments.grid.config import load
+from experiments.report import measures
+from experiments.store.store import Store
+from experiments.store.study import Study
+
+
+@pytest.fixture(scope="module")
+def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shown")
+    rows = [{"prompt": f"{n} {n} " * (n + 1), "answer": ["7", str(n)]} for n in range(3)]
+    file = folder / "p.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = {
+        "models": str(tiny_model),
+        "datasets": str(file),
+        "backends": "full,h2o,sink",
+        "budgets": "32,48",
+        "max_new_tokens": 60,
+        "threads": 1,
+        "detectors": "guardian,cycle:answer",
+        "detector_params": {"guardian": {"f": 10, "rate": 0.6}, "cycle": {"min_tokens": 4}},
+    }
+    go(load("demo-small", values), folder / "out")
+    return folder / "out"
+
+
+def _shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    assert main(["show", *map(str, arguments), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_it_says_what_the_samples_of_a_report_say(store, capsys):
+    study = Study.open(store)
+    from experiments.grid.plan import build_detectors
+
+    detectors = build_detectors(study.config)
+    samples = study.samples(detectors).samples
+    assert any(sample.stopped_at for sample in samples), "no detector fires in this store"
+    for run in study.runs():
+        told = _shown(capsys, store, run.id[:12])
+        budget = [run.cell.budget] if run.cell.budget else []
+        assert told == _shown(capsys, store, run.item_id, run.cell.backend["name"], *budget)
+        mine = [
+            sample
+            for sample in samples
+            if (sample.item_id, sample.backend, sample.budget)
+            == (run.item_id, run.cell.backend["name"], run.cell.budget)
+        ]
+        plain, *watched = mine
+        assert (told["tokens"], told["status"], told["correct"], told["text"]) == (
+            plain.tokens,
+            plain.status,
+            plain.correct,
+            plain.text,
+        )
+        assert told["gold"] == ["7", run.item_id]
+        assert told["cap"] == study.cap(run)
+        assert told["costs"]["keys_read"] == plain.keys_read
+        assert [(one["fired_at"], one["tokens"], one["correct"]) for one in told["detectors"]] == [
+            (one.stopped_at, one.tokens, one.correct) for one in watched
+        ]
+        full = told["full"]
+        assert (full is None) is run.cell.is_full
+    rows = measures.rows(samples, 0)
+    assert len(rows) == 5 * 3
+
+
+def test_a_reader_sees_answer_cap_and_detectors(store, capsys):
+    run = next(run for run in Study.open(store).runs() if run.cell.backend["name"] == "h2o")
+    record = Store(store).get(run.id)
+    assert main(["show", str(store), run.id[:8]]) == 0
+    out = capsys.readouterr().out
+    trace = record.trace()
+    assert trace.prompt_bytes.decode().strip() in out
+    assert "gold 7 or 0, scorer exact: " in out
+    assert "--cap 2x-full" in out
+    assert "full attention took" in out
+    assert "guardian" in out
+    assert "cycle" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("h2p",), "did you mean 'h2o'"),
+        (("0", "h2o"), "2 are: "),
+        (("0", "h2o", "33"), "run = '33'"),
+        ((), "by id or by what it is"),
+        (("0", "full", "48"), "run = '0 full 48'"),
+    ],
+)
+def test_words_that_mean_no_run_or_several(store, capsys, words, said):
+    assert main(["show", str(store), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_word_is_a_problem_before_it_is_the_beginning_of_an_id(store, capsys):
+    assert main(["show", str(store), "0"]) == 2
+    assert "5 are" in capsys.readouterr().err
+
+
+def test_long_texts_are_cut_unless_asked_for_whole(store, capsys, monkeypatch):
+    monkeypatch.setattr("experiments.cli.texts.shortening.SHOWN", 8)
+    run = next(iter(Study.open(store).runs()))
+    text = Store(store).get(run.id).trace().text
+    assert len(text) > 8
+    assert main(["show", str(store), run.id]) == 0
+    out = capsys.readouterr().out
+    assert f"[{len(text) - 8:,} characters before: --whole]" in out
+    assert main(["show", str(store), run.id, "--whole"]) == 0
+    assert "--whole" not in capsys.readouterr().out
+
+
+def test_what_is_not_there_or_failed_is_said(store, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    (copy / "sweeps").mkdir(parents=True)
+    for file in (store / "sweeps").iterdir():
+        (copy / "sweeps" / file.name).write_bytes(file.read_bytes())
+    told = _shown(capsys, copy, "0", "full")
+    assert (told["status"], told["tokens"], told["text"], told["correct"]) == (
+        "missing",
+        None,
+        None,
+        None,
+    )
+    assert main(["show", str(copy), "0", "full"]) == 0
+    assert "status    missing" in capsys.readouterr().out
+    assert main(["show", str(tmp_path / "none"), "0"]) == 2

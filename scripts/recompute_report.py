@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     report = json.loads(args.report.read_text(encoding="utf-8"))
     comparison = Comparison(args.store, report["manifest"].get("detectors"))
-    comparison.compare(report["rows"])
+    comparison.compare(report["rows"], report["pooled"])
     comparison.compare_pooled(report["stopping"], report["rows"])
     print(f"{'field':36s} {'numbers':>8s} {'largest difference':>20s}")
     for name, (numbers, largest) in comparison.fields.items():

@@ -43,7 +43,7 @@ def key_of(
     cell: Mapping[str, Any], item: str, prompt: str, index: int, acting: object = None
 ) -> Key:
     """What a run is known by in the store; a data set's folder is no part of it."""
-    known = {name: value for name, value in cell.items() if name != "model"}
+    known = {name: value for name, value in cell.items() if name not in ("model", "role")}
     known["dataset"] = PurePath(cell["dataset"]).name
     return canonical(known), item, prompt, index, canonical(acting)
 

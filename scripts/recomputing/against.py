@@ -104,15 +104,14 @@ def keys_ratio(pairs: Sequence[Pair], reading: Reading) -> dict[str, Any]:
         tuple(math.fsum(column) for column in zip(*map(_numbers, group), strict=True))
         for group in grouped(pairs, lambda pair: pair[0].problem)
     ]
-    cost, solved, its_cost, its_solved = np.array(units).sum(axis=0) if units else (0, 0, 0, 0)
-    if not solved or not its_solved:
+    if not units:
         return {f"{field}_differs": 0}
     differing = sum(map(differs, units))
-    found: dict[str, Any] = {
-        field: float((cost / solved) / (its_cost / its_solved)),
-        f"{field}_p": swaps(units),
-        f"{field}_differs": differing,
-    }
+    found: dict[str, Any] = {f"{field}_p": swaps(units), f"{field}_differs": differing}
+    cost, solved, its_cost, its_solved = np.array(units).sum(axis=0)
+    if not solved or not its_solved:
+        return found
+    found[field] = float((cost / solved) / (its_cost / its_solved))
     if differing >= SIX and min(solved, its_solved) >= SIX:
         found |= ends(field, *bootstrap_t(units, of_cost_ratio, differing, reading.seed))
     return found

@@ -213,7 +213,9 @@ def _exchanges(units: int, statistic: Callable[[Floats], Floats]) -> P:
 
     def far(chosen: Floats) -> int:
         found = np.abs(statistic(chosen))
-        return int((np.isnan(found) | (found >= seen - 1e-10 * max(1.0, seen))).sum())
+        # Without a solved problem on a side the ratio is infinite, or none.
+        least = seen - 1e-10 * max(1.0, seen) if np.isfinite(seen) else np.inf
+        return int((np.isnan(found) | (found >= least)).sum())
 
     if units <= ALL_OF:
         chosen = (np.arange(2**units)[:, None] >> np.arange(units)) & 1

@@ -226,7 +226,7 @@ class Comparison:
             Reading(self.factor, self.seed),
         )
         # Where runs are missing there are counts alone.
-        smaller = self.at if line.detector is None and "pairs" in found else {}
+        smaller = self.at if line.detector is None and found["n"] else {}
         found["caps"] = [
             definitions.at_cap(lines[name], _baseline(lines, name), Reading(factor, self.seed))
             for factor, lines in smaller.items()

@@ -105,7 +105,7 @@ def row(
     samples = list(line.samples.values())
     found = counts(samples) | {"role": line.role, "penalty_length_ratio_differs": 0}
     if found["errors"] or found["missing"]:
-        return found
+        return found | unscored(len(samples), without is not None, unpenalised is not None)
     pairs = both(line, full)
     comparable = uncensored(pairs)
     found |= {
@@ -128,6 +128,22 @@ def row(
     if unpenalised is not None:
         found |= penalty(both(line, unpenalised), len(samples), reading)
     return found
+
+
+def unscored(samples: int, watched: bool, penalised: bool) -> dict[str, Any]:
+    """Where some are missing none is scored and none has a partner."""
+    zeros = ["n", "pairs", "pairs_same", "pairs_censored", "solved_by_both", "reused_tokens"]
+    ratios = ("length_ratio", "length_ratio_solved", "keys_read_per_solved_ratio")
+    zeros += [f"{ratio}_differs" for ratio in ratios]
+    found: dict[str, Any] = {"pairs_missing": samples, "compression_curve": []}
+    if watched:
+        zeros += ["detector_pairs", "detector_tokens", "detector_tokens_without"]
+        zeros += ["detector_solved", "detector_solved_differing"]
+        found["detector_pairs_missing"] = samples
+    if penalised:
+        zeros += ["penalty_pairs"]
+        found["penalty_pairs_missing"] = samples
+    return found | dict.fromkeys(zeros, 0)
 
 
 def at_cap(line: Line, full: Line, reading: Reading) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> dict[At, set[str]]:
     said: dict[At, set[str]] = {}
     views: dict[int | None, dict[int, View]] = {}
     for at, row in enumerate(rows):
-        for factor, view in [(None, row), *((one["factor"], one) for one in row["caps"])]:
+        for factor, view in [(None, row), *((one["factor"], one) for one in row["caps"] or ())]:
             said[at, factor] = set()
             views.setdefault(factor, {})[at] = view
     for factor, seen in views.items():
@@ -64,7 +64,7 @@ def _family(row: Mapping[str, Any]) -> tuple[str, ...] | None:
 def _differ(view: View, measure: str) -> int:
     if measure == "accuracy_change":
         return (view["solved_lost"] or 0) + (view["solved_gained"] or 0)
-    return int(view[f"{measure}_differs"])
+    return int(view[f"{measure}_differs"] or 0)
 
 
 def _different(members: Mapping[int, View], measure: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,21 +126,15 @@ def seconds(pairs: Sequence[Pair]) -> dict[str, Any]:
     """Seconds and bytes held over those under full attention."""
     found: dict[str, Any] = {}
     for field, number in (("end_to_end_ratio", spent), ("cache_byte_sec_ratio", held)):
-        part = known(pairs, number)
-        if part:
-            found[field] = sum(map(number, (a for a, _ in part))) / sum(
-                map(number, (b for _, b in part))
-            )
-    timed = known(pairs, spent)
+        ours = [(number(a), number(b)) for a, b in pairs]
+        both = [(a, b) for a, b in ours if a is not None and b is not None]
+        if both:
+            found[field] = sum(a for a, _ in both) / sum(b for _, b in both)
+    timed = [(a, b) for a, b in pairs if spent(a) is not None and spent(b) is not None]
     solved, its_solved = (sum(pair[i].solved for pair in timed) for i in (0, 1))
     if solved and its_solved:
         found["sec_per_solved_ratio"] = found["end_to_end_ratio"] * its_solved / solved
     return found
-
-
-def known(pairs: Sequence[Pair], number: Callable[[Sample], float | None]) -> list[Pair]:
-    """The pairs of which a number is known on both sides."""
-    return [(a, b) for a, b in pairs if number(a) is not None and number(b) is not None]
 
 
 def spent(sample: Sample) -> float | None:

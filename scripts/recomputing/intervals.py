@@ -186,7 +186,7 @@ def sign_flips(values: Sequence[float]) -> P:
     return _exchanges(len(differing), lambda flipped: (1 - 2 * flipped) @ differing)
 
 
-def swaps(units: Sequence[tuple[float, float, float, float]]) -> P:
+def swaps(units: Sequence[Sequence[float]]) -> P:
     """Two-sided p of the cost ratio, each unit's two sides being exchangeable."""
     each = np.array(sorted(units), dtype=np.float64)
     differing = [at for at, one in enumerate(each) if differs(one)]

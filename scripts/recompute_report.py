@@ -4,9 +4,11 @@
     python scripts/recompute_report.py STORE report.json
 
 Nothing of the packages is imported: numpy, scipy, zlib and zstandard alone, after the definitions
-that the documentation of a row gives. `lil replay --json` works as well. Bounds of bootstrap
-intervals are drawn again with another seed and may differ by what 10,000 resamples leave open; all
-else must agree to nine digits.
+that the documentation of a row gives. `lil replay --json` works as well. Bounds of percentile
+intervals, and p of more exchanges than can all be tried, are drawn again with another seed and may
+differ by what the draws leave open; all else must agree to nine digits, bounds by bootstrap-t as
+well, which take the report's own resamples. What may be said of a row is worked out from the
+numbers that the report tells.
 
 Prints each field, how many of its numbers were compared and the largest difference; exit code 1 on
 a disagreement, each of which is named.
@@ -32,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     report = json.loads(args.report.read_text(encoding="utf-8"))
     comparison = Comparison(args.store, report["manifest"].get("detectors"))
-    comparison.compare(report["rows"])
+    comparison.compare(report["rows"], report.get("pooled"))
     comparison.compare_pooled(report["stopping"], report["rows"])
     print(f"{'field':36s} {'numbers':>8s} {'largest difference':>20s}")
     for name, (numbers, largest) in comparison.fields.items():

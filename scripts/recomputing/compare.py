@@ -9,9 +9,11 @@ from typing import Any
 
 from recomputing import pooled as definitions_pooled
 from recomputing import rows as definitions
+from recomputing.against import Reading
 from recomputing.cheaper import cheaper
+from recomputing.claims import claims
 from recomputing.frames import canonical
-from recomputing.samples import Line, Sweep, is_baseline
+from recomputing.samples import Line, Sweep, is_baseline, merged
 
 #: What says which configuration a row is of; a row that fits none is a disagreement.
 IDENTITY = (
@@ -47,6 +49,10 @@ CLUSTERED = (
 )
 
 Name = tuple[str, ...]
+Lines = dict[Name, Line]
+
+#: What a data set is called that is all of them together.
+ALL = "all"
 
 
 class Comparison:
@@ -63,13 +69,21 @@ class Comparison:
         self.wrong: list[str] = []
         sweep = Sweep(store)
         self.detectors = list(sweep.manifest["detectors"] if detectors is None else detectors)
+        self.seed = int(sweep.config["seed"])
+        self.factor = sweep.factor
         self.lines = {self._name(line): line for line in sweep.lines([])}
+        self.at: dict[int, Lines] = {
+            factor: {self._name(line): line for line in sweep.lines([], factor)}
+            for factor in sweep.smaller
+        }
         for one in self.detectors:
             try:
                 self.lines |= {self._name(line): line for line in sweep.lines([one])}
             except NotImplementedError as error:
                 self.left_out[f"rows of {self._watched(one)[0]}"] = f"no definition: {error}"
         self._known: dict[Name, dict[str, Any]] = {}
+        for lines in (self.lines, *self.at.values()):
+            lines |= _over_all_datasets(lines)
 
     # ------------------------------------------------------------ which row is which
 
@@ -84,7 +98,7 @@ class Comparison:
         return (
             cell["model"],
             cell["dataset"],
-            canonical(cell["backend"]),
+            canonical(line.backend),
             penalty,
             *self._watched(line.detector),
         )
@@ -104,10 +118,18 @@ class Comparison:
 
     # ------------------------------------------------------------ comparing
 
-    def compare(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Compare every row; a row too many or too few is wrong as well."""
+    def compare(
+        self, rows: Sequence[Mapping[str, Any]], over_all: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Compare every row; a row too many or too few is wrong as well.
+
+        Args:
+            rows: of each data set.
+            over_all: of all data sets together; not compared if None.
+        """
+        pooled = over_all or ()
         told: dict[Name, Mapping[str, Any]] = {}
-        for row in rows:
+        for row in (*rows, *pooled):
             name = self._of(row)
             if f"rows of {row['detector']}" in self.left_out:
                 continue
@@ -117,16 +139,34 @@ class Comparison:
                 told[name] = row
         for name in self.lines:
             # One that goes on densely is for methods that keep every key, which only they know.
+            if name[1] == ALL and over_all is None:
+                continue
             if name not in told and name[-1] != "densify":
                 self.wrong.append(f"{' '.join(name)}: no row")
         for name in told:
             if name not in self._known:
                 self._known[name] = self._expected(name)
+        said = self._said(rows) | self._said(pooled)
         for name, row in told.items():
-            self._row(row, self._known[name] | {"cheaper": _cheaper(name, row, told, self._known)})
+            expected = self._known[name] | {
+                "cheaper": _cheaper(name, row, told, self._known),
+                "claims": said[name, None],
+            }
+            expected["caps"] = [
+                one | {"claims": said.get((name, one["factor"]))} for one in expected["caps"]
+            ]
+            self._row(row, expected)
         for field in sorted({key for row in rows for key in row} - set(IDENTITY)):
             if field not in self.fields:
                 self.left_out.setdefault(field, "unknown here")
+
+    def _said(
+        self, rows: Sequence[Mapping[str, Any]]
+    ) -> dict[tuple[Name, int | None], frozenset[str]]:
+        return {
+            (self._of(rows[at]), factor): frozenset(words)
+            for (at, factor), words in claims(rows).items()
+        }
 
     def compare_pooled(
         self, told: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
@@ -176,19 +216,22 @@ class Comparison:
     def _expected(self, name: Name) -> dict[str, Any]:
         model, dataset, backend, penalty, *watched = name
         line = self.lines[name]
-        full = next(
-            one
-            for its, one in self.lines.items()
-            if its[:2] == (model, dataset) and is_baseline(one.cell) and one.detector is None
-        )
         without = self.lines[model, dataset, backend, penalty, "none", "none"]
         plain = self.lines.get((model, dataset, backend, "none", *watched))
-        return definitions.row(
+        found = definitions.row(
             line,
-            full,
+            _baseline(self.lines, name),
             None if line.detector is None else without,
             None if penalty == "none" else plain,
+            Reading(self.factor, self.seed),
         )
+        # Where runs are missing there are counts alone.
+        smaller = self.at if line.detector is None and found["n"] else {}
+        found["caps"] = [
+            definitions.at_cap(lines[name], _baseline(lines, name), Reading(factor, self.seed))
+            for factor, lines in smaller.items()
+        ]
+        return found
 
     def _row(self, row: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         several = expected["samples_per_problem"] > 1
@@ -200,6 +243,9 @@ class Comparison:
                 continue
             if field not in definitions.FIELDS:
                 continue
+            if several and field == "caps":
+                clustered = dict.fromkeys(CLUSTERED)
+                value = [{**one, **{k: None for k in clustered if k in one}} for one in value]
             self._field(_short(row), field, value, expected.get(field))
 
     def _field(self, of: str, field: str, value: object, expected: object) -> None:
@@ -218,6 +264,10 @@ def apart(told: object, expected: object) -> tuple[float, int]:
     Raises:
         ValueError: too far.
     """
+    if isinstance(expected, frozenset):
+        if not isinstance(told, list) or sorted(told) != sorted(expected):
+            raise ValueError(f"{told!r}, recomputed {sorted(expected)!r}")
+        return 0.0, len(told)
     if isinstance(expected, Mapping) or isinstance(told, Mapping):
         return _worst(_fields_apart(told, expected))
     if isinstance(expected, list) or isinstance(told, list):
@@ -280,8 +330,8 @@ def _cheaper(
     told: Mapping[Name, Mapping[str, Any]],
     expected: Mapping[Name, Mapping[str, Any]],
 ) -> dict[str, Any] | None:
-    """From the rows of the same line: all that differ in budget alone."""
-    if row["budget"] is None:
+    """From the rows of the same line, all that differ in budget alone; none of all data sets."""
+    if row["budget"] is None or row["dataset"] == ALL:
         return None
     line = [
         {
@@ -296,6 +346,30 @@ def _cheaper(
         if (its[:2], its[3:], other["backend"]) == (name[:2], name[3:], row["backend"])
     ]
     return cheaper(line)
+
+
+def _over_all_datasets(lines: Lines) -> Lines:
+    """Configurations without a detector that all data sets of a model have, over all of them."""
+    datasets: dict[str, set[str]] = {}
+    found: dict[Name, list[Line]] = {}
+    for (model, dataset, *rest), line in lines.items():
+        datasets.setdefault(model, set()).add(dataset)
+        if line.detector is None:
+            found.setdefault((model, ALL, *rest), []).append(line)
+    return {
+        name: merged(parts)
+        for name, parts in found.items()
+        if len(parts) == len(datasets[name[0]]) > 1
+    }
+
+
+def _baseline(lines: Lines, name: Name) -> Line:
+    """Full attention on the same problems, without a detector."""
+    return next(
+        one
+        for its, one in lines.items()
+        if its[:2] == name[:2] and is_baseline(one.cell) and one.detector is None
+    )
 
 
 def _short(row: Mapping[str, Any]) -> str:

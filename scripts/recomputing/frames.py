@@ -40,10 +40,21 @@ def canonical(value: object) -> str:
 
 
 def key_of(
-    cell: Mapping[str, Any], item: str, prompt: str, index: int, acting: object = None
+    cell: Mapping[str, Any],
+    item: str,
+    prompt: str,
+    index: int,
+    acting: Mapping[str, Any] | None = None,
 ) -> Key:
-    """What a run is known by in the store; a data set's folder is no part of it."""
-    known = {name: value for name, value in cell.items() if name != "model"}
+    """What a run is known by in the store.
+
+    A data set's folder, a cell's role, what a detector is called and what it listens to are no
+    part of it.
+    """
+    if acting is not None:
+        told = ("label", "signals")
+        acting = {name: value for name, value in acting.items() if name not in told}
+    known = {name: value for name, value in cell.items() if name not in ("model", "role")}
     known["dataset"] = PurePath(cell["dataset"]).name
     return canonical(known), item, prompt, index, canonical(acting)
 

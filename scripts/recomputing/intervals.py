@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,3 +111,119 @@ def interval(
         return None, None
     resampled = Resampled(problems, statistic)
     return resampled.band(0.025), resampled.band(0.975)
+
+
+# ---------------------------------------------------------------- bootstrap-t
+
+Measure = Callable[[Floats], tuple[Floats, list[Floats]]]  # of column sums: value, its derivatives
+
+
+def bootstrap_t(
+    units: Sequence[tuple[float, ...]], measure: Measure, differing: int, seed: int
+) -> tuple[float, float]:
+    """Ends of the studentised bootstrap's 95% interval of what is made of sums over units.
+
+    With the report's own resamples, so the ends are those of the report to the last digits.
+
+    Args:
+        units: numbers of each, in the columns that `measure` takes the sums of.
+        measure: the value at sums of shape (columns, resamples), and its derivative by each.
+        differing: how many units differ from their partner: Student's quantile is the least that
+            an end is away.
+        seed: of the report's resamples.
+    """
+    each = np.array(sorted(units), dtype=np.float64)
+    n = len(each)
+    drawn = np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))
+    times = np.stack([np.bincount(one, minlength=n) for one in drawn]).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        (number,), (error,) = _with_error(np.ones((1, n)), each, measure)
+        if error < 1e-7:
+            return float(number), float(number)
+        numbers, errors = _with_error(times, each, measure)
+        far = (numbers - number) / np.maximum(errors, error / 3)
+    least = float(stats.t.ppf(0.975, differing - 1))
+    upper = np.sort(np.where(np.isnan(far), np.inf, far))[math.ceil(0.975 * (RESAMPLES - 1))]
+    lower = np.sort(np.where(np.isnan(far), -np.inf, far))[math.floor(0.025 * (RESAMPLES - 1))]
+    return float(number - max(upper, least) * error), float(number + max(-lower, least) * error)
+
+
+def _with_error(times: Floats, each: Floats, measure: Measure) -> tuple[Floats, Floats]:
+    """Value and standard error of resamples that hold each unit so many times."""
+    n = len(each)
+    value, slopes = measure((times @ each).T)
+    moved = np.stack(slopes, axis=1) @ each.T
+    return value, np.sqrt(n / (n - 1) * (times * moved**2).sum(axis=1))
+
+
+def of_mean(sums: Floats) -> tuple[Floats, list[Floats]]:
+    """First sum over the second."""
+    total, count = sums
+    return total / count, [1 / count, -total / count**2]
+
+
+def of_cost_ratio(sums: Floats) -> tuple[Floats, list[Floats]]:
+    """Logarithm of (cost / solved) over the partner's (cost / solved)."""
+    cost, solved, its_cost, its_solved = sums
+    value = np.log(cost) - np.log(solved) - np.log(its_cost) + np.log(its_solved)
+    return value, [1 / cost, -1 / solved, -1 / its_cost, 1 / its_solved]
+
+
+# ---------------------------------------------------------------- tests that exchange two sides
+
+#: With so many that differ all exchanges are tried, with more this many at random.
+ALL_OF = 16
+EXCHANGES = 100_000
+
+P = float | tuple[float, float]  # exact, or between which another program's draws find it
+
+
+def sign_flips(values: Sequence[float]) -> P:
+    """Two-sided p of their sum, each being as likely of the other sign."""
+    differing = np.array([value for value in values if abs(value) > 1e-12])
+    if len(differing) < 2:
+        return 1.0
+    return _exchanges(len(differing), lambda flipped: (1 - 2 * flipped) @ differing)
+
+
+def swaps(units: Sequence[Sequence[float]]) -> P:
+    """Two-sided p of the cost ratio, each unit's two sides being exchangeable."""
+    each = np.array(sorted(units), dtype=np.float64)
+    differing = [at for at, one in enumerate(each) if differs(one)]
+    if not differing:
+        return 1.0
+    moved = each[differing]
+    change = np.concatenate([moved[:, 2:], moved[:, :2]], axis=1) - moved
+
+    def ratio(swapped: Floats) -> Floats:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return of_cost_ratio((each.sum(axis=0) + swapped @ change).T)[0]
+
+    return _exchanges(len(differing), ratio)
+
+
+def differs(unit: Sequence[float]) -> bool:
+    """Whether cost and solved are not the partner's."""
+    cost, solved, its_cost, its_solved = unit
+    return solved != its_solved or abs(cost - its_cost) > 1e-12 * abs(cost)
+
+
+def _exchanges(units: int, statistic: Callable[[Floats], Floats]) -> P:
+    (seen,) = np.abs(statistic(np.zeros((1, units))))
+
+    def far(chosen: Floats) -> int:
+        found = np.abs(statistic(chosen))
+        # Without a solved problem on a side the ratio is infinite, or none.
+        least = seen - 1e-10 * max(1.0, seen) if np.isfinite(seen) else np.inf
+        return int((np.isnan(found) | (found >= least)).sum())
+
+    if units <= ALL_OF:
+        chosen = (np.arange(2**units)[:, None] >> np.arange(units)) & 1
+        return far(chosen.astype(np.float64)) / 2**units
+    rng = np.random.default_rng([SEED, units])
+    step = 10_000
+    blocks = (rng.integers(0, 2, (step, units)) for _ in range(EXCHANGES // step))
+    p = (sum(far(block.astype(np.float64)) for block in blocks) + 1) / (EXCHANGES + 1)
+    # Both are drawn; a few draws more than the five deviations where they are few.
+    apart = 5 * math.sqrt(2 * p * (1 - p) / EXCHANGES) + 10 / EXCHANGES
+    return max(0.0, p - apart), min(1.0, p + apart)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from recomputing.intervals import interval, mcnemar
-from recomputing.rows import always_some
+from recomputing.means import always_some
 from recomputing.samples import Line, Sample
 
 Pairs = list[tuple[str, Sample, Sample]]  # problem with its data set, with the detector, without

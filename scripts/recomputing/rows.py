@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from recomputing.intervals import Floats, interval, mcnemar, tango, wilson
+from recomputing.against import (
+    Pair,
+    Reading,
+    keys_ratio,
+    length_ratio,
+    lengths,
+    seconds,
+    spent,
+    uncensored,
+)
+from recomputing.intervals import Floats, mcnemar, tango, wilson
+from recomputing.means import (
+    always_some,
+    grouped,
+    mean,
+    mean_interval,
+    mean_known,
+    most,
+    sums_interval,
+)
 from recomputing.samples import Line, Sample
 
 #: Some words, whichever.
@@ -17,35 +33,37 @@ WORDS = "words"
 
 _ONE_TWO_FIVE = tuple(digit * 10**power for power in range(4) for digit in (1, 2, 5))
 
-Pair = tuple[Sample, Sample]
-Band = tuple[float, float]
-
-#: Every field that is recomputed here; `cheaper` in its own module.
+#: Every field that is recomputed here; `cheaper` and `claims` in their own modules.
 FIELDS = frozenset(
     """
     n samples problems samples_per_problem finished capped stopped errors out_of_memory missing
-    fired at_positions pairs pairs_missing pairs_censored
+    fired at_positions pairs pairs_missing pairs_censored pairs_same role caps claims
     accuracy accuracy_low accuracy_high avg_at_k pass_at_k pass_at pass_at_low pass_at_high
     accuracy_change accuracy_change_low accuracy_change_high accuracy_change_p
     solved_lost solved_gained solved_by_both
     mean_tokens mean_tokens_low mean_tokens_high mean_paid_tokens reused_tokens
-    length_ratio length_ratio_low length_ratio_high length_ratio_of_sums
+    length_ratio length_ratio_low length_ratio_high length_ratio_p length_ratio_differs
+    length_ratio_of_sums
     length_ratio_finished length_ratio_capped length_ratio_stopped
     length_ratio_solved length_ratio_solved_low length_ratio_solved_high
+    length_ratio_solved_p length_ratio_solved_differs
     token_savings token_savings_low token_savings_high token_savings_correct
     token_savings_incorrect
     detector_pairs detector_pairs_missing detector_tokens detector_tokens_without
+    detector_solved detector_solved_differing
     detector_accuracy_change detector_accuracy_change_low detector_accuracy_change_high
     detector_accuracy_change_p detector_solved_lost detector_solved_gained
     wasted_loop wasted_tail wasted_loop_savings wasted_loop_savings_low wasted_loop_savings_high
     wasted_tail_savings wasted_tail_savings_low wasted_tail_savings_high
     penalty_pairs penalty_pairs_missing penalty_length_ratio penalty_length_ratio_low
-    penalty_length_ratio_high penalty_accuracy_change penalty_accuracy_change_low
+    penalty_length_ratio_high penalty_length_ratio_p penalty_length_ratio_differs
+    penalty_accuracy_change penalty_accuracy_change_low
     penalty_accuracy_change_high penalty_accuracy_change_p penalty_solved_lost
     penalty_solved_gained penalty_repetition_change
     keys_kept_max keys_read_mean keys_read_max dense_layer_keys_read_mean keys_read
     keys_read_per_solved keys_read_per_solved_low keys_read_per_solved_high
     keys_read_per_solved_ratio keys_read_per_solved_ratio_low keys_read_per_solved_ratio_high
+    keys_read_per_solved_ratio_p keys_read_per_solved_ratio_differs
     seconds_null_why prefill_sec decode_sec end_to_end_sec end_to_end_ratio sec_per_solved
     sec_per_solved_ratio
     cache_bytes_peak cache_byte_sec cache_byte_sec_ratio
@@ -54,6 +72,17 @@ FIELDS = frozenset(
     """.split()  # noqa: SIM905 - a hundred quoted names are no easier to read
 )
 
+#: Fields of a row at a smaller cap.
+AT_CAP = (
+    *("capped", "accuracy", "accuracy_low", "accuracy_high"),
+    *("accuracy_change", "accuracy_change_low", "accuracy_change_high", "accuracy_change_p"),
+    *("solved_lost", "solved_gained", "solved_by_both", "length_ratio_of_sums"),
+    *(
+        f"{ratio}{part}"
+        for ratio in ("length_ratio", "length_ratio_solved", "keys_read_per_solved_ratio")
+        for part in ("", "_low", "_high", "_p", "_differs")
+    ),
+)
 
 SECONDS = (
     *("prefill_sec", "decode_sec", "end_to_end_sec", "end_to_end_ratio", "sec_per_solved"),
@@ -61,38 +90,72 @@ SECONDS = (
 )
 
 
-def row(line: Line, full: Line, without: Line | None, unpenalised: Line | None) -> dict[str, Any]:
-    """Every field of a row but `cheaper`, which needs its neighbours.
+def row(
+    line: Line, full: Line, without: Line | None, unpenalised: Line | None, reading: Reading
+) -> dict[str, Any]:
+    """Every field of a row but `cheaper` and `claims`, which need its neighbours, and `caps`.
 
     Args:
         line: the configuration.
         full: full attention on the same problems, no detector.
         without: the same configuration without its detector.
         unpenalised: the same backend, budget and detector without its penalty.
+        reading: how the store is read.
     """
     samples = list(line.samples.values())
-    found = counts(samples)
+    found = counts(samples) | {"role": line.role, "penalty_length_ratio_differs": 0}
     if found["errors"] or found["missing"]:
-        return found
+        return found | unscored(len(samples), without is not None, unpenalised is not None)
     pairs = both(line, full)
-    lengths = [pair for pair in pairs if not pair[0].censored]
+    comparable = uncensored(pairs)
     found |= {
         "pairs": len(pairs),
         "pairs_missing": len(samples) - len(pairs),
-        "pairs_censored": len(pairs) - len(lengths),
+        "pairs_censored": len(pairs) - len(comparable),
+        "pairs_same": sum(a.ids == b.ids for a, b in pairs),
+        "full_solves": any(b.solved for _, b in comparable),
     }
     found |= accuracy(samples) | change("accuracy_change", "solved", pairs)
-    found |= length(samples) | ratios(lengths) | costs(samples, lengths) | text(samples)
+    found |= length(samples) | lengths(comparable, reading) | costs(samples) | text(samples)
+    found |= keys_ratio(comparable, reading) | seconds(comparable)
     settings = {one.setting for one in samples} | {its.setting for _, its in pairs}
     if None in settings or len(settings) > 1:
         # Decoded in several sweeps or in batches of different size, or nobody knows.
         found |= {field: None for field in found if field in SECONDS}
         found["seconds_null_why"] = WORDS
     if without is not None:
-        found |= savings(both(line, without), len(samples))
+        found |= savings(both(line, without), full, len(samples))
     if unpenalised is not None:
-        found |= penalty(both(line, unpenalised), len(samples))
+        found |= penalty(both(line, unpenalised), len(samples), reading)
     return found
+
+
+def unscored(samples: int, watched: bool, penalised: bool) -> dict[str, Any]:
+    """Where some are missing none is scored and none has a partner."""
+    zeros = ["n", "pairs", "pairs_same", "pairs_censored", "solved_by_both", "reused_tokens"]
+    ratios = ("length_ratio", "length_ratio_solved", "keys_read_per_solved_ratio")
+    zeros += [f"{ratio}_differs" for ratio in ratios]
+    found: dict[str, Any] = {"pairs_missing": samples, "compression_curve": []}
+    if watched:
+        zeros += ["detector_pairs", "detector_tokens", "detector_tokens_without"]
+        zeros += ["detector_solved", "detector_solved_differing"]
+        found["detector_pairs_missing"] = samples
+    if penalised:
+        zeros += ["penalty_pairs"]
+        found["penalty_pairs_missing"] = samples
+    return found | dict.fromkeys(zeros, 0)
+
+
+def at_cap(line: Line, full: Line, reading: Reading) -> dict[str, Any]:
+    """What a row is at a smaller cap, but its `claims`.
+
+    Args:
+        line: the configuration, its samples cut there.
+        full: full attention on the same problems, no detector.
+        reading: at which cap the store is read.
+    """
+    found = row(line, full, None, None, reading)
+    return {"factor": reading.factor} | {field: found.get(field) for field in AT_CAP}
 
 
 def both(line: Line, other: Line) -> list[Pair]:
@@ -178,41 +241,10 @@ def length(samples: Sequence[Sample]) -> dict[str, Any]:
     }
 
 
-def ratios(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Tokens over tokens under full attention."""
-    found: dict[str, Any] = {"solved_by_both": sum(a.solved and b.solved for a, b in pairs)}
-    if not pairs:
-        return found
-    found["length_ratio_of_sums"] = sum(a.tokens for a, _ in pairs) / sum(
-        b.tokens for _, b in pairs
-    )
-    parts = {"length_ratio": pairs}
-    for way in ("finished", "capped", "stopped"):
-        parts[f"length_ratio_{way}"] = [pair for pair in pairs if pair[0].status == way]
-    parts["length_ratio_solved"] = [(a, b) for a, b in pairs if a.solved and b.solved]
-    for field, part in parts.items():
-        if part:
-            found[field] = mean_by_problem(part)
-    for field in ("length_ratio", "length_ratio_solved"):
-        if parts[field]:
-            low, high = mean_interval(parts[field], _ratio, problem=lambda pair: pair[0].problem)
-            found |= {f"{field}_low": low, f"{field}_high": high}
-    return found
-
-
-def _ratio(pair: Pair) -> float:
-    return pair[0].tokens / pair[1].tokens
-
-
-def mean_by_problem(pairs: Sequence[Pair]) -> float:
-    """Mean over problems of the mean ratio of its samples."""
-    return mean(mean(map(_ratio, one)) for one in grouped(pairs, lambda pair: pair[0].problem))
-
-
-def costs(samples: Sequence[Sample], pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Keys, bytes and seconds; per problem solved and over full attention's."""
+def costs(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Keys, bytes and seconds, and per problem solved."""
     solved = sum(one.solved for one in samples)
-    seconds = [spent(one) for one in samples]
+    taken = [spent(one) for one in samples]
     found: dict[str, Any] = {
         "keys_read": mean(one.keys for one in samples),
         "keys_read_mean": mean_known(one.read_mean for one in samples),
@@ -222,7 +254,7 @@ def costs(samples: Sequence[Sample], pairs: Sequence[Pair]) -> dict[str, Any]:
         "cache_bytes_peak": max(one.bytes_peak for one in samples),
         "prefill_sec": mean_known(one.prefill for one in samples),
         "decode_sec": mean_known(one.decode for one in samples),
-        "end_to_end_sec": mean_known(seconds),
+        "end_to_end_sec": mean_known(taken),
         "cache_byte_sec": mean_known(one.byte_sec for one in samples),
     }
     if solved:
@@ -230,57 +262,10 @@ def costs(samples: Sequence[Sample], pairs: Sequence[Pair]) -> dict[str, Any]:
         low, high = sums_interval(samples, lambda one: (one.keys, one.solved))
         found |= {"keys_read_per_solved_low": low, "keys_read_per_solved_high": high}
     # A row that took all its tokens from full attention has no seconds of its own.
-    timed = [
-        (sec, one.solved) for sec, one in zip(seconds, samples, strict=True) if sec is not None
-    ]
+    timed = [(sec, one.solved) for sec, one in zip(taken, samples, strict=True) if sec is not None]
     if any(solved for _, solved in timed):
         found["sec_per_solved"] = sum(sec for sec, _ in timed) / sum(solved for _, solved in timed)
-    return found | (over_full(pairs) if pairs else {})
-
-
-def over_full(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Ratios of costs over those under full attention, paired."""
-    found: dict[str, Any] = {}
-    for field, number in (("end_to_end_ratio", spent), ("cache_byte_sec_ratio", held)):
-        both_known = [
-            (ours, its)
-            for a, b in pairs
-            if (ours := number(a)) is not None and (its := number(b)) is not None
-        ]
-        if both_known:
-            found[field] = sum(a for a, _ in both_known) / sum(b for _, b in both_known)
-    solved, solved_full = (sum(pair[i].solved for pair in pairs) for i in (0, 1))
-    found["full_solves"] = solved_full > 0
-    if not solved or not solved_full:
-        return found
-
-    def of(sums: Floats) -> Floats:
-        keys, n, keys_full, n_full = sums
-        return (keys / n) / (keys_full / n_full)
-
-    def values(pair: Pair) -> tuple[float, ...]:
-        return pair[0].keys, pair[0].solved, pair[1].keys, pair[1].solved
-
-    total = np.array([values(pair) for pair in pairs], float).sum(axis=0)
-    found["keys_read_per_solved_ratio"] = float(of(total))
-    low, high = sums_interval(pairs, values, of, problem=lambda pair: pair[0].problem)
-    found |= {"keys_read_per_solved_ratio_low": low, "keys_read_per_solved_ratio_high": high}
-    timed = [(a, b) for a, b in pairs if spent(a) is not None and spent(b) is not None]
-    solved, solved_full = (sum(pair[i].solved for pair in timed) for i in (0, 1))
-    if solved and solved_full:
-        found["sec_per_solved_ratio"] = found["end_to_end_ratio"] * solved_full / solved
     return found
-
-
-def spent(sample: Sample) -> float | None:
-    """Seconds of a sample from its prompt on."""
-    known = sample.prefill is not None and sample.decode is not None
-    return (sample.prefill or 0.0) + (sample.decode or 0.0) if known else None
-
-
-def held(sample: Sample) -> float | None:
-    """Bytes held times seconds held."""
-    return sample.byte_sec
 
 
 def text(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -305,21 +290,13 @@ def text(samples: Sequence[Sample]) -> dict[str, Any]:
     }
 
 
-def always_some(clusters: Sequence[tuple[int, ...]]) -> bool:
-    """Whether the second numbers add up to something in each of the report's own resamples.
-
-    Where they do not in one of them there are no bounds. Only the report's generator knows: the
-    seed is the presets'.
-    """
-    n = len(clusters)
-    second = np.array([one[1] for one in sorted(clusters)])
-    drawn = np.random.default_rng(0).integers(0, n, (10_000, n))
-    return bool((second[drawn].sum(axis=1) > 0).all())
-
-
-def savings(pairs: Sequence[Pair], n: int) -> dict[str, Any]:
+def savings(pairs: Sequence[Pair], full: Line, n: int) -> dict[str, Any]:
     """What a detector saves and changes, against the same configuration without it."""
+    solved = [b for _, b in pairs if b.solved]
+    texts = {at: one.ids for at, one in full.samples.items() if one.usable}
     found: dict[str, Any] = {
+        "detector_solved": len(solved),
+        "detector_solved_differing": sum(texts.get(b.at) != b.ids for b in solved),
         "detector_pairs": len(pairs),
         "detector_pairs_missing": n - len(pairs),
         "detector_tokens": sum(a.paid for a, _ in pairs),
@@ -362,76 +339,13 @@ def savings(pairs: Sequence[Pair], n: int) -> dict[str, Any]:
     return found | change("detector_accuracy_change", "detector_solved", pairs)
 
 
-def penalty(pairs: Sequence[Pair], n: int) -> dict[str, Any]:
+def penalty(pairs: Sequence[Pair], n: int, reading: Reading) -> dict[str, Any]:
     """What a penalty changes."""
-    low, high = mean_interval(pairs, _ratio, problem=lambda pair: pair[0].problem)
     repeats = mean(a.repeated for a, _ in pairs) - mean(b.repeated for _, b in pairs)
     return {
         "penalty_pairs": len(pairs),
         "penalty_pairs_missing": n - len(pairs),
-        "penalty_length_ratio": mean_by_problem(pairs),
-        "penalty_length_ratio_low": low,
-        "penalty_length_ratio_high": high,
         "penalty_repetition_change": repeats,
-    } | change("penalty_accuracy_change", "penalty_solved", pairs)
-
-
-# ---------------------------------------------------------------- means and their intervals
-
-
-def mean(values: Iterable[float]) -> float:
-    """The arithmetic mean, of sums without rounding."""
-    taken = list(values)
-    return math.fsum(taken) / len(taken)
-
-
-def mean_known(values: Iterable[float | None]) -> float | None:
-    """The mean of those that are known; None without any."""
-    known = [value for value in values if value is not None]
-    return mean(known) if known else None
-
-
-def most(values: Iterable[int | None]) -> int | None:
-    """The largest of those that are known."""
-    return max((value for value in values if value is not None), default=None)
-
-
-def grouped(values: Iterable[Any], key: Callable[[Any], object]) -> list[list[Any]]:
-    """Those of one key together, in the order of their first."""
-    found: dict[object, list[Any]] = {}
-    for value in values:
-        found.setdefault(key(value), []).append(value)
-    return list(found.values())
-
-
-def mean_interval(
-    values: Sequence[Any],
-    number: Callable[[Any], float],
-    problem: Callable[[Any], object] = lambda sample: sample.problem,
-) -> tuple[Band | None, Band | None]:
-    """Bands of the bootstrap interval of a mean over problems."""
-    means = np.array([mean(map(number, one)) for one in grouped(values, problem)])
-
-    def statistic(drawn: NDArray[np.int64]) -> Floats:
-        found: Floats = means[drawn].mean(axis=1)
-        return found
-
-    return interval(len(means), statistic)
-
-
-def sums_interval(
-    values: Sequence[Any],
-    numbers: Callable[[Any], tuple[float, ...]],
-    of: Callable[[Floats], Floats] = lambda sums: sums[0] / sums[1],
-    problem: Callable[[Any], object] = lambda sample: sample.problem,
-) -> tuple[Band | None, Band | None]:
-    """Bands of the bootstrap interval of what sums over the samples of resampled problems make."""
-    sums = np.array(
-        [np.sum([numbers(one) for one in group], axis=0) for group in grouped(values, problem)],
-        dtype=np.float64,
-    )
-
-    def statistic(drawn: NDArray[np.int64]) -> Floats:
-        return of(np.stack([column[drawn].sum(axis=1) for column in sums.T]))
-
-    return interval(len(sums), statistic)
+        **length_ratio("penalty_length_ratio", pairs, reading),
+        **change("penalty_accuracy_change", "penalty_solved", pairs),
+    }

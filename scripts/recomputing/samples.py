@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ class Sample:
     problem: str
     index: int
     status: str  # finished, capped, stopped, error, out_of_memory, missing
-    censored: bool = False  # its full-attention run was cut
     fired: bool = False
     tokens: int = 0
+    ids: tuple[int, ...] = ()
     paid: int = 0
     solved: bool = False
     reused: int = 0
@@ -65,6 +65,31 @@ class Line:
     detector: Mapping[str, Any] | None
     samples: dict[tuple[str, int], Sample]
 
+    @property
+    def role(self) -> str:
+        """What it is compared for; stores of before have methods alone."""
+        return str(self.cell.get("role", "method"))
+
+    @property
+    def backend(self) -> dict[str, Any]:
+        """As a row tells it: full attention with another seed has a name of its own."""
+        found: dict[str, Any] = dict(self.cell["backend"])
+        if found["name"] == "full" and self.role == "null":
+            found["name"] = "full again"
+        return found
+
+
+def merged(lines: Sequence[Line]) -> Line:
+    """One configuration on several data sets, as if they were one."""
+    samples = {
+        (f"{line.cell['dataset']}/{problem}", index): replace(
+            one, problem=f"{line.cell['dataset']}/{problem}"
+        )
+        for line in lines
+        for (problem, index), one in line.samples.items()
+    }
+    return Line({**lines[0].cell, "dataset": "all"}, lines[0].detector, samples)
+
 
 @dataclass
 class Sweep:
@@ -84,14 +109,33 @@ class Sweep:
         found: Mapping[str, Any] = self.manifest["config"]
         return found
 
-    def lines(self, detectors: list[Mapping[str, Any]]) -> Iterator[Line]:
-        """Every cell of the plan without a detector and under each."""
+    @property
+    def factor(self) -> int | None:
+        """The cap as times full attention's length; None for a number."""
+        times, of_full, _ = str(self.config["cap"]).partition("x-full")
+        return int(times) if of_full else None
+
+    @property
+    def smaller(self) -> list[int]:
+        """The powers of two below it."""
+        return [2**n for n in range(1, 64) if 2**n < (self.factor or 0)]
+
+    def lines(
+        self, detectors: list[Mapping[str, Any]], factor: int | None = None
+    ) -> Iterator[Line]:
+        """Every cell of the plan without a detector and under each, which no null is.
+
+        Args:
+            detectors: under which.
+            factor: a smaller cap.
+        """
         for cell in self.manifest["plan"]["cells"]:
             for detector in (None, *detectors):
-                yield Line(cell, detector, dict(self._samples(cell, detector)))
+                if detector is None or cell.get("role") != "null":
+                    yield Line(cell, detector, dict(self._samples(cell, detector, factor)))
 
     def _samples(
-        self, cell: Mapping[str, Any], detector: Mapping[str, Any] | None
+        self, cell: Mapping[str, Any], detector: Mapping[str, Any] | None, factor: int | None
     ) -> Iterator[tuple[tuple[str, int], Sample]]:
         plan = self.manifest["plan"]
         (problems,) = (
@@ -101,8 +145,10 @@ class Sweep:
         )
         for item, prompt, *known in problems:
             answer, room = known[:2], (*known[2:], None)[0]
+            left = None if self.config.get("beyond_positions") else room
+            cap = self._cap(cell, item, prompt, left, factor)
             for index in range(plan["samples_per_problem"]):
-                sample = self._sample(cell, detector, item, prompt, answer, index, room)
+                sample = self._sample(cell, detector, item, prompt, answer, index, cap)
                 cut = sample.status == "capped"
                 at_end = room is not None and sample.paid >= room + (0 if cut else 1)
                 yield sample.at, replace(sample, at_end=at_end)
@@ -115,78 +161,82 @@ class Sweep:
         prompt: str,
         answer: list[str],
         index: int,
-        room: int | None,
+        cap: int,
     ) -> Sample:
-        left = None if self.config.get("beyond_positions") else room
-        cap, censored = self._cap(cell, item, prompt, index, left)
         record = self.records.get(frames.key_of(cell, item, prompt, index))
         if record is None:
-            return Sample(item, index, "missing", censored)
+            return Sample(item, index, "missing")
         if record.trace is None:
-            return Sample(item, index, record.meta["status"], censored)
+            return Sample(item, index, record.meta["status"])
         gold, scorer = answer or (record.meta["gold"], record.meta["scorer"])
         if scorer != "exact":
             raise NotImplementedError(f"scorer {scorer}")
         if record.meta["finish"] == "length" and record.meta["tokens"] < cap:
-            return Sample(item, index, "missing", censored)
+            return Sample(item, index, "missing")
         trace = Trace(record, cap)
         if detector is None:
-            plain = trace.sample(item, index, gold, censored, None)
+            plain = trace.sample(item, index, gold, None)
             return replace(plain, **trace.wasted(gold))
         verdict = trace.verdict(detector)
         wasted = trace.wasted(gold)
         if verdict is not None:
             wasted = {k: w - min(w, trace.tokens - verdict.step) for k, w in wasted.items()}
         if detector["on_stop"]["name"] == "stop":
-            return replace(trace.sample(item, index, gold, censored, verdict), **wasted)
+            return replace(trace.sample(item, index, gold, verdict), **wasted)
         if verdict is not None:
             acted = self.records.get(frames.key_of(cell, item, prompt, index, detector))
             if acted is None:
-                return Sample(item, index, "missing", censored)
+                return Sample(item, index, "missing")
             if acted.trace is None:
-                return Sample(item, index, acted.meta["status"], censored)
+                return Sample(item, index, acted.meta["status"])
             trace = Trace(acted, cap - len(acted.trace["dropped"]))
-        found = trace.sample(item, index, gold, censored, None, acted=verdict is not None)
+        found = trace.sample(item, index, gold, None, acted=verdict is not None)
         return replace(found, **wasted)
 
     def _cap(
-        self, cell: Mapping[str, Any], item: str, prompt: str, index: int, left: int | None
-    ) -> tuple[int, bool]:
-        """Most tokens of a run, and whether full attention was cut on the same problem.
+        self,
+        cell: Mapping[str, Any],
+        item: str,
+        prompt: str,
+        left: int | None = None,
+        factor: int | None = None,
+    ) -> int:
+        """Most tokens of every run of a problem, after the longest of full attention's.
 
         Args:
             left: by the model's positions; None: as many as one likes.
         """
         own = int(self.config["max_new_tokens"])
+        if self.factor is None:
+            own = min(int(self.config["cap"]), own)
         if left is not None:
             own = min(own, left)
+        if self.factor is None or is_baseline(cell):
+            return own
         (full,) = (
             one
             for one in self.manifest["plan"]["cells"]
             if is_baseline(one)
             and (one["model"], one["dataset"]) == (cell["model"], cell["dataset"])
         )
-        record = self.records.get(frames.key_of(full, item, prompt, index))
-        tokens = None
-        if record is not None and record.trace is not None:
-            tokens = int(record.meta["tokens"])
-        cut = tokens is not None and (
-            tokens > own or (record is not None and record.meta["finish"] == "length")
+        stored = (
+            self.records.get(frames.key_of(full, item, prompt, index))
+            for index in range(self.manifest["plan"]["samples_per_problem"])
         )
-        if is_baseline(cell):
-            return own, cut
-        times, of_full, _ = str(self.config["cap"]).partition("x-full")
-        cap = int(times)
-        if of_full:
-            cap = own if tokens is None else int(times) * min(tokens, own)
+        ran = [record for record in stored if record is not None and record.trace is not None]
+        if not ran:
+            return own
+        cap = (factor or self.factor) * max(min(int(one.meta["tokens"]), own) for one in ran)
         if left is not None:
             cap = min(cap, left)
-        return (min(cap, own) if cut else cap), cut
+        cut = any(one.meta["finish"] == "length" or one.meta["tokens"] > own for one in ran)
+        return min(cap, own) if cut else cap
 
 
 def is_baseline(cell: Mapping[str, Any]) -> bool:
     """Full attention without a penalty: what all are measured against."""
-    return cell["backend"]["name"] == "full" and not cell["penalties"]
+    plain = cell["backend"]["name"] == "full" and not cell["penalties"]
+    return plain and cell.get("role") != "null"
 
 
 class Trace:
@@ -240,7 +290,6 @@ class Trace:
         item: str,
         index: int,
         gold: str,
-        censored: bool,
         verdict: Fired | None,
         acted: bool | None = None,
     ) -> Sample:
@@ -258,9 +307,9 @@ class Trace:
             problem=item,
             index=index,
             status="stopped" if verdict else "finished" if ended else "capped",
-            censored=censored,
             fired=verdict is not None or bool(acted),
             tokens=kept,
+            ids=tuple(ids.tolist()),
             paid=step + dropped,
             solved=_boxed(text.decode(errors="replace")) == gold.strip(),
             reused=min(stored["reused_tokens"], step),

@@ -311,6 +311,8 @@ class ReportRow:
         """The row as JSON takes it, keys in the order above."""
         told = {name: getattr(self, name) for name in ("pass_at", "pass_at_low", "pass_at_high")}
         return asdict(self) | {
+            "claims": list(self.claims),
+            "caps": [asdict(cap) | {"claims": list(cap.claims)} for cap in self.caps],
             "compression_curve": [list(at) for at in self.compression_curve],
             **{name: {str(k): at for k, at in by_k.items()} for name, by_k in told.items()},
         }

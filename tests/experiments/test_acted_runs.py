@@ -294,9 +294,8 @@ def test_runs_of_before_are_those_of_detectors_that_ask_for_the_same(
     """`cycle` and `recurrence` once were as quick where no thinking goes on as where it does."""
     prepared = sweep.prepare(tiny_config(**OPTIONS), tmp_path)
     run = prepared.plan.runs(prepared.plan.cells[0])[0]
-    now = acted_runs.described(detector)
-    before = acted_runs._as_once(now)
-    assert "within" in now
+    before = detector.identity()
+    assert "within" in detector.params()
     assert "within" not in before
     assert "outside" not in before
     trace = replace(synthetic_traces.trace([*text, *[b"x"] * 10], {}, None), finish="eos")
@@ -310,13 +309,17 @@ def test_runs_of_before_are_those_of_detectors_that_ask_for_the_same(
         "tokens": 12,
         "message": None,
     }
-    for told, expected in ((before, served), (now, True)):
-        folder = tmp_path / str("within" in told)
+    verdict = lil.Verdict(detector.name, 12, {"step": 12})
+    for noted, expected in ((None, served), (acted_runs.told(verdict), True)):
+        folder = tmp_path / str(noted is None)
         with Store(folder) as store:
             id_ = acted_runs.acted_id(run, detector, 30)
-            store.append(id_, {**meta, "detector": told}, trace.to_dict())
+            acted = {} if noted is None else {"verdict": noted}
+            store.append(id_, {**meta, "detector": before, **acted}, trace.to_dict())
+        store = Store(folder)
+        (record,) = store
         for cap in (30, 20):
-            found = acted_runs.decoded(Store(folder), run, detector, cap)
-            assert (found is not None) is expected, (told, cap)
-        waiting = replace(detector, within="output")
-        assert acted_runs.decoded(Store(folder), run, waiting, 30) is None
+            fired = acted_runs.Fired(run, record, cap, detector, verdict)
+            assert (acted_runs.decoded(store, fired) is not None) is expected, (noted, cap)
+            waiting = fired._replace(detector=replace(detector, within="output"))
+            assert acted_runs.decoded(store, waiting) is None

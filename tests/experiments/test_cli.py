@@ -81,14 +81,15 @@ def test_a_sweep_says_what_it_found(swept: tuple[Path, list[str]], capfd: CapFd)
         assert f"figures/figure{number}" in printed
     assert any((out / "figures").glob("figure1*.png"))
     assert printed.strip().endswith(f"store: {out}")
-    assert printed.count("Sparse attention") == 1  # the finding
+    assert printed.count("Outputs are longer in") == 1  # the finding
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_json_is_one_document_with_the_rows(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
     _, command = swept
     document = _json(capfd, *command)
-    assert set(document) == {"manifest", "rows", "stopping"}
+    assert set(document) == {"manifest", "rows", "pooled", "stopping"}
+    assert document["pooled"] == []  # there is one data set
     (guardian,) = document["stopping"]
     fired = sum(r["fired"] for r in document["rows"] if r["backend"] != "full")
     assert (guardian["detector"], guardian["samples"], guardian["fired"]) == ("guardian", 12, fired)

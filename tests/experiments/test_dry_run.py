@@ -102,8 +102,9 @@ def test_without_network_models_or_data_it_says_what_it_cannot_know(
     command = ["sweep", "--preset", "paper", "--dry-run"]
     assert main([*command, "--json"]) == 0
     found: dict[str, Any] = json.loads(capfd.readouterr().out)
-    assert found["runs"] == 3 * 3 * 17 * 200
-    assert found["tokens_at_most"] == 3 * 3 * 200 * 16384 * (1 + 16 * 2)
+    # Full attention, sixteen sparse configurations and, in half precision, a null.
+    assert found["runs"] == 3 * 3 * 18 * 200
+    assert found["tokens_at_most"] == 3 * 3 * 200 * 16384 * (1 + 17 * 2)
     assert (found["stored"], found["seconds"]) == (0, None)
     assert {one["weight_bytes"] for one in found["memory"]} == {None}
     told = "\n".join(found["unknown"])

@@ -358,7 +358,7 @@ def test_two_stores_side_by_side(
     assert [one["store"] for one in document["manifests"]] == labels
     assert all(one["finding"] and one["status"] == "finished" for one in document["manifests"])
     alone = _json(capfd, "report", str(other), "--no-figures")
-    assert set(alone) == {"manifest", "rows", "stopping"}
+    assert set(alone) == {"manifest", "rows", "pooled", "stopping"}
     mine = [row for row in document["rows"] if row.pop("store") == "other/store"]
     assert mine == alone["rows"]
     assert len(document["rows"]) == 2 * len(mine)

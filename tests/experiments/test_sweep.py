@@ -128,7 +128,8 @@ def test_sampled_runs_reuse_no_prefix(tiny_config: Make, tmp_path: Path) -> None
         temperature=0.8, samples_per_problem=2, limit=2, budgets="128", backends="sink"
     )
     outcome, _ = go(config, tmp_path)
-    assert (outcome.counts.decoded, outcome.counts.reused_tokens) == (8, 0)
+    # Full attention, sink and a null: two problems, two samples each.
+    assert (outcome.counts.decoded, outcome.counts.reused_tokens) == (12, 0)
     texts = tokens_of(tmp_path)
     assert len({tuple(ids) for ids in texts.values()}) > 2  # two samples of a problem differ
 

@@ -6,17 +6,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.runs import find, studies_of
 from experiments.cli.show import say
 from experiments.cli.stores import add_scorer_flag
 from experiments.cli.texts.shortening import beginning_and_end, dim, ending
 from experiments.grid.data.sets import labels as dataset_labels
-from experiments.grid.plan import Run, build_detectors
+from experiments.grid.plan import Run
 from experiments.grid.scoring import Judged, judged
 from experiments.store.files.records import Record
 from experiments.store.labels import labels
@@ -75,14 +75,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
 def _document(study: Study, run: Run) -> dict[str, Any]:
     cell, record = run.cell, study.store.get(run.id)
-    detectors = build_detectors(study.config)
+    detectors = study.detectors
     able = [
         (label, one)
         for label, one in zip(labels(detectors), detectors, strict=True)
         if study.able(one, cell)
     ]
-    cap = study.cap(run)
-    plain, *watched = samples_of(run, record, cap, "none", able, study.store, study.scorers)
+    cap, caps = study.cap(run), study.caps(run)
+    plain, *watched = samples_of(run, record, caps, "none", able, study.store, study.scorers)
     trace = record.trace() if record is not None and is_usable(plain) else None
     text = None if trace is None or plain.tokens is None else _text(trace, plain.tokens)
     found, gold, scorer = _judged(study, run, record, text)
@@ -174,7 +174,7 @@ def _watched(one: Sample) -> dict[str, Any]:
 def _full(study: Study, run: Run) -> dict[str, Any]:
     full = study.plan.full(run)
     record = study.store.get(full.id)
-    (sample,) = samples_of(full, record, study.cap(full), "none", [], study.store, study.scorers)
+    (sample,) = samples_of(full, record, study.caps(full), "none", [], study.store, study.scorers)
     return {
         "id": full.id,
         "status": sample.status,

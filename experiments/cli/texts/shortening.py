@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from experiments.cli.console import Console
 
 #: Characters of a text that are shown where nobody asked for all.
 SHOWN = 2000

@@ -64,6 +64,8 @@ def labelled(
 ) -> list[Labelled]:
     """Every trace of a sweep up to its cap, labelled; those the store lacks are left out.
 
+    So are those of nulls, which would count full attention twice.
+
     Args:
         study: where the traces are, and their caps.
         labeller: says where word salad begins.
@@ -71,7 +73,7 @@ def labelled(
     """
     found = []
     for run in study.runs():
-        if (record := study.served(run)) is not None:
+        if run.cell.role != "null" and (record := study.served(run)) is not None:
             trace = _cut(record.trace(), study.cap(run))
             parts = chunks(trace.text_pieces)
             texts = [_text(trace, chunk) for chunk in parts]

@@ -73,7 +73,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 @pytest.mark.parametrize("room", ROOMS, ids=str)
 def test_a_room_is_small_and_says_who_lives_there(room: Path) -> None:
-    assert len(list((ROOT / room).glob("*.py"))) <= 14
+    assert len(list((ROOT / room).glob("*.py"))) <= 15
     docstring = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text()))
     assert docstring
     assert docstring.splitlines()[0].endswith(".")

@@ -23,7 +23,7 @@ from attention.contract.backend import Backend
 from attention.core import kernels
 from attention.engines import chosen
 from attention.errors import InvalidValue
-from attention.patching.cache import AttentionCache
+from attention.patching.cache import ATTENTION, AttentionCache
 from attention.patching.session import Session
 from experiments.bench.methods import unsparing
 from experiments.bench.timing import conditions, device_name, free_memory, seconds
@@ -331,10 +331,11 @@ def _baseline(shape: Shape, k: Tensor, v: Tensor) -> Steps:
     return step
 
 
-def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """One forward of the only layer, as a model makes it: (B, H, T, D) to (B, T, Hq, D)."""
-    k, v = cache.update(k, v, 0)
-    return cache.attend(0, q, k, v, None, q.shape[-1] ** -0.5, None)
+def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor, index: int = 0) -> Tensor:
+    """One forward of one layer, as a patched model makes it: (B, H, T, D) to (B, T, Hq, D)."""
+    k, v = cache.update(k, v, index)
+    cache.given_back(k)
+    return cache.attend(index, q, k, v, None, q.shape[-1] ** -0.5, None)
 
 
 def empty(backend: Backend, shape: Shape) -> AttentionCache:
@@ -345,6 +346,7 @@ def empty(backend: Backend, shape: Shape) -> AttentionCache:
         num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_size,
         num_hidden_layers=1,
+        attn_implementation=ATTENTION,
     )
     rope = LlamaRotaryEmbedding(config).to(shape.device)
     model = SimpleNamespace(config=config, base_model=SimpleNamespace(rotary_emb=rope))

@@ -16,7 +16,13 @@ from attention.contract.backend import Backend
 from attention.engines import chosen
 from attention.errors import InvalidValue, check_choice, check_int
 from attention.patching.cache import AttentionCache
-from experiments.bench.attention import BASELINE, UNTIMED, prompt_attention_left_out, sparse
+from experiments.bench.attention import (
+    BASELINE,
+    UNTIMED,
+    forward,
+    prompt_attention_left_out,
+    sparse,
+)
 from experiments.bench.identity import rest_seconds
 from experiments.bench.random_model import SHAPES, count_weights, random_model
 from experiments.bench.timing import conditions, device_name, free_memory, seconds
@@ -246,8 +252,7 @@ def fill(cache: AttentionCache, model: Any, point: Point) -> None:
     q = _drawn(model, point, heads, 1).expand(-1, -1, point.context, -1)
     with torch.no_grad(), prompt_attention_left_out():
         for index in range(model.config.num_hidden_layers):
-            keys, values = cache.update(k.view(k.shape), v.view(v.shape), index)
-            cache.attend(index, q, keys, values, None, q.shape[-1] ** -0.5, None)
+            forward(cache, q, k.view(k.shape), v.view(v.shape), index)
 
 
 def _ratios(rows: Sequence[Timing]) -> list[dict[str, Any]]:

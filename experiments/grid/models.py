@@ -210,6 +210,10 @@ def load_tokenizer(source: Source, *, here: bool = False) -> Any:
     """
     from transformers import AutoTokenizer
 
+    # transformers would take a folder that is gone for a hub id.
+    if source.revision is None and not Path(source.location).is_dir():
+        allowed = f"a causal language model with its tokenizer (no folder {source.location})"
+        raise InvalidValue("model", source.name, allowed)
     try:
         return AutoTokenizer.from_pretrained(
             source.location,

@@ -12,9 +12,8 @@ counts, and one whose partners are not complete is compared with nothing.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from math import isfinite, log
@@ -41,12 +40,12 @@ from experiments.report.attempts import attempts
 from experiments.report.cheaper import with_cheaper
 from experiments.report.claims import with_claims
 from experiments.report.finding import finding
+from experiments.report.lengths import length_ratio, lengths, long_pairs, solved_by_both
 from experiments.report.row import POOLED, AtCap, ReportRow, order
 from experiments.report.statistics import (
     Bootstrap,
     change_p,
     effective,
-    sign_flips,
     tango,
     wilson,
 )
@@ -199,7 +198,7 @@ def _row(
         **_accuracy(usable),
         **_change("", pairs, bootstrap.seed),
         **attempts(samples, bool(usable), bootstrap),
-        **_lengths(usable, ended, bootstrap, most),
+        **lengths(usable, ended, bootstrap, most),
         caps=_smaller_caps(usable, pairs, bootstrap) if one.detector == "none" else (),
         **_waste(usable),
         **_detector(one, *_pairs(usable, samples, alone), full, bootstrap),
@@ -269,72 +268,6 @@ def _change(prefix: str, pairs: Pairs, seed: int) -> dict[str, Any]:
     }
 
 
-def _long(pairs: Pairs) -> Pairs:
-    """The pairs whose lengths can be divided."""
-    return [(mine, theirs) for mine, theirs in pairs if mine.tokens and theirs.tokens]
-
-
-def _clipped(most: float | None) -> Callable[[Sample, Sample], float]:
-    """The log of a pair's ratio of lengths, no further from 0 than `most`.
-
-    The first of a pair is cut where it is `most` longer than the second: what is cut on one side is
-    cut on the other, so that equal distributions have mean 0.
-    """
-    least = -math.inf if most is None else -most
-    return lambda mine, theirs: max(least, min(-least, log(tokens_of(mine) / tokens_of(theirs))))
-
-
-def _length_ratio(
-    name: str, both: Pairs, bootstrap: Bootstrap, most: float | None
-) -> dict[str, Any]:
-    """exp of the mean over problems of the mean of their clipped logs, and its sign-flip test."""
-    of_pair = _clipped(most)
-    sums = by_problem((m.item_id, of_pair(m, t), 1) for m, t in both)
-    logs = [total / count for total, count in sums]
-    found = bootstrap.log_mean(logs, most)
-    return {
-        name: found.estimate,
-        f"{name}_low": found.low,
-        f"{name}_high": found.high,
-        f"{name}_p": sign_flips(logs, bootstrap.seed) if logs else None,
-        f"{name}_differs": sum(abs(one) > 1e-12 for one in logs),
-    }
-
-
-def _lengths(
-    usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap, most: float | None
-) -> dict[str, Any]:
-    both = _long(pairs)
-    totals = by_problem((s.item_id, tokens_of(s), 1) for s in usable if s.tokens is not None)
-    tokens = bootstrap.ratio(totals)
-    of_pair = _clipped(most)
-
-    def ended(status: str) -> float | None:
-        found = mean(of_pair(mine, theirs) for mine, theirs in both if mine.status == status)
-        return None if found is None else math.exp(found)
-
-    return {
-        "mean_tokens": tokens.estimate,
-        "mean_tokens_low": tokens.low,
-        "mean_tokens_high": tokens.high,
-        "mean_paid_tokens": mean(s.paid_tokens for s in usable),
-        **_length_ratio("length_ratio", both, bootstrap, most),
-        "length_ratio_of_sums": ratio_of_sums(both, tokens_of),
-        "length_ratio_finished": ended("ok"),
-        "length_ratio_capped": ended("capped"),
-        "length_ratio_stopped": ended("stopped"),
-        **_solved_by_both(both, bootstrap, most),
-    }
-
-
-def _solved_by_both(both: Pairs, bootstrap: Bootstrap, most: float | None) -> dict[str, Any]:
-    solved = [(mine, theirs) for mine, theirs in both if mine.correct and theirs.correct]
-    return {
-        **_length_ratio("length_ratio_solved", solved, bootstrap, most),
-        "solved_by_both": len(solved),
-    }
-
-
 def _smaller_caps(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> tuple[AtCap, ...]:
     """What the row would be at each smaller cap."""
     factors = [one.factor for one in usable[0].shorter] if usable else []
@@ -343,12 +276,12 @@ def _smaller_caps(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> t
         mine = [_at_cap(one, at) for one in usable]
         both = [(_at_cap(m, at), _at_cap(t, at)) for m, t in pairs]
         ended, most = uncensored(both), log(factor)
-        long = _long(ended)
+        long = long_pairs(ended)
         accuracy, change = _accuracy(mine), _change("", both, bootstrap.seed)
         fields = {
-            **_length_ratio("length_ratio", long, bootstrap, most),
+            **length_ratio("length_ratio", long, bootstrap, most),
             "length_ratio_of_sums": ratio_of_sums(long, tokens_of),
-            **_solved_by_both(long, bootstrap, most),
+            **solved_by_both(long, bootstrap, most),
             **per_solved_keys(ended, bootstrap),
             **change,
         }
@@ -442,7 +375,7 @@ def _penalty(
     return {
         "penalty_pairs": len(pairs) if there else None,
         "penalty_pairs_missing": missing if there else None,
-        **_length_ratio("penalty_length_ratio", _long(pairs), bootstrap, most),
+        **length_ratio("penalty_length_ratio", long_pairs(pairs), bootstrap, most),
         **_change("penalty_", pairs, bootstrap.seed),
         "penalty_repetition_change": mean(float(bool(m) - bool(t)) for m, t in known),
     }

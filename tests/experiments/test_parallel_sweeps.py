@@ -251,7 +251,8 @@ def test_a_model_that_does_not_load_is_said_as_ever(tiny_model: Path) -> None:
     setup = Setup(source, (Full(),), "auto", "float32", "cpu")
     with processes.Processes([setup]) as executor:
         executor.hire(1)
-        with pytest.raises(InvalidValue, match="a causal language model with its tokenizer"):
+        expected = r"a causal language model with its tokenizer \(no folder .*nowhere\)"
+        with pytest.raises(InvalidValue, match=expected):
             executor.wait(lambda *_: None)
 
 

@@ -114,7 +114,7 @@ def test_what_others_print_and_raise(
         print(f"a warning {BAD}", file=sys.stderr)
         raise InvalidValue("model", BAD, f"a hub id that can be reached ({BAD})")
 
-    monkeypatch.setattr(curve, "_curve", hub)
+    monkeypatch.setattr(curve._Text, "read", hub)
     assert main(["curve", "x"]) == 2
     said = capsys.readouterr()
     assert STEERING.findall((said.out + said.err).replace("\r", "")) == []

@@ -90,7 +90,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     require_notes(settings[0], study)
     names = labels(settings)
     samples = [one for one in found_in(study, settings, notes).samples if one.model == model]
-    missing = sum(one.detector == "none" and not is_usable(one) for one in samples)
+    plain = (one for one in samples if one.detector == "none" and one.role != "null")
+    missing = sum(not is_usable(one) for one in plain)
     if missing:
         allowed = (
             f"one with all runs of its sweep: {missing} failed or are not there, and those are the "

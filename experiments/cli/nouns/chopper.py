@@ -203,7 +203,7 @@ def _decoded(args: argparse.Namespace) -> list[Study]:
         raise InvalidValue("held-out-limit", args.held_out_limit, allowed)
     own = getattr(args, "models", None) in (None, models.REASONER)
     args.preset = args.preset or ("chopper" if own else "paper")
-    fixed = {"detectors": "none", "split": "train"}
+    fixed = {"detectors": "none", "split": "train", "null": "none"}
     preset, config = config_from(args, **fixed)
     configs = {"train": config}
     if set(expand(config.datasets)) <= set(RECIPES):

@@ -19,6 +19,8 @@ Traces = Mapping[Key, Sequence[tuple[Sample, Sequence[Sample]]]]
 def by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces:
     """Every trace there is, by its problem.
 
+    Those of nulls are left out: no detector watches them, see `Study.able`.
+
     Args:
         samples: of a study under all settings.
         names: what the settings are called.
@@ -26,6 +28,8 @@ def by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces:
     plain: dict[tuple[object, ...], Sample] = {}
     under: dict[tuple[object, ...], dict[str, Sample]] = defaultdict(dict)
     for sample in samples:
+        if sample.role == "null":
+            continue
         if sample.detector == "none":
             plain[sample.run] = sample
         else:

@@ -61,14 +61,12 @@ class Pool:
 
     Attributes:
         name: of the store.
-        full: what full attention's samples are drawn from.
-        others: what the null's and the methods' are drawn from: the same when sampling.
+        texts: what all sides of a world draw from, by problem.
         each: samples a problem in a world.
     """
 
     name: str
-    full: dict[str, list[Text]]
-    others: dict[str, list[Text]]
+    texts: dict[str, list[Text]]
     each: int
 
 
@@ -87,10 +85,8 @@ def read(folder: Path, each: int) -> Pool:
         solved = coin if folder.name.startswith("random") else sample.correct
         kind = "null" if sample.role == "null" else "full"
         groups[kind][item].append(Text(plain, trace, bool(solved)))
-    full, others = dict(groups["full"]), dict(groups["null"])
-    if study.config.temperature:  # all are draws of one distribution
-        full = others = {item: full[item] + others.get(item, []) for item in full}
-    return Pool(folder.name, full, others, each if study.config.temperature else 1)
+    drawn = dict(groups["full"] if study.config.temperature else groups["null"])
+    return Pool(folder.name, drawn, each if study.config.temperature else 1)
 
 
 #: What is decoded for each pool; of the reasoner a third of the problems on each level.
@@ -156,12 +152,12 @@ def cut(text: Text, cap: int, times: int = 1) -> tuple[str, int, bool, float | N
 
 def world(pool: Pool, n: int, draw: np.random.Generator, planted: bool = False) -> list[Sample]:
     """Full attention, a null and methods over n problems, each drawn anew."""
-    items = list(pool.full)
+    items = list(pool.texts)
     found: list[Sample] = []
     for at in range(n):
         item = items[draw.integers(len(items))]
-        mine, theirs = pool.full[item], pool.others[item]
-        full = [mine[draw.integers(len(mine))] for _ in range(pool.each)]
+        some = pool.texts[item]
+        full = [some[draw.integers(len(some))] for _ in range(pool.each)]
         longest = max(one.tokens for one in full)
 
         for index, text in enumerate(full):
@@ -175,7 +171,7 @@ def world(pool: Pool, n: int, draw: np.random.Generator, planted: bool = False) 
                 else {"backend": "full again", "budget": None, "role": "null"}
             )
             for index in range(pool.each):
-                text = theirs[draw.integers(len(theirs))]
+                text = some[draw.integers(len(some))]
                 times = 2 if planted and which == 1 and draw.random() < PLANTED else 1
                 told |= {"item_id": f"{at}", "sample_index": index, "backend_params": ()}
                 found.append(capped(text, longest, times, told))
@@ -222,10 +218,10 @@ def measured(pool: Pool, worlds: int, problems: int) -> dict[str, Any]:
             logs += [math.log(row.length_ratio), math.log(row.caps[0].length_ratio)]
             seen["same"] += row.pairs_same
             seen["pairs"] += row.pairs
-    solved = [one.solved for some in pool.full.values() for one in some]
-    lengths = [one.tokens for some in pool.full.values() for one in some]
+    solved = [one.solved for some in pool.texts.values() for one in some]
+    lengths = [one.tokens for some in pool.texts.values() for one in some]
     scatter = [np.std([o.tokens for o in some]) / np.mean([o.tokens for o in some])
-               for some in pool.others.values()]  # fmt: skip
+               for some in pool.texts.values()]  # fmt: skip
     return {
         "pool": pool.name,
         "problems": problems,
@@ -243,8 +239,8 @@ def measured(pool: Pool, worlds: int, problems: int) -> dict[str, Any]:
 
 def coverage(pool: Pool, worlds: int) -> list[dict[str, Any]]:
     """How often intervals cover what is true, by how many problems there are."""
-    shares = [np.mean([one.solved for one in some]) for some in pool.others.values()]
-    means = [np.mean([one.tokens for one in some]) for some in pool.others.values()]
+    shares = [np.mean([one.solved for one in some]) for some in pool.texts.values()]
+    means = [np.mean([one.tokens for one in some]) for some in pool.texts.values()]
     truths = {
         "length_ratio": 1.0,
         "length_ratio_solved": 1.0,

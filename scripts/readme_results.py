@@ -1,7 +1,8 @@
 """Write the README's results from what a sweep found.
 
     lil sweep --json > sweep.json                         # the demo, once
-    python scripts/readme_results.py --take sweep.json    # docs/demo.json and the README from it
+    python scripts/trace_readings.py lil-out/demo --json > readings.json
+    python scripts/readme_results.py --take sweep.json readings.json   # docs/ and README from them
     python scripts/readme_results.py --check              # print; exit code 1 if README differs
 
 No number of that section is typed by hand.
@@ -19,8 +20,6 @@ import pages
 import records
 import stopping_readings
 import stopping_tables
-
-from experiments.report.finding import LEAST
 
 ROOT = Path(__file__).parent.parent
 KEPT = ("packages", "device", "threads", "dtype", "seed", "finding", "config", "counts")
@@ -43,61 +42,92 @@ def clear(row: dict[str, Any], name: str) -> str:
     return interval(row, name, 4 if near else 2)
 
 
+def claimed(row: dict[str, Any], text: str, *words: str) -> str:
+    """A number, bold where it is claimed."""
+    return f"**{text}**" if not set(words).isdisjoint(row["claims"]) else text
+
+
 def ratio(row: dict[str, Any]) -> str:
-    return "-" if row["length_ratio"] is None else interval(row, "length_ratio")
+    if row["length_ratio"] is None:
+        return "-"
+    return claimed(row, interval(row, "length_ratio"), "longer", "shorter")
 
 
 def both(row: dict[str, Any]) -> str:
     if row["length_ratio_solved"] is None:
         return "-"
-    return f"{interval(row, 'length_ratio_solved')}, {row['solved_by_both']}"
+    told = f"{interval(row, 'length_ratio_solved')}, {row['solved_by_both']}"
+    return claimed(row, told, "longer solved", "shorter solved")
 
 
 def cost(row: dict[str, Any]) -> str:
     if row["keys_read_per_solved"] is None:
         return "none solved"
-    return interval(row, "keys_read_per_solved_ratio")
+    told = interval(row, "keys_read_per_solved_ratio")
+    return claimed(row, told, "fewer keys", "more keys")
 
 
 def place(row: dict[str, Any]) -> str:
     return f"`{row['backend']}` {row['budget']} on {row['dataset']}"
 
 
-def readings(rows: list[dict[str, Any]]) -> list[str]:
-    """What stands out, by rule: whole intervals on one side of 1."""
-    sparse = [row for row in rows if row["detector"] == "none" and row["budget"] is not None]
-    told = [row for row in sparse if row["length_ratio_solved_low"] is not None]
-    several = [row for row in told if row["solved_by_both"] >= LEAST]
-    longer = [row for row in several if row["length_ratio_solved_low"] > 1]
-    ends = [row for row in sparse if row["length_ratio_high"] is not None]
-    shorter = [row for row in ends if row["length_ratio_high"] < 1 and not row["capped"]]
-    lines = [
-        "By rule, where the whole 95% interval lies on one side of 1:",
-        "",
-    ]
-    for what, found, name, among in (
-        (
-            f"Longer over the problems that both solve, {LEAST} or more",
-            longer,
-            "length_ratio_solved",
-            told,
-        ),
-        ("Shorter, and no output cut at the cap", shorter, "length_ratio", ends),
+def said(rows: list[dict[str, Any]], word: str, name: str) -> str:
+    """Of which rows a claim is made, with their numbers."""
+    found = [row for row in rows if word in row["claims"]]
+    told = "; ".join(f"{place(row)} {interval(row, name)}" for row in found) or "none"
+    return f"{len(found)} of {len(rows)}: {told}"
+
+
+def readings(rows: list[dict[str, Any]], factor: int) -> list[str]:
+    """What is claimed of which configurations, at both caps, and what cannot be."""
+    sparse = [
+        row for row in rows if row["detector"] == "none" and row["role"] == "method"
+        and row["budget"] is not None
+    ]  # fmt: skip
+    lines = [f"What may be claimed, read at {factor} times full attention's length:", ""]
+    for what, word, name in (
+        ("Longer", "longer", "length_ratio"),
+        ("Shorter", "shorter", "length_ratio"),
+        ("Longer where both solve", "longer solved", "length_ratio_solved"),
+        ("Fewer keys per solved problem", "fewer keys", "keys_read_per_solved_ratio"),
+        ("More keys per solved problem", "more keys", "keys_read_per_solved_ratio"),
     ):
-        which = "; ".join(f"{place(row)} {clear(row, name)}" for row in found) or "none"
-        lines.append(f"- {what}, {len(found)} of {len(among)}: {which}.")
-    for what, name, side in (
-        ("Longer output", "length_ratio", "low"),
-        ("Fewer keys per solved problem than full attention", "keys_read_per_solved_ratio", "high"),
-    ):
-        counts = []
-        for backend in dict.fromkeys(row["backend"] for row in sparse):
-            bounds = [row[f"{name}_{side}"] for row in sparse if row["backend"] == backend]
-            known = [bound for bound in bounds if bound is not None]
-            found = sum(bound > 1 if side == "low" else bound < 1 for bound in known)
-            counts.append(f"`{backend}` {found} of {len(bounds)}")
-        lines.append(f"- {what}: {', '.join(counts)}.")
+        lines.append(f"- {what}, {said(sparse, word, name)}.")
+    for at, cap in enumerate(sparse[0]["caps"] if sparse else ()):
+        smaller = [row | row["caps"][at] for row in sparse]
+        lines += ["", f"The same texts read at {cap['factor']} times, the paper's cap:", ""]
+        for what, word, name in (
+            ("Longer", "longer", "length_ratio"),
+            ("Shorter", "shorter", "length_ratio"),
+            ("Longer where both solve", "longer solved", "length_ratio_solved"),
+        ):
+            lines.append(f"- {what}, {said(smaller, word, name)}.")
     return lines
+
+
+#: Sentences of `trace_readings.py` that the README holds, in its order.
+COUNTED = (
+    "first", "once_right", "unsolved", "gave_up", "shorter", "longer", "before_and_after", "checks",
+    "full", "wasted", "guardian:stop", "cycle:answer",
+)  # fmt: skip
+
+
+def gave_up(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """The share of a sparse configuration's outputs that give up."""
+    sparse = [
+        row for row in rows if row["role"] == "method" and row["backend"] not in ("all", "full")
+    ]
+    return {
+        f"{row['backend']} {row['budget']} on {row['dataset']}": row["gave_up"] / row["n"]
+        for row in sparse
+        if row["dataset"] != "all"
+    }
+
+
+def counted(document: dict[str, Any]) -> list[str]:
+    """What a program counted in the texts themselves."""
+    known = document["sentences"]
+    return [f"- {known[name]}" for name in COUNTED if name in known]
 
 
 #: What the README shows of docs/actions.md: as the paper gives it, as the demo has it, and ours.
@@ -134,52 +164,61 @@ def stopping(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     ]
 
 
-def render(document: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
+def render(
+    document: dict[str, Any], found: dict[str, list[dict[str, Any]]], read: dict[str, Any]
+) -> str:
     """The section: conditions, a table a level, and what stands out, from the rows alone.
 
     Args:
         document: docs/demo.json.
         found: what docs/actions.json has of detectors.
+        read: docs/readings.json, what `trace_readings.py` counted.
     """
     rows = [row for row in document["rows"] if row["penalty"] == "none"]
     manifest = document["manifest"]
+    factor = int(manifest["config"]["cap"].partition("x")[0])
     versions = manifest["packages"]
     lines = [
         f"torch {versions['torch']}, transformers {versions['transformers']}, "
         f"{manifest['device']}, {manifest['threads']} thread"
         f"{'' if manifest['threads'] == 1 else 's'}, {manifest['dtype']}, seed "
-        f"{manifest['seed']}. Brackets: 95% intervals.",
+        f"{manifest['seed']}. At most {factor} times full attention's tokens. Brackets: 95% "
+        "intervals, none where fewer than six problems differ. Bold: what may be claimed "
+        "(docs/experiments.md).",
         "",
     ]
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         plain = [r for r in rows if r["dataset"] == dataset and r["detector"] == "none"]
-        guarded = {
-            (r["backend"], r["budget"]): r
-            for r in rows
-            if (r["dataset"], r["detector"], r["action"]) == (dataset, "guardian", "stop")
-        }
         lines += [
             f"**{dataset}**, {plain[0]['n']} problems, full attention "
             f"{plain[0]['mean_tokens']:.0f} tokens",
             "",
-            "| backend | budget | solved, % | length / full | cut, % | length, both solve, n | "
-            "keys per solved / full | Guardian saves, % | lost, gained |",
-            "|---|---|---|---|---|---|---|---|---|",
+            "| backend | budget | solved, % | length / full | other length | cut, % | "
+            "length, both solve, n | keys per solved / full |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for row in plain:
-            guard = guarded[row["backend"], row["budget"]]
             low, high = percent(row["accuracy_low"]), percent(row["accuracy_high"])
+            start = (
+                f"| `{row['backend']}` | {row['budget'] or 'all'} | "
+                f"{claimed(row, percent(row['accuracy']), 'loses', 'gains')} [{low}, {high}] | "
+            )
+            if row["backend"] == "full":
+                lines.append(f"{start}1 | - | {percent(row['capped'] / row['n'])} | - | 1 |")
+                continue
             lines.append(
-                f"| `{row['backend']}` | {row['budget'] or 'all'} | {percent(row['accuracy'])} "
-                f"[{low}, {high}] | {ratio(row)} | {percent(row['capped'] / row['n'])} | "
-                f"{both(row)} | {cost(row)} | {percent(guard['token_savings'])} | "
-                f"{guard['detector_solved_lost']}, {guard['detector_solved_gained']} |"
+                f"{start}{ratio(row)} | {row['length_ratio_differs']} | "
+                f"{percent(row['capped'] / row['n'])} | {both(row)} | {cost(row)} |"
             )
         lines.append("")
     lines += [
         f"As `lil sweep` says it: {manifest['finding']}",
         "",
-        *readings(rows),
+        *readings(rows, factor),
+        "",
+        "What a program that reads the reasoner's language counts in these texts:",
+        "",
+        *counted(read),
         "",
         *stopping(found),
         "",
@@ -189,18 +228,29 @@ def render(document: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--take", type=Path, help="output of `lil sweep --json`")
+    told = "outputs of `lil sweep --json` and of `trace_readings.py --json`"
+    parser.add_argument("--take", type=Path, nargs=2, metavar=("SWEEP", "READINGS"), help=told)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     args = parser.parse_args()
     kept = ROOT / "docs" / "demo.json"
     if args.take:
-        document = json.loads(args.take.read_text())
+        document, read = (json.loads(file.read_text()) for file in args.take)
         document["manifest"] = {key: document["manifest"].get(key) for key in KEPT}
         for row in document["rows"]:
             del row["compression_curve"]  # long, and drawn in the figures
+        del document["pooled"]
         records.write(kept, document)
+        (ROOT / "docs" / "readings.json").write_text(
+            json.dumps(
+                {"sentences": read["sentences"], "gave_up": gave_up(read["rows"])},
+                indent=1,
+                ensure_ascii=False,
+            )
+            + "\n"
+        )
     found = records.read(ROOT / "docs" / "actions.json")["stopping"]
-    section = render(records.read(kept), found)
+    read = json.loads((ROOT / "docs" / "readings.json").read_text())
+    section = render(records.read(kept), found, read)
     return pages.put(ROOT / "README.md", "readme_results.py", section, args.check)
 
 

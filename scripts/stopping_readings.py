@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.report.finding import LEAST
-from experiments.report.statistics import LEVEL, holm, tango
+from experiments.report.statistics import LEAST, LEVEL, holm, tango
 
 Row = dict[str, Any]
 

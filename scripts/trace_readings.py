@@ -35,6 +35,11 @@ Row = dict[str, Any]
 CLOSING = "\n\n</think>\n\nThe answer is \\boxed{1}.<eos>"
 
 
+def is_sparse(sample: Sample) -> bool:
+    """Whether it is a sparse method's: no control and no null."""
+    return sample.budget is not None and sample.role == "method"
+
+
 @dataclass(frozen=True)
 class Output:
     """A trace as decoded, and what it says.
@@ -95,10 +100,11 @@ def counted(study: Study) -> dict[str, Any]:
     plain = [one for one in samples if one.detector == "none"]
     told = outputs(study, [one for one in plain if is_usable(one)])
     bare = [one for one in told if one.sample.penalty == "none"]
-    sparse = [one for one in bare if one.sample.budget is not None]
-    full = [one for one in bare if one.sample.budget is None]
+    sparse = [one for one in bare if is_sparse(one.sample)]
+    full = [one for one in bare if one.sample.backend == "full"]
     rows = [
         {"dataset": level, "backend": backend, "budget": budget, "penalty": penalty}
+        | {"role": group[0].sample.role}
         | answers(group)
         | unsolved(group)
         | checks(group)
@@ -158,7 +164,7 @@ def groups(told: Iterable[Output]) -> dict[tuple[Any, ...], list[Output]]:
         cell = (sample.backend, sample.budget, sample.penalty)
         for level in (sample.dataset, "all"):
             found.setdefault((level, *cell), []).append(one)
-            if sample.budget is not None:
+            if is_sparse(sample):
                 found.setdefault((level, "all", "all", sample.penalty), []).append(one)
     # What is pooled behind what it is made of; otherwise in the order of the plan.
     return dict(sorted(found.items(), key=lambda one: (one[0][0] == "all", one[0][1] == "all")))
@@ -294,7 +300,7 @@ def excess(sparse: Sequence[Output], full: Sequence[Output]) -> Row:
 
 def detectors(samples: Sequence[Sample], told: Sequence[Output]) -> list[Row]:
     """What detectors do to the sparse outputs: what they spare, and what stands there by then."""
-    plain = {one.sample.run: one for one in told if one.sample.budget is not None}
+    plain = {one.sample.run: one for one in told if is_sparse(one.sample)}
     found: dict[tuple[str, str], list[tuple[Sample, Output]]] = defaultdict(list)
     for sample in samples:
         if sample.detector != "none" and sample.run in plain and is_usable(sample):

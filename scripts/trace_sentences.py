@@ -95,10 +95,14 @@ def sentences(document: Row) -> dict[str, str]:
         document: what `trace_readings.counted` found.
     """
     plain = [row for row in document["rows"] if row["penalty"] == "none"]
-    full = [row for row in plain if row["budget"] is None and row["dataset"] != "all"]
+    full = [row for row in plain if row["backend"] == "full" and row["dataset"] != "all"]
     sparse = next((row for row in plain if row["backend"] == "all" and row["dataset"] == "all"), {})
     cells = [
-        r for r in plain if "all" not in (r["dataset"], r["backend"]) and r["budget"] is not None
+        r
+        for r in plain
+        if "all" not in (r["dataset"], r["backend"])
+        and r["budget"] is not None
+        and r["role"] == "method"
     ]
     found = {"read": _of_kinds(document["kinds"])}
     if sparse:

@@ -12,48 +12,46 @@ def row(**fields: Any) -> dict[str, Any]:
     names = ("length_ratio", "length_ratio_solved", "keys_read_per_solved_ratio")
     values: dict[str, Any] = {"backend": "h2o", "budget": 64, "dataset": "easy", "detector": "none"}
     for name in names:
-        values |= {name: 1.0, f"{name}_low": 0.9, f"{name}_high": 1.1}
-    return values | {"capped": 0, "solved_by_both": 32} | fields
+        values |= {name: 1.25, f"{name}_low": 1.1, f"{name}_high": 1.5}
+    cap = {"factor": 2, "claims": [], "length_ratio": 1.2} | {
+        f"{name}_{side}": 1.1 for name in names for side in ("low", "high")
+    }
+    told = {"role": "method", "claims": [], "caps": [cap], "solved_by_both": 32}
+    return values | told | fields
 
 
-def told(**fields: Any) -> str:
-    return "\n".join(readme_results.readings([row(**fields)]))
+def told(*rows: dict[str, Any]) -> str:
+    return "\n".join(readme_results.readings(list(rows), 4))
 
 
 @pytest.mark.parametrize(
-    ("name", "low", "high", "said"),
+    ("word", "said"),
     [
-        (
-            "length_ratio_solved",
-            1.01,
-            1.2,
-            "solve, 6 or more, 1 of 1: `h2o` 64 on easy 1.00 [1.01, 1.20]",
-        ),
-        ("length_ratio", 0.8, 0.99, "at the cap, 1 of 1: `h2o` 64"),
-        ("length_ratio", 1.01, 1.2, "Longer output: `h2o` 1 of 1"),
-        ("keys_read_per_solved_ratio", 0.8, 0.99, "full attention: `h2o` 1 of 1"),
+        ("longer", "- Longer, 1 of 2: `h2o` 64 on easy 1.25 [1.10, 1.50]."),
+        ("shorter", "- Shorter, 1 of 2: `h2o` 64"),
+        ("longer solved", "- Longer where both solve, 1 of 2: `h2o` 64"),
+        ("fewer keys", "- Fewer keys per solved problem, 1 of 2: `h2o` 64"),
+        ("more keys", "- More keys per solved problem, 1 of 2: `h2o` 64"),
     ],
 )
-def test_a_whole_interval_on_one_side_is_told(
-    name: str, low: float, high: float, said: str
-) -> None:
-    assert said in told(**{f"{name}_low": low, f"{name}_high": high})
-    assert said not in told()
-    assert said not in told(**{f"{name}_low": None, f"{name}_high": None})
-    touching = {"low": 1.0} if low > 1 else {"high": 1.0}
-    assert said not in told(**{f"{name}_{side}": value for side, value in touching.items()})
+def test_what_is_claimed_is_told_and_nothing_else(word: str, said: str) -> None:
+    """An interval clear of 1 alone is not a claim."""
+    assert said in told(row(claims=[word]), row())
+    assert said not in told(row(), row())
+    assert told(row(), row()).count("0 of 2: none") == 8
 
 
-def test_few_problems_make_nothing_clear() -> None:
-    longer = {"length_ratio_solved_low": 1.1}
-    assert "or more, 1 of 1" in told(**longer, solved_by_both=6)
-    assert "or more, 0 of 1: none" in told(**longer, solved_by_both=5)
+def test_both_caps_are_told_and_controls_are_not() -> None:
+    cap = row()["caps"][0] | {"claims": ["longer"]}
+    said = told(row(caps=[cap]), row(role="control", claims=["longer"]))
+    assert "- Longer, 0 of 1: none." in said
+    assert "read at 2 times, the paper's cap:" in said
+    assert "- Longer, 1 of 1: `h2o` 64 on easy 1.20 [1.10, 1.10]." in said
 
 
-def test_what_was_cut_is_not_called_shorter() -> None:
-    short = {"length_ratio_low": 0.8, "length_ratio_high": 0.9}
-    assert "at the cap, 1 of 1" in told(**short)
-    assert "at the cap, 0 of 1: none" in told(**short, capped=1)
+def test_bold_follows_the_claim() -> None:
+    assert readme_results.ratio(row()) == "1.25 [1.10, 1.50]"
+    assert readme_results.ratio(row(claims=["longer"])) == "**1.25 [1.10, 1.50]**"
 
 
 def stopping_row(detector: str, **fields: Any) -> dict[str, Any]:

@@ -205,7 +205,13 @@ def test_what_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_sentences_stand_above_their_counts() -> None:
     rows = [
-        {"dataset": level, "backend": backend, "budget": budget, "penalty": "none"}
+        {
+            "dataset": level,
+            "backend": backend,
+            "budget": budget,
+            "penalty": "none",
+            "role": "method",
+        }
         | trace_readings.answers(group)
         | trace_readings.unsolved(group)
         | trace_readings.checks(group)

@@ -199,7 +199,7 @@ def build_backends(config: Config) -> list[Backend]:
 def _backends(config: Config, methods: Any) -> list[Backend]:
     _require_known(methods.METHODS, config.backend_params)
     backends: list[Backend] = [methods.get("full", **config.backend_params.get("full", {}))]
-    entries = [*config.backends, *(["dither"] if null_of(config) == "dither" else [])]
+    entries = [*config.backends, *_dither(config)]
     for entry in entries:
         name, own = split_parameters(entry, "backend", "oracle(budget=16)")
         if name == "full" and not own:
@@ -214,6 +214,19 @@ def _backends(config: Config, methods: Any) -> list[Backend]:
                 backends.append(backend)
     _require_own_names(backends)
     return backends
+
+
+#: Relative errors of rounding to half precision: the size of the noise that parts texts there.
+_ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+
+
+def _dither(config: Config) -> list[str]:
+    """The null of greedy decoding: in half precision with noise of the size of rounding."""
+    if null_of(config) != "dither":
+        return []
+    noise = _ROUNDING.get(config.dtype)
+    own = "noise" in config.backend_params.get("dither", {})
+    return ["dither" if noise is None or own else f"dither(noise={noise})"]
 
 
 def null_of(config: Config) -> str:

@@ -59,11 +59,13 @@ def test_every_preset_loads_and_every_key_has_a_comment(name: str) -> None:
 def test_the_demo_is_the_study_the_specification_names() -> None:
     config = load("demo")
     assert config.datasets == ("easy", "medium", "hard")
-    assert len(config.budgets) >= 4
-    assert config.limit >= 32
+    assert len(config.budgets) >= 3
+    assert config.limit >= 25
     assert config.detector_params["guardian"] == {"f": 100, "rate": 0.08}
     assert config.backend_params["quest"] == {"page": 8, "dense_layers": 0}
-    assert config.cap == "2x-full"
+    assert config.factors == (2, 4)
+    assert {"oracle(budget=16)", "random(budget=256)", "window(budget=256)"} < set(config.backends)
+    assert 3 * config.limit > 72  # together they can say that accuracy is kept
     assert config.split == "study"
 
 

@@ -121,7 +121,7 @@ def test_a_sample_is_drawn_by_the_seed_and_a_larger_one_holds_it(mine: Path) -> 
 
 
 def test_a_sample_takes_the_place_of_a_limit_and_back() -> None:
-    assert (load("demo").limit, load("demo").sample) == (32, None)
+    assert (load("demo").limit, load("demo").sample) == (25, None)
     config = load("demo", {"sample": "5"})
     assert (config.limit, config.sample) == (None, 5)
     assert load("demo", config.to_dict()) == config

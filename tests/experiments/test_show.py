@@ -30,7 +30,10 @@ def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "max_new_tokens": 60,
         "threads": 1,
         "detectors": "guardian,cycle:answer",
-        "detector_params": {"guardian": {"f": 10, "rate": 0.6}, "cycle": {"min_tokens": 4, "outside": 0}},
+        "detector_params": {
+            "guardian": {"f": 10, "rate": 0.6},
+            "cycle": {"min_tokens": 4, "outside": 0},
+        },
     }
     go(load("demo-small", values), folder / "out")
     return folder / "out"

@@ -36,7 +36,7 @@ COLUMNS = (
     "status,finish,message,text,tokens,correct,stopped_at,prefill_sec,decode_sec,keys_read,"
     "keys_kept_max,keys_read_mean,keys_read_max,dense_layer_keys_read_mean,cache_bytes_peak,"
     "cache_byte_sec,curve,repeated,reused_tokens,dropped_tokens,sweep,batch_size,workers,record,"
-    "wasted_loop,wasted_tail,at_positions"
+    "wasted_loop,wasted_tail,role,output,shorter,at_positions"
 )
 
 GONE = {"break_even", "break_even_budget"}  # `cheaper` says more

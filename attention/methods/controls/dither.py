@@ -30,6 +30,8 @@ class DitherLayer(KeepAll):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = super().forward(q, k, v, scaling, step)
+        if not step.decode and step.decodes(self.exact_until):
+            return out  # of columns read in turn, each of which came here by itself
         token = step.once("dithered", lambda: mix(step.positions() & WORD))
         columns = max(1, NUMBERS_AT_ONCE // (step.rows * self.place.numel()))
         for start in range(0, step.T, columns):

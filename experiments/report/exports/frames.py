@@ -31,6 +31,7 @@ def row_frame(rows: Sequence[ReportRow]) -> pd.DataFrame:
 def _flat(sample: Sample) -> dict[str, object]:
     values = dataclasses.asdict(sample)
     values["backend_params"] = ", ".join(f"{k}={v}" for k, v in sample.backend_params)
+    values["shorter"] = " ".join(f"{s.factor}:{s.status}:{s.tokens}" for s in sample.shorter)
     values["curve"] = " ".join(f"{t}:{raw}:{small}" for t, raw, small in sample.curve)
     return values
 

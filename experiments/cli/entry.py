@@ -50,11 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 every run failed, 2 something the user can correct (one message), 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # A backend given as module:Class may lie in the folder the command is run in. It comes last and
-    # when our own packages are known: no folder there hides a module.
+    # A backend given as module:Class, here or in a TOML file, may lie in the folder the command is
+    # run in. It comes last and when our own packages are known: no folder there hides a module; and
+    # only then, so that no file there stands in for a package that is not installed.
     for package in ("attention", "lil"):
         importlib.import_module(package)
-    if "" not in sys.path:
+    asks = any(":" in one or one.endswith(".toml") for one in arguments)
+    if asks and "" not in sys.path:
         sys.path.append("")
     with careful():
         return _exit_code(arguments)

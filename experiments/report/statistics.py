@@ -147,8 +147,9 @@ def sign_flips(by_problem: Sequence[float], seed: int) -> float:
     return swaps(np.stack([changes, -changes], axis=1), lambda sums: sums[0], seed)
 
 
-#: Problems that differ up to which all signs are tried; above, so many draws.
-_ENUMERATED, _DRAWS = 16, 100_000
+#: Problems that differ up to which all signs are tried; above, so many draws, and of more than so
+#: many problems a tenth of them.
+_ENUMERATED, _DRAWS, _MANY = 16, 100_000, 100
 
 
 def swaps(pairs: Floats, statistic: Callable[[Floats], Floats], seed: int) -> float:
@@ -171,22 +172,32 @@ def swaps(pairs: Floats, statistic: Callable[[Floats], Floats], seed: int) -> fl
     half = width // 2
     middle = (pairs[:, :half] + pairs[:, half:]).sum(axis=0)[:, None] / 2
     apart = (pairs[:, :half] - pairs[:, half:]) / 2
-    is_whole = n <= _ENUMERATED
-    if is_whole:
-        signs = 1.0 - 2.0 * ((np.arange(1 << (n - 1))[:, None] >> np.arange(n)) & 1)
-    else:
-        # Eight signs from each random byte.
-        drawn = np.random.default_rng(seed).bytes(_DRAWS * -(-n // 8))
-        bits = np.unpackbits(np.frombuffer(drawn, np.uint8).reshape(_DRAWS, -1), axis=1)[:, :n]
-        signs = 1.0 - 2.0 * bits
-    moved = apart.T @ signs.T
+    is_it = apart.sum(axis=0)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        tried = np.abs(statistic(np.concatenate([middle + moved, middle - moved])))
-        is_it = apart.sum(axis=0)[:, None]
         found = np.abs(statistic(np.concatenate([middle + is_it, middle - is_it])))[0]
-    # Sums that are equal but for rounding are as far.
-    as_far = np.count_nonzero(~(tried < found * (1 - 1e-9) - 1e-12))
-    return float(as_far / len(tried) if is_whole else (as_far + 1) / (_DRAWS + 1))
+        # Sums that are equal but for rounding are as far.
+        least, as_far, of = found * (1 - 1e-9) - 1e-12, 0, 0
+        for signs in _signs(n, seed):
+            moved = apart.T @ signs.T
+            tried = np.abs(statistic(np.concatenate([middle + moved, middle - moved])))
+            as_far += int(np.count_nonzero(~(tried < least)))
+            of += len(signs)
+    return as_far / of if n <= _ENUMERATED else (as_far + 1) / (of + 1)
+
+
+def _signs(n: int, seed: int) -> Iterator[Floats]:
+    """All ways to give n problems signs, but for the opposite of each; or so many draws of them."""
+    if n <= _ENUMERATED:
+        bits = (np.arange(1 << (n - 1))[:, None] >> np.arange(n)) & 1
+        yield np.asarray(1.0 - 2.0 * bits, np.float64)
+        return
+    random, left = np.random.default_rng(seed), _DRAWS if n <= _MANY else _DRAWS // 10
+    while left:
+        here = min(left, max(1, _BLOCK // n))
+        # Eight signs from each random byte.
+        drawn = np.frombuffer(random.bytes(here * -(-n // 8)), np.uint8).reshape(here, -1)
+        yield np.asarray(1.0 - 2.0 * np.unpackbits(drawn, axis=1)[:, :n], np.float64)
+        left -= here
 
 
 def change_p(moved: Sequence[tuple[str, int]], seed: int) -> float:

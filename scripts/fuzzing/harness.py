@@ -173,9 +173,9 @@ def nothing_decoded() -> Iterator[None]:
             return found(name, revision, here=here)
         return models.Source(name, "/nowhere", None, "0" * 32)
 
-    def prepared(config: Config, out: Path) -> NoReturn:
+    def prepared(config: Config, out: Path, again: bool = False) -> NoReturn:
         try:
-            prepare(config, out)
+            prepare(config, out, again=again)
         except Reached:
             json.dumps(config.to_dict(), allow_nan=False)  # as the manifest is written next
             raise

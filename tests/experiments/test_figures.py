@@ -341,7 +341,7 @@ def test_processes_find_the_same_rows_and_draw_the_same_files(tmp_path: Path) ->
     found = rows(both, seed=0)
     alone = figures(both, found, tmp_path / "alone")
     with processes(2) as pool:
-        assert rows(both, 0, pool) == found
+        assert rows(both, 0, pool=pool) == found
         helped = drawing(both, found, tmp_path / "helped", pool=pool)()
     assert [path.name for path in helped] == [path.name for path in alone]
     assert [path.read_bytes() for path in helped] == [path.read_bytes() for path in alone]

@@ -48,7 +48,8 @@ def reordered(draw: Callable[..., Any], method: str) -> tuple[Case, list[int], l
     return case, kv, [draw(st.permutations(range(s.G))) for _ in kv]
 
 
-@holds(1, *each(METHODS, reordered))
+# The noise of `dither` is that of a head's number.
+@holds(1, *each([name for name in METHODS if name != "dither"], reordered))
 def test_permuted_heads_give_permuted_outputs(
     how: tuple[Case, list[int], list[list[int]]],
 ) -> None:

@@ -481,9 +481,17 @@ class AttentionCache(Cache):
         """Columns fed so far, left padding included: n for a row without padding."""
         return self.columns
 
-    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
-        """Width and offset of a padding mask for `query_length` more columns."""
-        return self.columns + query_length, 0
+    def get_mask_sizes(
+        self,
+        query_length: int | torch.Tensor,
+        layer_idx: int = 0,  # noqa: ARG002
+    ) -> tuple[int, int]:
+        """Width and offset of a padding mask for `query_length` more columns.
+
+        Older versions hand over the columns' places instead of how many there are.
+        """
+        more = query_length if isinstance(query_length, int) else len(query_length)
+        return self.columns + more, 0
 
     def get_max_length(self, layer_idx: int | None = None) -> int:  # noqa: ARG002
         """-1: sequences may grow without end."""

@@ -128,6 +128,8 @@ def generated(m: Any, cache: AttentionCache, **more: Any) -> Tensor:
         max_new_tokens=36,
         do_sample=False,
         past_key_values=cache,
+        # None that is ever chosen: older versions cannot look for no end at all among drafts.
+        eos_token_id=m.config.vocab_size,
         **more,
     )
     return out
@@ -164,7 +166,9 @@ def test_methods_that_cannot_take_drafts_back_refuse_them(
     with backend.on(m) as cache:
         with pytest.raises(attention.InvalidValue, match=f"drafts under {backend.name}"):
             generated(m, cache, **{guess: value})
-        assert not cache.is_initialized  # before anything was computed
+        # Before anything was computed; under older versions before any draft was taken in, which
+        # come behind the prompt's 24 tokens and one step.
+        assert not cache.is_initialized or int(cache.seen.max()) <= 25
 
 
 @torch.no_grad()

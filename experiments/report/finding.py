@@ -49,12 +49,6 @@ def finding(
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 
-def saves(row: ReportRow) -> bool:
-    """Whether its detector saves tokens of the same traces, the interval clear of 0."""
-    low = row.token_savings_low
-    return low is not None and low > 0 and row.problems >= LEAST
-
-
 def adds(row: ReportRow) -> bool:
     """Whether what its detector does takes more tokens than it saves, clear of 0."""
     high = row.token_savings_high

@@ -52,23 +52,22 @@ class Store:
         self.notices, self._records = [], {}
         try:
             files = sorted((self.path / "traces").glob("*.zst"))
-            for file in files:
-                for record in read(file, self.notices):
-                    self._keep(record)
+            found = [record for file in files for record in read(file, self.notices)]
+            for record in sorted(found, key=_sweep):  # names of files say nothing of their time
+                self._keep(record)
             index.forget(self.path)
         except OSError as error:
             raise InvalidValue("out", str(self.path), f"a readable folder ({error})") from error
 
     def _keep(self, record: Record) -> None:
-        # The same run may be there twice: decoded again for a longer cap or another signal, retried
+        # In the order of their sweeps. The same run may be there twice: decoded again for a longer cap or another signal, retried
         # after a failure, or by two processes at once. A trace beats a failure, a longer trace a
         # shorter one, more signals fewer. Of other code, or upon another verdict, the later counts.
         self.changes += 1
         old = self._records.get(record.id)
-        if old is not None and _apart(old, record):
-            if _sweep(record) >= _sweep(old):
-                self._records[record.id] = record
-        elif old is None or old.failed or (not record.failed and _worth(record) > _worth(old)):
+        if old is None or _apart(old, record) or old.failed:
+            self._records[record.id] = record
+        elif not record.failed and _worth(record) > _worth(old):
             self._records[record.id] = record
 
     def get(self, id_: str) -> Record | None:

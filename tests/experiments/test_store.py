@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import multiprocessing
 import os
@@ -331,3 +332,18 @@ def test_an_atomic_write_leaves_the_old_file_or_the_new(
         write_atomically(path, "new")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["m.json"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_files_are_read_in_the_order_of_their_sweeps_whatever_their_names(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    """Upon one verdict, then upon another, then upon the first again: the last one counts."""
+    for sweep, verdict in enumerate(([9, 9, None], [1, 1, None], [9, 9, None])):
+        with Store(tmp_path) as store:
+            meta = _meta(sweep=f"2026010{sweep}T000000Z-00000", verdict=verdict)
+            file = store.append(_id(1), meta, _trace(1)).path
+        file.rename(file.with_name(f"{order[sweep]}.zst"))
+    record = Store(tmp_path).get(_id(1))
+    assert record is not None
+    assert record.meta["sweep"].startswith("20260102")

@@ -60,14 +60,14 @@ class Store:
             raise InvalidValue("out", str(self.path), f"a readable folder ({error})") from error
 
     def _keep(self, record: Record) -> None:
-        # In the order of their sweeps. The same run may be there twice: decoded again for a longer cap or another signal, retried
-        # after a failure, or by two processes at once. A trace beats a failure, a longer trace a
-        # shorter one, more signals fewer. Of other code, or upon another verdict, the later counts.
+        # In the order of their sweeps. The same run may be there twice: decoded again for a longer
+        # cap or another signal, retried after a failure, or by two processes at once. A trace beats
+        # a failure, a longer trace a shorter one, more signals fewer. Of other code, or upon another
+        # verdict, the later counts.
         self.changes += 1
         old = self._records.get(record.id)
-        if old is None or _apart(old, record) or old.failed:
-            self._records[record.id] = record
-        elif not record.failed and _worth(record) > _worth(old):
+        replaces = old is None or old.failed or _apart(old, record)
+        if replaces or (old and not record.failed and _worth(record) > _worth(old)):
             self._records[record.id] = record
 
     def get(self, id_: str) -> Record | None:

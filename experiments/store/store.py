@@ -62,8 +62,8 @@ class Store:
     def _keep(self, record: Record) -> None:
         # In the order of their sweeps. The same run may be there twice: decoded again for a longer
         # cap or another signal, retried after a failure, or by two processes at once. A trace beats
-        # a failure, a longer trace a shorter one, more signals fewer. Of other code, or upon another
-        # verdict, the later counts.
+        # a failure, a longer trace a shorter one, more signals fewer. Of other code, or upon
+        # another verdict, the later counts.
         self.changes += 1
         old = self._records.get(record.id)
         replaces = old is None or old.failed or _apart(old, record)

@@ -71,6 +71,20 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     TopologicalSorter(arrows).prepare()
 
 
+def test_methods_import_what_their_authors_are_offered() -> None:
+    """Through `attention.contract`, as methods that do not ship have to."""
+    graph = grimp.build_graph("attention", exclude_type_checking_imports=False, cache_dir=None)
+    methods = graph.find_descendants("attention.methods")
+    assert len(methods) > 12
+    past_the_door = {
+        (method, imported)
+        for method in methods
+        for imported in graph.find_modules_directly_imported_by(method)
+        if imported != "attention.contract" and imported not in methods
+    }
+    assert not past_the_door
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=str)
 def test_a_room_is_small_and_says_who_lives_there(room: Path) -> None:
     assert len(list((ROOT / room).glob("*.py"))) <= 15

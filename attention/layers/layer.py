@@ -131,8 +131,6 @@ class Layer(ABC):
     """
 
     is_compileable = False  # asked by transformers of each layer of a cache
-    # Whether costs and reads depend on what a layer chose, not on lengths alone.
-    cost_varies = False
     # Whether every token a row has seen is held, so that `tokens` can answer.
     keeps_all = False
     # Whether `crop` is exact for any row, however long it is.

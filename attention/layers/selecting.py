@@ -45,10 +45,9 @@ class Selecting(KeepAll):
     `choose`, and updates what it knows of the keys in `notice`. Without a budget it always chooses.
 
     What was read is counted in the choice, see `measured`. A method for which it follows from the
-    tokens seen answers `reads` and sets `cost_varies` to False.
+    tokens seen answers `reads`: then nothing is counted, but where query heads chose for themselves
+    and what they share is no matter of lengths.
     """
-
-    cost_varies = True
 
     def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
         super().__init__(geometry, backend, page)
@@ -125,9 +124,12 @@ class Selecting(KeepAll):
             self.chosen = self.chosen.each(lambda x: x.index_select(0, index))
 
     def measured(self, seen: Counts) -> Tensor | None:
-        if not self.cost_varies or self.chosen is None:
+        if self.chosen is None:
             return None
         pages, live = self.chosen.pages, self.chosen.live
+        by_length = type(self).reads is not Selecting.reads
+        if by_length and pages.shape[1] == self.geometry.Hkv:
+            return None
         held = devices.put(seen, pages.device)
         counted = self.counts(self.chosen, held).sum(-1).double()  # of each set, (B, H)
         # What several heads of a group read costs once. A row replaced since the choice may have

@@ -21,9 +21,9 @@ from attention.contract import (
     check_choice,
     check_pages,
     check_share,
+    group,
     over_group,
 )
-from attention.core.kernels import group
 
 GQA = ("sum", "mean", "max")
 # The stamp of a protected token: never the oldest.

@@ -15,14 +15,16 @@ from attention.contract import (
     Geometry,
     InvalidValue,
     Layer,
+    Slots,
     Step,
+    Turn,
     check_choice,
     check_int,
+    check_prompt,
+    dense,
+    group,
+    rotate,
 )
-from attention.core.kernels import dense, group
-from attention.core.ropes import Turn, rotate
-from attention.core.slots import Slots
-from attention.layers.layer import check_prompt
 
 POSITIONS = ("cache", "absolute", "hf_sinkcache")
 

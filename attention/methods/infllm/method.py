@@ -11,26 +11,25 @@ import torch
 from torch import Tensor
 
 from attention.contract import (
+    Attended,
     Backend,
     Counts,
     Geometry,
     InvalidValue,
     Layer,
     Step,
+    Turn,
     check_choice,
     check_int,
-)
-from attention.core.kernels import (
     dense_with_mass,
     group,
     logits,
+    rotate,
+    row_lists,
     softmax,
     take_pages,
     top,
 )
-from attention.core.ropes import Turn, rotate
-from attention.engines import Attended
-from attention.layers.layer import row_lists
 from attention.methods.infllm.blocks import Blocks, Parts, comparable
 
 FAR_POSITIONS = ("window", "absolute")

@@ -19,7 +19,7 @@ from attention.core.kernels import (
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.engines import Attended
+from attention.engines import QKV, Attended
 from attention.errors import (
     InvalidValue,
     check_choice,
@@ -37,6 +37,7 @@ from attention.layers.selecting import Choice, Selecting
 __all__ = [
     "AUTO",
     "BLOCK_ELEMENTS",
+    "QKV",
     "Attended",
     "Backend",
     "Choice",

@@ -20,7 +20,7 @@ from attention.core.kernels import accumulator
 from attention.core.ropes import Turn
 from attention.core.slots import Slots
 from attention.core.step import Held
-from attention.engines.engine import Attended, Engine
+from attention.engines.engine import QKV, Attended, Engine
 
 _NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 #: Builds by what torch calls the CPU's instruction set, and the one for every CPU.
@@ -44,45 +44,18 @@ class CppEngine(Engine):
             return "it built: no compiler was there when the package was installed"
         return None
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        held: Held,
-        sink_logits: Tensor | None = None,
-        *,
-        probs: bool = False,
-        lse: bool = False,
-    ) -> Attended:
-        return _attend(q, k, v, None, held, None, 1, sink_logits, probs, lse)
+    def attend(self, qkv: QKV, held: Held, *, probs: bool = False, lse: bool = False) -> Attended:
+        return _attend(qkv, None, held, None, 1, probs, lse)
 
     def attend_with_mass(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        held: Held,
-        mass: Tensor,
-        sink_logits: Tensor | None = None,
-        elsewhere: Attended | None = None,
+        self, qkv: QKV, held: Held, mass: Tensor, elsewhere: Attended | None = None
     ) -> Tensor:
-        given = (mass, elsewhere)
-        return _attend(q, k, v, None, held, None, 1, sink_logits, False, False, *given).out
+        return _attend(qkv, None, held, None, 1, False, False, mass, elsewhere).out
 
     def attend_pages(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        pages: Tensor,
-        counts: Tensor,
-        page: int,
-        sink_logits: Tensor | None = None,
-        *,
-        lse: bool = False,
+        self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
     ) -> Attended:
-        return _attend(q, k, v, pages, None, counts, page, sink_logits, False, lse)
+        return _attend(qkv, pages, None, counts, page, False, lse)
 
     def best_pages(
         self, q: Tensor, summaries: Tensor, competing: Held, k: int, *, narrow: bool = False
@@ -218,19 +191,17 @@ def _best(
 
 
 def _attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    qkv: QKV,
     pages: Tensor | None,
     held: Held | None,
     counts: Tensor | None,
     page: int,
-    sink_logits: Tensor | None,
     probs: bool,
     lse: bool,
     mass: Tensor | None = None,
     elsewhere: Attended | None = None,
 ) -> Attended:
+    q, k, v, sink_logits = qkv
     (B, H, M, D), Hkv = q.shape, k.shape[1]
     q = q.contiguous()
     # Rows and heads may lie anywhere, the slots of a head follow each other.

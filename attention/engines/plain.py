@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attention.core.kernels import accumulator, hide, logits, softmax, spread, take_pages
 from attention.core.step import Held
-from attention.engines.engine import Attended, Engine
+from attention.engines.engine import QKV, Attended, Engine
 
 
 class TorchEngine(Engine):
@@ -20,51 +20,26 @@ class TorchEngine(Engine):
     def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:  # noqa: ARG002
         return None
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        held: Held,
-        sink_logits: Tensor | None = None,
-        *,
-        probs: bool = False,
-        lse: bool = False,
-    ) -> Attended:
-        keys, values = (x.flatten(0, 1)[:, : held.most] for x in (k, v))
-        found = _attend(q, keys, values, held.hidden, sink_logits, lse)
+    def attend(self, qkv: QKV, held: Held, *, probs: bool = False, lse: bool = False) -> Attended:
+        keys, values = (x.flatten(0, 1)[:, : held.most] for x in (qkv.k, qkv.v))
+        found = _attend(qkv, keys, values, held.hidden, lse)
         return found if probs else found._replace(probs=None)
 
     def attend_pages(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        pages: Tensor,
-        counts: Tensor,
-        page: int,
-        sink_logits: Tensor | None = None,
-        *,
-        lse: bool = False,
+        self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
     ) -> Attended:
-        keys, values = take_pages((k, v), pages, page)
-        hidden = torch.arange(page, device=q.device) >= counts[..., None]
-        found = _attend(q, keys, values, hidden.flatten(2)[:, :, None], sink_logits, lse)
+        keys, values = take_pages((qkv.k, qkv.v), pages, page)
+        hidden = torch.arange(page, device=pages.device) >= counts[..., None]
+        found = _attend(qkv, keys, values, hidden.flatten(2)[:, :, None], lse)
         nothing = (counts == 0).all(-1)[..., None, None]
         return found._replace(out=found.out.masked_fill(nothing, 0), probs=None)
 
 
-def _attend(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    hidden: Tensor | None,
-    sink_logits: Tensor | None,
-    lse: bool,
-) -> Attended:
-    queries = q.flatten(0, 1)
+def _attend(qkv: QKV, keys: Tensor, values: Tensor, hidden: Tensor | None, lse: bool) -> Attended:
+    """Attention to these slots of the same sets, (B * H, S, D), rather than all of them."""
+    q, queries = qkv.q, qkv.q.flatten(0, 1)
     scores = hide(logits(queries, keys), hidden)
-    beside = spread(sink_logits, queries)
+    beside = spread(qkv.sink_logits, queries)
     probs = softmax(scores, beside)
     total = None
     if lse:

@@ -12,6 +12,7 @@ from torch import Tensor
 from attention.core.kernels import dense
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
+from attention.engines import QKV
 from attention.errors import InvalidValue, check_int
 from attention.layers.bounded import Bounded
 from attention.layers.layer import Geometry, Layer, Method
@@ -88,14 +89,9 @@ class Compressing(Bounded):
         S = int(held.max())
         self.spend(S)
         learns = type(self).learn is not Compressing.learn
-        out, probs, _ = g.engine.attend(
-            scaled.view(step.rows, g.Hkv, g.G, g.D),
-            self.k.data,
-            self.v.data,
-            step.holding(held, "compressing"),
-            g.sink_logits,
-            probs=learns,
-        )
+        query = scaled.view(step.rows, g.Hkv, g.G, g.D)
+        qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
+        out, probs, _ = g.engine.attend(qkv, step.holding(held, "compressing"), probs=learns)
         if probs is not None:
             self.learn(probs, step)
         self.held = self.last_read = held

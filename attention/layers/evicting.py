@@ -11,6 +11,7 @@ from torch import Tensor
 from attention.core.kernels import dense, dense_with_mass, group
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
+from attention.engines import QKV
 from attention.layers.bounded import Bounded
 from attention.layers.layer import Geometry, Method, row_lists
 
@@ -97,13 +98,12 @@ class Evicting(Bounded):
             g.engine.put(slots, at, None)
         self.spend(S)
         keys, values = self.placed(S, held.counts, step), _first(self.v.data, S)
-        query = group(q, Hkv, scaling)
+        qkv = QKV(group(q, Hkv, scaling), keys, values, g.sink_logits)
         if self.summed is not None:
-            mass = self.summed.data
-            out = g.engine.attend_with_mass(query, keys, values, held, mass, g.sink_logits)
+            out = g.engine.attend_with_mass(qkv, held, self.summed.data)
         else:
             learns = type(self).learn is not Evicting.learn
-            out, probs, _ = g.engine.attend(query, keys, values, held, g.sink_logits, probs=learns)
+            out, probs, _ = g.engine.attend(qkv, held, probs=learns)
             if probs is not None:
                 self.learn(probs, step)
         if step.longest < self.limit:

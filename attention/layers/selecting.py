@@ -14,6 +14,7 @@ from torch import Tensor
 from attention.core import devices
 from attention.core.kernels import group
 from attention.core.step import Counts, Step
+from attention.engines import QKV
 from attention.layers.layer import Geometry, KeepAll, Method, row_lists
 
 
@@ -93,9 +94,8 @@ class Selecting(KeepAll):
         query = scaled.view(step.rows, choice.pages.shape[1], -1, g.D)
         counts = choice.counts
         counts = self.counts(choice, step.seen_tokens) if counts is None else counts * choice.live
-        return g.engine.attend_pages(
-            query, self.k.data, self.v.data, choice.pages, counts, self.page, g.sink_logits
-        ).out
+        qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
+        return g.engine.attend_pages(qkv, choice.pages, counts, self.page).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = super().prefill(q, k, v, scaling, step)

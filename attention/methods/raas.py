@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attention.contract import (
+    QKV,
     Compressing,
     Counts,
     Dropping,
@@ -68,8 +69,8 @@ class RaaSLayer(Compressing):
             held = np.maximum(self.held + step.new - late, 1)
             query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
             those = step.holding(held, ("raas", column))
-            keys, values = self.k.data, self.v.data
-            probs = g.engine.attend(query, keys, values, those, g.sink_logits, probs=True).probs
+            qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
+            probs = g.engine.attend(qkv, those, probs=True).probs
             assert probs is not None
             now = (step.seen_tokens - late) * step.generated()[:, column]
             self.refresh(probs, held, now, step)

@@ -34,9 +34,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attention.core import devices
-from lil.decoding.flight import Flight
+from lil.decoding.batch import Flight
+from lil.decoding.lane import Observers
 from lil.decoding.loop import DecodeLoop
-from lil.decoding.observers import Observers
 
 #: Operations that bring a value to the host, or whose shapes depend on values.
 OPERATIONS = {

@@ -10,8 +10,14 @@ import torch
 from attention.errors import InvalidValue
 from lil.decoding.lane import Shared
 from lil.decoding.loop import DecodeLoop, Told
-from lil.decoding.options import DecodeOptions, shows_options, with_options
-from lil.decoding.request import Request, positions_of, resolve
+from lil.decoding.options import (
+    DecodeOptions,
+    Request,
+    positions_of,
+    resolve,
+    shows_options,
+    with_options,
+)
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
 from lil.trace import Trace

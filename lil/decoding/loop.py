@@ -12,12 +12,10 @@ from torch import Tensor
 
 from attention import AttentionCache
 from attention.core import devices
-from lil.decoding.batch import Batch, Penalised
-from lil.decoding.flight import Flight, Landed
+from lil.decoding.batch import Batch, Flight, Landed, Penalised
 from lil.decoding.lane import Due, Lane, Shared
-from lil.decoding.options import DecodeOptions
+from lil.decoding.options import DecodeOptions, Request
 from lil.decoding.record import make_trace
-from lil.decoding.request import Request
 from lil.decoding.sampling import Sampler
 from lil.hidden_states import HiddenStates
 from lil.trace import Trace

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attention.errors import InvalidValue
-from lil.chopper.chunks import BLANK_LINE, ends_chunk
-from lil.chopper.streaks import Streaks
+from lil.chopper.chunks import BLANK_LINE, Streaks, ends_chunk
 from lil.detectors._contract.asking import Asker, Asking
 from lil.detectors._contract.base import Verdict
 
@@ -24,7 +23,7 @@ class Chopper(Asking):
 
     Word Salad Chopper (Xie et al., 2025), with steps and constants of the authors' offline
     pipeline. A chunk ends at a token with a blank line; from the hidden state at that token a
-    linear layer gives the probability that the chunk is word salad; `lil.chopper.streaks` says when
+    linear layer gives the probability that the chunk is word salad; `lil.chopper.chunks` says when
     there are enough such chunks. The verdict keeps everything up to the last cold chunk, and so
     drops the whole streak.
 

@@ -155,7 +155,7 @@ class Guard:
         for i, layer in enumerate(batch.cache.layers):
             for name, slots in layer.state.items():
                 self._note(f"layer {i}: {name}", slots.data)
-        for i, memory in enumerate(batch.penalised._memories):
+        for i, memory in enumerate(batch.penalties._memories):
             held = vars(memory) if hasattr(memory, "__dict__") else {"": memory}
             for name, x in held.items():
                 if isinstance(x, Tensor):

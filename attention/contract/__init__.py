@@ -19,7 +19,7 @@ from attention.core.kernels import (
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.engines import QKV, Attended
+from attention.engines import QKV, AttentionOutput
 from attention.errors import (
     InvalidValue,
     check_choice,
@@ -38,7 +38,7 @@ __all__ = [
     "AUTO",
     "BLOCK_ELEMENTS",
     "QKV",
-    "Attended",
+    "AttentionOutput",
     "Backend",
     "Choice",
     "Compressing",

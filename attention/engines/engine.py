@@ -12,7 +12,7 @@ from torch import Tensor
 from attention.core.kernels import added, logits, top
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
-from attention.core.step import Held
+from attention.core.step import Occupancy
 
 
 class QKV(NamedTuple):
@@ -30,7 +30,7 @@ class QKV(NamedTuple):
     sink_logits: Tensor | None = None
 
 
-class Attended(NamedTuple):
+class AttentionOutput(NamedTuple):
     """What a query got; M queries share each of H sets of slots.
 
     Attributes:
@@ -59,7 +59,9 @@ class Engine(ABC):
         """Why this engine cannot work for such keys, in words after "expected"; None if it can."""
 
     @abstractmethod
-    def attend(self, qkv: QKV, held: Held, *, probs: bool = False, lse: bool = False) -> Attended:
+    def attend(
+        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+    ) -> AttentionOutput:
         """One query per head over the first slots of its row.
 
         Args:
@@ -71,7 +73,7 @@ class Engine(ABC):
     @abstractmethod
     def attend_pages(
         self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
-    ) -> Attended:
+    ) -> AttentionOutput:
         """One query per head over chosen pages, without copying them first where that can be.
 
         A set without a slot to read gets zeros, and minus infinity with `lse`.
@@ -85,7 +87,7 @@ class Engine(ABC):
         """
 
     def attend_with_mass(
-        self, qkv: QKV, held: Held, mass: Tensor, elsewhere: Attended | None = None
+        self, qkv: QKV, held: Occupancy, mass: Tensor, elsewhere: AttentionOutput | None = None
     ) -> Tensor:
         """`attend`, adding to `mass` what each slot gets of its set's queries.
 
@@ -123,7 +125,7 @@ class Engine(ABC):
             slots.flat.index_copy_(0, at, new.flatten(0, 2))
 
     def best_pages(
-        self, q: Tensor, summaries: Tensor, competing: Held, k: int, *, narrow: bool = False
+        self, q: Tensor, summaries: Tensor, competing: Occupancy, k: int, *, narrow: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The k pages worth most to each set of queries, in any order.
 
@@ -156,7 +158,7 @@ class Engine(ABC):
         self,
         q: Tensor,
         summaries: Tensor,
-        competing: Held,
+        competing: Occupancy,
         k: int,
         always: tuple[Tensor, Tensor],
         page: int,

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from attention.core.step import Held
-from attention.engines.engine import QKV, Attended
+from attention.core.step import Occupancy
+from attention.engines.engine import QKV, AttentionOutput
 from attention.engines.triton import TritonEngine
 
 # What its kernels take without copying all keys first.
@@ -41,7 +41,9 @@ class FlashEngine(TritonEngine):
         reason = super().refusal(device, dtype)
         return None if reason is None else f"the engine triton beside it, which expects {reason}"
 
-    def attend(self, qkv: QKV, held: Held, *, probs: bool = False, lse: bool = False) -> Attended:
+    def attend(
+        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+    ) -> AttentionOutput:
         B, H, M, D = qkv.q.shape
         if probs or qkv.sink_logits is not None or D % _HEAD_MULTIPLE or D > _LARGEST_HEAD:
             return super().attend(qkv, held, probs=probs, lse=lse)
@@ -58,7 +60,7 @@ class FlashEngine(TritonEngine):
         )
         out, total = found if lse else (found, None)
         total = None if total is None else total.reshape(B, H, M)
-        return Attended(out.reshape(B, H, M, D), None, total)
+        return AttentionOutput(out.reshape(B, H, M, D), None, total)
 
 
 def _flash_attn() -> Any:

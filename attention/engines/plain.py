@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from attention.core.kernels import accumulator, hide, logits, softmax, spread, take_pages
-from attention.core.step import Held
-from attention.engines.engine import QKV, Attended, Engine
+from attention.core.step import Occupancy
+from attention.engines.engine import QKV, AttentionOutput, Engine
 
 
 class TorchEngine(Engine):
@@ -20,14 +20,16 @@ class TorchEngine(Engine):
     def refusal(self, device: torch.device, dtype: torch.dtype) -> str | None:  # noqa: ARG002
         return None
 
-    def attend(self, qkv: QKV, held: Held, *, probs: bool = False, lse: bool = False) -> Attended:
+    def attend(
+        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+    ) -> AttentionOutput:
         keys, values = (x.flatten(0, 1)[:, : held.most] for x in (qkv.k, qkv.v))
         found = _attend(qkv, keys, values, held.hidden, lse)
         return found if probs else found._replace(probs=None)
 
     def attend_pages(
         self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
-    ) -> Attended:
+    ) -> AttentionOutput:
         keys, values = take_pages((qkv.k, qkv.v), pages, page)
         hidden = torch.arange(page, device=pages.device) >= counts[..., None]
         found = _attend(qkv, keys, values, hidden.flatten(2)[:, :, None], lse)
@@ -35,7 +37,9 @@ class TorchEngine(Engine):
         return found._replace(out=found.out.masked_fill(nothing, 0), probs=None)
 
 
-def _attend(qkv: QKV, keys: Tensor, values: Tensor, hidden: Tensor | None, lse: bool) -> Attended:
+def _attend(
+    qkv: QKV, keys: Tensor, values: Tensor, hidden: Tensor | None, lse: bool
+) -> AttentionOutput:
     """Attention to these slots of the same sets, (B * H, S, D), rather than all of them."""
     q, queries = qkv.q, qkv.q.flatten(0, 1)
     scores = hide(logits(queries, keys), hidden)
@@ -49,4 +53,6 @@ def _attend(qkv: QKV, keys: Tensor, values: Tensor, hidden: Tensor | None, lse: 
         probs = probs.masked_fill(total.isneginf()[..., None], 0)  # nothing to read
     out = torch.bmm(probs.to(values.dtype), values).view(q.shape)
     shape = q.shape[:3]
-    return Attended(out, probs.view(*shape, -1), None if total is None else total.view(shape))
+    return AttentionOutput(
+        out, probs.view(*shape, -1), None if total is None else total.view(shape)
+    )

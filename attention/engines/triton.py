@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from attention.core.step import Held
-from attention.engines.engine import QKV, Attended, Engine
+from attention.core.step import Occupancy
+from attention.engines.engine import QKV, AttentionOutput, Engine
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 # Oldest NVIDIA GPUs that Triton compiles for, as (major, minor).
@@ -49,18 +49,20 @@ class TritonEngine(Engine):
             return f"a model on a CUDA device, not on {device}"
         return None if _interpreted() else _unfit(device)
 
-    def attend(self, qkv: QKV, held: Held, *, probs: bool = False, lse: bool = False) -> Attended:
+    def attend(
+        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+    ) -> AttentionOutput:
         lengths = held.tensor
         out, sums = _attend(qkv, None, lengths, 1, held.most)
         given = _probabilities(qkv.q, qkv.k, lengths, held.most, sums) if probs else None
-        return Attended(out, given, sums[2] if lse else None)
+        return AttentionOutput(out, given, sums[2] if lse else None)
 
     def attend_pages(
         self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
-    ) -> Attended:
+    ) -> AttentionOutput:
         most = pages.shape[2] * page
         out, sums = _attend(qkv, pages, counts, page, most)
-        return Attended(out, None, sums[2] if lse else None)
+        return AttentionOutput(out, None, sums[2] if lse else None)
 
 
 class _Tiles(NamedTuple):

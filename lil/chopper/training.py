@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 
-class Fitted(NamedTuple):
+class Fit(NamedTuple):
     """Weight (hidden size,), bias, and how it went, JSON-able."""
 
     weight: Tensor
@@ -62,7 +62,7 @@ class Training:
         """The parameters, JSON-able."""
         return asdict(self)
 
-    def fit(self, states: Tensor, labels: Tensor, tokens: Tensor) -> Fitted:
+    def fit(self, states: Tensor, labels: Tensor, tokens: Tensor) -> Fit:
         """Weight and bias; the same input gives the same output.
 
         Args:
@@ -102,7 +102,7 @@ class Training:
                     optimizer.step()
         facts = {**self.params(), "chunks_of_each_class": len(x) // 2, "last_loss": loss.item()}
         fitted = weights.detach()
-        return Fitted(fitted[:-1].float(), float(fitted[-1]), facts)
+        return Fit(fitted[:-1].float(), float(fitted[-1]), facts)
 
     def _balanced(self, labels: Tensor, usable: Tensor, draw: torch.Generator) -> Tensor:
         """Indices of as many chunks of one class as of the other."""

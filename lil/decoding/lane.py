@@ -134,7 +134,7 @@ class Observers:
 
 
 @dataclass(frozen=True)
-class Shared:
+class RunContext:
     """What all lanes of a run have in common.
 
     Args:
@@ -152,7 +152,7 @@ class Shared:
     positions: int | None = None
 
 
-class Due(NamedTuple):
+class PendingAction(NamedTuple):
     """A verdict to be acted upon: the model's state goes back to `kept` tokens first."""
 
     verdict: Verdict
@@ -170,7 +170,7 @@ class Lane:
         shared: what it has in common with the others.
     """
 
-    def __init__(self, index: int, request: Request, place: int, shared: Shared) -> None:
+    def __init__(self, index: int, request: Request, place: int, shared: RunContext) -> None:
         self.index, self.request, self.place, self._shared = index, request, place, shared
         self.prompt_ids = tuple(request.prompt_ids)
         self.new_ids: list[int] = []
@@ -179,7 +179,7 @@ class Lane:
         self.dropped: list[int] = []  # decoded, then chopped off
         self.finish: str | None = None
         self.evidence: Mapping[str, object] | None = None
-        self.due: Due | None = None
+        self.due: PendingAction | None = None
         self.acted: dict[str, object] | None = None
         self.snapshots: dict[int, AttentionCache] = {}  # by generated tokens
         self.prefill_sec = 0.0
@@ -284,7 +284,7 @@ class Lane:
             self._observers.off(verdict.token)
             self.drop(verdict.token)
         else:
-            self.due = Due(verdict, action, self._kept(verdict, action))
+            self.due = PendingAction(verdict, action, self._kept(verdict, action))
 
     def _kept(self, verdict: Verdict, action: Action) -> int:
         """How many tokens stay when the verdict is acted upon.
@@ -313,7 +313,7 @@ class Lane:
         """Numbers of generated tokens that a coming verdict may go back to."""
         return self._observers.returns()
 
-    def snapshot(self, due: Due, tokens: int) -> AttentionCache:
+    def snapshot(self, due: PendingAction, tokens: int) -> AttentionCache:
         """The state of so many tokens.
 
         Raises:
@@ -326,7 +326,7 @@ class Lane:
             )
         return self.snapshots[tokens]
 
-    def act(self, due: Due) -> None:
+    def act(self, due: PendingAction) -> None:
         """Cut the output, line up the cue, note what was done; the model's state is not ours."""
         verdict, action, kept = due
         cue, tokens = action.gives

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attention.errors import InvalidValue
 from lil.chopper.chunks import BLANK_LINE, Streaks, ends_chunk
-from lil.detectors._contract.asking import Asker, Asking
 from lil.detectors._contract.base import Verdict
+from lil.detectors._contract.signals import SignalDetector, SignalWatcher
 
 if TYPE_CHECKING:
     from lil.chopper.classifier import Classifier
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chopper(Asking):
+class Chopper(SignalDetector):
     """Stops when the model's own hidden states say that it repeats itself.
 
     Word Salad Chopper (Xie et al., 2025), with steps and constants of the authors' offline
@@ -126,7 +126,7 @@ class Chopper(Asking):
         return Chunks(self, prompt)
 
 
-class Chunks(Asker[Chopper]):
+class Chunks(SignalWatcher[Chopper]):
     """The streaks so far, and the chunk whose number is still to come."""
 
     event: ClassVar[str] = "ended a chunk"

@@ -18,7 +18,7 @@ from lil.compression.codecs import Codec
 from lil.detectors import Detector
 from lil.penalties import Penalty
 from lil.testing.codecs import CODEC_CHECKS
-from lil.testing.detectors import DETECTOR_CHECKS, Watched
+from lil.testing.detectors import DETECTOR_CHECKS, DetectorCase
 from lil.testing.penalties import PENALTY_CHECKS
 
 __all__ = ["CHECKS", "ContractBroken", "check"]
@@ -55,7 +55,7 @@ def check(
         InvalidValue: it is none of these, or `skip` names no check.
     """
     if isinstance(thing, Detector):
-        return run(thing.name, DETECTOR_CHECKS, Watched(thing, text, hidden_size), skip)
+        return run(thing.name, DETECTOR_CHECKS, DetectorCase(thing, text, hidden_size), skip)
     if isinstance(thing, Penalty):
         return run(thing.name, CHECKS["penalty"], thing, skip)
     if isinstance(thing, type) and issubclass(thing, Codec):

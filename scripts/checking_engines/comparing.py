@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.step import Held
-from attention.engines import QKV, Attended, Engine
+from attention.core.step import Occupancy
+from attention.engines import QKV, AttentionOutput, Engine
 from checking_engines.cases import Case, Pages, Slots
 from tests.attention.oracles.decode_query import attended
 
@@ -79,7 +79,7 @@ def _slots(engine: Engine, device: torch.device, dtype: torch.dtype, case: Slots
         for x in (k, v):
             x[b, :, length:] = draw.dirt(engine)
     sinks = draw(case.H * case.M) if case.sinks else None
-    held = Held(np.array(case.lengths), device)
+    held = Occupancy(np.array(case.lengths), device)
     found = engine.attend(QKV(q, k, v, sinks), held, probs=True, lse=True)
     bare = engine.attend(QKV(q, k, v, sinks), held)
     assert found.probs is not None
@@ -126,7 +126,7 @@ def _slots_read(pages: Tensor, counts: Tensor, page: int) -> list[int]:
 
 
 def _compare(
-    gap: Differences, found: Attended, b: int, h: int, want: tuple[np.ndarray, np.ndarray]
+    gap: Differences, found: AttentionOutput, b: int, h: int, want: tuple[np.ndarray, np.ndarray]
 ) -> None:
     assert found.lse is not None
     for what, mine, theirs in zip(("out", "lse"), (found.out, found.lse), want, strict=True):

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import attention
-from attention.core.step import Held
+from attention.core.step import Occupancy
 from attention.engines import ENGINES, QKV, TorchEngine, chosen, flash, triton
 from attention.errors import InvalidValue
 from attention.testing.driving import tiny_model
@@ -187,7 +187,7 @@ def test_flash_attn_is_handed_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> 
     q = torch.randn(B, H, M, D, generator=random) / 8
     k = torch.randn(B, H, 99, D, generator=random)[:, :, :90]
     v = torch.randn(B, 95, H, D, generator=random).transpose(1, 2)
-    held = Held(np.array([17, 1, 80]), CPU)
+    held = Occupancy(np.array([17, 1, 80]), CPU)
     want = TorchEngine().attend(QKV(q, k, v), held, lse=True)
     found = ENGINES["flash"].attend(QKV(q, k, v), held, lse=True)
     assert found.probs is None
@@ -206,7 +206,7 @@ def test_what_flash_attn_has_not_is_done_by_triton(
     monkeypatch.setattr(flash, "_flash_attn", lambda: pytest.fail("flash-attn was called"))
     D = int(asked.split()[1]) if "head" in asked else 64
     q, k = torch.zeros(1, 1, 2, D), torch.zeros(1, 1, 8, D)
-    engine, held = ENGINES["flash"], Held(np.array([5]), CPU)
+    engine, held = ENGINES["flash"], Occupancy(np.array([5]), CPU)
     if asked == "pages":
         table = torch.zeros(1, 1, 1, dtype=torch.int64)
         engine.attend_pages(QKV(q, k, k), table, table, 4)

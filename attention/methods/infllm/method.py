@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention.contract import (
     QKV,
-    Attended,
+    AttentionOutput,
     Backend,
     Counts,
     Geometry,
@@ -70,7 +70,7 @@ class InfLLMLayer(Blocks):
         qkv = QKV(query, self.near_k.data, self.near_v.data, g.sink_logits)
         return g.engine.attend_with_mass(qkv, near, self.mass.data, far)
 
-    def attend_far(self, query: Tensor, step: Step) -> tuple[Attended, int]:
+    def attend_far(self, query: Tensor, step: Step) -> tuple[AttentionOutput, int]:
         """What the query gets of far tokens, and how many it may read."""
         engine, B, Hkv = self.geometry.engine, step.rows, self.geometry.Hkv
         far = self.far_query(query, step)

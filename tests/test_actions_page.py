@@ -32,6 +32,6 @@ def test_every_detector_and_action_is_in_its_tables() -> None:
 
 
 def test_its_tables_are_what_was_found() -> None:
-    command = [sys.executable, "scripts/actions_table.py", "--check"]
+    command = [sys.executable, "scripts/pages/actions_table.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr

@@ -35,12 +35,12 @@ def test_the_two_commands() -> None:
 
 def test_results_are_those_of_the_sweep() -> None:
     out = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "readme_results.py"), "--check"],
+        [sys.executable, str(ROOT / "scripts" / "pages" / "readme_results.py"), "--check"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert out.returncode == 0, "run scripts/readme_results.py"
+    assert out.returncode == 0, "run scripts/pages/readme_results.py"
     assert "| `h2o` |" in out.stdout
 
 

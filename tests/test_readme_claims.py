@@ -21,7 +21,7 @@ README = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    read = runpy.run_path(str(ROOT / "scripts" / "records.py"))["read"]
+    read = runpy.run_path(str(ROOT / "scripts" / "pages" / "records.py"))["read"]
     return read(ROOT / "docs" / "demo.json")["rows"]
 
 
@@ -97,7 +97,7 @@ def test_what_is_looked_for_is_a_part_of_what_is_lost(readings: dict[str, Any]) 
 
 
 def test_what_the_model_was_taught_is_said() -> None:
-    training = (ROOT / "scripts" / "reasoner_training" / "training.py").read_text()
+    training = (ROOT / "scripts" / "training" / "reasoner_training" / "training.py").read_text()
     assert "forget=0.02" in training
     said(r"\((\d+)% of settled values", "2")
     said(r"It has ([\d.]+) million parameters", "2.3")

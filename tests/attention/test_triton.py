@@ -219,7 +219,7 @@ def test_what_flash_attn_has_not_is_done_by_triton(
 @pytest.mark.slow
 @needs_triton
 def test_the_kernels_in_the_interpreter(record_property: pytest.RecordProperty) -> None:
-    said = run("scripts/check_triton.py")
+    said = run("scripts/checks/check_triton.py")
     lines = re.findall(r"triton\s+(\w+)\s+(\w+)\s+(\w+)\s+([\d,]+)\s+(\S+)\s+\S+$", said, re.M)
     assert len(lines) == 15, said
     assert {line[2] for line in lines} == {"float32", "float16", "bfloat16"}
@@ -234,7 +234,7 @@ def test_the_kernels_in_the_interpreter(record_property: pytest.RecordProperty) 
 @pytest.mark.slow
 @needs_triton
 def test_the_kernels_compile_for_gpus(tmp_path: Path) -> None:
-    said = run("scripts/check_triton.py", "--compile", TRITON_CACHE_DIR=str(tmp_path))
+    said = run("scripts/checks/check_triton.py", "--compile", TRITON_CACHE_DIR=str(tmp_path))
     assert len(re.findall(r"^sm_(?:80|90) ", said, re.M)) == 2 * 3 * 3 * 4
     assert said.splitlines()[-1].startswith("0 beyond")
 

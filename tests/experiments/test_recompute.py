@@ -31,7 +31,7 @@ from experiments.cli import main
 from experiments.report.row import ReportRow
 
 SMALL = Path(__file__).parent / "data" / "small"
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "checks"
 
 Row = dict[str, Any]
 

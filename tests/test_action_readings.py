@@ -1,4 +1,4 @@
-"""What docs/actions.md says of actions, penalties and the chopper is said by rule."""
+"""What docs/results/actions.md says of actions, penalties and the chopper is said by rule."""
 
 from __future__ import annotations
 

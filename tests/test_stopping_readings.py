@@ -1,4 +1,4 @@
-"""What docs/actions.md says of detectors is said by rule."""
+"""What docs/results/actions.md says of detectors is said by rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tables of docs/actions.md say, by rule: which detectors lose little, which is best."""
+"""What the tables of docs/results/actions.md say, by rule: what loses little, what is best."""
 
 from __future__ import annotations
 

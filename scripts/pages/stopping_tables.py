@@ -127,9 +127,12 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 
 def table(rows: Sequence[Row], heads: Sequence[str] = tuple(COLUMNS)) -> list[str]:
     """A row each, with these of the columns."""
-    lines = [heads, ["---"] * len(heads)]
-    lines += [[str(COLUMNS[head](row)) for head in heads] for row in rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
+    return markdown(heads, [[str(COLUMNS[head](row)) for head in heads] for row in rows])
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table's lines."""
+    return ["| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *rows)]
 
 
 def about(rows: Sequence[Row]) -> str:
@@ -250,11 +253,14 @@ def kept_prompts(found: Row) -> list[str]:
 
 def render(found: dict[str, Any]) -> list[str]:
     """All sections."""
-    lines = ["## What the tables say, by rule", ""]
+    lines = ["## What the tables say, by rule", "", stopping_readings.definition(), ""]
     kinds = (("greedy", "greedy"), ("warm", "temperature 0.6, four samples a problem"))
-    for kind, told in kinds:
-        for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap):
-            lines += stopping_readings.readings(told, _cap(name), found[name])
+    said = [
+        stopping_readings.reading(told, _cap(name), found[name])
+        for kind, told in kinds
+        for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap)
+    ]
+    lines += [*markdown(stopping_readings.HEADS, said), ""]
     lines += [*stopping_readings.kept_readings(found["pairs"]), ""]
     for kind, told in kinds:
         for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap):

@@ -180,7 +180,10 @@ class Comparison:
         expected = {
             (model, penalty, *watched): definitions_pooled.pooled(pairs)
             for (model, penalty, *watched), pairs in self._by_detector(rows).items()
-            if any(line.cell["backend"]["name"] != "full" for line, _ in pairs)
+            if any(
+                line.role == "method" and line.cell["backend"]["name"] != "full"
+                for line, _ in pairs
+            )
         }
         for one in told:
             name = tuple(one[key] for key in POOLED)

@@ -17,7 +17,7 @@ SEED = 20_261_122
 _Z = float(stats.norm.ppf(0.975))
 
 
-def wilson(solved: int, n: int) -> tuple[float, float]:
+def wilson(solved: float, n: float) -> tuple[float, float]:
     """Wilson's 95% interval: the shares p with (observed - p)^2 = z^2 p (1 - p) / n."""
     share, wide = solved / n, _Z**2 / n
     low, high = sorted(np.real(np.roots([1 + wide, -(2 * share + wide), share**2])))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from recomputing.intervals import interval, mcnemar
+from recomputing.intervals import interval, mcnemar, wilson
 from recomputing.means import always_some
 from recomputing.samples import Line, Sample
 
@@ -27,15 +27,27 @@ def pooled(lines: Sequence[tuple[Line, Line]]) -> dict[str, Any]:
     """
     sparse, full = Pairs(), Pairs()
     cells: dict[str, Pairs] = {}
+    texts = {
+        (plain.cell["dataset"], *at): one.ids
+        for _, plain in lines
+        if plain.cell["backend"]["name"] == "full" and plain.role == "method"
+        for at, one in plain.samples.items()
+    }
+    apart: dict[str, Pairs] = defaultdict(list)
     for line, plain in lines:
         backend, dataset = line.cell["backend"], line.cell["dataset"]
         pairs = [
             (f"{dataset}/{one.problem}", one, plain.samples[at]) for at, one in line.samples.items()
         ]
-        if backend["name"] == "full":
+        if backend["name"] == "full" and plain.role == "method":
             full += pairs
-        else:
+        elif plain.role == "method":
             sparse += pairs
+            apart[dataset] += [
+                (name, one, alone)
+                for name, one, alone in pairs
+                if texts.get((dataset, *alone.at)) != alone.ids
+            ]
             cells[f"{backend['name']} {backend.get('budget')} on {dataset}"] = pairs
     missing = sum(not (one.usable and plain.usable) for _, one, plain in [*sparse, *full])
     told = {
@@ -44,7 +56,7 @@ def pooled(lines: Sequence[tuple[Line, Line]]) -> dict[str, Any]:
         "missing": missing,
     }
     if missing:
-        sparse, full, cells = [], [], {}
+        sparse, full, cells, apart = [], [], {}, {}
     net = _sums((name, int(one.solved) - int(plain.solved), 1) for name, one, plain in sparse)
     changes = [int(one.solved) - int(plain.solved) for _, one, plain in sparse]
     return {
@@ -60,6 +72,27 @@ def pooled(lines: Sequence[tuple[Line, Line]]) -> dict[str, Any]:
         "lost": changes.count(-1),
         "gained": changes.count(1),
         "net": _share(net),
+        "differing": sum(map(len, apart.values())),
+        "net_differing": _share(
+            _sums(
+                (name, int(one.solved) - int(plain.solved), 1)
+                for pairs in apart.values()
+                for name, one, plain in pairs
+            )
+        ),
+        "levels": [
+            {
+                "dataset": dataset,
+                "solved": sum(plain.solved for _, _, plain in pairs),
+                "lost": sum(plain.solved and not one.solved for _, one, plain in pairs),
+                "gained": sum(one.solved and not plain.solved for _, one, plain in pairs),
+                "lost_share": _lost_share(
+                    [(name, not one.solved) for name, one, plain in pairs if plain.solved]
+                ),
+            }
+            for dataset, pairs in apart.items()
+            if pairs
+        ],
         "cells": len(cells),
         "losing": _losing(cells),
         "full": _false_stops(full),
@@ -88,6 +121,25 @@ def _share(sums: Sums, less: bool = False) -> dict[str, Any]:
         len(sums), lambda drawn: first[drawn].sum(axis=1) / second[drawn].sum(axis=1)
     )
     return {"estimate": found, "low": low, "high": high}
+
+
+def _lost_share(lost: Sequence[tuple[str, bool]]) -> dict[str, Any]:
+    """Share lost, by as many traces as would be as sure of it if no two had a problem in common."""
+    if not lost:
+        return _NONE
+    names = sorted({name for name, _ in lost})
+    values = np.array([float(one) for _, one in lost])
+    owners = np.array([names.index(name) for name, _ in lost])
+    n, share = float(len(values)), float(values.mean())
+    least = float(len(names))
+    if len(names) == 1 or not values.var():
+        n = least
+    elif least < n:
+        rest = np.bincount(owners, weights=values - share)
+        of_problems = (rest**2).sum() * least / (least - 1) / n**2  # the mean's variance
+        n = float(np.clip(values.var(ddof=1) / of_problems if of_problems else n, least, n))
+    low, high = wilson(share * n, n)
+    return {"estimate": share, "low": low, "high": high}
 
 
 def _losing(cells: Mapping[str, Pairs]) -> list[str]:

@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_json(parser: Parser) -> None:
-    """The flag `--json`, which may stand before a noun, behind it and behind its part."""
+    """The flag `--json`, which may stand before a noun, behind it and behind a part of it."""
     parser.add_argument(
         "--json",
         action="store_true",

@@ -22,7 +22,7 @@ from rich.table import Table
 
 import attention
 from attention.patching.cache import AttentionCache
-from experiments.bench.attention import Shape, empty, forward, sparse
+from experiments.bench import Shape, empty, forward, sparse
 
 BUDGET = 64
 SHAPE = Shape(heads=4, kv_heads=2, head_size=8, batch=2, dtype="float64")

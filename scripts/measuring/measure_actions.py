@@ -121,7 +121,7 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     quick = "cycle(outside=0),recurrence(outside=0)"  # as they are while a model thinks
     watched = script("checks/check_ordinary", "--json", "--detectors", f"{detectors(done)},{quick}")
     yield Part("ordinary", watched, differs=True)
-    yield Part("cost", ["-m", "experiments.cli", "bench", "detector", "--json"])
+    yield Part("cost", script("bench/detector_cost", "--json"))
     yield Part("times", script("measuring/time_actions"), out=True)
 
 

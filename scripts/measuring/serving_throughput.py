@@ -27,7 +27,7 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 from rich.console import Console
 from rich.table import Table
 
-from experiments.bench.timing import conditions
+from experiments.bench import conditions
 from experiments.reasoner import checkpoint_path, problem
 
 PROCESSORS = ["LZPenalty", "DRYPenalty", "PresenceWindowPenalty", "StopOn"]

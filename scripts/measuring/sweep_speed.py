@@ -23,12 +23,14 @@ from typing import Any
 
 import torch
 
-from experiments.bench.attention import bandwidth
-from experiments.bench.identity import rest_seconds
-from experiments.bench.timing import conditions, seconds
+from experiments.bench import conditions, seconds
 from experiments.grid import models
 from experiments.store import manifest
 from experiments.store.store import Store
+
+sys.path.append(str(Path(__file__).parents[1] / "bench"))
+from attention_speed import bandwidth
+from no_attention import rest_seconds
 
 
 def generated(model: Any, prompt: tuple[int, ...], tokens: int) -> tuple[list[int], float]:

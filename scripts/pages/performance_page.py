@@ -1,13 +1,13 @@
 """Write docs/results/performance.md from what the benchmarks printed.
 
-    lil bench step --json > step.json
-    lil bench attention --json > attention.json
-    lil bench attention --backends full,sink,h2o,tova,snapkv,rkv,raas --batches 1 \\
-        --contexts 1024,65536 --steps 256 --json > long.json
-    lil bench peers --json > peers.json
-    lil bench peers --threads 1 --workers 0 --one 0 --json > single.json
-    lil bench peers --level hard --workers 0 --one 0 --json > hard.json
-    lil bench model --json > model.json
+    python scripts/bench/step_speed.py --json > step.json
+    python scripts/bench/attention_speed.py --json > attention.json
+    python scripts/bench/attention_speed.py --backends full,sink,h2o,tova,snapkv,rkv,raas \\
+        --batches 1 --contexts 1024,65536 --steps 256 --json > long.json
+    python scripts/bench/throughput.py --json > peers.json
+    python scripts/bench/throughput.py --threads 1 --workers 0 --one 0 --json > single.json
+    python scripts/bench/throughput.py --level hard --workers 0 --one 0 --json > hard.json
+    python scripts/bench/model_speed.py --json > model.json
     .venv-vllm/bin/python scripts/measuring/serving_throughput.py --json > serving.json
     lil sweep --workers 2 --out demo && python scripts/measuring/sweep_speed.py demo > sweep.json
     python scripts/pages/performance_page.py --take step.json attention.json ...

@@ -127,7 +127,8 @@ CASES = [
     ("curve step of no trace", "curve a_file --every-tokens 5", ["every_tokens = 5", "--every"]),
     ("plot nowhere", "curve a_file --plot a_file/x.png", ["a_file is a file"]),
     ("list of nothing", "list backnds", ["backnds"]),
-    ("bench length", "bench meter --tokens 0", ["tokens = '0'"]),
+    ("bench length", "bench h2o --context 0", ["context = 0"]),
+    ("bench of what was a part", "bench meter", ["backend = 'meter'", "full, h2o"]),
 ]
 
 

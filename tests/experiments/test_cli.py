@@ -425,27 +425,16 @@ def test_a_backend_may_lie_in_the_folder_of_the_command(
     assert sys.path[-1] == ""  # behind all others, so that no file here hides a module
 
 
-def test_json_may_stand_before_the_noun_and_its_part(capfd: CapFd) -> None:
+def test_json_may_stand_before_the_noun(capfd: CapFd) -> None:
     presets = _json(capfd, "list", "presets")
     assert main(["--json", "list", "presets"]) == 0
     assert json.loads(capfd.readouterr().out) == presets
-    for before in (["--json", "bench", "meter"], ["bench", "--json", "meter"]):
-        assert main([*before, "--tokens", "300", "--repeats", "1"]) == 0
-        assert json.loads(capfd.readouterr().out)["rows"][0]["tokens"] == 300
 
 
 def test_presets_are_described_in_sentences(capfd: CapFd) -> None:
     for name, line in _json(capfd, "list", "presets")["presets"].items():
         assert line.endswith("."), name
         assert preset_text(name).startswith(f"# {line[:40]}")
-
-
-def test_bench_measures_a_check(capfd: CapFd) -> None:
-    rows = _json(capfd, "bench", "meter", "--tokens", "2000,700", "--repeats", "2")["rows"]
-    assert [row["tokens"] for row in rows] == [2000, 700]
-    assert all(row["incremental_ms"] > 0 for row in rows)
-    assert main(["bench", "meter", "--tokens", "700", "--repeats", "1"]) == 0
-    assert "from scratch ms" in capfd.readouterr().out
 
 
 def test_without_a_noun_there_is_help_and_exit_code_2(capfd: CapFd) -> None:

@@ -20,7 +20,7 @@ ONCE = {
     "a table of values": "sweep --set backend_params={quest=5} --set backend_params.quest.page=1",
     "a value in a table of tables": "sweep --set backend_params={quest=5}",
     "a budget beyond floats": f"sweep --budgets {HUGE}",
-    "such a budget to measure": f"bench attention --budget {HUGE}",
+    "such a budget to measure": f"bench h2o --budget {HUGE}",
     "a text of too long a name": f"curve {'x' * 300}",
     "a store of too long a name": f"curve {'x' * 300}:3fa9",
     "no number to JSON": "replay store --rate 1e400 --json",

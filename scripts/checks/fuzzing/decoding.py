@@ -304,7 +304,7 @@ class Commands:
 
     def _plain(self, rng: random.Random, noun: str) -> list[str]:
         if noun == "bench":  # measures for seconds where it is right
-            return [rng.choice(("", "meters", "attention:", "\u202e"))]
+            return [rng.choice(("h2", "meter", "attention:", "\u202e"))]
         return [rng.choice(("backends", "detectors", "presets", "datasets", "penalties", "x"))]
 
     def _more(self, rng: random.Random, noun: str, words: Sequence[str]) -> list[str]:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 PACKAGES = ("attention", "lil", "experiments")
@@ -157,7 +156,7 @@ def nothing_decoded() -> Iterator[None]:
     """No model is loaded, no hub asked, nothing timed; every check before that is the real one."""
     import torch
 
-    from experiments.bench import attention, meter, penalty
+    from experiments import bench
     from experiments.cli.nouns import eval as handed_on
     from experiments.grid import models
     from experiments.grid.config import Config
@@ -192,9 +191,7 @@ def nothing_decoded() -> Iterator[None]:
         (models, "load_tokenizer", reached),
         (rows, "hub_rows", reached),
         (handed_on, "_evaluate", reached),  # another program answers for the rest
-        (attention, "bandwidth", reached),
-        (penalty, "_ways", reached),
-        (meter, "random", SimpleNamespace(Random=reached)),
+        (bench, "filled", reached),
         # What is asked is whether there are intervals, not where they lie.
         (measures, "Bootstrap", partial(statistics.Bootstrap, resamples=20)),
     ]
@@ -213,7 +210,7 @@ def loaded_once() -> Iterator[None]:
     """Models are loaded and really decode; each is kept, and nothing is asked of a hub."""
     import torch
 
-    from experiments.bench import attention, meter, penalty
+    from experiments import bench
     from experiments.grid import models
     from experiments.grid.data import rows
     from experiments.report import measures, statistics
@@ -235,9 +232,7 @@ def loaded_once() -> Iterator[None]:
         (models, "_hub", reached),
         (torch, "set_num_threads", lambda threads: threads.to_bytes(4, "little", signed=True)),
         (rows, "hub_rows", reached),
-        (attention, "bandwidth", reached),
-        (penalty, "_ways", reached),
-        (meter, "random", SimpleNamespace(Random=reached)),
+        (bench, "filled", reached),
         (measures, "Bootstrap", partial(statistics.Bootstrap, resamples=20)),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]

@@ -62,7 +62,7 @@ _MODELS = ("torch", "numpy", "lazy_loader", "transformers")
 _TESTS = (*_MODELS, "pytest", "hypothesis")
 _PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "--tb=short")
 _BENCH = (
-    *("-m", "experiments.cli", "bench", "attention", "--device", "cuda", "--dtype", "bfloat16"),
+    *("scripts/bench/attention_speed.py", "--device", "cuda", "--dtype", "bfloat16"),
     *("--contexts", "4096,32768", "--batches", "1,16", "--budget", "1024", "--steps", "32"),
 )
 

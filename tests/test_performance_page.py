@@ -1,4 +1,4 @@
-"""docs/performance.md is what the benchmarks printed, and says of no aim what does not hold."""
+"""docs/results/performance.md is what the benchmarks printed, its aims said by rule."""
 
 from __future__ import annotations
 

@@ -79,3 +79,39 @@ def test_the_papers_detector_and_ours_stand_beside_each_other() -> None:
     assert "10,000 sparse traces of 9 problems; 80 of the traces are solved" in told[0]
     with pytest.raises(RuntimeError, match=r"has no guardian\(f=250"):
         readme_results.stopping({"greedy-2": rows[1:], "greedy-4": others})
+
+
+def level(**fields: Any) -> dict[str, Any]:
+    values = {"n": 25, "accuracy": 0.44, "capped": 10, "mean_tokens": 934.0}
+    return row(**{"dataset": "hard", "keys_read_per_solved": 1e6, **values, **fields})
+
+
+FULL = level(backend="full", budget=None, accuracy=1.0, capped=0)
+
+
+def test_the_first_number_is_the_longest_that_is_claimed() -> None:
+    short, long = level(claims=["longer"], length_ratio=1.2), level(claims=["longer"], budget=512)
+    unclaimed = level(length_ratio=9.0, budget=128)
+    control = level(role="control", claims=["longer"], length_ratio=8.0)
+    said = readme_results.number([FULL, short, long, unclaimed, control])
+    assert "Of the demo's 3 configurations, `h2o` with a budget of 512 tokens on hard" in said
+    assert "**1.25 [1.10, 1.50] times full attention's**" in said
+    assert "it solves 44% of 25 and is cut at the cap in 40%, full attention solves 100%." in said
+    assert "was taught part of this" in said
+    assert readme_results.number([FULL, unclaimed]).startswith("In none of the demo's 1 config")
+
+
+def test_the_table_has_a_row_a_backend_at_one_budget() -> None:
+    rows = [
+        *(one | {"dataset": name} for name in ("easy", "hard") for one in (
+            FULL, level(budget=128), level(budget=256, claims=["longer", "loses"]),
+            level(backend="oracle", budget=16, role="control", keys_read_per_solved=None),
+            level(budget=256, detector="guardian"),
+        )),
+    ]  # fmt: skip
+    about, _, _, _, *lines = readme_results.overview(rows, 4)
+    assert "easy / hard, 25 problems each, of which full attention takes 934 / 934 tokens" in about
+    assert lines[1:] == [
+        "| `h2o` | 256 | **44** / **44** | **1.25** / **1.25** | 1.25 / 1.25 |",
+        "| `oracle`, a control | 16 | 44 / 44 | 1.25 / 1.25 | none solved / none solved |",
+    ]

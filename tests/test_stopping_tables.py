@@ -1,4 +1,4 @@
-"""The tables of docs/actions.md count what their heads say."""
+"""The tables of docs/results/actions.md count what their heads say."""
 
 from __future__ import annotations
 

@@ -133,12 +133,12 @@ def _of_answers(row: Row) -> dict[str, str]:
     return {
         "first": f"The first value stated of the goal is right in {row['first_right']:,} of "
         f"{row['n']:,} sparse outputs, the last one in {row['last_right']:,}, the answer in "
-        f"{row['solved']:,}: {row['first_gained']:,} answers stood there first and were lost, "
+        f"{row['solved']:,}: {row['first_gained']:,} answers were stated first and then lost, "
         f"{row['first_lost']:,} came later (exact test over problems: "
-        f"p {_p(row['first_p_problems'])}; over outputs: p {_p(row['first_p'])}). Who took the "
-        f"first would write {100 * row['first_tokens_saved']:.0f}% fewer tokens.",
+        f"p {_p(row['first_p_problems'])}; over outputs: p {_p(row['first_p'])}). Up to the "
+        f"first there are {100 * row['first_tokens_saved']:.0f}% fewer tokens.",
         "once_right": f"{row['once_right']:,} of {unsolved:,} sparse outputs that are not solved "
-        "state the right value of the goal at some place.",
+        "state the right value of the goal somewhere.",
     }
 
 
@@ -157,7 +157,7 @@ def _of_unsolved(row: Row, cells: Sequence[Row]) -> dict[str, str]:
     }
     if row["wasted_cut"]:
         found["wasted"] = (
-            f"Sparse outputs that are not solved have {row['wasted_cut']:,} tokens behind the last "
+            f"Sparse outputs that are not solved have {row['wasted_cut']:,} tokens after the last "
             f"line that added a right value (W) where the cap cut them, and "
             f"{row['wasted_ended']:,} where they end by themselves; exact loops at the end (L) are "
             f"{_percent(row['loops_in_wasted_cut'], row['wasted_cut'])} of the first, tails of "
@@ -189,7 +189,7 @@ def _of_full(rows: Sequence[Row]) -> str:
     )
     n, said = sum(row["n"] for row in rows), sum(row["with_disagreement"] for row in rows)
     return (
-        f"Under full attention the goal's value is first right at {at} of an output, in the mean; "
+        f"Under full attention the goal's value is first right at {at} of an output, on average; "
         f"a check disagrees in {said} of {n} outputs and changes {waits} values."
     )
 
@@ -208,7 +208,7 @@ def _of_lengths(row: Row) -> dict[str, str]:
         parts = sorted(((n, kind) for kind, n in kinds.items()), reverse=True)[:SHOWN]
         most = ", ".join(f"{kind} {_percent(n, sum(kinds.values()))}" for n, kind in parts)
         found["longer"] = (
-            f"Of the tokens that {row['longer']:,} longer outputs have more, "
+            f"Of the additional tokens of {row['longer']:,} longer outputs, "
             f"{_percent(ends.get('cut', 0), sum(ends.values()))} lie in outputs cut unsolved, "
             f"{_percent(ends.get('wrong', 0) + ends.get('gave up', 0), sum(ends.values()))} in "
             f"those that end wrong or give up and "
@@ -221,10 +221,10 @@ def _of_lengths(row: Row) -> dict[str, str]:
         )
     if row["both_right"]:
         found["before_and_after"] = (
-            f"In {row['both_right']:,} sparse outputs that state the goal's value right, as full "
-            f"attention's do, they have {row['more_before_right'] / row['both_right']:+.0f} tokens "
-            f"until then and {row['more_after_right'] / row['both_right']:+.0f} after it, in the "
-            "mean."
+            f"In {row['both_right']:,} sparse outputs that state the goal's right value, as full "
+            f"attention's do, there are {row['more_before_right'] / row['both_right']:+.0f} tokens "
+            f"until then and {row['more_after_right'] / row['both_right']:+.0f} after it, on "
+            "average."
         )
     return found
 
@@ -234,8 +234,8 @@ def _of_detector(row: Row) -> str:
         f"{row['detector']} fires in {row['fired']:,} of {row['n']:,} sparse outputs and spares "
         f"{_percent(row['spared_cut'], row['wasted_cut'])} of W where the cap cut them and "
         f"{_percent(row['spared_ended'], row['wasted_ended'])} where they end; in "
-        f"{row['once_right']:,} of these texts the goal's right value stands there by then, in "
-        f"{row['stated_right']:,} it is the last one stated; {row['lost']:,} of "
+        f"{row['once_right']:,} of these texts the goal's right value was written by then, in "
+        f"{row['stated_right']:,} it was the last one stated; {row['lost']:,} of "
         f"{row['fired_solved']:,} that are solved without it are lost"
     )
     if row["action"] == "stop":

@@ -1,4 +1,4 @@
-"""What docs/actions.md says of actions, penalties and the chopper, by rule."""
+"""What docs/results/actions.md says of actions, penalties and the chopper, by rule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from experiments.report.statistics import holm
 
 Row = dict[str, Any]
 
-#: What is called beyond chance, behind Holm's correction.
+#: What is called beyond chance's correction.
 P = 0.05
 
 
@@ -28,8 +28,8 @@ def action_readings(rows: Sequence[Row]) -> list[str]:
         gains = [row for row in mine if _above(row["net"])]
         fewer = _most(mine) < _most(rows)
         lines.append(
-            f"- `{action}` saves tokens behind {_named(saves)}{_more(costs, ', takes more behind')}"
-            f"; over all, it loses answers behind {_named(loses)} and gains some behind "
+            f"- `{action}` saves tokens after {_named(saves)}{_more(costs, ', takes more after')}"
+            f"; over all, it loses answers after {_named(loses)} and gains some after "
             f"{_named(gains)}: 95% intervals that leave 0 out."
             + (f" It is over {_most(mine)} of {_most(rows)} configurations." if fewer else "")
         )
@@ -55,7 +55,7 @@ def penalty_readings(rows: Sequence[Row]) -> list[str]:
         gains = [row for row in its if row in beyond and row["penalty_accuracy_change"] > 0]
         lines.append(
             f"- `{penalty}` makes outputs longer in {_cells(longer, its)} and shorter in "
-            f"{_cells(shorter, its)} (95% intervals, each for itself); it loses answers beyond "
+            f"{_cells(shorter, its)} (95% intervals, uncorrected); it loses answers beyond "
             f"chance (Holm, {len(apart)} tests) in "
             f"{_cells(loses, its)} and gains some in {_cells(gains, its)}."
         )

@@ -1,8 +1,8 @@
-"""Write docs/actions.md from what `scripts/measuring/measure_actions.py` found.
+"""Write docs/results/actions.md, and the table of docs/actions.md, from what was measured.
 
     python scripts/measuring/measure_actions.py lil-out                       # all of it, then this
     python scripts/pages/actions_table.py --take lil-out/measured         # this alone
-    python scripts/pages/actions_table.py --check        # print; exit code 1 if the page differs
+    python scripts/pages/actions_table.py --check        # print; exit code 1 if a page differs
 
 No number of those tables is typed by hand.
 """
@@ -31,6 +31,20 @@ KEPT = (
     "penalty_accuracy_change", "penalty_accuracy_change_p",
 )  # fmt: skip
 Row = dict[str, Any]
+
+#: The rows of docs/actions.md: a sweep of `stopping`, and of it these detectors and actions.
+SWEEP = "greedy-4"
+SHOWN = (
+    ("guardian(f=250, rate=0.08)", "stop"),
+    ("guardian(f=250, rate=0.08)", "answer"),
+    ("cycle(repeats=2, min_tokens=60)", "stop"),
+    ("cycle(repeats=2, min_tokens=60)", "answer"),
+    ("recurrence", "answer"),
+    ("stall(level=0.2)", "answer"),
+    ("chopper", "answer"),
+    ("budget", "answer"),
+)
+HEADS = ("detector", "then", "tokens saved, %", "L spared, %", "T spared, %", "lost", "gained")
 
 
 def total(rows: Iterable[Row], field: str) -> float | None:
@@ -208,6 +222,16 @@ def render(kept: dict[str, Any]) -> str:
     )  # fmt: skip
 
 
+def short(found: dict[str, Any]) -> str:
+    """What docs/actions.md shows of it."""
+    rows = {(row["detector"], row["action"]): row for row in found[SWEEP]}
+    if absent := set(SHOWN) - rows.keys():
+        raise RuntimeError(f"docs/actions.json has no {sorted(absent)}")
+    told = f"{stopping_tables.condition(found, SWEEP)} {stopping_tables.about(found[SWEEP])}"
+    lines = stopping_tables.table([rows[shown] for shown in SHOWN], HEADS)
+    return "\n".join([told, "", *lines, ""])
+
+
 def taken(document: dict[str, Any]) -> dict[str, Any]:
     """What the tables need of a sweep's document."""
     manifest = {
@@ -235,7 +259,8 @@ def main() -> int:
     parser.add_argument("--take", type=Path, metavar="FOLDER")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     args = parser.parse_args()
-    store, page = ROOT / "docs" / "actions.json", ROOT / "docs" / "actions.md"
+    docs = ROOT / "docs"
+    store = docs / "actions.json"
     if args.take:
         measured = {
             file.stem: json.loads(file.read_text())
@@ -255,7 +280,15 @@ def main() -> int:
             "chopper": {"rows": measured["chopper"]["rows"]},
         }
         records.write(store, found)
-    return pages.put(page, "actions_table.py", render(records.read(store)), args.check)
+    kept = records.read(store)
+    differ = [
+        pages.put(page, "actions_table.py", section, args.check)
+        for page, section in (
+            (docs / "actions.md", short(kept["stopping"])),
+            (docs / "results" / "actions.md", render(kept)),
+        )
+    ]
+    return max(differ)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
     python scripts/pages/page_pictures.py lil-out/demo  # needs the extra `browser` and Chromium
     python scripts/pages/page_pictures.py STORE --out FOLDER --chromium PATH
 
-The page in light and dark and at the width of a telephone; the beginning and the end of
-what the terminal shows at 80 columns.
+The page's figures in light and dark and at the width of a telephone, and a run beside full
+attention's; the beginning and the end of what the terminal shows at 80 columns.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def take(where: str, page: Path, terminal: Path, out: Path) -> None:
             view = browser.new_page(viewport={"width": width, "height": HIGH}, color_scheme=scheme)
             view.goto(page.as_uri())
             view.wait_for_selector("#list button")
+            view.evaluate("document.querySelector('#figures').scrollIntoView()")
             view.screenshot(path=out / f"{name}.png")
             open_a_loop(view)
             if scheme == "dark":  # where the detector fired; in light, where the texts part
@@ -112,7 +113,11 @@ def take(where: str, page: Path, terminal: Path, out: Path) -> None:
 
 
 def open_a_loop(view: Any) -> None:
-    """A run that a detector stops, wrong though full attention is right, if there is one."""
+    """A run of H2O that a detector stops, wrong though full attention is right, if there is one."""
+    for name, wanted in (("backend", "h2o"), ("budget", "512")):
+        select = view.locator(f'[data-name="{name}"] select')
+        if wanted in select.locator("option").all_text_contents():
+            select.select_option(label=wanted)
     lost = view.locator('[data-name="answer"] select')
     lost.select_option("lost")
     fired = view.locator('[data-name="fired"] select')

@@ -1,4 +1,4 @@
-"""Write docs/performance.md from what the benchmarks printed.
+"""Write docs/results/performance.md from what the benchmarks printed.
 
     python scripts/bench/step_speed.py --json > step.json
     python scripts/bench/attention_speed.py --json > attention.json
@@ -331,7 +331,7 @@ def main() -> int:
         found[file.stem] = json.loads(file.read_text())
     if args.take and not args.check:
         records.write(KEPT, found)
-    page = ROOT / "docs" / "performance.md"
+    page = ROOT / "docs" / "results" / "performance.md"
     return pages.put(page, "performance_page.py", section(found), args.check)
 
 

@@ -1,11 +1,11 @@
-"""Write the README's results from what a sweep found.
+"""Write docs/results/demo.md and the README's number and table from what a sweep found.
 
     lil sweep --json > sweep.json                         # the demo, once
     python scripts/measuring/trace_readings.py lil-out/demo --json > readings.json
-    python scripts/pages/readme_results.py --take sweep.json readings.json  # docs/ and README
-    python scripts/pages/readme_results.py --check  # print; exit code 1 if README differs
+    python scripts/pages/readme_results.py --take sweep.json readings.json  # all of them
+    python scripts/pages/readme_results.py --check  # print; exit code 1 if a page differs
 
-No number of that section is typed by hand.
+No number of those sections is typed by hand.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import stopping_tables
 
 ROOT = Path(__file__).parents[2]
 KEPT = ("packages", "device", "threads", "dtype", "seed", "finding", "config", "counts")
+#: The README's table has each method at this budget, in tokens.
+BUDGET = 256
 
 
 def percent(value: float | None, digits: int = 0) -> str:
@@ -78,12 +80,85 @@ def said(rows: list[dict[str, Any]], word: str, name: str) -> str:
     return f"{len(found)} of {len(rows)}: {told}"
 
 
-def readings(rows: list[dict[str, Any]], factor: int) -> list[str]:
-    """What is claimed of which configurations, at both caps, and what cannot be."""
-    sparse = [
+def methods(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each sparse configuration that is no control, without a detector."""
+    return [
         row for row in rows if row["detector"] == "none" and row["role"] == "method"
         and row["budget"] is not None
     ]  # fmt: skip
+
+
+def number(rows: list[dict[str, Any]]) -> str:
+    """The README's first result: the longest outputs of all that may be called longer."""
+    sparse = methods(rows)
+    longer = [row for row in sparse if "longer" in row["claims"]]
+    if not longer:
+        return f"In none of the demo's {len(sparse)} configurations may outputs be called longer."
+    row = max(longer, key=lambda one: one["length_ratio"])
+    full = next(
+        one for one in rows if (one["dataset"], one["budget"]) == (row["dataset"], None)
+    )  # fmt: skip
+    keys = "" if row["keys_read_per_solved"] is None else (
+        f", and a solved problem takes {interval(row, 'keys_read_per_solved_ratio')} times the keys"
+    )  # fmt: skip
+    return (
+        f"Of the demo's {len(sparse)} configurations, `{row['backend']}` with a budget of "
+        f"{row['budget']} tokens on {row['dataset']} problems lengthens outputs most: **"
+        f"{interval(row, 'length_ratio')} times full attention's**{keys}; it solves "
+        f"{percent(row['accuracy'])}% of {row['n']} and is cut at the cap in "
+        f"{percent(row['capped'] / row['n'])}%, full attention solves "
+        f"{percent(full['accuracy'])}%. "
+        "The model is small and [was taught part of this](#what-the-demo-found)."
+    )
+
+
+def overview(rows: list[dict[str, Any]], factor: int) -> list[str]:
+    """The README's table: a row a backend, all levels in a cell."""
+    plain = [row for row in rows if row["detector"] == "none"]
+    levels = list(dict.fromkeys(row["dataset"] for row in plain))
+    full = [row for row in plain if row["backend"] == "full"]
+    chosen = [
+        row for row in plain
+        if row["budget"] in (None, BUDGET) or row["role"] == "control"
+    ]  # fmt: skip
+    tokens = " / ".join(f"{row['mean_tokens']:.0f}" for row in full)
+    lines = [
+        f"Each cell: {' / '.join(levels)}, {full[0]['n']} problems each, of which full attention "
+        f"takes {tokens} tokens; outputs have at most {factor} times as many. Bold: what may be "
+        "claimed.",
+        "",
+        "| backend | budget | solved, % | output length / full attention's | keys read per solved "
+        "problem / full attention's |",
+        "|---|---|---|---|---|",
+    ]
+    for backend in dict.fromkeys(row["backend"] for row in chosen):
+        mine = [row for row in chosen if row["backend"] == backend]
+        solved, length, keys = (
+            " / ".join(map(cell, mine)) for cell in (short_solved, short_length, short_cost)
+        )
+        control = ", a control" if mine[0]["role"] == "control" else ""
+        budget = mine[0]["budget"] or "all"
+        lines.append(f"| `{backend}`{control} | {budget} | {solved} | {length} | {keys} |")
+    return lines
+
+
+def short_solved(row: dict[str, Any]) -> str:
+    return claimed(row, percent(row["accuracy"]), "loses", "gains")
+
+
+def short_length(row: dict[str, Any]) -> str:
+    return claimed(row, f"{row['length_ratio']:.2f}", "longer", "shorter")
+
+
+def short_cost(row: dict[str, Any]) -> str:
+    if row["keys_read_per_solved"] is None:
+        return "none solved"
+    return claimed(row, f"{row['keys_read_per_solved_ratio']:.2f}", "fewer keys", "more keys")
+
+
+def readings(rows: list[dict[str, Any]], factor: int) -> list[str]:
+    """What is claimed of which configurations, at both caps, and what cannot be."""
+    sparse = methods(rows)
     lines = [f"What may be claimed, read at {factor} times full attention's length:", ""]
     for what, word, name in (
         ("Longer", "longer", "length_ratio"),
@@ -105,7 +180,7 @@ def readings(rows: list[dict[str, Any]], factor: int) -> list[str]:
     return lines
 
 
-#: Sentences of `trace_readings.py` that the README holds, in its order.
+#: Sentences of `trace_readings.py` that the page holds, in its order.
 COUNTED = (
     "first", "once_right", "unsolved", "gave_up", "shorter", "longer", "before_and_after", "checks",
     "full", "wasted", "guardian:stop", "cycle:answer",
@@ -130,7 +205,7 @@ def counted(document: dict[str, Any]) -> list[str]:
     return [f"- {known[name]}" for name in COUNTED if name in known]
 
 
-#: What the README shows of docs/actions.md: as the paper gives it, as the demo has it, and ours.
+#: The detectors shown beside the demo: as the paper gives it, as the demo has it, and ours.
 SHOWN = {**stopping_readings.GUARDIANS, "cycle(repeats=2, min_tokens=60)": "ours"}
 
 
@@ -157,8 +232,8 @@ def stopping(found: dict[str, list[dict[str, Any]]]) -> list[str]:
             )
     about = stopping_tables.about(found["greedy-2"])
     return [
-        f"Stopping, on problems that no detector was chosen on; safe as docs/actions.md says. At a "
-        f"cap of twice full attention: {about}",
+        "Stopping, on problems that no detector was chosen on; safe as [actions.md](actions.md) "
+        f"says. At a cap of twice full attention: {about}",
         "",
         *lines,
     ]
@@ -167,7 +242,7 @@ def stopping(found: dict[str, list[dict[str, Any]]]) -> list[str]:
 def render(
     document: dict[str, Any], found: dict[str, list[dict[str, Any]]], read: dict[str, Any]
 ) -> str:
-    """The section: conditions, a table a level, and what stands out, from the rows alone.
+    """The page of the demo: conditions, a table a level, and what stands out, from the rows.
 
     Args:
         document: docs/demo.json.
@@ -184,13 +259,13 @@ def render(
         f"{'' if manifest['threads'] == 1 else 's'}, {manifest['dtype']}, seed "
         f"{manifest['seed']}. At most {factor} times full attention's tokens. Brackets: 95% "
         "intervals, none where fewer than six problems differ. Bold: what may be claimed "
-        "(docs/experiments.md).",
+        "([experiments.md](../experiments.md#what-a-measure-means)).",
         "",
     ]
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         plain = [r for r in rows if r["dataset"] == dataset and r["detector"] == "none"]
         lines += [
-            f"**{dataset}**, {plain[0]['n']} problems, full attention "
+            f"## {dataset}: {plain[0]['n']} problems, full attention "
             f"{plain[0]['mean_tokens']:.0f} tokens",
             "",
             "| backend | budget | solved, % | length / full | other length | cut, % | "
@@ -212,13 +287,19 @@ def render(
             )
         lines.append("")
     lines += [
+        "## What is claimed",
+        "",
         f"As `lil sweep` says it: {manifest['finding']}",
         "",
         *readings(rows, factor),
         "",
-        "What a program that reads the reasoner's language counts in these texts:",
+        "## What the texts say",
+        "",
+        "Counted by a program that reads the reasoner's language:",
         "",
         *counted(read),
+        "",
+        "## Detectors",
         "",
         *stopping(found),
         "",
@@ -250,8 +331,18 @@ def main() -> int:
         )
     found = records.read(ROOT / "docs" / "actions.json")["stopping"]
     read = json.loads((ROOT / "docs" / "readings.json").read_text())
-    section = render(records.read(kept), found, read)
-    return pages.put(ROOT / "README.md", "readme_results.py", section, args.check)
+    document = records.read(kept)
+    rows = [row for row in document["rows"] if row["penalty"] == "none"]
+    factor = int(document["manifest"]["config"]["cap"].partition("x")[0])
+    differ = [
+        pages.put(page, "readme_results.py", section, args.check, name)
+        for page, section, name in (
+            (ROOT / "README.md", number(rows), "number"),
+            (ROOT / "README.md", "\n".join(overview(rows, factor)), "table"),
+            (ROOT / "docs" / "results" / "demo.md", render(document, found, read), "results"),
+        )
+    ]
+    return max(differ)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the tables of docs/actions.md say, by rule: which detectors lose little, which is best."""
+"""What the tables of docs/results/actions.md say, by rule: what loses little, what is best."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_safe(row: Row) -> bool:
 def seen_from(cells: int) -> int:
     """Problems that one of so many configurations must lose, gaining none, to be said to lose."""
     lost = 1
-    while cells * 2 * 0.5**lost > 1 - LEVEL:  # an exact test of two sides, behind Holm's correction
+    while cells * 2 * 0.5**lost > 1 - LEVEL:  # an exact test of two sides, after Holm's correction
         lost += 1
     return lost
 
@@ -49,8 +49,27 @@ def best(rows: Sequence[Row]) -> Row | None:
     return max(safe, key=lambda row: _l(row) + _t(row), default=None)
 
 
-def readings(what: str, cap: int, rows: Sequence[Row]) -> list[str]:
-    """Sentences on one sweep.
+#: Of the table of `reading`: a column each.
+HEADS = (
+    "cap", "sampling", "safe", "a loss is seen from", "of the safe ones, it spares most", "aims",
+    *(f"Guardian, {name}, then stop" for name in GUARDIANS.values()),
+)  # fmt: skip
+
+
+def definition() -> str:
+    """What the table calls safe, and how the best is picked."""
+    return (
+        f"A detector with its action is safe where a net loss of {100 * LOSS:g} points is ruled "
+        "out by both 95% intervals, problems resampled and Tango's over traces, and no "
+        "configuration loses answers beyond chance. Such a loss can be seen where one "
+        "configuration loses at least the given number of problems and gains none. What spares "
+        "most has the largest sum of both shares, picked on these traces and not tested against "
+        "the next."
+    )
+
+
+def reading(what: str, cap: int, rows: Sequence[Row]) -> list[str]:
+    """A row of the table, for one sweep.
 
     Args:
         what: how it was sampled.
@@ -58,27 +77,25 @@ def readings(what: str, cap: int, rows: Sequence[Row]) -> list[str]:
         rows: pooled, one for each detector and action.
     """
     safe = [row for row in rows if is_safe(row)]
-    lines = [
-        f"- Cap {cap}, {what}: {len(safe)} of {len(rows)} detectors and actions are safe: a "
-        f"net loss of {100 * LOSS:g} points is ruled out by both 95% intervals, problems resampled "
-        f"and Tango's over traces, and no configuration loses beyond chance, which is seen of one "
-        f"that loses {seen_from(rows[0]['cells'])} problems and gains none."
-    ]
     found = best(rows)
-    if found is None:
-        lines.append("  None is called best.")
-    else:
-        lines.append(
-            f"  Of these, {_told(found)} has the largest sum of both shares, picked on these "
-            f"traces and not tested against the next.{_aim(cap, found)}"
-        )
-    lines += [
-        f"  Guardian, {GUARDIANS[row['detector']]}: {_told(row)}"
-        f"{'' if is_safe(row) else ', and is not safe'}."
-        for row in rows
-        if row["detector"] in GUARDIANS and row["action"] == "stop"
+    stops = {row["detector"]: row for row in rows if row["action"] == "stop"}
+    return [
+        str(cap),
+        what,
+        f"{len(safe)} of {len(rows)}",
+        f"{seen_from(rows[0]['cells'])} problems",
+        "none"
+        if found is None
+        else f"`{found['detector']}`, then {found['action']}: {_spares(found)}",
+        "-" if found is None else _aims(cap, found),
+        *(_guardian(stops.get(name)) for name in GUARDIANS),
     ]
-    return lines
+
+
+def _guardian(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    return f"{_spares(row)}; {'safe' if is_safe(row) else 'not safe'}"
 
 
 def kept_readings(found: Row) -> list[str]:
@@ -93,9 +110,9 @@ def kept_readings(found: Row) -> list[str]:
     both = [row for row in longer if _keeps(row["against_full"])]
     lines = [
         f"- Keeping the prompt solves more in {_of(better, rows)}, and less in {_of(worse, rows)}: "
-        f"exact tests, {100 * LEVEL:g}% behind Holm's correction.",
+        f"exact tests, {100 * LEVEL:g}% after Holm's correction.",
         f"- Prompts kept, outputs are longer where both solve, {LEAST} problems or more, in "
-        f"{_of(longer, rows)}: 95% intervals above 1, each for itself; with a loss of "
+        f"{_of(longer, rows)}: 95% intervals above 1, uncorrected; with a loss of "
         f"{100 * MARGIN:g} points of accuracy ruled out, too, in {_of(both, rows)}.",
     ]
     for row in found["random"]:
@@ -104,7 +121,7 @@ def kept_readings(found: Row) -> list[str]:
         elif _keeps(row):
             said = f"is as good, to within {100 * MARGIN:g} points, as"
         else:
-            said = "is not told apart from"
+            said = "is not distinguished from"
         lines.append(
             f"- At {row['budget']} tokens `random` with the prompt kept {said} "
             f"`{row['strongest']}`, which solves most beside it, picked on the same traces."
@@ -127,12 +144,12 @@ def _of(rows: Sequence[Row], among: Sequence[Row]) -> str:
     return f"{len(rows)} of {len(among)}" + (f" ({told})" if told else "")
 
 
-def _aim(cap: int, row: Row) -> str:
+def _aims(cap: int, row: Row) -> str:
     """An aim is reached or missed where the whole interval says so."""
     if cap not in AIMS:
-        return ""
+        return "-"
     wanted = AIMS[cap]
-    said = ""
+    said = []
     for name, found in (("L", row["loops"]), ("T", row["tails"])):
         if found["low"] is not None and found["low"] >= wanted:
             verdict = "reached"
@@ -140,18 +157,15 @@ def _aim(cap: int, row: Row) -> str:
             verdict = "missed"
         else:
             verdict = "neither reached nor missed for certain"
-        said += f" {100 * wanted:g}% of {name}: {verdict}."
-    return said
+        said.append(f"{100 * wanted:g}% of {name}: {verdict}")
+    return ", ".join(said)
 
 
-def _told(row: Row) -> str:
+def _spares(row: Row) -> str:
     shares = ", ".join(
         f"{name} {_share(row[key])}" for name, key in (("L", "loops"), ("T", "tails"))
     )
-    return (
-        f"`{row['detector']}`, then {row['action']} ({shares}; {row['lost']} lost and "
-        f"{row['gained']} gained of {row['samples']:,})"
-    )
+    return f"{shares}; {row['lost']} lost, {row['gained']} gained of {row['samples']:,}"
 
 
 def _share(found: Row) -> str:

@@ -1,8 +1,8 @@
-"""The tables of docs/actions.md that say what detectors save and lose."""
+"""The tables of docs/results/actions.md that say what detectors save and lose."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import stopping_readings
@@ -110,19 +110,29 @@ def ratio(found: Row) -> str:
     return f"{told} [{found['low']:.2f}, {found['high']:.2f}]"
 
 
-def pooled(rows: Sequence[Row]) -> list[str]:
-    lines = [
-        "| detector | then | fired | tokens saved, % | L spared, % | T spared, % | lost | gained | "
-        "net, points | cells that lose |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['detector']} | {row['action']} | {row['fired']} | {interval(row['tokens'])} | "
-        f"{interval(row['loops'])} | {interval(row['tails'])} | {row['lost']} | {row['gained']} | "
-        f"{interval(row['net'], 1)} | {', '.join(row['losing']) or '-'} |"
-        for row in rows
-    ]
-    return lines
+#: Columns of the tables of detectors: the head, and a row's cell.
+COLUMNS: dict[str, Callable[[Row], Any]] = {
+    "detector": lambda row: row["detector"],
+    "then": lambda row: row["action"],
+    "fired": lambda row: row["fired"],
+    "tokens saved, %": lambda row: interval(row["tokens"]),
+    "L spared, %": lambda row: interval(row["loops"]),
+    "T spared, %": lambda row: interval(row["tails"]),
+    "lost": lambda row: row["lost"],
+    "gained": lambda row: row["gained"],
+    "net, points": lambda row: interval(row["net"], 1),
+    "configurations that lose": lambda row: ", ".join(row["losing"]) or "-",
+}
+
+
+def table(rows: Sequence[Row], heads: Sequence[str] = tuple(COLUMNS)) -> list[str]:
+    """A row each, with these of the columns."""
+    return markdown(heads, [[str(COLUMNS[head](row)) for head in heads] for row in rows])
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table's lines."""
+    return ["| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *rows)]
 
 
 def about(rows: Sequence[Row]) -> str:
@@ -243,17 +253,20 @@ def kept_prompts(found: Row) -> list[str]:
 
 def render(found: dict[str, Any]) -> list[str]:
     """All sections."""
-    lines = ["## What the tables say, by rule", ""]
+    lines = ["## What the tables say, by rule", "", stopping_readings.definition(), ""]
     kinds = (("greedy", "greedy"), ("warm", "temperature 0.6, four samples a problem"))
-    for kind, told in kinds:
-        for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap):
-            lines += stopping_readings.readings(told, _cap(name), found[name])
+    said = [
+        stopping_readings.reading(told, _cap(name), found[name])
+        for kind, told in kinds
+        for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap)
+    ]
+    lines += [*markdown(stopping_readings.HEADS, said), ""]
     lines += [*stopping_readings.kept_readings(found["pairs"]), ""]
     for kind, told in kinds:
         for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap):
             lines += [f"## Detectors at a cap of {_cap(name)} times full attention, {told}", ""]
             told_of = f"{condition(found, name)} {about(found[name])}"
-            lines += [told_of, "", *pooled(found[name]), ""]
+            lines += [told_of, "", *table(found[name]), ""]
     cost_of = found["cost"]
     return [
         *lines,

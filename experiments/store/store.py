@@ -66,8 +66,7 @@ class Store:
         # another verdict, the later counts.
         self.changes += 1
         old = self._records.get(record.id)
-        replaces = old is None or old.failed or _apart(old, record)
-        if replaces or (old and not record.failed and _worth(record) > _worth(old)):
+        if old is None or _apart(old, record) or old.failed or _beats(record, old):
             self._records[record.id] = record
 
     def get(self, id_: str) -> Record | None:
@@ -89,7 +88,7 @@ class Store:
 
         Args:
             gold: by data set and item id the gold answer and its scorer; by default those of the
-                newest sweep that has the problem, and what stands beside traces of before.
+                newest sweep that has the problem.
 
         Raises:
             InvalidValue: a manifest that cannot be read.
@@ -152,8 +151,12 @@ def _apart(one: Record, other: Record) -> bool:
 
 
 def _sweep(record: Record) -> str:
-    """Its sweep, whose names sort by time; stores of before have none."""
-    return str(record.meta.get("sweep") or "")
+    """Its sweep, whose names sort by time."""
+    return str(record.meta["sweep"])
+
+
+def _beats(record: Record, old: Record) -> bool:
+    return not record.failed and _worth(record) > _worth(old)
 
 
 def _worth(record: Record) -> tuple[int, int]:

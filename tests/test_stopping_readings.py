@@ -14,9 +14,15 @@ def found(estimate: float | None, width: float = 0.002) -> dict[str, float | Non
 
 
 def row(detector: str = "cycle", action: str = "stop", **fields: Any) -> dict[str, Any]:
-    shares = {"loops": found(0.92), "tails": found(0.91), "net": found(-0.001), "losing": []}
-    counts = {"lost": 3, "gained": 1, "samples": 2400, "cells": 48}
-    return {"detector": detector, "action": action, **shares, **counts, **fields}
+    shares = {"loops": found(0.92), "tails": found(0.91), "losing": []}
+    moved = {"net_differing": found(-0.001), "levels": [level(3, 1)]}
+    counts = {"differing": 1500, "samples": 2400, "cells": 48}
+    return {"detector": detector, "action": action, **shares, **moved, **counts, **fields}
+
+
+def level(lost: int, gained: int, dataset: str = "hard") -> dict[str, Any]:
+    """Of 600 solved outputs that differ from full attention's."""
+    return {"dataset": dataset, "solved": 600, "lost": lost, "gained": gained}
 
 
 def told(*rows: dict[str, Any], cap: int = 2) -> dict[str, str]:
@@ -32,14 +38,15 @@ PAPER, DEMO = "Guardian, the paper's, then stop", "Guardian, the demo's, then st
     ("fields", "safe"),
     [
         ({}, True),
-        ({"net": found(-0.0029)}, True),
-        ({"net": found(-0.0031)}, False),
-        ({"net": found(None)}, False),
-        ({"net": found(0.01), "losing": ["h2o 256 on hard"]}, False),
-        # Where nothing moves, resampled problems rule out everything: traces must be many, too.
-        ({"net": found(0.0, 0.0), "lost": 0, "gained": 0}, True),
-        ({"net": found(0.0, 0.0), "lost": 0, "gained": 0, "samples": 700}, False),
-        ({"net": found(-0.002, 0.001), "lost": 12, "gained": 7}, False),
+        ({"net_differing": found(-0.0079)}, True),
+        ({"net_differing": found(-0.0081)}, False),
+        ({"net_differing": found(None)}, False),
+        ({"net_differing": found(0.01), "losing": ["h2o 256 on hard"]}, False),
+        # Where nothing moves, resampled problems rule out everything: traces must be many, too,
+        # and those that are full attention's do not count.
+        ({"net_differing": found(0.0, 0.0), "levels": [level(0, 0)]}, True),
+        ({"net_differing": found(0.0, 0.0), "levels": [level(0, 0)], "differing": 350}, False),
+        ({"net_differing": found(-0.002, 0.001), "levels": [level(12, 3), level(5, 2)]}, False),
     ],
 )
 def test_safe_is_a_small_loss_ruled_out_everywhere(fields: dict[str, Any], safe: bool) -> None:
@@ -60,10 +67,10 @@ def test_the_best_is_safe_though_another_spares_more() -> None:
     cells = told(eager, row(), little)
     assert cells["safe"] == "2 of 3"
     assert cells[BEST].startswith("`cycle`")
-    assert cells[PAPER].startswith("L 99% [99, 99], T 99% [99, 99]; 3 lost, 1 gained of 2,400")
+    assert cells[PAPER].startswith("L 99% [99, 99], T 99% [99, 99]; 3 lost of 600, 1 gained")
     assert cells[PAPER].endswith("; not safe")
     assert cells[DEMO] == "-"
-    assert told(row("guardian(f=100, rate=0.08)"))[DEMO].endswith("2,400; safe")
+    assert told(row("guardian(f=100, rate=0.08)"))[DEMO].endswith("1 gained; safe")
     assert told(row("guardian(f=100, rate=0.01)"))[DEMO] == "-"
     assert told(row("guardian(f=100, rate=0.08)", "answer"))[DEMO] == "-"
 

@@ -61,6 +61,10 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     def script(name: str, *flags: str) -> list[str]:
         return [str(SCRIPTS / f"{name}.py"), *flags]
 
+    def readings(store: str) -> list[str]:
+        # Of the newest sweep of the store, which is the one with the cap just measured.
+        return script("trace_readings", str(folder / store), "--json")
+
     yield Part("demo", sweep("demo", "demo"))
     yield Part("actions", sweep("actions", "demo"))
     yield Part("penalties", sweep("penalties", "demo"))
@@ -96,9 +100,11 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     for cap in CAPS:
         capped = ("--cap", f"{cap}x-full", *watched)
         yield Part(f"greedy-{cap}", sweep("stopping", "stopping", *capped))
+        yield Part(f"readings-greedy-{cap}", readings("stopping"))
     for cap in CAPS:
         capped = ("--cap", f"{cap}x-full", *watched)
         yield Part(f"warm-{cap}", sweep("stopping", "warm", *warm, *capped))
+        yield Part(f"readings-warm-{cap}", readings("warm"))
     full = ("--backends", "full", "--limit", "200", "--dataset", "easy,medium,hard")
     # The newest sweep of that store is the one with the smallest cap: every trace is decoded again.
     again = (

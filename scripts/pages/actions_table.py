@@ -44,7 +44,10 @@ SHOWN = (
     ("chopper", "answer"),
     ("budget", "answer"),
 )
-HEADS = ("detector", "then", "tokens saved, %", "L spared, %", "T spared, %", "lost", "gained")
+HEADS = (
+    "detector", "then", "tokens saved, %", "W spared, cut, %", "L spared, %", "T spared, %",
+    "lost", "gained",
+)  # fmt: skip
 
 
 def total(rows: Iterable[Row], field: str) -> float | None:
@@ -267,18 +270,18 @@ def main() -> int:
             for file in sorted(args.take.glob("*.json"))
             if not file.stem.endswith(".setting")
         }
-        found = {
-            "stopping": stopping_tables.taken(measured),
-            "actions": taken(measured["actions"])
-            | {"pooled": stopping_tables.pooled_rows(measured["actions"])},
-            "penalties": taken(measured["penalties"]),
-            "times": {
-                key: value
-                for key, value in measured["times"].items()
-                if key in ("rows", "packages", "device", "threads", "dtype")
-            },
-            "chopper": {"rows": measured["chopper"]["rows"]},
-        }
+        found = dict(records.read(store)) if store.exists() else {}
+        found["stopping"] = stopping_tables.taken(measured, found.get("stopping", {}))
+        if "actions" in measured:
+            pooled = stopping_tables.pooled_rows(measured["actions"])
+            found["actions"] = taken(measured["actions"]) | {"pooled": pooled}
+        if "penalties" in measured:
+            found["penalties"] = taken(measured["penalties"])
+        if "times" in measured:
+            keys = ("rows", "packages", "device", "threads", "dtype")
+            found["times"] = {key: measured["times"][key] for key in keys}
+        if "chopper" in measured:
+            found["chopper"] = {"rows": measured["chopper"]["rows"]}
         records.write(store, found)
     kept = records.read(store)
     differ = [

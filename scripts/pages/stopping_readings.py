@@ -9,8 +9,8 @@ from experiments.report.statistics import LEAST, LEVEL, holm, tango
 
 Row = dict[str, Any]
 
-#: Answers, as a share of traces, that a detector must be shown not to cost.
-LOSS = 0.005
+#: Answers, as a share of the traces that differ from full attention's, that must not be lost.
+LOSS = 0.01
 #: A loss of accuracy against full attention that must be ruled out before it is called kept.
 MARGIN = 0.05
 #: Shares of L and of T that are wanted, by the cap in multiples of full attention's mean length.
@@ -23,13 +23,15 @@ GUARDIANS: Mapping[str, str] = {
 
 
 def is_safe(row: Row) -> bool:
-    """Whether a net loss of `LOSS` is ruled out over all, and no configuration loses beyond chance.
+    """Whether a net loss of `LOSS` is ruled out, and no configuration loses beyond chance.
 
-    Problems resampled take into account that traces of one problem are alike, but say nothing
-    where hardly an answer moves; Tango's interval over traces is the other way round. Both must
-    rule it out.
+    Only traces that differ from full attention's count: any loss gets small among enough traces in
+    which there is nothing to lose. Problems resampled take into account that traces of one problem
+    are alike, but say nothing where hardly an answer moves; Tango's interval over traces is the
+    other way round. Both must rule it out.
     """
-    low, alone = row["net"]["low"], tango(row["lost"], row["gained"], row["samples"]).low
+    lost, gained = (sum(level[what] for level in row["levels"]) for what in ("lost", "gained"))
+    low, alone = row["net_differing"]["low"], tango(lost, gained, row["differing"]).low
     if low is None or alone is None:
         return False
     return min(low, alone) > -LOSS and not row["losing"]
@@ -59,8 +61,9 @@ HEADS = (
 def definition() -> str:
     """What the table calls safe, and how the best is picked."""
     return (
-        f"A detector with its action is safe where a net loss of {100 * LOSS:g} points is ruled "
-        "out by both 95% intervals, problems resampled and Tango's over traces, and no "
+        f"A detector with its action is safe where a net loss of {100 * LOSS:g}% of the outputs "
+        "that differ from full attention's is ruled "
+        "out by both 95% intervals, problems resampled and Tango's over outputs, and no "
         "configuration loses answers beyond chance. Such a loss can be seen where one "
         "configuration loses at least the given number of problems and gains none. What spares "
         "most has the largest sum of both shares, picked on these traces and not tested against "
@@ -165,7 +168,10 @@ def _spares(row: Row) -> str:
     shares = ", ".join(
         f"{name} {_share(row[key])}" for name, key in (("L", "loops"), ("T", "tails"))
     )
-    return f"{shares}; {row['lost']} lost, {row['gained']} gained of {row['samples']:,}"
+    lost, solved, gained = (
+        sum(level[what] for level in row["levels"]) for what in ("lost", "solved", "gained")
+    )
+    return f"{shares}; {lost} lost of {solved:,}, {gained} gained"
 
 
 def _share(found: Row) -> str:

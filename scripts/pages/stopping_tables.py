@@ -13,7 +13,13 @@ Row = dict[str, Any]
 #: Of a pooled line, what its table needs.
 KEPT = (
     "detector", "action", "samples", "problems", "fired", "tokens", "loops", "tails", "solved",
-    "lost", "gained", "net", "cells", "losing", "full",
+    "lost", "gained", "net", "differing", "net_differing", "levels", "cells", "losing", "full",
+)  # fmt: skip
+
+#: Of what a program that reads the model's language counts of a detector, what a table needs.
+COUNTED = (
+    "wasted_cut", "spared_cut", "wasted_ended", "spared_ended", "once_right", "stated_right",
+    "answered", "answered_right", "luck",
 )  # fmt: skip
 
 #: Of a sweep's settings, those that say which problems it is of.
@@ -26,44 +32,46 @@ TRACES = {
 STORES = {"calibration": "shipped", "earlier": "earlier", "demo": "the demo's"}
 
 
-def taken(measured: dict[str, Any]) -> dict[str, Any]:
-    """What the tables need of all that was measured.
+def taken(measured: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """What the tables need of all that was measured; what was not measured again stays.
 
     Args:
         measured: documents by the name of their part.
+        before: what this gave of an earlier measurement.
     """
-    sweeps = {
-        name: pooled_rows(document)
-        for name, document in measured.items()
-        if name.partition("-")[0] in ("greedy", "warm")
-    }
+    found = dict(before)
+    for name, document in measured.items():
+        if name.partition("-")[0] in ("greedy", "warm"):
+            counted = measured[f"readings-{name}"]["detectors"]
+            found[name] = with_counts(pooled_rows(document), counted)
     calibrated = [
         asked(name)
         | {key: document.get(key) for key in ("refused", "chosen", "chosen_on", "other_half")}
         for name, document in measured.items()
         if name.startswith("calibrated-")
     ]
-    ordinary = dict(measured["ordinary"])
-    ordinary["stopped"] = {
-        name: {kind: len(files) for kind, files in kinds.items()}
-        for name, kinds in ordinary["stopped"].items()
+    if calibrated:
+        found["calibrated"] = calibrated
+    if "ordinary" in measured:
+        ordinary = dict(measured["ordinary"])
+        ordinary["stopped"] = {
+            name: {kind: len(files) for kind, files in kinds.items()}
+            for name, kinds in ordinary["stopped"].items()
+        }
+        found["ordinary"] = ordinary
+    if "full" in measured:
+        keys = ("dataset", "detector", "action", "finished")
+        found["full"] = [{key: row[key] for key in keys} for row in measured["full"]["rows"]]
+    found |= {name: measured[name] for name in ("cost", "pairs") if name in measured}
+    if "live" in measured:
+        found["live"] = measured["live"]["manifest"]["live"]
+    found["conditions"] = before.get("conditions", {}) | {
+        name: {key: document["manifest"]["config"][key] for key in CONDITIONS}
+        for name, document in measured.items()
+        if name in found or name in ("full", "kept", "calibration", "earlier")
+        if "config" in document.get("manifest", {})
     }
-    keys = ("dataset", "detector", "action", "finished")
-    full = [{key: row[key] for key in keys} for row in measured["full"]["rows"]]
-    return {
-        **sweeps,
-        "full": full,
-        "calibrated": calibrated,
-        "ordinary": ordinary,
-        "cost": measured["cost"],
-        "pairs": measured["pairs"],
-        "live": measured["live"]["manifest"]["live"],
-        "conditions": {
-            name: {key: document["manifest"]["config"][key] for key in CONDITIONS}
-            for name, document in measured.items()
-            if name in (*sweeps, "full", "kept", "calibration", "earlier")
-        },
-    }
+    return found
 
 
 def asked(name: str) -> Row:
@@ -89,6 +97,14 @@ def pooled_rows(document: dict[str, Any]) -> list[Row]:
     """What a sweep says over all sparse configurations, without penalties."""
     rows = [row for row in document["stopping"] if row["penalty"] == "none"]
     return [{key: row[key] for key in KEPT} for row in rows]
+
+
+def with_counts(rows: Sequence[Row], counted: Sequence[Row]) -> list[Row]:
+    """Rows with what was counted of the same detector and action in the texts themselves."""
+    by_name = {(one["detector"], one["action"]): one for one in counted}
+    return [
+        row | {key: by_name[row["detector"], row["action"]][key] for key in COUNTED} for row in rows
+    ]
 
 
 def interval(found: Row, digits: int = 0) -> str:
@@ -118,14 +134,54 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
     "tokens saved, %": lambda row: interval(row["tokens"]),
     "L spared, %": lambda row: interval(row["loops"]),
     "T spared, %": lambda row: interval(row["tails"]),
-    "lost": lambda row: row["lost"],
-    "gained": lambda row: row["gained"],
-    "net, points": lambda row: interval(row["net"], 1),
+    "lost": lambda row: lost(row),
+    "gained": lambda row: str(sum(level["gained"] for level in row["levels"])),
+    "net, points": lambda row: interval(row["net_differing"], 1),
+    "lost, by level": lambda row: by_level(row["levels"]),
     "configurations that lose": lambda row: ", ".join(row["losing"]) or "-",
+    "W spared, cut, %": lambda row: percent(row["spared_cut"], row["wasted_cut"]),
+    "W spared, ended, %": lambda row: percent(row["spared_ended"], row["wasted_ended"]),
+    "right value written": lambda row: row["once_right"],
+    "right value written last": lambda row: row["stated_right"],
+    "answers": lambda row: row["answered"],
+    "right": lambda row: row["answered_right"],
+    "right by luck": lambda row: f"{row['luck']:.1f}",
 }
 
+#: Of the table of what detectors save and lose, and of that of what the texts had said by then.
+SAVED = (
+    "detector", "then", "fired", "tokens saved, %", "W spared, cut, %", "W spared, ended, %",
+    "L spared, %", "T spared, %", "lost", "gained", "net, points", "lost, by level",
+    "configurations that lose",
+)  # fmt: skip
+SAID = (
+    "detector", "then", "fired", "right value written", "right value written last", "answers",
+    "right", "right by luck",
+)  # fmt: skip
 
-def table(rows: Sequence[Row], heads: Sequence[str] = tuple(COLUMNS)) -> list[str]:
+
+def percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f}" if whole else "-"
+
+
+def lost(row: Row) -> str:
+    """Of solved outputs that differ from full attention's."""
+    return (
+        f"{sum(level['lost'] for level in row['levels'])} of "
+        f"{sum(level['solved'] for level in row['levels'])}"
+    )
+
+
+def by_level(levels: Sequence[Row]) -> str:
+    """The same by data set, with the share lost and its 95% interval where something is lost."""
+    cells = []
+    for level in levels:
+        cell = f"{level['dataset']} {level['lost']} of {level['solved']}"
+        cells.append(cell + (f": {interval(level['lost_share'])}%" if level["lost"] else ""))
+    return ", ".join(cells)
+
+
+def table(rows: Sequence[Row], heads: Sequence[str]) -> list[str]:
     """A row each, with these of the columns."""
     return markdown(heads, [[str(COLUMNS[head](row)) for head in heads] for row in rows])
 
@@ -137,9 +193,11 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def about(rows: Sequence[Row]) -> str:
     first = rows[0]
+    differing = sum(level["solved"] for level in first["levels"])
     return (
         f"{first['samples']:,} sparse traces of {first['problems']} problems; "
-        f"{first['solved']:,} of the traces are solved; {first['cells']} configurations."
+        f"{first['solved']:,} of the traces are solved, {differing:,} of which differ from full "
+        f"attention's; {first['cells']} configurations."
     )
 
 
@@ -266,7 +324,9 @@ def render(found: dict[str, Any]) -> list[str]:
         for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap):
             lines += [f"## Detectors at a cap of {_cap(name)} times full attention, {told}", ""]
             told_of = f"{condition(found, name)} {about(found[name])}"
-            lines += [told_of, "", *table(found[name]), ""]
+            lines += [told_of, "", *table(found[name], SAVED), ""]
+            lines += ["What the stopped outputs had written of the goal, and what is answered:", ""]
+            lines += [*table(found[name], SAID), ""]
     cost_of = found["cost"]
     return [
         *lines,

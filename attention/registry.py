@@ -65,7 +65,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Known:
+class Entry:
     """A name and what stands behind it.
 
     Attributes:
@@ -202,12 +202,12 @@ class Registry(Generic[T]):
                 raise InvalidValue(p.name, None, f"a value: {name} has no default for it")
         return found(**params)
 
-    def known(self) -> tuple[Known, ...]:
+    def known(self) -> tuple[Entry, ...]:
         """Every name with its package and parameters, sorted; what cannot be used says why."""
         own, made = self._own(), []
         for name, module in own.items():
             found = self._shipped(module)
-            made.append(Known(name, OWN, self._described(found), parameters(found)))
+            made.append(Entry(name, OWN, self._described(found), parameters(found)))
         for name, points in self._foreign().items():
             made += [self._listed(name, point, points, taken=name in own) for point in points]
         return tuple(sorted(made, key=lambda k: (k.name, k.package != OWN, k.package)))
@@ -339,15 +339,15 @@ class Registry(Generic[T]):
             return str(getattr(found, self._line))
         return (inspect.getdoc(found) or "").partition("\n")[0]
 
-    def _listed(self, name: str, point: EntryPoint, points: list[EntryPoint], taken: bool) -> Known:
+    def _listed(self, name: str, point: EntryPoint, points: list[EntryPoint], taken: bool) -> Entry:
         package = _package(point)
         if taken:
-            return Known(name, package, error=f"the name belongs to {OWN}, whose it is")
+            return Entry(name, package, error=f"the name belongs to {OWN}, whose it is")
         try:
             found = self._installed(name, points)
         except InvalidValue as error:
-            return Known(name, package, error=f"expected {error.allowed}")
-        return Known(name, package, self._described(found), parameters(found))
+            return Entry(name, package, error=f"expected {error.allowed}")
+        return Entry(name, package, self._described(found), parameters(found))
 
 
 def _package(point: EntryPoint) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,14 +28,10 @@ if TYPE_CHECKING:
 #: Classifiers of word salad that ship with the project, by the model they were trained on.
 SHIPPED_CHOPPERS = {REASONER: "experiments.reasoner:chopper-2.safetensors"}
 
-#: Those that shipped before, newest first: stores of then hold what these made of hidden states.
-EARLIER_CHOPPERS = {REASONER: ("experiments.reasoner:chopper.safetensors",)}
-
 
 class Problem(NamedTuple):
     """What a plan keeps of a problem; gold and scorer change no token, so no run is known by them.
 
-    In plans of before, gold and scorer are None: what they were stands beside each stored trace.
     Where no answer is known the scorer is "none".
     `room` is how many tokens the model's positions leave behind the prompt; None: not known.
     """
@@ -43,7 +39,7 @@ class Problem(NamedTuple):
     item_id: str
     prompt: str  # digest of its token ids
     gold: Gold = None
-    scorer: str | None = None
+    scorer: str = "none"
     room: schema.Natural | None = None
 
 
@@ -344,26 +340,6 @@ def detector_params(config: Config, name: str) -> dict[str, Any]:
         if model in SHIPPED_CHOPPERS:
             params["weights"] = SHIPPED_CHOPPERS[model]
     return params
-
-
-def as_of_then(config: Config, signals: Collection[str]) -> Config:
-    """The configuration of a store with the weights that shipped when it was decoded.
-
-    Args:
-        config: of the sweep.
-        signals: names of those that the store holds.
-    """
-    from lil import Chopper
-
-    model = config.models[0]
-    params = config.detector_params.get("chopper", {})
-    if model not in SHIPPED_CHOPPERS or params.get("weights", model) != model:
-        return config
-    for weights in (SHIPPED_CHOPPERS[model], *EARLIER_CHOPPERS[model]):
-        if Chopper(weights).signals <= set(signals):
-            chopper = {**params, "weights": weights}
-            return replace(config, detector_params={**config.detector_params, "chopper": chopper})
-    return config
 
 
 def with_params(config: Config, parts: str) -> list[dict[str, Any]]:

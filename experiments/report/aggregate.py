@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from experiments.report.statistics import Bootstrap, Interval, swaps
+from experiments.report.bootstrap import Bootstrap
+from experiments.report.statistics import Interval, swaps
 from experiments.store.samples.sample import Sample, is_usable
 
 Key = tuple[str, str, str, int]

@@ -8,7 +8,7 @@ from math import comb
 from typing import Any
 
 from experiments.report.aggregate import mean
-from experiments.report.statistics import Bootstrap
+from experiments.report.bootstrap import Bootstrap
 from experiments.store.samples.sample import Sample
 
 

@@ -14,7 +14,8 @@ from experiments.report.aggregate import (
     ratio_of_sums,
     tokens_of,
 )
-from experiments.report.statistics import Bootstrap, sign_flips
+from experiments.report.bootstrap import Bootstrap
+from experiments.report.statistics import sign_flips
 from experiments.store.samples.sample import Sample
 
 
@@ -56,7 +57,7 @@ def lengths(
     """What a row says of lengths; `most` is the log of the cap's factor."""
     both = long_pairs(pairs)
     totals = by_problem((s.item_id, tokens_of(s), 1) for s in usable if s.tokens is not None)
-    tokens = bootstrap.ratio(totals)
+    tokens = bootstrap.skewed_mean(totals)
     of_pair = _clipped(most)
 
     def ended(status: str) -> float | None:

@@ -37,18 +37,13 @@ from experiments.report.aggregate import (
     uncensored,
 )
 from experiments.report.attempts import attempts
+from experiments.report.bootstrap import Bootstrap
 from experiments.report.cheaper import with_cheaper
 from experiments.report.claims import with_claims
 from experiments.report.finding import finding
 from experiments.report.lengths import length_ratio, lengths, long_pairs, solved_by_both
 from experiments.report.row import POOLED, AtCap, ReportRow, order
-from experiments.report.statistics import (
-    Bootstrap,
-    change_p,
-    effective,
-    tango,
-    wilson,
-)
+from experiments.report.statistics import change_p, effective, tango, wilson
 from experiments.report.timing import comparable
 from experiments.store.samples.sample import Sample, is_usable
 

@@ -115,7 +115,8 @@ class ReportRow:
       alone does.
     - `claims`: what may be said of the row, see `claims.py`: "longer", "shorter", "longer solved",
       "shorter solved", "fewer keys", "more keys", "loses", "gains".
-    - `mean_tokens` is what came out; `mean_paid_tokens` has tokens that were dropped again, too.
+    - `mean_tokens` is what came out, with a bootstrap-t interval of its log, none of fewer than six
+      problems; `mean_paid_tokens` has tokens that were dropped again, too.
     - `token_savings*`: 1 - tokens paid with / without the detector, over all samples and over those
       correct and incorrect without it; `detector_*`: the accuracy it changes; of `detector_solved`
       samples solved without it, `detector_solved_differing` are not full attention's output, and

@@ -19,7 +19,7 @@ from transformers import LogitsProcessor
 from attention.errors import InvalidValue, check_flag, check_int
 from attention.identity import named
 from lil.compression.matching import EMPTY
-from lil.generate_calls import Following
+from lil.generate_calls import CallSequence
 
 
 class Change(NamedTuple):
@@ -37,7 +37,7 @@ class Change(NamedTuple):
 Self = TypeVar("Self", bound="Penalty")
 
 
-class Calls(Following):
+class Calls(CallSequence):
     """The calls a penalty has had: the ids of the last one, and what the method made of them."""
 
     def __init__(self, mask: Tensor | None = None) -> None:

@@ -33,7 +33,7 @@ from experiments.bench import conditions, device_name, method, seconds
 from experiments.grid import data, models
 from experiments.grid.config import load
 from experiments.grid.data.loading import MOST_MADE
-from lil.decoding.batch import Penalised
+from lil.decoding.batch import BatchPenalties
 from lil.decoding.lane import Lane
 from lil.decoding.ledger import Ledger
 from lil.decoding.loop import DecodeLoop
@@ -287,7 +287,7 @@ def _timed(model: Any, engine: str) -> list[tuple[Any, str, str]]:
         (type(model), "forward", "model"),
         (AttentionCache, "attend", "state"),
         *((reads, name, "reading") for name in READING),
-        (Penalised, "__call__", "penalties"),
+        (BatchPenalties, "__call__", "penalties"),
         (Lane, "judge", "detectors"),
         (Lane, "see", "detectors"),
         (Sampler, "draw", "sampling"),

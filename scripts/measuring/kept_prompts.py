@@ -24,7 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.report.aggregate import by_problem, keys_read_of, per_solved_ratio
-from experiments.report.statistics import Bootstrap, Interval, change_p
+from experiments.report.bootstrap import Bootstrap
+from experiments.report.statistics import Interval, change_p
 from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
 

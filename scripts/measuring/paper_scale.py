@@ -45,6 +45,7 @@ from lil import Cost, Trace
 TOKENS = 6000
 EVERY = 50
 VOCABULARY = 32_000
+SWEEP = "20260101T000000Z-0000000"
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,9 @@ def make(folder: Path, problems: int, tokens: int) -> None:
                     "message": None,
                     "detector": None,
                     "signals": [],
+                    "sweep": SWEEP,
+                    "batch_size": 1,
+                    "workers": 1,
                 }
                 store.append(run.id, meta, made.to_dict())
     values: dict[str, Any] = {
@@ -148,7 +152,7 @@ def make(folder: Path, problems: int, tokens: int) -> None:
         "started": manifest.now(),
         "ended": manifest.now(),
     }
-    manifest.write(folder, manifest.new_id(), values)
+    manifest.write(folder, SWEEP, values)
 
 
 def measured(arguments: list[str]) -> dict[str, Any]:

@@ -117,7 +117,7 @@ CASES = [
     ("a budget for nothing", "run --backend full --budget 64", ["budget = '64'", "every token"]),
     ("run of an unknown backend", "run --backend sinks --budget 64", ["did you mean 'sink'"]),
     ("no store to replay", "replay nothing-here", ["store = 'nothing-here'", "lil sweep"]),
-    ("no store to report", "report model", ["store = 'model'", "manifest.json"]),
+    ("no store to report", "report model", ["store = 'model'", "no sweeps in it"]),
     ("rows of no format", "report --rows rows.html", ["rows = 'rows.html'", ".tex"]),
     ("rows below a file", "report --rows ok.md --rows a_file/x.csv", ["a_file is a file"]),
     ("one file twice", "report --csv x.csv --rows x.csv", ["rows = 'x.csv'", "of its own"]),

@@ -349,7 +349,7 @@ def test_a_chopper_cannot_be_replayed_where_its_notes_are_not(
     for given, words in (
         ("--detector chopper", ["detector = 'chopper'", "weights for", "lil chopper train"]),
         (
-            "--set chopper.weights=experiments.reasoner:chopper.safetensors",
+            "--set chopper.weights=experiments.reasoner:chopper-2.safetensors",
             ["detector = 'chopper'", "15 of 15", store, "--detector chopper added"],
         ),
     ):

@@ -1,4 +1,4 @@
-"""Whoever edits a class of their own gets its numbers, or none: those of before are never shown."""
+"""Whoever edits a class of their own gets its numbers or none, never those of other code."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def test_sources_of_a_package_and_of_a_codec(folder: Folder) -> None:
 def test_a_detector_that_is_published(
     folder: Folder, model: Path, capfd: CapFd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its stores of before stay as they are, and those of then are read without it."""
+    """Stores that name its import path stay as they are; those by its name are read without it."""
     run = own_classes.document(capfd)
     folder.put(DETECTOR_FILES, {"own": 1, "base": 1, "limit": 1, "file": 3})
     first = run(*swept(model, "S"))

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_samples import guarded, sample, sparse
 
-from experiments.report.statistics import Bootstrap, Interval
+from experiments.report.bootstrap import Bootstrap
+from experiments.report.statistics import Interval
 from experiments.report.stopping.pooled import pooled
 from experiments.report.tables import stopping_tables
 from experiments.store.samples.sample import Sample

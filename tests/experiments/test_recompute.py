@@ -1,6 +1,6 @@
 """Every number of a report, computed a second time by code that shares nothing with the first.
 
-On a store of before, with a penalty, actions and every detector; on a fresh sweep of the demo's
+On a stored sweep, with a penalty, actions and every detector; on a fresh sweep of the demo's
 kind; and on one with several samples a problem. And the comparison itself: it finds every field
 that is not what it should be.
 """
@@ -138,7 +138,7 @@ def _wrong_pools(one: Row) -> Iterator[tuple[str, object]]:
                     yield field, value | {part: number + 1}
 
 
-#: In a stored sweep of before no seconds are known, in the other store nothing is solved or ended.
+#: In the stored sweep too little is, in the other store nothing is solved or ended.
 ELSEWHERE = {"end_to_end_ratio", "sec_per_solved", "sec_per_solved_ratio", "cache_byte_sec_ratio"}
 #: Nor do six problems differ, nor is either read at a smaller cap.
 ELSEWHERE |= {"caps", "claims"} | {

@@ -15,10 +15,11 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import bootstrap as scipy_bootstrap
 from scipy.stats import t as student
 
-from experiments.report import statistics
+from experiments.report import bootstrap
+from experiments.report.bootstrap import Bootstrap
 from experiments.report.statistics import (
     NOTHING,
-    Bootstrap,
+    Interval,
     benjamini_hochberg,
     change_p,
     effective,
@@ -417,11 +418,11 @@ def test_intervals_of_mean_logs_cover_what_they_say(n: int, kind: str) -> None:
 
 def test_many_problems_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts of resamples are bytes, and drawn again where there are too many to keep."""
-    monkeypatch.setattr(statistics, "_BLOCK", 1 << 18)
+    monkeypatch.setattr(bootstrap, "_BLOCK", 1 << 18)
     logs = np.random.default_rng(0).normal(0, 0.3, 1_000).tolist()
     kept = Bootstrap(0).log_mean(logs)
     for most, least, at_most in ((1 << 28, 10e6, 25e6), (1 << 20, 0, 12e6)):
-        monkeypatch.setattr(statistics, "_KEPT", most)
+        monkeypatch.setattr(bootstrap, "_KEPT", most)
         boot = Bootstrap(0)
         tracemalloc.start()
         found = boot.log_mean(logs)
@@ -430,3 +431,52 @@ def test_many_problems_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> No
         assert found == kept
         assert least <= peak <= at_most  # 80 MB as floats
         assert bool(boot._counts) == (most > 1 << 20)
+
+
+def test_the_interval_of_a_mean_length_equals_a_slow_loop() -> None:
+    """Of the logarithm of total / count, by its definition: each resample's own error."""
+    draw = np.random.default_rng(4)
+    n, resamples = 9, 300
+    rows = sorted(zip(draw.lognormal(5, 0.9, n), draw.integers(1, 4, n).astype(float), strict=True))
+
+    def log_and_error(some: list[tuple[float, float]]) -> tuple[float, float]:
+        total, count = map(sum, zip(*some, strict=True))
+        apart = sum((one / total - times / count) ** 2 for one, times in some)
+        return math.log(total / count), math.sqrt(n / (n - 1) * apart)
+
+    (at, error), far = log_and_error(rows), []
+    for row in np.random.default_rng(3).integers(0, n, (resamples, n)).tolist():
+        drawn, its_error = log_and_error([rows[one] for one in row])
+        far.append((drawn - at) / max(its_error, error / 3))
+    far.sort()
+    least = student.ppf(0.975, n - 1)
+    down = max(far[math.ceil(0.975 * (resamples - 1))], least)
+    up = max(-far[math.floor(0.025 * (resamples - 1))], least)
+    found = Bootstrap(3, resamples=resamples).skewed_mean(rows)
+    assert (found.low, found.high) == pytest.approx(
+        (math.exp(at - down * error), math.exp(at + up * error))
+    )
+
+
+def test_the_interval_of_a_mean_length() -> None:
+    boot = Bootstrap(0, resamples=300)
+    assert boot.skewed_mean([]) == Interval(None, None, None)
+    assert boot.skewed_mean([(0.0, 1.0)] * 8) == Interval(0.0, None, None)
+    assert boot.skewed_mean([(float(at), 1.0) for at in range(5)]) == Interval(2.0, None, None)
+    assert boot.skewed_mean([(40.0, 2.0)] * 6) == Interval(20.0, 20.0, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("n", "cap", "least"), [(14, 4.0, 0.93), (14, None, 0.9), (32, None, 0.93)]
+)
+def test_the_interval_of_a_mean_length_covers_it(n: int, cap: float | None, least: float) -> None:
+    """Skewed lengths, as long as they like or cut; a percentile interval covers 0.84 of 14."""
+    draw = np.random.default_rng(n)
+    cut = math.inf if cap is None else cap
+    true = float(np.minimum(np.random.default_rng(0).lognormal(0, 0.9, 1_000_000), cut).mean())
+    boot, hits, tried = Bootstrap(1, resamples=600), 0, 500
+    for _ in range(tried):
+        lengths = np.minimum(draw.lognormal(0, 0.9, n), cut)
+        found = boot.skewed_mean([(one, 1.0) for one in lengths.tolist()])
+        hits += found.low <= true <= found.high
+    assert hits / tried >= least - 2 * math.sqrt(0.05 * 0.95 / tried)

@@ -197,7 +197,7 @@ COMMANDS = (
 
 def written(store: Path, attack: Attack) -> None:
     """Change the manifest of a store."""
-    path = store / "manifest.json"
+    (path,) = (store / "sweeps").glob("*.json")
     manifest = json.loads(path.read_text())
     attack(manifest)
     path.write_text(json.dumps(manifest))

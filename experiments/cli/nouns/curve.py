@@ -28,7 +28,7 @@ from experiments.report.exports import check_file
 from experiments.store.files.outputs import replace_whole
 from experiments.store.labels import labels
 from experiments.store.store import Store
-from lil.compression.entropy import entropy_bounds
+from lil.compression.curves import entropy_bounds
 
 EXAMPLES = """\
 examples:

@@ -11,10 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from experiments.report.aggregate import by_problem, paid_of
+from experiments.report.bootstrap import Bootstrap
 from experiments.report.figures.footer import Conditions, footer
 from experiments.report.figures.style import COLOURS, FULL, MARKS, finish, panel_title, panels
 from experiments.report.row import Key, ReportRow, dataset_order, pairs
-from experiments.report.statistics import Bootstrap, Interval
+from experiments.report.statistics import Interval
 from experiments.report.stopping import pooled as whole
 from experiments.store.samples.sample import Sample
 

@@ -8,15 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.report.aggregate import by_problem, paid_of
-from experiments.report.statistics import (
-    LEVEL,
-    Bootstrap,
-    Interval,
-    change_p,
-    effective,
-    holm,
-    wilson,
-)
+from experiments.report.bootstrap import Bootstrap
+from experiments.report.statistics import LEVEL, Interval, change_p, effective, holm, wilson
 from experiments.report.stopping.promise import Clean, FalseStops, false_stops
 from experiments.store.samples.sample import Sample, is_usable
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import lil
 from attention.identity import code
@@ -19,7 +18,6 @@ from experiments.grid.plan import Run
 from experiments.store.files.records import Record
 from experiments.store.store import Store
 from lil import Detector, Trace, Verdict
-from lil.detectors import Place
 
 
 def acts(detector: Detector) -> bool:
@@ -78,36 +76,7 @@ def _follows(record: Record, fired: Fired) -> bool:
         return False
     if not record.made_by(code(detector)) and (record.failed or detector.action.watched):
         return False
-    noted = record.meta.get("verdict")
-    if noted is not None or record.failed:
-        return noted is None or list(noted) == told(verdict)
-    if _waits(detector.params()) and not _thinks(record):
-        return False  # as much repetition was enough once where no thinking goes on
-    trace = record.trace()  # of before, which says what was done alone
-    done = trace.action
-    if done is None:  # the cue stood there already
-        return (trace.tokens, trace.tokens + len(trace.dropped)) == (verdict.token, verdict.step)
-    if detector.action.rewinds:
-        kept = verdict.anchor
-    else:
-        kept = verdict.token if detector.action.gives[0] else max(verdict.token, 1)
-    return (done["kept"], done["step"]) == (kept, verdict.step)
-
-
-def _waits(params: Mapping[str, Any]) -> bool:
-    """Whether a detector, or a part of it, asks for more where no thinking goes on."""
-    return "outside" in params or any(map(_waits, params.get("parts", ())))
-
-
-def _thinks(record: Record) -> bool:
-    """Whether a run ever opens its thinking."""
-    trace = record.trace()
-    place = Place("thinking", trace.prompt_bytes)
-    for piece in trace.pieces:
-        place.step(piece)
-        if place.thinking:
-            return True
-    return place.thinking
+    return record.meta.get("verdict") == told(verdict)
 
 
 def told(verdict: Verdict) -> list[int | None]:
@@ -140,29 +109,6 @@ def _ended_below(record: Record, cap: int) -> bool:
     given = done.get("kept", 0) + done.get("cue_tokens", 0)
     by_itself = trace.finish != "length" or trace.tokens == given + (done.get("tokens") or 0)
     return by_itself and trace.decoded_tokens < cap
-
-
-def acted(store: Store, fired: Fired) -> Record | None:
-    """The run with this detector at work, if the store has it.
-
-    Stores of before have runs in which a second verdict changed nothing. They count where the
-    store has no others: rows of both kinds would be rows of neither.
-    """
-    found, detector = decoded(store, fired), fired.detector
-    if found is None and detector.action.watched and not _knows_second(store, store.changes):
-        once = dataclasses.replace(detector.action, second="nothing")  # type: ignore[call-arg]
-        before = fired._replace(detector=dataclasses.replace(detector, on_stop=once))
-        found = store.get(before.id)
-        if found is not None and not _follows(found, before):
-            return None
-    return found
-
-
-@functools.lru_cache(maxsize=4)
-def _knows_second(store: Store, changes: int) -> bool:  # noqa: ARG001 - after another, look again
-    """Whether some run of the store was decoded so that a second verdict counted."""
-    told = (record.meta.get("detector") for record in store)
-    return any(one and "second" in one["on_stop"] for one in told)
 
 
 def acted_id(run: Run, detector: Detector, cap: int) -> str:

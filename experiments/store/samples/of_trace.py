@@ -14,9 +14,9 @@ from functools import partial
 from itertools import pairwise
 
 from experiments.grid.plan import Problem, Run
-from experiments.grid.scoring import NO_SCORERS, Gold, Scorers, correct
+from experiments.grid.scoring import NO_SCORERS, Scorers, correct
 from experiments.store.files.records import Record
-from experiments.store.samples.acted_runs import Fired, acted, acts, verdict_on
+from experiments.store.samples.acted_runs import Fired, acts, decoded, verdict_on
 from experiments.store.samples.points import Points
 from experiments.store.samples.repetition import repeats
 from experiments.store.samples.sample import Sample, Shorter
@@ -58,7 +58,7 @@ def samples_of(
     judge = partial(measured, scorers=scorers)
     plain = _with_waste(judge(plain, run.problem, record, trace, whole), trace)
     if smaller:
-        shorter = _shorter(plain, run.problem, record, trace, caps, scorers)
+        shorter = _shorter(plain, run.problem, trace, caps, scorers)
         plain = replace(plain, shorter=shorter)
     yield plain
     for label, detector in detectors:
@@ -71,7 +71,7 @@ def samples_of(
             stopped = judge(one, run.problem, record, trace, verdict.token, verdict)
             yield _with_waste_left(stopped, plain, verdict)
         else:
-            later = acted(store, Fired(run, record, cap, detector, verdict))
+            later = decoded(store, Fired(run, record, cap, detector, verdict))
             if later is not None:
                 one = _acted(one, run.problem, later, verdict, scorers)
             lacks = later is None or later.failed
@@ -98,7 +98,6 @@ def blank(run: Run, penalty: str) -> Sample:
 def _shorter(
     plain: Sample,
     problem: Problem,
-    record: Record,
     trace: Trace,
     caps: Mapping[int | None, int],
     scorers: Scorers,
@@ -109,7 +108,7 @@ def _shorter(
     for factor, cap in list(caps.items())[:-1]:
         one = plain
         if cap < plain.tokens:
-            solved = _solved(_text(trace, cap), problem, record, scorers)
+            solved = _solved(_text(trace, cap), problem, scorers)
             read = trace.cost_at(cap).keys_read
             one = replace(plain, status="capped", tokens=cap, correct=solved, keys_read=read)
         assert factor is not None
@@ -182,13 +181,13 @@ def measured(
     return replace(
         _with_reads(one, trace, paid),
         at_positions=_at_positions(problem, one.finish, len(trace.dropped) + paid),
-        sweep=record.meta.get("sweep"),
-        batch_size=record.meta.get("batch_size"),
-        workers=record.meta.get("workers", 1),
+        sweep=record.meta["sweep"],
+        batch_size=record.meta["batch_size"],
+        workers=record.meta["workers"],
         record=record.id,
         tokens=kept,
         output=_digest(trace.new_ids[:kept]),
-        correct=_solved(_text(trace, kept), problem, record, scorers),
+        correct=_solved(_text(trace, kept), problem, scorers),
         prefill_sec=trace.prefill_sec,
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,
@@ -225,17 +224,9 @@ def with_text(samples: Iterable[Sample], store: Store) -> Iterator[Sample]:
             yield replace(sample, text=_text(record.trace(), sample.tokens))
 
 
-def _solved(text: str, problem: Problem, record: Record, scorers: Scorers) -> bool | None:
+def _solved(text: str, problem: Problem, scorers: Scorers) -> bool | None:
     """Judged whenever it is read: a corrected answer or a better scorer decodes nothing again."""
-    gold, scorer = asked_of(problem, record)
-    return None if scorer is None else correct(text, gold, scorer, scorers)
-
-
-def asked_of(problem: Problem, record: Record) -> tuple[Gold, str | None]:
-    """What is accepted as an answer and who judges; plans of before leave them to the traces."""
-    if problem.scorer is not None:
-        return problem.gold, problem.scorer
-    return record.meta.get("gold"), record.meta.get("scorer")
+    return correct(text, problem.gold, problem.scorer, scorers)
 
 
 def _with_reads(one: Sample, trace: Trace, kept: int) -> Sample:

@@ -80,7 +80,7 @@ class Sample:
     repeated: bool | None = None  # some block repeated back to back at least 20 times
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
-    sweep: str | None = None  # that decoded it; None in stores of before
+    sweep: str | None = None  # that decoded it
     batch_size: int | None = None  # rows decoded together
     workers: int = 1  # that decoded at the same time, and may have shared a machine
     record: str | None = None  # id of the stored record it was read from

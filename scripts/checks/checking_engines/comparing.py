@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.step import Held
-from attention.engines import Attended, Engine
+from attention.core.step import Occupancy
+from attention.engines import QKV, AttentionOutput, Engine
 from checking_engines.cases import Case, Pages, Slots
 from tests.attention.oracles.decode_query import attended
 
@@ -79,9 +79,9 @@ def _slots(engine: Engine, device: torch.device, dtype: torch.dtype, case: Slots
         for x in (k, v):
             x[b, :, length:] = draw.dirt(engine)
     sinks = draw(case.H * case.M) if case.sinks else None
-    held = Held(np.array(case.lengths), device)
-    found = engine.attend(q, k, v, held, sinks, probs=True, lse=True)
-    bare = engine.attend(q, k, v, held, sinks)
+    held = Occupancy(np.array(case.lengths), device)
+    found = engine.attend(QKV(q, k, v, sinks), held, probs=True, lse=True)
+    bare = engine.attend(QKV(q, k, v, sinks), held)
     assert found.probs is not None
     gap = {"out": _gap(bare.out, found.out.double().cpu().numpy(), 0.0), "lse": 0.0, "probs": 0.0}
     for b, h in product(range(B), range(case.H)):
@@ -109,7 +109,9 @@ def _pages(engine: Engine, device: torch.device, dtype: torch.dtype, case: Pages
         for x in (k, v):
             x[b, kv, unread] = draw.dirt(engine)
     sinks = draw(case.H * case.M) if case.sinks else None
-    found = engine.attend_pages(q, k, v, pages.to(device), counts.to(device), page, sinks, lse=True)
+    found = engine.attend_pages(
+        QKV(q, k, v, sinks), pages.to(device), counts.to(device), page, lse=True
+    )
     gap = {"out": 0.0, "lse": 0.0}
     for b, h in product(range(case.B), range(case.H)):
         mine = None if sinks is None else sinks[h * case.M : (h + 1) * case.M]
@@ -124,7 +126,7 @@ def _slots_read(pages: Tensor, counts: Tensor, page: int) -> list[int]:
 
 
 def _compare(
-    gap: Differences, found: Attended, b: int, h: int, want: tuple[np.ndarray, np.ndarray]
+    gap: Differences, found: AttentionOutput, b: int, h: int, want: tuple[np.ndarray, np.ndarray]
 ) -> None:
     assert found.lse is not None
     for what, mine, theirs in zip(("out", "lse"), (found.out, found.lse), want, strict=True):

@@ -36,7 +36,8 @@ def read(store: Path) -> tuple[Json, list[Record]]:
             meta, _, trace = text.partition(b"\n")
             records.append((id_, json.loads(meta), json.loads(trace)))
             at += length
-    return json.loads((store / "manifest.json").read_text()), records
+    (manifest,) = (store / "sweeps").glob("*.json")
+    return json.loads(manifest.read_text()), records
 
 
 def smaller(manifest: Json, records: list[Record]) -> tuple[Json, list[Record]]:
@@ -58,6 +59,7 @@ def smaller(manifest: Json, records: list[Record]) -> tuple[Json, list[Record]]:
 def write(store: Path, manifest: str | bytes, records: list[Record]) -> None:
     """A store of these, frames and checksums sound."""
     (store / "traces").mkdir(parents=True)
+    (store / "sweeps").mkdir()
     data = b""
     for id_, meta, trace in records:
         # What is no JSON is written as Python writes it, which Python reads.
@@ -67,7 +69,7 @@ def write(store: Path, manifest: str | bytes, records: list[Record]) -> None:
         data += _HEAD.pack(_MAGIC, _HEAD.size - 8, id_, len(frame), check) + frame
     (store / "traces" / "1-0.zst").write_bytes(data)
     raw = manifest if isinstance(manifest, bytes) else manifest.encode("utf-8", "surrogatepass")
-    (store / "manifest.json").write_bytes(raw)
+    (store / "sweeps" / "1.json").write_bytes(raw)
 
 
 def paths(value: Json, start: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

@@ -47,7 +47,7 @@ def _content(path: Path) -> bytes:
 
 def what_was_decoded(store: Path) -> dict[str, str]:
     """The files of a store that nothing could bring back: traces, and what was asked."""
-    ours = ("traces", "sweeps", "manifest.json")
+    ours = ("traces", "sweeps")
     return {name: hash_ for name, hash_ in fingerprints(store).items() if name.startswith(ours)}
 
 

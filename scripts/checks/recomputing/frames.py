@@ -16,6 +16,9 @@ import zstandard
 HEAD = struct.Struct("<II16sII")
 MAGIC, PAYLOAD = 0x184D2A5D, HEAD.size - 8
 
+#: Parameters that say of a detector what it does anyway.
+LEFT = (("within", None), ("outside", 1000))
+
 #: What a run is known by: cell without the model's name, item, prompt, sample, acting detector.
 Key = tuple[str, str, str, int, str]
 
@@ -49,11 +52,15 @@ def key_of(
     """What a run is known by in the store.
 
     A data set's folder, a cell's role, what a detector is called and what it listens to are no
-    part of it.
+    part of it, nor is a parameter that is left as it is.
     """
     if acting is not None:
         told = ("label", "signals")
-        acting = {name: value for name, value in acting.items() if name not in told}
+        acting = {
+            name: value
+            for name, value in acting.items()
+            if name not in told and (name, value) not in LEFT
+        }
     known = {name: value for name, value in cell.items() if name not in ("model", "role")}
     known["dataset"] = PurePath(cell["dataset"]).name
     return canonical(known), item, prompt, index, canonical(acting)
@@ -95,7 +102,7 @@ def _frames(data: bytes) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None
 
 def manifest(folder: Path) -> dict[str, Any]:
     """What the newest sweep wrote down: its configuration, detectors and plan."""
-    paths = [*folder.glob("manifest.json"), *folder.glob("sweeps/*.json")]
+    paths = [*folder.glob("sweeps/*.json")]
     if not paths:
         raise SystemExit(f"{folder} holds no manifest")
     told = [(json.loads(path.read_text(encoding="utf-8")), path.name) for path in paths]

@@ -162,6 +162,12 @@ def of_mean(sums: Floats) -> tuple[Floats, list[Floats]]:
     return total / count, [1 / count, -total / count**2]
 
 
+def of_log_mean(sums: Floats) -> tuple[Floats, list[Floats]]:
+    """Logarithm of the first sum over the second."""
+    total, count = sums
+    return np.log(total) - np.log(count), [1 / total, -1 / count]
+
+
 def of_cost_ratio(sums: Floats) -> tuple[Floats, list[Floats]]:
     """Logarithm of (cost / solved) over the partner's (cost / solved)."""
     cost, solved, its_cost, its_solved = sums

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from recomputing.against import (
+    SIX,
     Pair,
     Reading,
+    ends,
     keys_ratio,
     length_ratio,
     lengths,
@@ -16,7 +18,7 @@ from recomputing.against import (
     spent,
     uncensored,
 )
-from recomputing.intervals import Floats, mcnemar, tango, wilson
+from recomputing.intervals import Floats, bootstrap_t, mcnemar, of_log_mean, tango, wilson
 from recomputing.means import (
     always_some,
     grouped,
@@ -116,7 +118,9 @@ def row(
         "full_solves": any(b.solved for _, b in comparable),
     }
     found |= accuracy(samples) | change("accuracy_change", "solved", pairs)
-    found |= length(samples) | lengths(comparable, reading) | costs(samples) | text(samples)
+    found |= (
+        length(samples, reading) | lengths(comparable, reading) | costs(samples) | text(samples)
+    )
     found |= keys_ratio(comparable, reading) | seconds(comparable)
     settings = {one.setting for one in samples} | {its.setting for _, its in pairs}
     if None in settings or len(settings) > 1:
@@ -229,13 +233,15 @@ def change(field: str, solved: str, pairs: Sequence[Pair]) -> dict[str, Any]:
     return found
 
 
-def length(samples: Sequence[Sample]) -> dict[str, Any]:
+def length(samples: Sequence[Sample], reading: Reading) -> dict[str, Any]:
     """Tokens that came out, and that were paid for."""
-    low, high = mean_interval(samples, lambda one: one.tokens)
-    return {
+    groups = grouped(samples, lambda one: one.problem)
+    units = [(float(sum(one.tokens for one in group)), float(len(group))) for group in groups]
+    found: dict[str, Any] = {}
+    if len(units) >= SIX and any(total for total, _ in units):
+        found |= ends("mean_tokens", *bootstrap_t(units, of_log_mean, len(units), reading.seed))
+    return found | {
         "mean_tokens": mean(one.tokens for one in samples),
-        "mean_tokens_low": low,
-        "mean_tokens_high": high,
         "mean_paid_tokens": mean(one.paid for one in samples),
         "reused_tokens": sum(one.reused for one in samples),
     }

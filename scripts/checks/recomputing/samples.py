@@ -43,7 +43,7 @@ class Sample:
     prefill: float | None = None
     decode: float | None = None
     byte_sec: float | None = None
-    setting: tuple[str, int] | None = None  # sweep and rows of its batch, where both are known
+    setting: tuple[str, int] | None = None  # sweep and rows of its batch
     at_end: bool = False  # of the model's positions, or beyond
 
     @property
@@ -67,7 +67,7 @@ class Line:
 
     @property
     def role(self) -> str:
-        """What it is compared for; stores of before have methods alone."""
+        """What it is compared for."""
         return str(self.cell.get("role", "method"))
 
     @property
@@ -143,12 +143,13 @@ class Sweep:
             for one in plan["items"]
             if (one["model"], one["dataset"]) == (cell["model"], cell["dataset"])
         )
-        for item, prompt, *known in problems:
-            answer, room = known[:2], (*known[2:], None)[0]
+        for item, prompt, gold, scorer, room in problems:
+            if scorer != "exact":
+                raise NotImplementedError(f"scorer {scorer}")
             left = None if self.config.get("beyond_positions") else room
             cap = self._cap(cell, item, prompt, left, factor)
             for index in range(plan["samples_per_problem"]):
-                sample = self._sample(cell, detector, item, prompt, answer, index, cap)
+                sample = self._sample(cell, detector, item, prompt, gold, index, cap)
                 cut = sample.status == "capped"
                 at_end = room is not None and sample.paid >= room + (0 if cut else 1)
                 yield sample.at, replace(sample, at_end=at_end)
@@ -159,7 +160,7 @@ class Sweep:
         detector: Mapping[str, Any] | None,
         item: str,
         prompt: str,
-        answer: list[str],
+        gold: str,
         index: int,
         cap: int,
     ) -> Sample:
@@ -168,9 +169,6 @@ class Sweep:
             return Sample(item, index, "missing")
         if record.trace is None:
             return Sample(item, index, record.meta["status"])
-        gold, scorer = answer or (record.meta["gold"], record.meta["scorer"])
-        if scorer != "exact":
-            raise NotImplementedError(f"scorer {scorer}")
         if record.meta["finish"] == "length" and record.meta["tokens"] < cap:
             return Sample(item, index, "missing")
         trace = Trace(record, cap)
@@ -297,6 +295,8 @@ class Trace:
         stored = self.stored
         kept, step = verdict[::-1] if verdict else (self.tokens, self.tokens)
         ended = self.eos and verdict is None
+        # Of one that went on after its verdict, a second one ends the row.
+        again = bool(acted) and stored["finish"] not in ("eos", "length")
         text = b"".join(self.pieces[: kept - ended])
         ids = np.array(stored["new_ids"][:kept])
         dropped = len(stored["dropped"])
@@ -306,7 +306,7 @@ class Trace:
         return Sample(
             problem=item,
             index=index,
-            status="stopped" if verdict else "finished" if ended else "capped",
+            status="stopped" if verdict or again else "finished" if ended else "capped",
             fired=verdict is not None or bool(acted),
             tokens=kept,
             ids=tuple(ids.tolist()),
@@ -331,9 +331,8 @@ class Trace:
         )
 
     def _setting(self) -> tuple[str, int] | None:
-        sweep, size = self.meta.get("sweep"), self.meta.get("batch_size")
-        alone = self.meta.get("workers", 1) == 1  # several slow each other down
-        return (sweep, size) if alone and sweep is not None and size is not None else None
+        alone = self.meta["workers"] == 1  # several slow each other down
+        return (self.meta["sweep"], self.meta["batch_size"]) if alone else None
 
     def _cost(self, tokens: int) -> dict[str, float | None]:
         """Cost of the first tokens: as recorded, on a straight line between two recordings."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from attention.errors import InvalidValue
 
 
-class Told:
+class VerdictLog:
     """Notes each verdict that is acted upon.
 
     A line of the log has the evidence as JSON and the counters so far; with a file, the same object

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lil.hidden_states import Reading
 
 
-class Asking(Detector):
+class SignalDetector(Detector):
     """A detector whose watchers make one signal."""
 
     @property
@@ -29,10 +29,10 @@ class Asking(Detector):
         return frozenset([self.signal])
 
 
-D = TypeVar("D", bound=Asking)
+D = TypeVar("D", bound=SignalDetector)
 
 
-class Asker(Watcher[D]):
+class SignalWatcher(Watcher[D]):
     """Asks at some tokens, and judges when the number has come: one token later.
 
     A subclass says at which tokens (`asks`), what the number is (`number`), takes it (`take`) and

@@ -9,9 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from experiments.store.files import index
 from experiments.store.files.disk import require_writable
-from experiments.store.files.records import HEAD, Record, pack, read
+from experiments.store.files.records import HEAD, Record, forget_indices, pack, read
 from experiments.store.files.writer import Writer
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Store:
             found = [record for file in files for record in read(file, self.notices)]
             for record in sorted(found, key=_sweep):  # names of files say nothing of their time
                 self._keep(record)
-            index.forget(self.path)
+            forget_indices(self.path)
         except OSError as error:
             raise InvalidValue("out", str(self.path), f"a readable folder ({error})") from error
 

@@ -17,7 +17,7 @@ from experiments.grid.plan import Plan, Run, detectors_of
 from experiments.grid.rebuilt import backend_of, penalties_of
 from experiments.grid.scoring import Scorers, is_path, load
 from experiments.grid.stored import paths_in
-from experiments.store.files import lock
+from experiments.store.files.disk import is_locked
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
 from experiments.store.samples.of_trace import with_text
@@ -105,7 +105,7 @@ class Study:
     def _of(
         cls, store: Store, group: Group, notices: Sequence[str], load: Collection[str]
     ) -> Study:
-        writing = paths(store.path)[-1].stem if lock.is_held(store.path) else None
+        writing = paths(store.path)[-1].stem if is_locked(store.path) else None
         said = [*notices, *group.said(store.path, writing)]
         values = dict(group.sweeps[0].values) | {"sweeps": [one.told() for one in group.sweeps]}
         config: Config = dataclasses.replace(group.config, load=frozenset(load))

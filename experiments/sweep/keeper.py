@@ -9,7 +9,7 @@ from typing import Any
 import lil
 from attention.identity import code
 from experiments.grid.data.sets import labels
-from experiments.store.samples import acted_runs
+from experiments.store.samples.of_trace import stored_verdict
 from experiments.store.store import Store
 from experiments.sweep.backlog import Backlog, Wanted
 from experiments.sweep.decoder import Decoded, Failed
@@ -95,7 +95,7 @@ class Keeper:
         if fired is None:
             made_by = {"code": method, "notes_code": self.notes_code}
         else:
-            verdict = acted_runs.told(fired.verdict)
+            verdict = stored_verdict(fired.verdict)
             made_by = {"code": method | code(fired.detector), "verdict": verdict}
         meta = {
             "cell": run.cell.to_dict(),

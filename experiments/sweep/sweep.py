@@ -31,8 +31,8 @@ from experiments.grid.plan import (
     describe_penalties,
 )
 from experiments.store import manifest
-from experiments.store.files import kept, lock
-from experiments.store.files.disk import drop_halves
+from experiments.store.files import kept
+from experiments.store.files.disk import Busy, drop_halves, is_locked, lock
 from experiments.store.store import Store, require_writable
 from experiments.store.study import Study
 from experiments.sweep.backlog import Backlog, Prepared
@@ -67,7 +67,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
         InvalidValue: the first thing that cannot be used.
     """
     require_writable(out)
-    if lock.is_held(out):
+    if is_locked(out):
         raise _busy(out)
     begin(config)
     backends = tuple(build_backends(config))
@@ -181,13 +181,13 @@ def run(
         KeyboardInterrupt: passed on once the store and the manifest are safe.
     """
     try:
-        with lock.held(out) as locked:
+        with lock(out) as locked:
             if not locked:
                 progress.note("no locks here: a second sweep into this store would not be noticed")
             for folder in (out / manifest.FOLDER, kept.folder(out)):
                 drop_halves(folder)
             return _run(prepared, out, preset, arguments, progress, retry_failed)
-    except lock.Busy:
+    except Busy:
         raise _busy(out) from None
 
 

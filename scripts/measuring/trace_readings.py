@@ -26,8 +26,8 @@ from experiments.grid.scoring import last_boxed
 from experiments.reasoner import RECIPES, SPLITS, Problem, problem
 from experiments.reasoner.judge import Reading, pieces, read
 from experiments.report.statistics import change_p, mcnemar
+from experiments.store.samples.repetition import exact
 from experiments.store.samples.sample import Sample, is_usable
-from experiments.store.samples.wasted import exact
 from experiments.store.study import Study
 
 Row = dict[str, Any]

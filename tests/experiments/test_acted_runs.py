@@ -19,7 +19,7 @@ from experiments.grid.plan import Plan, build_detectors
 from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.labels import labels
-from experiments.store.samples import acted_runs
+from experiments.store.samples.of_trace import Fired, acted_id, acted_record
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Results, Study
@@ -199,20 +199,20 @@ def test_a_run_serves_the_caps_it_did_not_come_up_to(
         "verdict": [kept, 11, None],
     }
     with Store(tmp_path / "one") as store:
-        store.append(acted_runs.acted_id(run, detector, 30), meta, trace.to_dict())
+        store.append(acted_id(run, detector, 30), meta, trace.to_dict())
     store = Store(tmp_path / "one")
-    plain = store.get(acted_runs.acted_id(run, detector, 30))
+    plain = store.get(acted_id(run, detector, 30))
     assert plain is not None
 
-    def fired(cap: int) -> acted_runs.Fired:
+    def fired(cap: int) -> Fired:
         verdict = lil.Verdict("guardian", kept, {"step": 11})
-        return acted_runs.Fired(run, plain, cap, detector, verdict)
+        return Fired(run, plain, cap, detector, verdict)
 
     for cap, expected in served.items():
-        assert (acted_runs.decoded(store, fired(cap)) is not None) is expected
-    assert acted_runs.decoded(store, fired(30)) is not None
+        assert (acted_record(store, fired(cap)) is not None) is expected
+    assert acted_record(store, fired(30)) is not None
     other = fired(18)._replace(detector=lil.Guardian(on_stop="answer"))
-    assert acted_runs.decoded(store, other) is None
+    assert acted_record(store, other) is None
 
 
 def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> None:
@@ -223,16 +223,16 @@ def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> Non
     run = plan.runs(plan.cells[0])[0]
     answer, other = lil.Guardian(on_stop="answer"), lil.Guardian(f=10, on_stop="answer")
     ids = {
-        acted_runs.acted_id(run, answer, 40),
-        acted_runs.acted_id(run, answer, 41),
-        acted_runs.acted_id(run, other, 40),
-        acted_runs.acted_id(run, lil.Guardian(on_stop="densify"), 40),
+        acted_id(run, answer, 40),
+        acted_id(run, answer, 41),
+        acted_id(run, other, 40),
+        acted_id(run, lil.Guardian(on_stop="densify"), 40),
         run.id,
     }
     assert len(ids) == 5
-    assert acted_runs.acted_id(run, lil.Guardian(on_stop={"name": "answer"}), 40) in ids
+    assert acted_id(run, lil.Guardian(on_stop={"name": "answer"}), 40) in ids
     once = lil.Guardian(on_stop={"name": "answer", "second": "nothing"})
-    assert acted_runs.acted_id(run, once, 40) not in ids
+    assert acted_id(run, once, 40) not in ids
     assert "second" not in once.identity()["on_stop"]
 
 

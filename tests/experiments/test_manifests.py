@@ -24,7 +24,7 @@ from experiments.grid.config import Config, load
 from experiments.report import figures, measures
 from experiments.report.timing import SECONDS
 from experiments.store import manifest
-from experiments.store.files import lock
+from experiments.store.files.disk import lock
 from experiments.store.labels import folder_labels
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -244,7 +244,7 @@ def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(
     notes = Console(stderr=True)
     (listed,) = listing([tmp_path], notes, notes)["sweeps"]
     assert listed["status"] == "killed"
-    with lock.held(tmp_path):
+    with lock(tmp_path):
         assert "unfinished (still running)" in Study.open(tmp_path).notices[0]
         (listed,) = listing([tmp_path], notes, notes)["sweeps"]
         assert listed["status"] == "running"

@@ -25,7 +25,7 @@ from experiments.grid.config import Config, check
 from experiments.grid.plan import build_detectors
 from experiments.grid.tokenizers import Tokenizer
 from experiments.report.exports import check_file
-from experiments.store.files.outputs import replace_whole
+from experiments.store.files.disk import whole_file
 from experiments.store.labels import labels
 from experiments.store.store import Store
 from lil.compression.curves import entropy_bounds
@@ -313,7 +313,8 @@ def _plot(
     drawn = io.BytesIO()
     try:
         figure.savefig(drawn, dpi=150, format=path.suffix[1:] or "png")
-        replace_whole(path, drawn.getvalue())
+        with whole_file(path) as half:
+            half.write_bytes(drawn.getvalue())
     except (OSError, ValueError) as error:
         raise InvalidValue(
             "plot", str(path), f"an image file that can be written ({error})"

@@ -2,27 +2,32 @@
 
 A detector changes no token before it fires, and a longer trace holds every shorter one, so one
 decode serves all caps and all detectors. Costs of a cut trace are those the run had at that token.
+
+After the verdict of a detector that acts a run differs from the plain one, so where it fires the
+run is decoded again, with the detector at work; of the others the plain trace is the run.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
+from attention.identity import code
+from experiments.grid.identity import Cell, digest, run_id
 from experiments.grid.plan import Problem, Run
 from experiments.grid.scoring import NO_SCORERS, Scorers, correct
 from experiments.store.files.records import Record
-from experiments.store.samples.acted_runs import Fired, acts, decoded, verdict_on
 from experiments.store.samples.points import Points
-from experiments.store.samples.repetition import repeats
+from experiments.store.samples.repetition import exact, repeats, tolerant
 from experiments.store.samples.sample import Sample, Shorter
-from experiments.store.samples.wasted import exact, tolerant
 from experiments.store.store import Store
-from lil import Detector, Meter, Trace, Verdict
+from lil import Detector, Meter, Trace, Verdict, replay
 
 
 def samples_of(
@@ -71,7 +76,7 @@ def samples_of(
             stopped = judge(one, run.problem, record, trace, verdict.token, verdict)
             yield _with_waste_left(stopped, plain, verdict)
         else:
-            later = decoded(store, Fired(run, record, cap, detector, verdict))
+            later = acted_record(store, Fired(run, record, cap, detector, verdict))
             if later is not None:
                 one = _acted(one, run.problem, later, verdict, scorers)
             lacks = later is None or later.failed
@@ -282,3 +287,106 @@ def _curve(trace: Trace, kept: int) -> tuple[tuple[int | None, int, int], ...]:
         meter = Meter().feed(b"".join(trace.pieces[:kept]))
         points.append((kept, meter.fed, meter.size()))
     return tuple(points)
+
+
+# ---------------------------------------------------------------- detectors that act
+
+
+def acts(detector: Detector) -> bool:
+    """Whether something is generated after its verdict."""
+    return not detector.action.ends
+
+
+def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
+    """The verdict on a plain trace, whatever follows it."""
+    if acts(detector):
+        detector = replace(detector, on_stop="stop")
+    return replay(trace, detector, max_tokens=cap)
+
+
+class Fired(NamedTuple):
+    """A plain run, and what a detector that acts says of it now.
+
+    Attributes:
+        run, record: of the plain run.
+        cap: the most tokens it may have.
+        detector, verdict: who fired, and how.
+    """
+
+    run: Run
+    record: Record
+    cap: int
+    detector: Detector
+    verdict: Verdict
+
+    @property
+    def id(self) -> str:
+        """What the run in which it acts is called."""
+        return acted_id(self.run, self.detector, self.cap)
+
+
+def acted_record(store: Store, fired: Fired) -> Record | None:
+    """The run with this detector at work, if it was decoded: for this cap, or for another that it
+    did not come up to, and neither to this one. What acted upon another verdict is no such run.
+    """
+    found = store.get(fired.id)
+    if found is not None and _follows(found, fired):
+        return found
+    key = (fired.run.id, digest(fired.detector.identity()))
+    others = _by_run(store, store.changes).get(key, ())
+    fit = (one for one in others if _ended_below(one, fired.cap))
+    return next((one for one in fit if _follows(one, fired)), None)
+
+
+def _follows(record: Record, fired: Fired) -> bool:
+    """Whether a stored run is what the detector makes of this verdict, by the same methods.
+
+    The same first verdict by other code is enough only where no second one could end the row.
+    """
+    _, plain, _, detector, verdict = fired
+    if not record.made_by(plain.code):
+        return False
+    if not record.made_by(code(detector)) and (record.failed or detector.action.watched):
+        return False
+    return record.meta.get("verdict") == stored_verdict(verdict)
+
+
+def stored_verdict(verdict: Verdict) -> list[int | None]:
+    """What a run that acts upon a verdict follows from: tokens kept, step and anchor."""
+    return [verdict.token, verdict.step, verdict.anchor]
+
+
+@functools.lru_cache(maxsize=4)
+def _by_run(
+    store: Store,
+    changes: int,  # noqa: ARG001 - after another, look again
+) -> dict[tuple[str, str], list[Record]]:
+    """All runs with detectors that act, whatever their caps, by run and detector."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in store:
+        meta = record.meta
+        if meta.get("detector") is not None and not record.failed:
+            cell = Cell(**meta["cell"])
+            run = run_id(cell, meta["item_id"], meta["prompt"], meta["sample_index"])
+            found.setdefault((run, digest(meta["detector"])), []).append(record)
+    return found
+
+
+def _ended_below(record: Record, cap: int) -> bool:
+    """Whether no cap ended this run, nor would this one have."""
+    if record.meta["tokens"] >= cap:
+        return False
+    trace = record.trace()
+    done = trace.action or {}
+    given = done.get("kept", 0) + done.get("cue_tokens", 0)
+    by_itself = trace.finish != "length" or trace.tokens == given + (done.get("tokens") or 0)
+    return by_itself and trace.decoded_tokens < cap
+
+
+def acted_id(run: Run, detector: Detector, cap: int) -> str:
+    """The identity of a run with a detector that acts.
+
+    The cap is part of it: tokens that were dropped count towards it, so a longer run does not hold
+    the shorter one, unless it ended before (`acted_record`).
+    """
+    return digest({"run": run.id, "detector": detector.identity(), "cap": cap})

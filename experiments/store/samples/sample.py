@@ -45,9 +45,9 @@ class Sample:
     per decode step over sparsified layers and query heads. `cache_byte_sec` is bytes held times
     seconds held. `curve` holds (tokens, original bytes, compressed bytes) of the output alone.
 
-    Wasted is what `wasted.exact` and `wasted.tolerant` count of a trace that the cap cut and that
-    is not solved; all others waste nothing. A detector leaves what was decoded until it fired.
-    `at_positions`: it was cut where the model's positions end, or went beyond them.
+    Wasted is what `repetition.exact` and `repetition.tolerant` count of a trace that the cap cut
+    and that is not solved; all others waste nothing. A detector leaves what was decoded until it
+    fired. `at_positions`: it was cut where the model's positions end, or went beyond them.
     """
 
     model: str

@@ -34,7 +34,7 @@ from rich.progress import track
 from rich.table import Table
 
 from experiments.grid.config import load
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.store.labels import labels
 from lil import Detector
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from attention.errors import InvalidValue, check_int
-from experiments.grid.config import Config, check, load, split_setting
+from attention.spelling import setting
+from experiments.grid.config import Config, check, load
 from experiments.grid.models import REASONER
 
 #: Arguments and the keys of a configuration they stand for.
@@ -48,7 +49,7 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
     preset = left.pop("preset", None)
     overrides: dict[str, Any] = {"detectors": "none", "penalties": "none"}
     for name, value in left.items():
-        keys, _ = split_setting(f"{name}=")
+        keys, _ = setting(f"{name}=")
         if len(keys) == 3 and keys[0] in _TABLES:
             table, method, parameter = keys
             overrides.setdefault(table, {}).setdefault(method, {})[parameter] = value

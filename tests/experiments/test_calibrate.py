@@ -13,7 +13,7 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid.config import load
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.report import figures
 from experiments.store.study import Study
 

@@ -17,13 +17,14 @@ from sweeping import go
 from attention import registry
 from attention.errors import InvalidValue
 from attention.identity import code
+from attention.spelling import Spec
 from experiments.grid.config import Config
-from experiments.grid.plan import split_action
 from experiments.grid.stored import import_paths
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
 from experiments.sweep.dry_run import dry_run
+from lil.detectors import DETECTORS
 
 SMALL = Path(__file__).parent / "data" / "small"
 Make = Callable[..., Config]
@@ -375,8 +376,8 @@ def test_a_detector_that_is_published(
     point = EntryPoint("own", "own:Own", "lil.detectors")
     installed = {"lil.detectors": [point]}
     monkeypatch.setattr(registry, "entry_points", lambda group: installed.get(group, []))
-    assert split_action("own:Own") == ("own:Own", "")
-    assert split_action("own:answer") == ("own", "answer")
+    assert DETECTORS.spec("own:Own") == Spec("own:Own")
+    assert DETECTORS.spec("own:answer") == Spec("own", {}, "answer")
     assert run(*report)["rows"] == first["rows"]
     again = run(*swept(model, "S"))
     assert (again["rows"], again["manifest"]["counts"]["decoded"]) == (first["rows"], 0)

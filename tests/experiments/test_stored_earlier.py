@@ -18,13 +18,8 @@ from typing import Any
 import pytest
 
 from experiments.cli import main
-from experiments.grid.plan import (
-    SHIPPED_CHOPPERS,
-    as_of_then,
-    build_detectors,
-    describe_backend,
-    describe_penalties,
-)
+from experiments.grid.detectors import build_detectors
+from experiments.grid.plan import SHIPPED_CHOPPERS, as_of_then, describe_backend, describe_penalties
 from experiments.report.timing import SECONDS
 from experiments.store.study import Study
 from lil import Chopper

@@ -20,12 +20,8 @@ from experiments.cli.texts.shortening import SHOWN, beginning_and_end, dim
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
-from experiments.grid.plan import (
-    build_backends,
-    build_detectors,
-    build_penalties,
-    describe_penalties,
-)
+from experiments.grid.detectors import build_detectors
+from experiments.grid.plan import build_backends, build_penalties, describe_penalties
 from experiments.sweep.sweep import require_supported
 
 EXAMPLES = """\

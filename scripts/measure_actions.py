@@ -65,7 +65,7 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     yield Part("actions", sweep("actions", "demo"))
     yield Part("penalties", sweep("penalties", "demo"))
     study = ("--split", "study", "--cap", "2x-full", "--detector", ",".join(CALIBRATED))
-    few = ("--dataset", "easy,medium,hard", "--backends", "full,h2o,quest", "--budgets", "256")
+    few = ("--dataset", "easy,medium,hard", "--backend", "full,h2o,quest", "--budget", "256")
     yield Part("calibration", sweep("stopping", "calibration", *study, *few, "--limit", "400"))
     yield Part("chopper", script("check_chopper", str(folder / "calibration")), out=True)
     # The reasoner as it was before the last round of training: another tiny model.
@@ -99,7 +99,7 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     for cap in CAPS:
         capped = ("--cap", f"{cap}x-full", *watched)
         yield Part(f"warm-{cap}", sweep("stopping", "warm", *warm, *capped))
-    full = ("--backends", "full", "--limit", "200", "--dataset", "easy,medium,hard")
+    full = ("--backend", "full", "--limit", "200", "--dataset", "easy,medium,hard")
     # The newest sweep of that store is the one with the smallest cap: every trace is decoded again.
     again = (
         "--check-live",
@@ -118,7 +118,7 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     yield Part("kept", sweep("keep-prompt", "kept", *flags))
     yield Part("pairs", script("kept_prompts", str(folder / "dropped"), str(folder / "kept")))
     quick = "cycle(outside=0),recurrence(outside=0)"  # as they are while a model thinks
-    watched = script("check_ordinary", "--json", "--detectors", f"{detectors(done)},{quick}")
+    watched = script("check_ordinary", "--json", "--detector", f"{detectors(done)},{quick}")
     yield Part("ordinary", watched, differs=True)
     yield Part("cost", ["-m", "experiments.cli", "bench", "detector", "--json"])
     yield Part("times", script("time_actions"), out=True)

@@ -11,6 +11,7 @@ from attention.errors import InvalidValue, check_int
 from attention.spelling import setting
 from experiments.grid.config import Config, check, load
 from experiments.grid.models import REASONER
+from experiments.grid.plan import lacks_budget
 
 #: Arguments and the keys of a configuration they stand for.
 _KEYS = {
@@ -59,16 +60,18 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
             known = [*_KEYS, "preset", "max_gen_toks", "max_length"]
             allowed = f"one of {', '.join(known)}, or as backend_params.quest.page"
             raise InvalidValue("model argument", name, allowed, known)
-    backend = overrides.setdefault("backends", "full")
-    if overrides.get("budgets") is None:
-        if backend != "full":
-            raise InvalidValue("budget", None, f"budget=N with backend={backend}")
+    overrides.setdefault("backends", "full")
+    without = overrides.get("budgets") is None
+    if without:
         overrides["budgets"] = 1
     model = overrides.setdefault("models", REASONER)
     config = load(preset or ("demo" if model == REASONER else "paper"), overrides)
     for key in ("models", "backends", "budgets", "penalties"):
         if len(getattr(config, key)) > 1:
             raise InvalidValue(key, ",".join(map(str, getattr(config, key))), "one of them")
+    (backend,) = config.backends
+    if without and lacks_budget(config, backend):
+        raise InvalidValue("budget", None, f"budget=N with backend={backend}")
     return config
 
 

@@ -256,7 +256,7 @@ class Config:
         "columns of data sets: question (or prompt, used as it is, or messages, a chat), answer, "
         "id",
         group="what to run",
-        flag="--columns",
+        flag="--column",
         metavar="question=...,answer=...,id=...",
     )
     scorer: str = _key(
@@ -290,7 +290,7 @@ class Config:
         "attention backends; full attention always runs, the others are measured against it; a "
         "budget of its own in brackets: oracle(budget=16)",
         group="attention",
-        flag="--backends",
+        flag="--backend",
         metavar="full,h2o,...",
     )
     budgets: tuple[int, ...] = _key(
@@ -298,7 +298,7 @@ class Config:
         _counts,
         "tokens one decode query may attend to",
         group="attention",
-        flag="--budgets",
+        flag="--budget",
         metavar="32,64,...",
     )
     null: str = _key(

@@ -202,14 +202,31 @@ def _backends(config: Config, methods: Any) -> list[Backend]:
     for entry in [*config.backends, *_dither(config)]:
         spec = methods.METHODS.spec(entry)
         own = config.backend_params.get(spec.name, {}), spec.params
-        takes = any(p.name == "budget" for p in parameters(methods.find(spec.name)))
-        for budget in [{"budget": budget} for budget in config.budgets] if takes else [{}]:
+        given = [{"budget": budget} for budget in config.budgets] if takes_budget(entry) else [{}]
+        for budget in given:
             backend = methods.get(spec.name, **methods.METHODS.over(spec.name, budget, *own))
             # A method may be asked for by name and by import path, and bring a budget of its own.
             if backend not in backends:
                 backends.append(backend)
     require_own_names(backends)
     return backends
+
+
+def takes_budget(entry: str) -> bool:
+    """Whether a backend has a budget at all."""
+    from attention.methods import METHODS
+
+    return any(p.name == "budget" for p in parameters(METHODS.find(METHODS.spec(entry).name)))
+
+
+def lacks_budget(config: Config, entry: str) -> bool:
+    """Whether a backend has a budget that neither it nor the configuration's tables give."""
+    from attention.methods import METHODS
+
+    spec = METHODS.spec(entry)
+    own = config.backend_params.get(spec.name, {}), spec.params
+    given = METHODS.over(spec.name, {"budget": None}, *own)
+    return takes_budget(entry) and given.get("budget", 0) is None
 
 
 #: Relative errors of rounding to half precision: the size of the noise that parts texts there.

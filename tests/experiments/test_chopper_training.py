@@ -24,7 +24,7 @@ from experiments.store.study import Study
 from lil.chopper import Classifier, Labeller, chunks
 
 CapFd = pytest.CaptureFixture[str]
-SMALL = ["--threads", "1", "--short", "0", "--run", "2", "--backends", "h2o", "--budgets", "48"]
+SMALL = ["--threads", "1", "--short", "0", "--run", "2", "--backend", "h2o", "--budget", "48"]
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +276,7 @@ def test_the_weights_that_ship_are_the_checkpoints() -> None:
 @pytest.mark.slow
 def test_the_reasoners_word_salad_is_told(capfd: CapFd, tmp_path: Path) -> None:
     command = ["chopper", "train", "--dataset", "hard", "--limit", "2", "--held-out-limit", "1"]
-    command += ["--backends", "h2o", "--budgets", "256", "--max-new-tokens", "900"]
+    command += ["--backend", "h2o", "--budget", "256", "--max-new-tokens", "900"]
     command += ["--threads", "1"]
     document = _json(capfd, *command, "--out", str(tmp_path))
     full, h2o, whole = document["rows"]["training"]

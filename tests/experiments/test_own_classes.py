@@ -87,7 +87,7 @@ def model(tiny_model: Path, tmp_path: Path) -> Path:
 def swept(model: Path, out: str, weights: str = "own.txt") -> list[str]:
     """A sweep with the detector at work."""
     command = ["sweep", "--preset", "demo-small", "--model", str(model), "--limit", "2"]
-    command += ["--backends", "full", "--threads", "1", "--out", out, "--no-figures", "--no-page"]
+    command += ["--backend", "full", "--threads", "1", "--out", out, "--no-figures", "--no-page"]
     command += ["--max-new-tokens", "60", "--detector", "own:Own,own:Own:answer"]
     command += ["--set", f"detector_params.own:Own.weights={weights}"]
     return [*command, "--set", "action_params.answer.tokens=3"]
@@ -201,13 +201,13 @@ def test_a_store_of_two_codes_says_so(folder: Folder, tiny_model: Path, capfd: C
     """A budget before an edit and one after it: shown, with a notice, and nothing is imported."""
     run = own_classes.document(capfd)
     command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--limit", "2"]
-    command += ["--backends", "full,method:Norm", "--threads", "1", "--detector", "none"]
+    command += ["--backend", "full,method:Norm", "--threads", "1", "--detector", "none"]
     command += ["--max-new-tokens", "20", "--out", "S", "--no-figures", "--no-page"]
     folder.put(METHOD_FILES, SIGNS)
-    run(*command, "--budgets", "32")
+    run(*command, "--budget", "32")
     folder.put(METHOD_FILES, SIGNS | {"own": -1})
-    run(*command, "--budgets", "48")
-    said = own_classes.refused(capfd)(*command, "--budgets", "32,48")
+    run(*command, "--budget", "48")
+    said = own_classes.refused(capfd)(*command, "--budget", "32,48")
     assert "2 of its runs with another method:Norm" in said
     for name, _ in METHOD_FILES.values():
         (folder.path / name).unlink()
@@ -247,7 +247,7 @@ def test_notes_of_other_code_are_not_read(folder: Folder, model: Path, capfd: Ca
     """What a detector made of the model's states is in the trace: after an edit it is made anew."""
     run, refused = own_classes.document(capfd), own_classes.refused(capfd)
     command = ["sweep", "--preset", "demo-small", "--model", str(model), "--limit", "2"]
-    command += ["--backends", "full", "--threads", "1", "--no-figures", "--no-page", "--out", "S"]
+    command += ["--backend", "full", "--threads", "1", "--no-figures", "--no-page", "--out", "S"]
     command += ["--max-new-tokens", "40", "--detector", "still:Still"]
     command += ["--set", "detector_params.still:Still.longest=2"]
 

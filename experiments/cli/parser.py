@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 from experiments.cli.output import shown
 
-
 #: A flag that takes a list is named by one of what it takes, so that it is the same for one and
 #: for several; in the plural it is understood.
 _PLURALS = {

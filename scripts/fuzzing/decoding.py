@@ -72,23 +72,16 @@ _ROWS: tuple[dict[str, object], ...] = (
     {"question": "wait", "answer": "</script><script>1", "id": "[bold]<b>"},
 )
 
+#: What a sweep compares; `--backend` of a run is one of them.
+_GRIDS = ("full", "full,h2o", "full,quest", "sink", "full,mine:Own", "infllm,tova", "raas")
+
 _GOOD: dict[str, Sequence[str]] = {
     "--dataset": (PROBLEMS, PROBLEMS, "easy", f"{PROBLEMS},easy", "medium"),
     "--scorer": ("exact",),
     "--limit": ("1", "1", "2"),
     "--sample": ("1",),
     "--max-new-tokens": ("1", "3", "5", "8"),
-    "--backend": (
-        "full",
-        "full,h2o",
-        "full,quest",
-        "sink",
-        "full,mine:Own",
-        "infllm,tova",
-        "raas",
-    ),
     "--backend": ("full", "h2o", "quest", "sink", "mine:Own", "rkv", "snapkv", "oracle"),
-    "--budget": ("32", "16", "64", "32,64"),
     "--budget": ("32", "64"),
     "--penalty": (
         "none",
@@ -254,10 +247,10 @@ class Commands:
 
     def _sweep(self, rng: random.Random, noun: str) -> list[str]:
         words = [*self._asked(rng), "--out", f"o{rng.randrange(4)}"]
-        words += ["--backend", rng.choice(_GOOD["--backend"])]
+        words += ["--backend", rng.choice(_GRIDS)]
         words += [] if rng.random() < 0.04 else ["--no-figures"]
         words += [] if rng.random() < 0.1 else ["--no-page"]
-        words += ["--budget", rng.choice(("32", "32", "16"))] if rng.random() < 0.8 else []
+        words += ["--budget", rng.choice(("32", "32", "16", "32,64"))] if rng.random() < 0.8 else []
         words += ["--dry-run"] if rng.random() < 0.1 else []
         return [*words, *self._more(rng, noun, words)]
 

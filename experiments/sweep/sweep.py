@@ -20,13 +20,13 @@ from attention.identity import code
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import read_template
+from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import Cell, prompt_digest
 from experiments.grid.plan import (
     Plan,
     Problem,
     build_backends,
     build_cells,
-    build_detectors,
     build_penalties,
     describe_penalties,
 )

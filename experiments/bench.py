@@ -131,10 +131,10 @@ def method(entry: str, budget: int, **wanted: Any) -> Backend:
         InvalidValue: no such method, or a value it refuses.
     """
     spec = METHODS.spec(entry)
-    name, own = spec.name, spec.params
-    fields = {f.name for f in dataclasses.fields(find(name)) if f.init}
+    fields = {f.name for f in dataclasses.fields(find(spec.name)) if f.init}
     wanted = {"budget": budget, "keep_prompt": False, **wanted}
-    return get(name, **{key: value for key, value in wanted.items() if key in fields} | own)
+    params = {key: value for key, value in wanted.items() if key in fields} | dict(spec.params)
+    return get(spec.name, **params)
 
 
 def sparse(entry: str, budget: int) -> Backend:

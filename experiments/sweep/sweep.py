@@ -38,9 +38,8 @@ from experiments.store.study import Study
 from experiments.sweep.backlog import Backlog, Prepared
 from experiments.sweep.decoder import require_supported
 from experiments.sweep.executors import begin, open_executor
-from experiments.sweep.keeper import Counts
+from experiments.sweep.keeper import Counts, Progress
 from experiments.sweep.runner import Runner
-from experiments.sweep.watching import Progress
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
 

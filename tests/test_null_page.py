@@ -18,7 +18,7 @@ def found(any_claim: float = 0.04, ratio: float = 1.004, covered: float = 0.94) 
     of: dict[str, Any] = {"pool": "reasoner-0.6", "problems": 300}
     null = {"samples": 4, "mean_tokens": 540.0, "scatter": 0.1, "solved": 0.9, "same": 0.2}
     null |= {"worlds": 200, "any_claim": any_claim, "claims": {"longer": 3}}
-    intervals: dict[str, Any] = dict.fromkeys(null_page.INTERVALS, [0.95, 800])
+    intervals: dict[str, Any] = {name: [0.95, 800] for name in null_page.INTERVALS}
     intervals |= {"mean_tokens": [covered, 800], "length_ratio": None}
     return {
         "null": [of | null | {"mean_length_ratio": ratio}],

@@ -187,8 +187,12 @@ def _detectors(
     for name, tried in choices.items():
         for group in DETECTORS.find(name).twins:
             if len(both := [one for one in group if one in tried]) > 1:
-                given = f"--set {name}.{both[0]} or {name}.{both[1]}"
-                raise InvalidValue(both[1], tried[both[1]], f"{given}, not both")
+                short = [one in _SHORT and getattr(args, one) is not None for one in both]
+                said = [
+                    f"--{one}" if is_short else f"--set {name}.{one}"
+                    for one, is_short in zip(both, short, strict=True)
+                ]
+                raise InvalidValue(both[1], tried[both[1]], f"{said[1]} or {said[0]}, not both")
     found = combined(config, [DETECTORS.spec(one) for one in _asked(args)], choices)
     if not found:
         # What follows a verdict cannot be replayed; that the sweep's detectors fire can.

@@ -27,10 +27,9 @@ from attention.contract.backend import Backend
 from attention.core import kernels
 from attention.engines import chosen
 from attention.errors import InvalidValue, check_choice, check_int
-from attention.methods import find, get
+from attention.methods import METHODS, find, get
 from attention.patching.cache import ATTENTION, AttentionCache
 from attention.patching.session import Session
-from attention.registry import split_parameters
 from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
 
@@ -131,10 +130,11 @@ def method(entry: str, budget: int, **wanted: Any) -> Backend:
     Raises:
         InvalidValue: no such method, or a value it refuses.
     """
-    name, own = split_parameters(entry, "backend", "quest(page=32)")
-    fields = {f.name for f in dataclasses.fields(find(name)) if f.init}
+    spec = METHODS.spec(entry)
+    fields = {f.name for f in dataclasses.fields(find(spec.name)) if f.init}
     wanted = {"budget": budget, "keep_prompt": False, **wanted}
-    return get(name, **{key: value for key, value in wanted.items() if key in fields} | own)
+    params = {key: value for key, value in wanted.items() if key in fields} | dict(spec.params)
+    return get(spec.name, **params)
 
 
 def sparse(entry: str, budget: int) -> Backend:

@@ -8,6 +8,7 @@ METHODS: Registry[Backend] = Registry(
     ("attention.methods", "attention.methods.controls"),
     "lil.attention",
     lambda: Backend,
+    example="oracle(budget=16)",
     line="source",
 )
 names, get, find, known, describe = (

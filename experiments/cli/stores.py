@@ -12,7 +12,7 @@ from typing import Any
 from rich.markup import escape
 
 from attention.errors import InvalidValue
-from attention.identity import IMPORT_PATH
+from attention.spelling import IMPORT_PATH
 from experiments.cli.console import Console
 from experiments.cli.parser import Parser
 from experiments.cli.show import say

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from attention.identity import IMPORT_PATH, code
+from attention.identity import code
+from attention.spelling import IMPORT_PATH
 from experiments.grid.config import Config
+from experiments.grid.detectors import detectors_of
 from experiments.grid.identity import Cell
-from experiments.grid.plan import Plan, Run, detectors_of
+from experiments.grid.plan import Plan, Run
 from experiments.grid.rebuilt import backend_of, penalties_of
 from experiments.grid.scoring import Scorers, is_path, load
 from experiments.grid.stored import paths_in

@@ -20,13 +20,13 @@ from attention.identity import code
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import read_template
+from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import Cell, prompt_digest
 from experiments.grid.plan import (
     Plan,
     Problem,
     build_backends,
     build_cells,
-    build_detectors,
     build_penalties,
     describe_penalties,
 )
@@ -38,9 +38,8 @@ from experiments.store.study import Study
 from experiments.sweep.backlog import Backlog, Prepared
 from experiments.sweep.decoder import require_supported
 from experiments.sweep.executors import begin, open_executor
-from experiments.sweep.keeper import Counts
+from experiments.sweep.keeper import Counts, Progress
 from experiments.sweep.runner import Runner
-from experiments.sweep.watching import Progress
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
 

@@ -61,6 +61,7 @@ class Chopper(SignalDetector):
     name: ClassVar[str] = "chopper"
     ladder = ("long_streak", (16, 12, 10, 8, 7, 6, 5, 4, 3, 2))
     anchors: ClassVar[bool] = True
+    trained = ("weights", "lil chopper train")
 
     def __post_init__(self) -> None:
         from lil.chopper.classifier import Classifier

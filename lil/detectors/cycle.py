@@ -58,6 +58,7 @@ class Cycle(Detector):
     outside: int = field(default=OUTSIDE, metadata={"left_out": OUTSIDE})
 
     name: ClassVar[str] = "cycle"
+    served: ClassVar[bool] = True
     ladder = (
         "repeats",
         (32, 24, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2),

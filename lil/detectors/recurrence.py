@@ -56,6 +56,7 @@ class Recurrence(Detector):
     outside: int = field(default=OUTSIDE, metadata={"left_out": OUTSIDE})
 
     name: ClassVar[str] = "recurrence"
+    served: ClassVar[bool] = True
     ladder = (
         "run",
         (640, 480, 320, 240, 180, 140, 100, 80, 60, 40, 30, 20, 10),

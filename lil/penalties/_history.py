@@ -18,6 +18,7 @@ from transformers import LogitsProcessor
 
 from attention.errors import InvalidValue, check_flag, check_int
 from attention.identity import named
+from attention.spelling import Twins
 from lil.compression.matching import EMPTY
 from lil.generate_calls import CallSequence
 
@@ -89,6 +90,8 @@ class Penalty(LogitsProcessor, ABC):
     name: ClassVar[str]
     #: Raised where the same parameters give another result than before.
     version: ClassVar[int] = 1
+    #: Parameters that say the same, in groups: one that comes later takes the others' place.
+    twins: ClassVar[Twins] = ()
 
     def __post_init__(self) -> None:
         check_flag("include_prompt", self.include_prompt)

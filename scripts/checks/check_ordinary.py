@@ -1,7 +1,7 @@
 """Which detectors stop texts that nobody would call a loop: code, manuals, answers; tables apart.
 
     python scripts/checks/check_ordinary.py                # every detector of text, two minutes
-    python scripts/checks/check_ordinary.py --detectors "recurrence,cycle(repeats=3)" --json
+    python scripts/checks/check_ordinary.py --detector "recurrence,cycle(repeats=3)" --json
 
 The files are chosen by a rule, not by hand: of the Python that runs this, every fourth file of the
 standard library (tests left out) and every topic of its manual; of what is installed beside it,
@@ -34,7 +34,7 @@ from rich.progress import track
 from rich.table import Table
 
 from experiments.grid.config import load
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.store.labels import labels
 from lil import Detector
 
@@ -132,11 +132,11 @@ def shown(found: dict[str, Any]) -> tuple[Table, list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--detectors", default=DETECTORS, help="as `lil sweep --detector` has them")
+    parser.add_argument("--detector", default=DETECTORS, help="as `lil sweep --detector` has them")
     parser.add_argument("--json", action="store_true", help="one document, names of files in it")
     args = parser.parse_args()
     notes = Console(stderr=True)
-    asked = build_detectors(load("stopping", {"detectors": args.detectors}))
+    asked = build_detectors(load("stopping", {"detectors": args.detector}))
     # What follows a verdict changes nothing here, and hidden states there are none.
     stopping = [dataclasses.replace(one, on_stop="stop") for one in asked if not one.signals]
     detectors = list(dict.fromkeys(stopping))

@@ -3,10 +3,10 @@
     python scripts/checks/kill_test.py                      # ten kills of a demo-small sweep
     python scripts/checks/kill_test.py --kills 3 -- --model ./my-model --limit 4
     python scripts/checks/kill_test.py --kills 50 --commands sweep,replay,report --signals \
-        -- --preset demo-small --limit 2 --budgets 64
+        -- --preset demo-small --limit 2 --budget 64
 
     python scripts/checks/kill_test.py --kills 30 --worker-kills 20 \\
-        -- --preset demo-small --limit 2 --budgets 64 --workers 2
+        -- --preset demo-small --limit 2 --budget 64 --workers 2
 
 What follows `--` goes to `lil sweep`. Each kill is SIGKILL: nothing can be caught or cleaned up.
 Processes are forked when all is imported, so that kills fall into the work and not into imports.

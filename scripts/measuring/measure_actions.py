@@ -63,13 +63,13 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
 
     def readings(store: str) -> list[str]:
         # Of the newest sweep of the store, which is the one with the cap just measured.
-        return script("trace_readings", str(folder / store), "--json")
+        return script("measuring/trace_readings", str(folder / store), "--json")
 
     yield Part("demo", sweep("demo", "demo"))
     yield Part("actions", sweep("actions", "demo"))
     yield Part("penalties", sweep("penalties", "demo"))
     study = ("--split", "study", "--cap", "2x-full", "--detector", ",".join(CALIBRATED))
-    few = ("--dataset", "easy,medium,hard", "--backends", "full,h2o,quest", "--budgets", "256")
+    few = ("--dataset", "easy,medium,hard", "--backend", "full,h2o,quest", "--budget", "256")
     yield Part("calibration", sweep("stopping", "calibration", *study, *few, "--limit", "400"))
     yield Part("chopper", script("training/check_chopper", str(folder / "calibration")), out=True)
     # The reasoner as it was before the last round of training: another tiny model.
@@ -105,7 +105,7 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
         capped = ("--cap", f"{cap}x-full", *watched)
         yield Part(f"warm-{cap}", sweep("stopping", "warm", *warm, *capped))
         yield Part(f"readings-warm-{cap}", readings("warm"))
-    full = ("--backends", "full", "--limit", "200", "--dataset", "easy,medium,hard")
+    full = ("--backend", "full", "--limit", "200", "--dataset", "easy,medium,hard")
     # The newest sweep of that store is the one with the smallest cap: every trace is decoded again.
     again = (
         "--check-live",
@@ -125,7 +125,7 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
     pairs = script("measuring/kept_prompts", str(folder / "dropped"), str(folder / "kept"))
     yield Part("pairs", pairs)
     quick = "cycle(outside=0),recurrence(outside=0)"  # as they are while a model thinks
-    watched = script("checks/check_ordinary", "--json", "--detectors", f"{detectors(done)},{quick}")
+    watched = script("checks/check_ordinary", "--json", "--detector", f"{detectors(done)},{quick}")
     yield Part("ordinary", watched, differs=True)
     yield Part("cost", script("bench/detector_cost", "--json"))
     yield Part("times", script("measuring/time_actions"), out=True)

@@ -91,10 +91,10 @@ def read(folder: Path, each: int) -> Pool:
 
 #: What is decoded for each pool; of the reasoner a third of the problems on each level.
 POOLS = {
-    "reasoner-0.6": ["--temperature", "0.6", "--samples-per-problem", "8", "--backends", "full"],
-    "reasoner-1.0": ["--temperature", "1", "--samples-per-problem", "8", "--backends", "full"],
-    "random-1.0": ["--temperature", "1", "--samples-per-problem", "8", "--backends", "full"],
-    "dither": ["--backends", ",".join(["full", *(f"dither(seed={at})" for at in range(8))])],
+    "reasoner-0.6": ["--temperature", "0.6", "--samples-per-problem", "8", "--backend", "full"],
+    "reasoner-1.0": ["--temperature", "1", "--samples-per-problem", "8", "--backend", "full"],
+    "random-1.0": ["--temperature", "1", "--samples-per-problem", "8", "--backend", "full"],
+    "dither": ["--backend", ",".join(["full", *(f"dither(seed={at})" for at in range(8))])],
 }
 
 

@@ -30,14 +30,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the checkout this script b
 import numpy as np
 
 from experiments.grid.config import Config, load
+from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import Cell, digest
-from experiments.grid.plan import (
-    Plan,
-    Problem,
-    build_backends,
-    build_cells,
-    build_detectors,
-)
+from experiments.grid.plan import Plan, Problem, build_backends, build_cells
 from experiments.store import manifest
 from experiments.store.store import Store
 from lil import Cost, Trace
@@ -202,7 +197,7 @@ def main() -> None:
     lil = [sys.executable, "-m", "experiments.cli"]
     opening = "import pathlib, sys; from experiments.store.study import Study; "
     opening += "study = Study.open(pathlib.Path(sys.argv[1]))"
-    keeping = "; import os; from experiments.grid.plan import build_detectors; "
+    keeping = "; import os; from experiments.grid.detectors import build_detectors; "
     keeping += "study.samples(build_detectors(study.config), texts=False, workers=os.cpu_count())"
     commands = {
         "open": [sys.executable, "-c", opening, store],

@@ -21,7 +21,7 @@ from typing import Any
 import trace_sentences
 
 from attention.errors import InvalidValue
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.grid.scoring import last_boxed
 from experiments.reasoner import RECIPES, SPLITS, Problem, problem
 from experiments.reasoner.judge import Reading, pieces, read

@@ -15,7 +15,8 @@ import lil
 from attention.errors import InvalidValue
 from experiments.grid import models
 from experiments.grid.config import Config
-from experiments.grid.plan import Plan, build_detectors
+from experiments.grid.detectors import build_detectors
+from experiments.grid.plan import Plan
 from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.labels import labels

@@ -45,7 +45,7 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     """A folder with a finished sweep, and its command."""
     out = tmp_path_factory.mktemp("cli") / "store"
     command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"]
-    command += ["--limit", "3", "--backends", "h2o,quest", "--budgets", "32,96", "--threads", "1"]
+    command += ["--limit", "3", "--backend", "h2o,quest", "--budget", "32,96", "--threads", "1"]
     command += ["--max-new-tokens", "60", "--out", str(out)]
     command += ["--set", "detector_params.guardian.f=10"]
     command += ["--set", "detector_params.guardian.rate=0.8"]
@@ -461,12 +461,28 @@ def test_every_flag_the_specification_names(capfd: CapFd) -> None:
         main(["sweep", "--help"])
     out = capfd.readouterr().out
     flags = (
-        "--preset --model --dataset --backends --budgets --limit --batch-size --seed --cap "
+        "--preset --model --dataset --backend --budget --limit --batch-size --seed --cap "
         "--max-new-tokens --temperature --top-p --samples-per-problem --dtype --device --revision "
         "--penalty --detector --out --json"
     )
     for flag in flags.split():
         assert f"{flag} " in out or f"{flag}\n" in out
+
+
+def test_a_flag_of_a_list_is_understood_in_the_plural(capfd: CapFd) -> None:
+    parser = Parser(prog="lil")
+    parser.add_argument("--budget")
+    parser.add_argument("--detectors")
+    parser.add_argument("--sweep")
+    parser.add_argument("--sweeps", action="store_true")
+    args, left = parser.parse_known_args(
+        ["--budgets=1,2", "--detector", "cycle", "--sweeps", "--models", "x", "--", "--budgets"]
+    )
+    assert (args.budget, args.detectors, args.sweep, args.sweeps) == ("1,2", "cycle", None, True)
+    assert left == ["--models", "x", "--", "--budgets"]
+    err = capfd.readouterr().err.splitlines()
+    assert err == ["lil: --budgets is read as --budget", "lil: --detector is read as --detectors"]
+    assert "--budgets" not in parser.format_help()
 
 
 @pytest.mark.parametrize("noun", ["sweep", "run", "chopper"])

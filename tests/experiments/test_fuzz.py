@@ -19,7 +19,7 @@ ONCE = {
     "a value where a table was": "sweep --set backend_params=5 --set backend_params.quest.page=1",
     "a table of values": "sweep --set backend_params={quest=5} --set backend_params.quest.page=1",
     "a value in a table of tables": "sweep --set backend_params={quest=5}",
-    "a budget beyond floats": f"sweep --budgets {HUGE}",
+    "a budget beyond floats": f"sweep --budget {HUGE}",
     "such a budget to measure": f"bench h2o --budget {HUGE}",
     "a text of too long a name": f"curve {'x' * 300}",
     "a store of too long a name": f"curve {'x' * 300}:3fa9",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.cli import main
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.report.found import Found
 from experiments.store.files import kept, records
 from experiments.store.samples import reading

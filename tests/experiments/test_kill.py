@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from experiments.grid.config import Config
-from experiments.grid.plan import Plan, build_detectors
+from experiments.grid.detectors import build_detectors
+from experiments.grid.plan import Plan
 from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.files import writer

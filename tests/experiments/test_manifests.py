@@ -445,7 +445,7 @@ def test_the_second_sweep_says_who_writes_and_a_killed_one_leaves_no_lock(
     config = tiny_config(limit=1, backends="full")
     store = tmp_path / "store"
     command = ["sweep", "--preset", "demo-small", "--model", config.models[0], "--limit", "1"]
-    command += ["--dataset", "easy", "--backends", "full", "--max-new-tokens", "4"]
+    command += ["--dataset", "easy", "--backend", "full", "--max-new-tokens", "4"]
     command += ["--threads", "1", "--no-figures", "--out", str(store)]
     child, pipe = _sweep_for_ever(config, store)
     try:

@@ -93,7 +93,7 @@ def listed(page: str) -> list[dict[str, Any]]:
 
 def test_every_run_is_there_as_its_samples_say(tmp_path: Path) -> None:
     """A sweep with penalties and with detectors that stop, answer, chop and go on."""
-    from experiments.grid.plan import build_detectors
+    from experiments.grid.detectors import build_detectors
 
     of = Study.open(SMALL)
     small = report(of, tmp_path / "p.html", build_detectors(of.config))

@@ -80,7 +80,7 @@ def drawn(
     """A store with several samples a problem, and what its sweep said."""
     out = tmp_path / "drawn"
     asked = ["--preset", "demo-small", "--model", str(tiny_model), "--limit", "3"]
-    asked += ["--backends", "full,sink", "--budgets", "32", "--max-new-tokens", "40"]
+    asked += ["--backend", "full,sink", "--budget", "32", "--max-new-tokens", "40"]
     asked += ["--temperature", "1.5", "--samples-per-problem", "3", "--threads", "1"]
     return out, _report(capfd, "sweep", *asked, "--no-figures", "--no-page", "--out", str(out))
 
@@ -250,9 +250,9 @@ def _number(value: object) -> bool:
 def test_every_number_of_a_fresh_sweep(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "demo")
     # Some full-attention runs are cut at their own cap, some are not.
-    asked = ["--preset", "demo-small", "--limit", "10", "--budgets", "64", "--threads", "1"]
+    asked = ["--preset", "demo-small", "--limit", "10", "--budget", "64", "--threads", "1"]
     asked += ["--dataset", "easy,medium", "--cap", "4x-full", "--penalty", "none,lz"]
-    asked += ["--backends", "full,h2o,quest,window"]
+    asked += ["--backend", "full,h2o,quest,window"]
     asked += [
         "--max-new-tokens",
         "300",

@@ -20,9 +20,8 @@ from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.texts.stops import require_texts, sentence, told, watched
 from experiments.grid import models, tokenizers
-from experiments.grid.calibrated import expanded
 from experiments.grid.config import Config, check
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.grid.tokenizers import Tokenizer
 from experiments.report.exports import check_file
 from experiments.store.files.disk import whole_file
@@ -199,7 +198,7 @@ def _detectors(args: argparse.Namespace) -> list[lil.Detector]:
             raise InvalidValue("tokenizer", args.tokenizer, "--detector NAME beside it")
         return []
     asked = check({"detectors": args.detector}, "--detector")["detectors"]
-    return build_detectors(Config(detectors=expanded(asked)))
+    return build_detectors(Config(detectors=asked))
 
 
 def _tokenizer(texts: Iterable[_Text], args: argparse.Namespace) -> Tokenizer | None:

@@ -72,23 +72,16 @@ _ROWS: tuple[dict[str, object], ...] = (
     {"question": "wait", "answer": "</script><script>1", "id": "[bold]<b>"},
 )
 
+#: What a sweep compares; `--backend` of a run is one of them.
+_GRIDS = ("full", "full,h2o", "full,quest", "sink", "full,mine:Own", "infllm,tova", "raas")
+
 _GOOD: dict[str, Sequence[str]] = {
     "--dataset": (PROBLEMS, PROBLEMS, "easy", f"{PROBLEMS},easy", "medium"),
     "--scorer": ("exact",),
     "--limit": ("1", "1", "2"),
     "--sample": ("1",),
     "--max-new-tokens": ("1", "3", "5", "8"),
-    "--backends": (
-        "full",
-        "full,h2o",
-        "full,quest",
-        "sink",
-        "full,mine:Own",
-        "infllm,tova",
-        "raas",
-    ),
     "--backend": ("full", "h2o", "quest", "sink", "mine:Own", "rkv", "snapkv", "oracle"),
-    "--budgets": ("32", "16", "64", "32,64"),
     "--budget": ("32", "64"),
     "--penalty": (
         "none",
@@ -117,7 +110,7 @@ _GOOD: dict[str, Sequence[str]] = {
     "--check-every": ("1", "4"),
     "--prompt-template": (TEMPLATE,),
     "--system": ("You are", ""),
-    "--columns": ("question=question,answer=answer", "question=id", "answer=answer"),
+    "--column": ("question=question,answer=answer", "question=id", "answer=answer"),
     "--preset": (PRESET, "demo-small"),
     "--set": (
         *("detector_params.guardian.f=2", "detector_params.guardian.rate=2.0", "seed=3"),
@@ -150,7 +143,7 @@ _WORK = frozenset(
     {
         *("--limit", "--sample", "--max-new-tokens", "--samples-per-problem", "--batch-size"),
         *("--cap", "--workers", "--threads", "--decode", "--epochs", "--held-out-limit"),
-        *("--budgets", "--check-every", "--every", "--train-batch", "--executor", "--address"),
+        *("--budget", "--check-every", "--every", "--train-batch", "--executor", "--address"),
     }
 )
 #: What would draw pictures or ask a hub; seldom.
@@ -173,7 +166,7 @@ def base_store(folder: Path) -> list[str]:
     """The command that makes the store."""
     shutil.rmtree(folder / STORE, ignore_errors=True)
     asked = ["--model", f"./{MODEL}", "--dataset", PROBLEMS, "--scorer", "exact", "--limit", "2"]
-    grid = ["--backends", "full,h2o", "--budgets", "16", "--max-new-tokens", "24"]
+    grid = ["--backend", "full,h2o", "--budget", "16", "--max-new-tokens", "24"]
     own = ["--detector", "guardian", "--set", "detector_params.guardian.f=4", "--temperature", "1"]
     return ["sweep", *asked, *grid, *own, "--threads", "1", "--out", STORE, "--no-figures"]
 
@@ -254,10 +247,10 @@ class Commands:
 
     def _sweep(self, rng: random.Random, noun: str) -> list[str]:
         words = [*self._asked(rng), "--out", f"o{rng.randrange(4)}"]
-        words += ["--backends", rng.choice(_GOOD["--backends"])]
+        words += ["--backend", rng.choice(_GRIDS)]
         words += [] if rng.random() < 0.04 else ["--no-figures"]
         words += [] if rng.random() < 0.1 else ["--no-page"]
-        words += ["--budgets", rng.choice(("32", "32", "16"))] if rng.random() < 0.8 else []
+        words += ["--budget", rng.choice(("32", "32", "16", "32,64"))] if rng.random() < 0.8 else []
         words += ["--dry-run"] if rng.random() < 0.1 else []
         return [*words, *self._more(rng, noun, words)]
 

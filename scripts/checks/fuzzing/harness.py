@@ -161,7 +161,7 @@ def nothing_decoded() -> Iterator[None]:
     from experiments.grid import models
     from experiments.grid.config import Config
     from experiments.grid.data import rows
-    from experiments.report import measures, statistics
+    from experiments.report import bootstrap, measures
     from experiments.sweep import sweep
 
     def reached(*_: Any, **__: Any) -> NoReturn:
@@ -193,7 +193,7 @@ def nothing_decoded() -> Iterator[None]:
         (handed_on, "_evaluate", reached),  # another program answers for the rest
         (bench, "filled", reached),
         # What is asked is whether there are intervals, not where they lie.
-        (measures, "Bootstrap", partial(statistics.Bootstrap, resamples=20)),
+        (measures, "Bootstrap", partial(bootstrap.Bootstrap, resamples=20)),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
     try:
@@ -213,7 +213,7 @@ def loaded_once() -> Iterator[None]:
     from experiments import bench
     from experiments.grid import models
     from experiments.grid.data import rows
-    from experiments.report import measures, statistics
+    from experiments.report import bootstrap, measures
 
     def reached(*_: Any, **__: Any) -> NoReturn:
         raise Reached
@@ -233,7 +233,7 @@ def loaded_once() -> Iterator[None]:
         (torch, "set_num_threads", lambda threads: threads.to_bytes(4, "little", signed=True)),
         (rows, "hub_rows", reached),
         (bench, "filled", reached),
-        (measures, "Bootstrap", partial(statistics.Bootstrap, resamples=20)),
+        (measures, "Bootstrap", partial(bootstrap.Bootstrap, resamples=20)),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
     try:

@@ -21,6 +21,8 @@ ONCE = {
     "a value in a table of tables": "sweep --set backend_params={quest=5}",
     "a budget beyond floats": f"sweep --budget {HUGE}",
     "such a budget to measure": f"bench h2o --budget {HUGE}",
+    "a threshold beyond floats": f"replay store --t {HUGE}",
+    "a folder of too long a name": f"sweep --dataset easy --out {'x' * 300}",
     "a text of too long a name": f"curve {'x' * 300}",
     "a store of too long a name": f"curve {'x' * 300}:3fa9",
     "no number to JSON": "replay store --rate 1e400 --json",

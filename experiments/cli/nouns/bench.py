@@ -79,9 +79,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         **bench.conditions(),
         "device": bench.device_name(shape.device),
     }
-    sizes = {name: value for name, value in asdict(shape).items() if name not in about}
-    told = ", ".join(
-        f"{name} {value}" for name, value in (sizes | about).items() if name != "shape"
-    )
-    console.print(f"Medians of steps in turn: {told}.", markup=False, highlight=False)
+    named = {**asdict(shape), **about}
+    said = ", ".join(f"{name} {value}" for name, value in named.items() if name != "shape")
+    console.print(f"Medians of steps in turn: {said}.", markup=False, highlight=False)
     return Done({"rows": [asdict(row) for row in rows], **about})

@@ -150,12 +150,12 @@ def require_writable(folder: Path, field: str = "out") -> None:
     Raises:
         InvalidValue: a file stands in the way, or permissions do.
     """
-    nearest = folder
-    while not nearest.exists() and nearest != nearest.parent:
-        nearest = nearest.parent
-    if not nearest.is_dir():
-        raise InvalidValue(field, str(folder), f"a folder ({nearest} is a file)")
-    with disk(folder):
+    with disk(folder):  # already to ask for it: a name can be too long
+        nearest = folder
+        while not nearest.exists() and nearest != nearest.parent:
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            raise InvalidValue(field, str(folder), f"a folder ({nearest} is a file)")
         Path(tempfile.mkdtemp(prefix=".lil-", dir=nearest)).rmdir()
 
 

@@ -17,8 +17,7 @@ from experiments.cli.console import Console
 from experiments.cli.nouns.replay import require_notes
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
-from experiments.cli.show import found_in, open_store
-from experiments.cli.stores import add_load_flag, to_load
+from experiments.cli.show import add_load_flag, found_in, open_store, to_load
 from experiments.grid.calibrated import typed
 from experiments.grid.detector_grid import parse_choice
 from experiments.grid.plan import detector_params, require_weights

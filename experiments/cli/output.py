@@ -1,4 +1,4 @@
-"""Output a stream and a terminal can take: nothing that steers, other characters, one message."""
+"""Output that a stream and a terminal can take: nothing that steers, one message for a fault."""
 
 from __future__ import annotations
 
@@ -6,32 +6,10 @@ import contextlib
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO, cast
 
 from attention.errors import InvalidValue
-
-#: What stands for a character that an encoding lacks. One for one where columns have to stay under
-#: each other; a number's sign is written out, for nothing may read as another number. Filled marks
-#: are capital letters, hollow ones small.
-_LIKE = {
-    **dict.fromkeys("─━╌╸╺·", "-"),
-    **dict.fromkeys("│┃", "|"),
-    **dict.fromkeys("└┌┐┘├┤┬┴┼", "+"),
-    **dict(zip("▁▂▃▄▅▆▇█", "_.-=+*%#", strict=True)),
-    **dict(zip("●■▲◆★♥○□△◇☆♡", "OMAXSVomaxsv", strict=True)),
-    "∞": "inf",
-    "≤": "<=",
-    "≥": ">=",
-    "±": "+-",
-    "→": "->",
-    "…": ".",
-    "\N{MULTIPLICATION SIGN}": "x",
-    "\N{MINUS SIGN}": "-",
-}
-#: The same for every dash and every quotation mark.
-_LIKE_CATEGORY = {"Pd": "-", "Pi": '"', "Pf": '"'}
 
 #: What a terminal obeys instead of showing, and what turns the order of a line round.
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -53,33 +31,23 @@ def _told(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def spelt(text: str, encoding: str, errors: str = "strict") -> str:
+def encodable(text: str, encoding: str, errors: str = "strict") -> str:
     """A text in characters that an encoding has; a lone surrogate is no character in any.
 
     Args:
-        text: to be written.
+        text: to be written; what the encoding lacks becomes a question mark.
         encoding: as Python names it.
         errors: how the stream itself answers to what it cannot encode.
     """
     try:
         text.encode(encoding, errors)
-        return text
     except UnicodeEncodeError:
-        return "".join(_nearest(character, encoding) for character in text)
-
-
-def _nearest(character: str, encoding: str) -> str:
-    like = _LIKE.get(character) or _LIKE_CATEGORY.get(unicodedata.category(character))
-    plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    for one in (character, like, plain, "\ufffd"):
-        with contextlib.suppress(UnicodeEncodeError):
-            if one and one.encode(encoding):
-                return one
-    return "?"
+        return text.encode(encoding, "replace").decode(encoding)
+    return text
 
 
 class _Careful:
-    """A stream that is written to by `spelt`, and keeps the first fault of what lies below it.
+    """A stream that takes any text, and keeps the first fault of what lies below it.
 
     What is printed here steers no terminal; `styled` is the way for a console that writes styles
     of its own around text it has made safe.
@@ -105,7 +73,7 @@ class _Careful:
     def put(self, text: str) -> None:
         """Write as it is."""
         if encoding := getattr(self._stream, "encoding", None):
-            text = spelt(text, encoding, getattr(self._stream, "errors", None) or "strict")
+            text = encodable(text, encoding, getattr(self._stream, "errors", None) or "strict")
         with self._faults():
             self._stream.write(text)
 
@@ -146,7 +114,7 @@ class _Styled:
 
 @contextlib.contextmanager
 def careful() -> Iterator[None]:
-    """Let everything printed in here, by whatever library, be spelt and its faults be raised.
+    """Let everything printed in here, by whatever library, be encodable and its faults be raised.
 
     Raises:
         InvalidValue: stdout cannot be written to. What stderr does not take is let go.

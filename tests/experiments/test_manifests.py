@@ -19,7 +19,7 @@ from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.cli.console import Console
 from experiments.cli.nouns.sweep import default_folder
-from experiments.cli.stores import listing
+from experiments.cli.show import listing
 from experiments.grid.config import Config, load
 from experiments.report import figures, measures
 from experiments.report.timing import SECONDS

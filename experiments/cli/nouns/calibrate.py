@@ -18,8 +18,7 @@ from experiments.cli.console import Console
 from experiments.cli.nouns.replay import require_notes
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
-from experiments.cli.show import found_in, open_store
-from experiments.cli.stores import add_load_flag, to_load
+from experiments.cli.show import add_load_flag, found_in, open_store, to_load
 from experiments.grid.detectors import choices_of, in_sweep
 from experiments.report.exports import check_file
 from experiments.report.stopping.promise import chosen, needed

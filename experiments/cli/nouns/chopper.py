@@ -16,8 +16,7 @@ from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, bar
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.cli.show import open_store
-from experiments.cli.stores import add_load_flag, to_load
+from experiments.cli.show import add_load_flag, open_store, to_load
 from experiments.grid import data, models
 from experiments.grid.config import Config, check
 from experiments.grid.data.sets import expand

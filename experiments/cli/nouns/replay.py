@@ -17,8 +17,7 @@ from experiments.cli.console import Console
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import bar
-from experiments.cli.show import found_in, open_store
-from experiments.cli.stores import add_load_flag, add_scorer_flag, to_load
+from experiments.cli.show import add_load_flag, add_scorer_flag, found_in, open_store, to_load
 from experiments.cli.texts.replayed import COLUMNS, over_texts
 from experiments.grid import models
 from experiments.grid.config import Config, check

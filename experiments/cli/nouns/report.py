@@ -9,14 +9,17 @@ from rich.markup import escape
 
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.show import Shown, add_figure_flags, check_outputs, show
-from experiments.cli.stores import (
+from experiments.cli.show import (
     Opened,
+    Shown,
+    add_figure_flags,
     add_load_flag,
     add_scorer_flag,
     add_sweep_flags,
+    check_outputs,
     listing,
     opened,
+    show,
     to_load,
 )
 from experiments.evals.inspect_logs import require_inspect, write_logs

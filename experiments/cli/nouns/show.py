@@ -12,8 +12,7 @@ from rich.table import Table
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.runs import find, studies_of
-from experiments.cli.show import say
-from experiments.cli.stores import add_scorer_flag
+from experiments.cli.show import add_scorer_flag, say
 from experiments.cli.texts.shortening import beginning_and_end, dim, ending
 from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.plan import Run

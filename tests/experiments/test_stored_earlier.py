@@ -25,9 +25,14 @@ from experiments.grid.plan import (
     describe_backend,
     describe_penalties,
 )
-from experiments.report.timing import SECONDS
 from experiments.store.study import Study
 from lil import Chopper
+
+#: Measures that are seconds, or are made of them.
+SECONDS = (
+    *("prefill_sec", "decode_sec", "end_to_end_sec", "end_to_end_ratio", "cache_byte_sec"),
+    *("cache_byte_sec_ratio", "sec_per_solved", "sec_per_solved_ratio"),
+)
 
 SMALL = Path(__file__).parent / "data" / "small"
 REPLAY = "--detector guardian,budget,chopper --set guardian.f=20,50 --set guardian.rate=0.3,0.5"

@@ -85,6 +85,10 @@ def check_number(
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidValue(field, value, allowed if "number" in allowed else f"a number, {allowed}")
     number = int(value) if isinstance(value, Integral) else float(value)
+    try:
+        float(number)
+    except OverflowError:  # of an integer: what reckons with it could not go on
+        raise InvalidValue(field, value, allowed) from None
     if not (least <= number <= most and above < number < below):
         raise InvalidValue(field, value, allowed)
     return number

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from attention.sources import import_path, ships, source_digest
-
-#: What `package.module:Class` looks like.
-IMPORT_PATH = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
+from attention.spelling import IMPORT_PATH
 
 
 def named(thing: Any, params: Mapping[str, Any]) -> dict[str, Any]:

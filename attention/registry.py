@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import inspect
 import pkgutil
 import re
 import sys
-import tomllib
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, distributions
 from typing import Any, Generic, TypeVar
 
 from attention.errors import InvalidValue
+from attention.spelling import Spec, over, parse
 
 #: The distribution this project's own classes come from.
 OWN = "lil-attention"
@@ -65,7 +66,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Known:
+class Entry:
     """A name and what stands behind it.
 
     Attributes:
@@ -94,31 +95,6 @@ def parameters(found: type) -> tuple[Parameter, ...]:
     return tuple(made)
 
 
-def split_parameters(
-    entry: str, kind: str = "penalty", example: str = "repetition(penalty=1.2)"
-) -> tuple[str, dict[str, Any]]:
-    """The name of `NAME(PARAMETER=VALUE)` and its parameters; none where there are no brackets.
-
-    Args:
-        entry: as typed.
-        kind, example: for messages.
-
-    Raises:
-        InvalidValue: brackets that hold something else.
-    """
-    name, bracket, rest = entry.partition("(")
-    if not bracket:
-        return entry, {}
-    try:
-        if not rest.endswith(")"):
-            raise ValueError
-        pairs = tomllib.loads(f"one = {{{rest[:-1]}}}")["one"]
-    except ValueError as error:  # a TOMLDecodeError is one
-        allowed = f"NAME or NAME(PARAMETER=VALUE), such as {example}"
-        raise InvalidValue(kind, entry, allowed) from error
-    return name.strip(), dict(pairs)
-
-
 def entry_points(group: str) -> list[EntryPoint]:
     """The entry points of installed packages, which the folder a command is run in has none of."""
     points: list[EntryPoint] = []
@@ -140,6 +116,8 @@ class Registry(Generic[T]):
             file's name; files that begin with an underscore are the folder's own business.
         group: entry points of other packages.
         base: gives the class that all are subclasses of; called when the first is looked at.
+        example: how one may be typed, for messages.
+        actions: names that may stand behind one and a colon.
         frozen: whether they are parameters alone, i.e. frozen dataclasses.
         line: the class attribute with the line that describes one; the docstring's first if None.
     """
@@ -151,10 +129,13 @@ class Registry(Generic[T]):
         group: str,
         base: Callable[[], type[T]],
         *,
+        example: str = "NAME",
+        actions: Collection[str] = (),
         frozen: bool = True,
         line: str | None = None,
     ) -> None:
         self.kind, self.group = kind, group
+        self._example, self._actions = example, actions
         self._packages, self._base, self._frozen, self._line = packages, base, frozen, line
 
     def names(self) -> list[str]:
@@ -202,12 +183,34 @@ class Registry(Generic[T]):
                 raise InvalidValue(p.name, None, f"a value: {name} has no default for it")
         return found(**params)
 
-    def known(self) -> tuple[Known, ...]:
+    def spec(self, text: str, field: str | None = None) -> Spec:
+        """What somebody asks for who types `NAME(PARAMETER=VALUE)`, see `attention.spelling`.
+
+        Args:
+            text: as typed.
+            field: what a message calls it; the kind if None.
+
+        Raises:
+            InvalidValue: brackets that hold something else than parameters.
+        """
+        shipped = self._own() if self._actions else ()
+        return parse(text, field or self.kind, self._example, self._actions, shipped)
+
+    def over(self, name: str, *tables: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of `name` in several places, the later over the earlier.
+
+        Raises:
+            InvalidValue: nothing of that name, or it cannot be used.
+        """
+        twins = getattr(self.find(name), "twins", ())
+        return functools.reduce(lambda params, own: over(params, own, twins), tables, {})
+
+    def known(self) -> tuple[Entry, ...]:
         """Every name with its package and parameters, sorted; what cannot be used says why."""
         own, made = self._own(), []
         for name, module in own.items():
             found = self._shipped(module)
-            made.append(Known(name, OWN, self._described(found), parameters(found)))
+            made.append(Entry(name, OWN, self._described(found), parameters(found)))
         for name, points in self._foreign().items():
             made += [self._listed(name, point, points, taken=name in own) for point in points]
         return tuple(sorted(made, key=lambda k: (k.name, k.package != OWN, k.package)))
@@ -339,15 +342,15 @@ class Registry(Generic[T]):
             return str(getattr(found, self._line))
         return (inspect.getdoc(found) or "").partition("\n")[0]
 
-    def _listed(self, name: str, point: EntryPoint, points: list[EntryPoint], taken: bool) -> Known:
+    def _listed(self, name: str, point: EntryPoint, points: list[EntryPoint], taken: bool) -> Entry:
         package = _package(point)
         if taken:
-            return Known(name, package, error=f"the name belongs to {OWN}, whose it is")
+            return Entry(name, package, error=f"the name belongs to {OWN}, whose it is")
         try:
             found = self._installed(name, points)
         except InvalidValue as error:
-            return Known(name, package, error=f"expected {error.allowed}")
-        return Known(name, package, self._described(found), parameters(found))
+            return Entry(name, package, error=f"expected {error.allowed}")
+        return Entry(name, package, self._described(found), parameters(found))
 
 
 def _package(point: EntryPoint) -> str:

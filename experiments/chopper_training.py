@@ -15,13 +15,11 @@ from experiments.grid.models import Loaded
 from experiments.grid.plan import Run
 from experiments.store.study import Study
 from lil import Trace
-from lil.chopper.chunks import Chunk, chunks
+from lil.chopper.chunks import Chunk, Streaks, chunks
 from lil.chopper.classifier import Classifier
-from lil.chopper.evaluation import evaluate
 from lil.chopper.features import chunk_states
 from lil.chopper.labels import Labeller
-from lil.chopper.streaks import Streaks
-from lil.chopper.training import Training
+from lil.chopper.training import Training, evaluate
 
 #: A line of the table of what a classifier does, see `measured`.
 Measured = dict[str, Any]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Following:
+class CallSequence:
     """Tells of each call how much of it the last one held, and where prompts end.
 
     Objects that `generate()` calls are given ids, nothing else. `prompt_width` says how much of a

@@ -14,7 +14,7 @@ from attention.errors import InvalidValue, check_int
 from lil import token_table
 from lil.decoding.entry import eos_ids
 from lil.detectors import Detector, Verdict, require_stop
-from lil.generate_calls import Following
+from lil.generate_calls import CallSequence
 from lil.hidden_states import HiddenStates, Reading
 
 
@@ -39,7 +39,7 @@ class _Row:
                 return
 
 
-class _Calls(Following):
+class _Calls(CallSequence):
     """The calls of a `StopOn`, whose first one holds generated tokens behind the prompt."""
 
     def __init__(self, prompt_tokens: int | None, mask_tokens: int | None) -> None:

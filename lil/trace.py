@@ -66,7 +66,7 @@ class Trace:
             are charged as if they had been decoded: n keys in every layer and KV head for the step
             that sees n tokens, bytes in proportion to n, seconds at the row's own mean per step.
         positions: tokens the model was made for, prompt included; None where its config names no
-            number, and in traces of before.
+            number.
     """
 
     prompt_ids: tuple[int, ...]
@@ -171,7 +171,6 @@ class Trace:
         known = [one.name for one in fields(cls)]
         if not isinstance(record, Mapping):
             raise InvalidValue("trace", record, "a record written by Trace.to_dict")
-        record = {"positions": None, **record}  # traces of before do not know it
         for name in (*known, *record):
             if name not in record or name not in known:
                 raise InvalidValue("trace", name, "exactly the fields " + ", ".join(known), known)

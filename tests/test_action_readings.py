@@ -1,4 +1,4 @@
-"""What docs/actions.md says of actions, penalties and the chopper is said by rule."""
+"""What docs/results/actions.md says of actions, penalties and the chopper is said by rule."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def acted(tokens: dict[str, float | None] = NOTHING, net: dict[str, float | None
 
 @pytest.mark.parametrize("unclear", [NOTHING, found(0, 0.2), found(-0.2, 0), found(None, None)])
 def test_an_interval_with_nothing_in_it_says_nothing(unclear: dict[str, float | None]) -> None:
-    said = "`stop` saves tokens behind none; over all, it loses answers behind none and gains some"
-    assert said + " behind none:" in acted(unclear, unclear)
+    said = "`stop` saves tokens after none; over all, it loses answers after none and gains some"
+    assert said + " after none:" in acted(unclear, unclear)
 
 
 def test_what_an_interval_leaves_out_is_said() -> None:
-    assert "saves tokens behind `cycle`;" in acted(found(0.1, 0.2))
-    assert "behind none, takes more behind `cycle`;" in acted(found(-0.2, -0.1))
-    assert "loses answers behind `cycle` and gains some behind none" in acted(net=found(-0.2, -0.1))
-    assert "loses answers behind none and gains some behind `cycle`" in acted(net=found(0.1, 0.2))
+    assert "saves tokens after `cycle`;" in acted(found(0.1, 0.2))
+    assert "after none, takes more after `cycle`;" in acted(found(-0.2, -0.1))
+    assert "loses answers after `cycle` and gains some after none" in acted(net=found(-0.2, -0.1))
+    assert "loses answers after none and gains some after `cycle`" in acted(net=found(0.1, 0.2))
 
 
 def test_an_action_that_is_not_tried_everywhere_says_so() -> None:
@@ -59,7 +59,7 @@ def penalised(**fields: Any) -> dict[str, Any]:
 
 def test_a_penalty_that_does_nothing_clear() -> None:
     (line,) = action_readings.penalty_readings([penalised()])
-    assert "longer in 0 of 1 and shorter in 0 of 1 (95% intervals, each for itself);" in line
+    assert "longer in 0 of 1 and shorter in 0 of 1 (95% intervals, uncorrected);" in line
     assert "beyond chance (Holm, 1 tests) in 0 of 1 and gains some in 0 of 1." in line
 
 
@@ -72,7 +72,7 @@ def test_lengths_whose_interval_leaves_one_out() -> None:
     assert "longer in 1 of 2 (hard h2o 256) and shorter in 1 of 2 (hard full) (95%" in line
 
 
-def test_answers_are_lost_beyond_chance_behind_holms_correction() -> None:
+def test_answers_are_lost_beyond_chance_after_holms_correction() -> None:
     lost = penalised(penalty_accuracy_change_p=0.02)
     (line,) = action_readings.penalty_readings([lost])
     assert "(Holm, 1 tests) in 1 of 1 (hard h2o 256) and gains some in 0 of 1." in line

@@ -71,6 +71,48 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     TopologicalSorter(arrows).prepare()
 
 
+def test_methods_import_what_their_authors_are_offered() -> None:
+    """Through `attention.contract`, as methods that do not ship have to."""
+    graph = grimp.build_graph("attention", exclude_type_checking_imports=False, cache_dir=None)
+    methods = graph.find_descendants("attention.methods")
+    assert len(methods) > 12
+    past_the_door = {
+        (method, imported)
+        for method in methods
+        for imported in graph.find_modules_directly_imported_by(method)
+        if imported != "attention.contract" and imported not in methods
+    }
+    assert not past_the_door
+
+
+# Packages in which classes may share a name so far.
+NAMED_FREELY = {"experiments"}
+# What users name in vLLM and in SGLang, and what each of vLLM's two runners is given.
+FOR_EACH_SERVER = {
+    "DRYPenalty",
+    "LZPenalty",
+    "PenaltyProcessor",
+    "PresenceWindowPenalty",
+    "StopOn",
+    "StoppingProcessor",
+}
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for package in sorted({*PACKAGES} - NAMED_FREELY):
+        for module in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(module.read_text())):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(str(module.relative_to(ROOT)))
+    assert len(places) > 100
+    shared = {name: modules for name, modules in places.items() if len(modules) > 1}
+    assert shared.keys() == FOR_EACH_SERVER, shared
+    for name in FOR_EACH_SERVER:
+        beside = [module for module in shared[name] if not module.startswith("lil/serving/")]
+        assert len(beside) <= 1, beside
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=str)
 def test_a_room_is_small_and_says_who_lives_there(room: Path) -> None:
     assert len(list((ROOT / room).glob("*.py"))) <= 15

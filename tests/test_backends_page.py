@@ -16,7 +16,7 @@ from attention.testing import tiny_model
 from attention.testing.driving import follow, text
 
 ROOT = Path(__file__).parent.parent
-SCRIPT = runpy.run_path(str(ROOT / "scripts" / "backends_page.py"))
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "pages" / "backends_page.py"))
 PAGE = (ROOT / "docs" / "backends.md").read_text()
 TABLE = SCRIPT["table"](PAGE)
 OWN = [k.name for k in attention.methods.known() if k.package == attention.registry.OWN]
@@ -30,7 +30,7 @@ def default(name: str, budget: int = 32) -> attention.Backend:
 
 def test_the_page_has_every_backend_with_its_parameters() -> None:
     assert sorted(TABLE) == OWN
-    assert SCRIPT["rendered"](PAGE) == PAGE, "run scripts/backends_page.py"
+    assert SCRIPT["rendered"](PAGE) == PAGE, "run scripts/pages/backends_page.py"
     assert SCRIPT["declared"]("quest").startswith("`budget`, `dense_layers=2`, `page=16`")
     spoilt = PAGE.replace("`page=16`", "`page=8`", 1)
     assert SCRIPT["rendered"](spoilt) == PAGE

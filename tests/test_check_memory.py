@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "check_memory.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "checks" / "check_memory.py"
 DROPPING = ["h2o", "raas", "random", "rkv", "sink", "snapkv", "tova", "window"]
 
 

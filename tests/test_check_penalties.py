@@ -10,7 +10,7 @@ import pytest
 
 from lil import penalties
 
-SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "check_penalties.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "checks" / "check_penalties.py"
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:

@@ -1,7 +1,8 @@
-"""Every file and command of the documents works, and prints what they show."""
+"""Every file, command and link of the documents works, and commands print what they show."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from documents import Command, blocks, commands, files, matches, run
 
 ROOT = Path(__file__).parent.parent
 TUTORIAL = ROOT / "docs" / "new_backend.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_the_tutorial_shows_the_package_that_is_tested() -> None:
@@ -118,3 +120,23 @@ def test_commands_are_told_from_output(tmp_path: Path) -> None:
     assert commands(block) == [Command(3, "lil list", "one\n...\n"), Command(6, "lil run", "")]
     with pytest.raises(ValueError, match="not lil"):
         run("rm x", tmp_path, tmp_path)
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as a code host makes them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_paths_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith("https://"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+    for path in re.findall(r"`((?:scripts|docs|lil|attention|experiments|tests)/[\w./-]+)`", text):
+        assert (ROOT / path).exists(), path

@@ -1,4 +1,4 @@
-"""docs/performance.md is what the benchmarks printed, and says of no aim what does not hold."""
+"""docs/results/performance.md is what the benchmarks printed, its aims said by rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def script() -> dict:
-    return runpy.run_path(str(ROOT / "scripts" / "performance_page.py"))
+    return runpy.run_path(str(ROOT / "scripts" / "pages" / "performance_page.py"))
 
 
 def layer(backend, batch, context, full, sdpa, floor, read):
@@ -123,6 +123,6 @@ def test_an_aim_in_vllm_is_reached_where_all_couples_reach_it(script: dict) -> N
 
 
 def test_the_page_is_what_was_found() -> None:
-    command = [sys.executable, "scripts/performance_page.py", "--check"]
+    command = [sys.executable, "scripts/pages/performance_page.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr

@@ -1,4 +1,4 @@
-"""Every example of the README runs."""
+"""Every example of the README runs, and its first screen is one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,16 @@ LIL = [line for line in SHELL if line.startswith("lil ")]
 SCRIPTS = [line for line in SHELL if not line.startswith("lil ")]
 
 
+def test_it_is_short_and_its_first_screen_has_all_there_is_to_try() -> None:
+    assert len(README.splitlines()) <= 200
+    first = README[: README.index("![")]
+    assert len(first.splitlines()) < 40
+    for part in ("<!-- number:", "```bash\nscripts/setup", "```python\n", "```bash\nlil "):
+        assert part in first
+
+
 def test_the_two_commands() -> None:
-    assert SCRIPTS[:2] == ["scripts/demo", "scripts/test"]
+    assert {"scripts/demo", "scripts/test"} < set(SCRIPTS)
     for line in SCRIPTS:
         script = ROOT / line.removeprefix("python ").split()[0]
         assert script.is_file()
@@ -35,12 +43,12 @@ def test_the_two_commands() -> None:
 
 def test_results_are_those_of_the_sweep() -> None:
     out = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "readme_results.py"), "--check"],
+        [sys.executable, str(ROOT / "scripts" / "pages" / "readme_results.py"), "--check"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert out.returncode == 0, "run scripts/readme_results.py"
+    assert out.returncode == 0, "run scripts/pages/readme_results.py"
     assert "| `h2o` |" in out.stdout
 
 

@@ -21,7 +21,7 @@ README = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    read = runpy.run_path(str(ROOT / "scripts" / "records.py"))["read"]
+    read = runpy.run_path(str(ROOT / "scripts" / "pages" / "records.py"))["read"]
     return read(ROOT / "docs" / "demo.json")["rows"]
 
 
@@ -37,8 +37,8 @@ def readings() -> dict[str, Any]:
 
 
 def said(number: str, computed: str) -> None:
-    """Where README gives a number in these words, it is the one computed."""
-    assert set(re.findall(number, README)) <= {computed}
+    """README gives the number in these words, and it is the one computed."""
+    assert set(re.findall(number, README)) == {computed}
 
 
 def numbers(sentence: str) -> list[float]:
@@ -67,7 +67,7 @@ def test_where_outputs_are_shorter_most_give_up(
 
 
 def test_the_papers_two_reasons_are_counted(readings: dict[str, Any]) -> None:
-    assert "failing runs go on, and a right answer that stood there is checked away" in README
+    assert "failing runs go on, and a right answer that was already written is changed" in README
     sentences = readings["sentences"]
     cut, wrong, solved = map(int, re.findall(r"(\d+)% (?:lie|in)", sentences["longer"])[:3])
     assert cut + wrong > 80 > 20 > solved
@@ -78,7 +78,7 @@ def test_half_of_every_text_comes_after_its_answer(readings: dict[str, Any]) -> 
     assert "Half of every text comes after its answer" in README
     at = numbers(readings["sentences"]["full"])[:3]
     assert all(0.45 < one < 0.55 for one in at)
-    assert "who took the first value stated would be right more often" in README
+    assert "taking the first value stated would be right more often" in README
     first, _, last, answered = numbers(readings["sentences"]["first"])[:4]
     assert first > last > answered
 
@@ -91,13 +91,13 @@ def test_guardian_cannot_gain_under_stop(rows: list[dict[str, Any]]) -> None:
 
 
 def test_what_is_looked_for_is_a_part_of_what_is_lost(readings: dict[str, Any]) -> None:
-    assert "a part of what failing texts spend behind their last right value (W, above)" in README
+    assert "a part of what failing texts spend after their last right value" in README
     loops, tails = map(int, re.findall(r"(\d+)%", readings["sentences"]["wasted"]))
     assert loops < tails < 60
 
 
 def test_what_the_model_was_taught_is_said() -> None:
-    training = (ROOT / "scripts" / "reasoner_training" / "training.py").read_text()
+    training = (ROOT / "scripts" / "training" / "reasoner_training" / "training.py").read_text()
     assert "forget=0.02" in training
     said(r"\((\d+)% of settled values", "2")
     said(r"It has ([\d.]+) million parameters", "2.3")

@@ -57,15 +57,17 @@ def test_bold_follows_the_claim() -> None:
 def stopping_row(detector: str, **fields: Any) -> dict[str, Any]:
     share = {"estimate": 0.9, "low": 0.88, "high": 0.92}
     net = {"estimate": -0.002, "low": -0.004, "high": 0.0}
-    values = {"detector": detector, "action": "stop", "loops": share, "tails": share, "net": net}
-    counts = {"lost": 3, "gained": 3, "samples": 10000, "problems": 9, "solved": 80, "cells": 4}
-    return values | counts | {"losing": []} | fields
+    values = {"detector": detector, "action": "stop", "loops": share, "tails": share}
+    counts = {"samples": 10000, "differing": 9000, "problems": 9, "solved": 80, "cells": 4}
+    words = dict.fromkeys(("spared_cut", "wasted_cut", "spared_ended", "wasted_ended"), 5)
+    levels = [{"dataset": "hard", "solved": 70, "lost": 3, "gained": 3}]
+    return values | counts | words | {"net_differing": net, "levels": levels, "losing": []} | fields
 
 
 def test_the_papers_detector_and_ours_stand_beside_each_other() -> None:
     paper, demo, ours = readme_results.SHOWN
     cells = stopping_row(ours, losing=["h2o 256 on hard"])
-    wide = stopping_row(demo, net={"estimate": 0.0, "low": -0.006, "high": 0.006})
+    wide = stopping_row(demo, net_differing={"estimate": 0.0, "low": -0.012, "high": 0.01})
     rows = [stopping_row(paper), wide, stopping_row("stall"), cells]
     others = [stopping_row(name, action="answer") for name in readme_results.SHOWN]
     told = readme_results.stopping({"greedy-2": rows, "greedy-4": others})
@@ -76,6 +78,52 @@ def test_the_papers_detector_and_ours_stand_beside_each_other() -> None:
         f"`{ours}`, ours",
     ]
     assert [line.split("|")[-2].strip() for line in table] == ["yes", "no", "no", *["yes"] * 3]
-    assert "10,000 sparse traces of 9 problems; 80 of the traces are solved" in told[0]
+    assert (
+        "10,000 sparse traces of 9 problems; 80 of the traces are solved, 70 of which differ"
+        in told[0]
+    )
     with pytest.raises(RuntimeError, match=r"has no guardian\(f=250"):
         readme_results.stopping({"greedy-2": rows[1:], "greedy-4": others})
+
+
+def level(**fields: Any) -> dict[str, Any]:
+    values = {"n": 25, "accuracy": 0.44, "capped": 10, "mean_tokens": 934.0}
+    return row(**{"dataset": "hard", "keys_read_per_solved": 1e6, **values, **fields})
+
+
+FULL = level(backend="full", budget=None, accuracy=1.0, capped=0)
+
+
+def test_the_first_number_counts_configurations_that_read_less() -> None:
+    def reading(mean: float, *claims: str, **fields: Any) -> dict[str, Any]:
+        fields = {"keys_read_per_solved_ratio": 0.9, "budget": 128} | fields
+        return level(keys_read_mean=mean, claims=list(claims), **fields)
+
+    full = FULL | {"keys_read_mean": 500.0}
+    rows = [
+        full, reading(100.0, "fewer keys"), reading(100.0, "more keys"), reading(100.0),
+        reading(100.0, keys_read_per_solved_ratio=None),
+        reading(500.0, "fewer keys"),  # it reads all
+        reading(100.0, "fewer keys", role="control"),
+        reading(100.0, "fewer keys", detector="guardian"),
+    ]  # fmt: skip
+    said = readme_results.number(rows)
+    assert "Of the demo's 5 configurations 4 read fewer keys per token than full" in said
+    assert "fewer keys in 1 of these 4**, more in 1; 1 solve none" in said
+    assert "was taught part of this" in said
+
+
+def test_the_table_has_a_row_a_backend_at_one_budget() -> None:
+    rows = [
+        *(one | {"dataset": name} for name in ("easy", "hard") for one in (
+            FULL, level(budget=128), level(budget=256, claims=["longer", "loses"]),
+            level(backend="oracle", budget=16, role="control", keys_read_per_solved=None),
+            level(budget=256, detector="guardian"),
+        )),
+    ]  # fmt: skip
+    about, _, _, _, *lines = readme_results.overview(rows, 4)
+    assert "easy / hard, 25 problems each, of which full attention takes 934 / 934 tokens" in about
+    assert lines[1:] == [
+        "| `h2o` | 256 | **44** / **44** | **1.25** / **1.25** | 1.25 / 1.25 |",
+        "| `oracle`, a control | 16 | 44 / 44 | 1.25 / 1.25 | none solved / none solved |",
+    ]

@@ -1,4 +1,4 @@
-"""The tables of docs/actions.md count what their heads say."""
+"""The tables of docs/results/actions.md count what their heads say."""
 
 from __future__ import annotations
 
@@ -51,3 +51,31 @@ def test_what_differs_is_shown() -> None:
     lines = stopping_tables.live([row | {"differ": ["hard 7: live a, replayed b"]}])
     assert "| stall | fed | 9 | 2 | 8 |" in lines
     assert lines[-1] == "- `hard 7: live a, replayed b`"
+
+
+def level(dataset: str, solved: int, lost: int, gained: int = 0) -> dict[str, Any]:
+    share = {"estimate": lost / solved, "low": 0.05, "high": 0.4}
+    names = ("dataset", "solved", "lost", "gained", "lost_share")
+    return dict(zip(names, (dataset, solved, lost, gained, share), strict=True))
+
+
+def test_answers_are_counted_by_level_among_texts_that_differ() -> None:
+    row = {"levels": [level("easy", 20, 0, 1), level("hard", 40, 4)], "spared_cut": 30}
+    row |= {"wasted_cut": 40, "wasted_ended": 0, "spared_ended": 0}
+    heads = ("lost", "gained", "lost, by level", "W spared, cut, %", "W spared, ended, %")
+    *_, line = stopping_tables.table([row], heads)
+    assert line == "| 4 of 60 | 1 | easy 0 of 20, hard 4 of 40: 10 [5, 40]% | 75 | - |"
+
+
+def test_what_was_not_measured_again_stays() -> None:
+    before = {"cost": {"rows": []}, "greedy-2": [1], "conditions": {"greedy-2": {"limit": 3}}}
+    kept = dict.fromkeys(stopping_tables.KEPT) | {"detector": "cycle", "action": "stop"}
+    swept = {"stopping": [kept | {"penalty": "none"}]}
+    swept["manifest"] = {"config": {"split": "heldout", "limit": 4, "datasets": ["easy"]}}
+    counts = kept | dict.fromkeys(stopping_tables.COUNTED, 7)
+    measured = {"greedy-4": swept, "readings-greedy-4": {"detectors": [counts]}}
+    found = stopping_tables.taken(measured, before)
+    assert (found["cost"], found["greedy-2"]) == (before["cost"], [1])
+    assert found["greedy-4"][0]["stated_right"] == 7
+    assert found["conditions"]["greedy-2"] == {"limit": 3}
+    assert found["conditions"]["greedy-4"]["limit"] == 4

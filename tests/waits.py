@@ -34,9 +34,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attention.core import devices
-from lil.decoding.flight import Flight
+from lil.decoding.batch import Flight
+from lil.decoding.lane import Observers
 from lil.decoding.loop import DecodeLoop
-from lil.decoding.observers import Observers
 
 #: Operations that bring a value to the host, or whose shapes depend on values.
 OPERATIONS = {
@@ -155,7 +155,7 @@ class Guard:
         for i, layer in enumerate(batch.cache.layers):
             for name, slots in layer.state.items():
                 self._note(f"layer {i}: {name}", slots.data)
-        for i, memory in enumerate(batch.penalised._memories):
+        for i, memory in enumerate(batch.penalties._memories):
             held = vars(memory) if hasattr(memory, "__dict__") else {"": memory}
             for name, x in held.items():
                 if isinstance(x, Tensor):

@@ -17,7 +17,7 @@ Counts = npt.NDArray[np.int64]
 X = TypeVar("X")
 
 
-class Held:
+class Occupancy:
     """How many slots of each row hold a token, from the first on; made by `Step.held`.
 
     Args:
@@ -161,7 +161,7 @@ class Step:
             lambda: self.tensor(np.arange(self.rows * H) * capacity + slot.repeat(H)),
         )
 
-    def held(self, limit: int | None = None) -> Held:
+    def held(self, limit: int | None = None) -> Occupancy:
         """What rows hold that keep all they see, this forward's tokens included.
 
         Args:
@@ -169,9 +169,9 @@ class Step:
         """
         return self.holding(self.seen if limit is None else np.minimum(self.seen, limit), limit)
 
-    def holding(self, counts: Counts, key: Hashable) -> Held:
+    def holding(self, counts: Counts, key: Hashable) -> Occupancy:
         """Rows that hold so many slots, (B,)."""
-        return self.once(("held", key), lambda: Held(counts, self.device))
+        return self.once(("held", key), lambda: Occupancy(counts, self.device))
 
     def newest(self, queries: int) -> Tensor:
         """Which columns are among the last real tokens, this many, (B or 1, T)."""

@@ -19,8 +19,8 @@ from torch import Tensor
 from attention.core.kernels import accumulator
 from attention.core.ropes import Turn
 from attention.core.slots import Slots
-from attention.core.step import Held
-from attention.engines.engine import Attended, Engine
+from attention.core.step import Occupancy
+from attention.engines.engine import QKV, AttentionOutput, Engine
 
 _NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 #: Builds by what torch calls the CPU's instruction set, and the one for every CPU.
@@ -45,47 +45,22 @@ class CppEngine(Engine):
         return None
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        held: Held,
-        sink_logits: Tensor | None = None,
-        *,
-        probs: bool = False,
-        lse: bool = False,
-    ) -> Attended:
-        return _attend(q, k, v, None, held, None, 1, sink_logits, probs, lse)
+        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+    ) -> AttentionOutput:
+        return _attend(qkv, None, held, None, 1, probs, lse)
 
     def attend_with_mass(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        held: Held,
-        mass: Tensor,
-        sink_logits: Tensor | None = None,
-        elsewhere: Attended | None = None,
+        self, qkv: QKV, held: Occupancy, mass: Tensor, elsewhere: AttentionOutput | None = None
     ) -> Tensor:
-        given = (mass, elsewhere)
-        return _attend(q, k, v, None, held, None, 1, sink_logits, False, False, *given).out
+        return _attend(qkv, None, held, None, 1, False, False, mass, elsewhere).out
 
     def attend_pages(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        pages: Tensor,
-        counts: Tensor,
-        page: int,
-        sink_logits: Tensor | None = None,
-        *,
-        lse: bool = False,
-    ) -> Attended:
-        return _attend(q, k, v, pages, None, counts, page, sink_logits, False, lse)
+        self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
+    ) -> AttentionOutput:
+        return _attend(qkv, pages, None, counts, page, False, lse)
 
     def best_pages(
-        self, q: Tensor, summaries: Tensor, competing: Held, k: int, *, narrow: bool = False
+        self, q: Tensor, summaries: Tensor, competing: Occupancy, k: int, *, narrow: bool = False
     ) -> tuple[Tensor, Tensor]:
         k = min(k, competing.most)
         pages = torch.empty((*q.shape[:2], k), dtype=torch.int64)
@@ -98,7 +73,7 @@ class CppEngine(Engine):
         self,
         q: Tensor,
         summaries: Tensor,
-        competing: Held,
+        competing: Occupancy,
         k: int,
         always: tuple[Tensor, Tensor],
         page: int,
@@ -197,7 +172,7 @@ class CppEngine(Engine):
 def _best(
     q: Tensor,
     summaries: Tensor,
-    competing: Held,
+    competing: Occupancy,
     k: int,
     narrow: bool,
     read: tuple[int, int, int, int | None, int | None, int | None],
@@ -218,19 +193,17 @@ def _best(
 
 
 def _attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    qkv: QKV,
     pages: Tensor | None,
-    held: Held | None,
+    held: Occupancy | None,
     counts: Tensor | None,
     page: int,
-    sink_logits: Tensor | None,
     probs: bool,
     lse: bool,
     mass: Tensor | None = None,
-    elsewhere: Attended | None = None,
-) -> Attended:
+    elsewhere: AttentionOutput | None = None,
+) -> AttentionOutput:
+    q, k, v, sink_logits = qkv
     (B, H, M, D), Hkv = q.shape, k.shape[1]
     q = q.contiguous()
     # Rows and heads may lie anywhere, the slots of a head follow each other.
@@ -263,7 +236,7 @@ def _attend(
         _at(given), _at(mass), mass_row, mass_set, _at(other), _at(other_lse),
         torch.get_num_threads() if work > _FEW else 1,
     )  # fmt: skip
-    return Attended(out, given, total)
+    return AttentionOutput(out, given, total)
 
 
 def _at(x: Tensor | None) -> int | None:

@@ -12,10 +12,25 @@ from torch import Tensor
 from attention.core.kernels import added, logits, top
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
-from attention.core.step import Held
+from attention.core.step import Occupancy
 
 
-class Attended(NamedTuple):
+class QKV(NamedTuple):
+    """A query per head, and the slots it reads; M queries share each of H sets of slots.
+
+    Attributes:
+        q: scaled, (B, H, M, D).
+        k, v: (B, Hkv, C, D), read in place; H is Hkv, or a multiple of it where pages are chosen.
+        sink_logits: the model's own logits beside the slots, (H * M,), or None.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    sink_logits: Tensor | None = None
+
+
+class AttentionOutput(NamedTuple):
     """What a query got; M queries share each of H sets of slots.
 
     Attributes:
@@ -45,65 +60,39 @@ class Engine(ABC):
 
     @abstractmethod
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        held: Held,
-        sink_logits: Tensor | None = None,
-        *,
-        probs: bool = False,
-        lse: bool = False,
-    ) -> Attended:
+        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+    ) -> AttentionOutput:
         """One query per head over the first slots of its row.
 
         Args:
-            q: scaled, (B, H, M, D).
-            k, v: (B, H, C, D), read in place.
+            qkv: queries, keys and values.
             held: slots of each row.
-            sink_logits: the model's own logits beside the slots, (H * M,), or None.
             probs, lse: what is wanted beside the output.
         """
 
     @abstractmethod
     def attend_pages(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        pages: Tensor,
-        counts: Tensor,
-        page: int,
-        sink_logits: Tensor | None = None,
-        *,
-        lse: bool = False,
-    ) -> Attended:
+        self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
+    ) -> AttentionOutput:
         """One query per head over chosen pages, without copying them first where that can be.
 
         A set without a slot to read gets zeros, and minus infinity with `lse`.
 
         Args:
-            q: scaled, (B, H, M, D).
-            k, v: (B, Hkv, C, D), C a multiple of `page`; H is a multiple of Hkv.
+            qkv: queries, keys and values; C is a multiple of `page`.
             pages: page numbers of each set, (B, H, U).
             counts: slots to read of each, from its first on; 0 for none, (B, H, U).
             page: slots of a page.
-            sink_logits, lse: as in `attend`.
+            lse: as in `attend`.
         """
 
     def attend_with_mass(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        held: Held,
-        mass: Tensor,
-        sink_logits: Tensor | None = None,
-        elsewhere: Attended | None = None,
+        self, qkv: QKV, held: Occupancy, mass: Tensor, elsewhere: AttentionOutput | None = None
     ) -> Tensor:
         """`attend`, adding to `mass` what each slot gets of its set's queries.
 
         Args:
+            qkv, held: as in `attend`.
             mass: at least float32, (B, H, C or less), any strides but of slots; added to in place.
             elsewhere: what the same queries got of other slots, with `lse`: one softmax over both
                 is wanted. The share of these slots is what is added to `mass`.
@@ -112,14 +101,14 @@ class Engine(ABC):
             Output, (B, H, M, D).
         """
         joined = elsewhere is not None
-        out, probs, lse = self.attend(q, k, v, held, sink_logits, probs=True, lse=joined)
+        out, probs, lse = self.attend(qkv, held, probs=True, lse=joined)
         assert probs is not None
         if elsewhere is not None:
             assert lse is not None
             assert elsewhere.lse is not None
             share = torch.sigmoid(lse - elsewhere.lse)[..., None]
             both = elsewhere.out.to(probs.dtype), out.to(probs.dtype)
-            out, probs = torch.lerp(*both, share).to(q.dtype), probs * share
+            out, probs = torch.lerp(*both, share).to(qkv.q.dtype), probs * share
         mass[:, :, : held.most] += added(probs, 2)
         return out
 
@@ -136,7 +125,7 @@ class Engine(ABC):
             slots.flat.index_copy_(0, at, new.flatten(0, 2))
 
     def best_pages(
-        self, q: Tensor, summaries: Tensor, competing: Held, k: int, *, narrow: bool = False
+        self, q: Tensor, summaries: Tensor, competing: Occupancy, k: int, *, narrow: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The k pages worth most to each set of queries, in any order.
 
@@ -169,7 +158,7 @@ class Engine(ABC):
         self,
         q: Tensor,
         summaries: Tensor,
-        competing: Held,
+        competing: Occupancy,
         k: int,
         always: tuple[Tensor, Tensor],
         page: int,

@@ -7,10 +7,9 @@ import importlib.util
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from attention.core.step import Held
-from attention.engines.engine import Attended
+from attention.core.step import Occupancy
+from attention.engines.engine import QKV, AttentionOutput
 from attention.engines.triton import TritonEngine
 
 # What its kernels take without copying all keys first.
@@ -43,25 +42,16 @@ class FlashEngine(TritonEngine):
         return None if reason is None else f"the engine triton beside it, which expects {reason}"
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        held: Held,
-        sink_logits: Tensor | None = None,
-        *,
-        probs: bool = False,
-        lse: bool = False,
-    ) -> Attended:
-        D = q.shape[-1]
-        if probs or sink_logits is not None or D % _HEAD_MULTIPLE or D > _LARGEST_HEAD:
-            return super().attend(q, k, v, held, sink_logits, probs=probs, lse=lse)
-        B, H, M, _ = q.shape
+        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+    ) -> AttentionOutput:
+        B, H, M, D = qkv.q.shape
+        if probs or qkv.sink_logits is not None or D % _HEAD_MULTIPLE or D > _LARGEST_HEAD:
+            return super().attend(qkv, held, probs=probs, lse=lse)
         # (B, slots, H, D), views: its rows, slots and heads may lie anywhere. Into how many splits
         # keys go it finds from the slots it is shown, so those behind the longest row are left out.
-        keys, values = (x[:, :, : held.most].transpose(1, 2) for x in (k, v))
+        keys, values = (x[:, :, : held.most].transpose(1, 2) for x in (qkv.k, qkv.v))
         found = _flash_attn().flash_attn_with_kvcache(
-            q.reshape(B, 1, H * M, D),
+            qkv.q.reshape(B, 1, H * M, D),
             keys,
             values,
             cache_seqlens=held.tensor.to(torch.int32),
@@ -70,7 +60,7 @@ class FlashEngine(TritonEngine):
         )
         out, total = found if lse else (found, None)
         total = None if total is None else total.reshape(B, H, M)
-        return Attended(out.reshape(B, H, M, D), None, total)
+        return AttentionOutput(out.reshape(B, H, M, D), None, total)
 
 
 def _flash_attn() -> Any:

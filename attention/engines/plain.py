@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from attention.core.kernels import accumulator, hide, logits, softmax, spread, take_pages
-from attention.core.step import Held
-from attention.engines.engine import Attended, Engine
+from attention.core.step import Occupancy
+from attention.engines.engine import QKV, AttentionOutput, Engine
 
 
 class TorchEngine(Engine):
@@ -21,50 +21,29 @@ class TorchEngine(Engine):
         return None
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        held: Held,
-        sink_logits: Tensor | None = None,
-        *,
-        probs: bool = False,
-        lse: bool = False,
-    ) -> Attended:
-        keys, values = (x.flatten(0, 1)[:, : held.most] for x in (k, v))
-        found = _attend(q, keys, values, held.hidden, sink_logits, lse)
+        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+    ) -> AttentionOutput:
+        keys, values = (x.flatten(0, 1)[:, : held.most] for x in (qkv.k, qkv.v))
+        found = _attend(qkv, keys, values, held.hidden, lse)
         return found if probs else found._replace(probs=None)
 
     def attend_pages(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        pages: Tensor,
-        counts: Tensor,
-        page: int,
-        sink_logits: Tensor | None = None,
-        *,
-        lse: bool = False,
-    ) -> Attended:
-        keys, values = take_pages((k, v), pages, page)
-        hidden = torch.arange(page, device=q.device) >= counts[..., None]
-        found = _attend(q, keys, values, hidden.flatten(2)[:, :, None], sink_logits, lse)
+        self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
+    ) -> AttentionOutput:
+        keys, values = take_pages((qkv.k, qkv.v), pages, page)
+        hidden = torch.arange(page, device=pages.device) >= counts[..., None]
+        found = _attend(qkv, keys, values, hidden.flatten(2)[:, :, None], lse)
         nothing = (counts == 0).all(-1)[..., None, None]
         return found._replace(out=found.out.masked_fill(nothing, 0), probs=None)
 
 
 def _attend(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    hidden: Tensor | None,
-    sink_logits: Tensor | None,
-    lse: bool,
-) -> Attended:
-    queries = q.flatten(0, 1)
+    qkv: QKV, keys: Tensor, values: Tensor, hidden: Tensor | None, lse: bool
+) -> AttentionOutput:
+    """Attention to these slots of the same sets, (B * H, S, D), rather than all of them."""
+    q, queries = qkv.q, qkv.q.flatten(0, 1)
     scores = hide(logits(queries, keys), hidden)
-    beside = spread(sink_logits, queries)
+    beside = spread(qkv.sink_logits, queries)
     probs = softmax(scores, beside)
     total = None
     if lse:
@@ -74,4 +53,6 @@ def _attend(
         probs = probs.masked_fill(total.isneginf()[..., None], 0)  # nothing to read
     out = torch.bmm(probs.to(values.dtype), values).view(q.shape)
     shape = q.shape[:3]
-    return Attended(out, probs.view(*shape, -1), None if total is None else total.view(shape))
+    return AttentionOutput(
+        out, probs.view(*shape, -1), None if total is None else total.view(shape)
+    )

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from attention.core.step import Held
-from attention.engines.engine import Attended, Engine
+from attention.core.step import Occupancy
+from attention.engines.engine import QKV, AttentionOutput, Engine
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 # Oldest NVIDIA GPUs that Triton compiles for, as (major, minor).
@@ -50,36 +50,19 @@ class TritonEngine(Engine):
         return None if _interpreted() else _unfit(device)
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        held: Held,
-        sink_logits: Tensor | None = None,
-        *,
-        probs: bool = False,
-        lse: bool = False,
-    ) -> Attended:
+        self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
+    ) -> AttentionOutput:
         lengths = held.tensor
-        out, sums = _attend(q, k, v, None, lengths, 1, held.most, sink_logits)
-        given = _probabilities(q, k, lengths, held.most, sums) if probs else None
-        return Attended(out, given, sums[2] if lse else None)
+        out, sums = _attend(qkv, None, lengths, 1, held.most)
+        given = _probabilities(qkv.q, qkv.k, lengths, held.most, sums) if probs else None
+        return AttentionOutput(out, given, sums[2] if lse else None)
 
     def attend_pages(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        pages: Tensor,
-        counts: Tensor,
-        page: int,
-        sink_logits: Tensor | None = None,
-        *,
-        lse: bool = False,
-    ) -> Attended:
+        self, qkv: QKV, pages: Tensor, counts: Tensor, page: int, *, lse: bool = False
+    ) -> AttentionOutput:
         most = pages.shape[2] * page
-        out, sums = _attend(q, k, v, pages, counts, page, most, sink_logits)
-        return Attended(out, None, sums[2] if lse else None)
+        out, sums = _attend(qkv, pages, counts, page, most)
+        return AttentionOutput(out, None, sums[2] if lse else None)
 
 
 class _Tiles(NamedTuple):
@@ -115,18 +98,12 @@ def division(sets: int, most: int, slots: int, processors: int) -> tuple[int, in
 
 
 def _attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pages: Tensor | None,
-    counts: Tensor,
-    page: int,
-    most: int,
-    sink_logits: Tensor | None,
+    qkv: QKV, pages: Tensor | None, counts: Tensor, page: int, most: int
 ) -> tuple[Tensor, Tensor]:
     """Output, and each query's highest logit, total above it and log-sum-exp, (3, B, H, M)."""
+    q, k, v = qkv.q.contiguous(), _rowwise(qkv.k), _rowwise(qkv.v)
     (B, H, M, D), Hkv, kernels = q.shape, k.shape[1], _kernels()
-    q, k, v = q.contiguous(), _rowwise(k), _rowwise(v)
+    sink_logits = qkv.sink_logits
     tile = tiles(M, D, q.dtype)
     parts = -(-M // tile.ROWS)
     splits, each = division(B * H * parts, most, tile.SLOTS, _processors(q.device))

@@ -12,11 +12,13 @@ from torch import Tensor
 from attention.core.kernels import dense
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
+from attention.engines import QKV
 from attention.errors import InvalidValue, check_int
-from attention.layers.layer import Geometry, Layer, Method, check_prompt, keeps_prompt
+from attention.layers.bounded import Bounded
+from attention.layers.layer import Geometry, Layer, Method
 
 
-class Compressing(Layer):
+class Compressing(Bounded):
     """Rows grow until they hold `budget` tokens, and are then cut to `target`.
 
     Slots are in order of age. A row is cut at the end of a forward, alone or with rows that hold as
@@ -29,27 +31,13 @@ class Compressing(Layer):
 
     def __init__(self, geometry: Geometry, backend: Method, observers: int = 0) -> None:
         super().__init__(geometry, backend)
-        assert self.budget is not None
-        self.limit, self.observers = self.budget, observers
-        self.keeps_prompt = keeps_prompt(backend)
-        limit = self.limit
-        self.k = self.slots("k", (geometry.D,), limit=limit)
-        self.v = self.slots("v", (geometry.D,), limit=limit)
-        # The position of the token in each slot.
-        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=limit)
-        self.per_slot: list[Slots] = [self.k, self.v, self.position]
+        self.observers = observers
         # Scaled queries of the newest tokens; the slot is the position modulo `observers`.
         self.queries = self.slots("queries", (geometry.D,), heads=geometry.Hq, limit=observers)
         self.held: Counts = np.zeros(geometry.B, dtype=np.int64)
         self.last_read = self.held
         # Positions before the cut, where the last decode step made one.
         self.before: Tensor | None = None
-
-    def remember(self, name: str, *, dtype: torch.dtype) -> Slots:
-        """Something kept per slot, (B, Hkv, S)."""
-        memory = self.slots(name, dtype=dtype, limit=self.limit)
-        self.per_slot.append(memory)
-        return memory
 
     @abstractmethod
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:
@@ -84,13 +72,16 @@ class Compressing(Layer):
         """How many of the observers are asked in so much room."""
         return self.observers
 
+    def spared(self, prompt: Counts) -> Counts:
+        """First tokens of rows that stay, where prompts of so many tokens do."""
+        return prompt
+
     def least_room(self) -> int:
-        """The smallest room in which some token can be kept for its score."""
+        # Some token can be kept for its score.
         return next(room for room in count(4) if self.window(room) < room - interval(room))
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        if self.keeps_prompt:
-            check_prompt(step, self.limit, self.least_room())
+        self.check_prompts(step)
         g = self.geometry
         scaled = q * scaling
         self.append(scaled, k, v, step)
@@ -98,14 +89,9 @@ class Compressing(Layer):
         S = int(held.max())
         self.spend(S)
         learns = type(self).learn is not Compressing.learn
-        out, probs, _ = g.engine.attend(
-            scaled.view(step.rows, g.Hkv, g.G, g.D),
-            self.k.data,
-            self.v.data,
-            step.holding(held, "compressing"),
-            g.sink_logits,
-            probs=learns,
-        )
+        query = scaled.view(step.rows, g.Hkv, g.G, g.D)
+        qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
+        out, probs, _ = g.engine.attend(qkv, step.holding(held, "compressing"), probs=learns)
         if probs is not None:
             self.learn(probs, step)
         self.held = self.last_read = held
@@ -116,8 +102,7 @@ class Compressing(Layer):
         return out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        if self.keeps_prompt:
-            check_prompt(step, self.limit, self.least_room())
+        self.check_prompts(step)
         self.append(q * scaling, k, v, step)
         keys, values = (x.data[:, :, : int((self.held + step.new).max())] for x in (self.k, self.v))
         square = not self.held.any() and not step.padded
@@ -169,27 +154,31 @@ class Compressing(Layer):
 
     def cut(self, full: Counts, step: Step) -> None:
         """Keep `target` tokens of these rows, which hold the same number of tokens."""
+        g, S = self.geometry, int(self.held[full[0]])
         prompts = step.prompt[full] * self.keeps_prompt
-        if (prompts != prompts[0]).any():
+        sizes = {
+            (self.target(seen, self.limit - prompt), self.window(self.limit - prompt))
+            for seen, prompt in zip(step.seen[full].tolist(), prompts.tolist(), strict=True)
+        }
+        if len(sizes) > 1:
             for r in full:
                 self.cut(np.array([r]), step)
             return
-        g, S = self.geometry, int(self.held[full[0]])
-        rows, prompt = step.tensor(full), int(prompts[0])
-        room = self.limit - prompt
-        most = self.target(int(step.seen[full[0]]), room)
+        ((most, window),) = sizes
+        rows = step.tensor(full)
         queries = self.queries.data.index_select(0, rows)
         if self.observers:
             newest = step.seen[full, None] - self.observers + np.arange(self.observers)
             ring = step.tensor(newest % self.observers)[:, None, :, None]
             queries = queries.take_along_dim(ring, dim=2)
         grouped = queries.view(len(full), g.Hkv, g.G, self.observers, g.D)
-        grouped = grouped[:, :, :, self.observers - self.window(room) :]
+        grouped = grouped[:, :, :, self.observers - window :]
         worth = self.rank(self.k.data.index_select(0, rows)[:, :, :S], grouped, rows)
-        if prompt:
-            # Nothing of the prompt was ever dropped, so it stands in the first slots.
-            worth = worth.clone()
-            worth[:, :, :prompt] = float("inf")
+        if prompts.any():
+            # Nothing of a prompt was ever dropped, so it stands in the first slots.
+            spared = step.tensor(self.spared(prompts))[:, None, None]
+            slot = torch.arange(S, device=step.device)
+            worth = worth.masked_fill(slot < spared, float("inf"))
         g.engine.keep_best(self.per_slot, rows, worth, most)
         self.held = self.held.copy()
         self.held[full] = most
@@ -224,12 +213,8 @@ class Compressing(Layer):
 
     def row_bytes(self, seen: Counts) -> Counts:
         g = self.geometry
-        per_slot = sum(
-            slots.data.dtype.itemsize * int(np.prod(slots.data.shape[3:]))
-            for slots in self.per_slot
-        )
         queries = np.minimum(seen, self.observers) * (g.Hq * g.D * g.dtype.itemsize)
-        total: Counts = self.held * (g.Hkv * per_slot) + queries
+        total: Counts = super().row_bytes(seen) + queries
         return total
 
     def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002

@@ -11,17 +11,12 @@ from torch import Tensor
 from attention.core.kernels import dense, dense_with_mass, group
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.layers.layer import (
-    Geometry,
-    Layer,
-    Method,
-    check_prompt,
-    keeps_prompt,
-    row_lists,
-)
+from attention.engines import QKV
+from attention.layers.bounded import Bounded
+from attention.layers.layer import Geometry, Method, row_lists
 
 
-class Evicting(Layer):
+class Evicting(Bounded):
     """Keeps budget - 1 tokens per row and KV head after each step, so that budget are read next.
 
     The token dropped is overwritten in place by the next one: no buffer is rebuilt in decode, and
@@ -31,42 +26,16 @@ class Evicting(Layer):
     is registered with `remember` and updated in `learn`. The slots worth least are lost, among
     equals the newest.
 
-    With the backend's `keep_prompt` a row's prompt stays, and the method has what is left: `room`.
+    Where a row's prompt stays the method has what is left: `room`.
     """
 
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         super().__init__(geometry, backend)
-        assert self.budget is not None
-        self.limit = limit = self.budget
-        self.keeps_prompt = keeps_prompt(backend)
-        self.k = self.slots("k", (geometry.D,), limit=limit)
-        self.v = self.slots("v", (geometry.D,), limit=limit)
-        # The position of the token in each slot.
-        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=limit)
-        self.memories: list[Slots] = []
         # A memory (B, Hkv, S) that in decode is the sum of what slots get of all query heads, and
         # nothing else: it is added up while attending, and `learn` is told of prompts only.
         self.summed: Slots | None = None
         # Where the next token goes: behind the last one, or over the one dropped.
         self.next = self.slots("next", dtype=torch.int64, limit=1)
-
-    def remember(
-        self,
-        name: str,
-        tail: tuple[int, ...] = (),
-        *,
-        dtype: torch.dtype | None = None,
-        fill: float = 0.0,
-    ) -> Slots:
-        """Something kept per slot, (B, Hkv, S, *tail); a new token starts with `fill`."""
-        memory = self.slots(name, tail, dtype=dtype, fill=fill, limit=self.limit)
-        self.memories.append(memory)
-        return memory
-
-    @property
-    def per_slot(self) -> list[Slots]:
-        """Everything that follows a token from slot to slot."""
-        return [self.k, self.v, self.position, *self.memories]
 
     def learn(self, mass: Tensor, step: Step) -> None:
         """Take in the probability each slot received, summed over the forward's queries.
@@ -94,10 +63,6 @@ class Evicting(Layer):
         """Tokens of the budget that are the method's own, (B,)."""
         return np.maximum(self.limit - step.prompt * self.keeps_prompt, 0)
 
-    def least_room(self) -> int:
-        """The smallest room in which the method can work."""
-        return 2
-
     def kept_or(self, worth: Tensor, step: Step) -> Tensor:
         """What slots are worth, inf where they hold a token of a prompt that stays."""
         if not self.keeps_prompt:
@@ -116,8 +81,7 @@ class Evicting(Layer):
         return _first(self.k.data, S)
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        if self.keeps_prompt:
-            check_prompt(step, self.limit, self.least_room())
+        self.check_prompts(step)
         Hkv = self.geometry.Hkv
         S = min(step.longest, self.limit)
         for slots in self.per_slot:
@@ -134,13 +98,12 @@ class Evicting(Layer):
             g.engine.put(slots, at, None)
         self.spend(S)
         keys, values = self.placed(S, held.counts, step), _first(self.v.data, S)
-        query = group(q, Hkv, scaling)
+        qkv = QKV(group(q, Hkv, scaling), keys, values, g.sink_logits)
         if self.summed is not None:
-            mass = self.summed.data
-            out = g.engine.attend_with_mass(query, keys, values, held, mass, g.sink_logits)
+            out = g.engine.attend_with_mass(qkv, held, self.summed.data)
         else:
             learns = type(self).learn is not Evicting.learn
-            out, probs, _ = g.engine.attend(query, keys, values, held, g.sink_logits, probs=learns)
+            out, probs, _ = g.engine.attend(qkv, held, probs=learns)
             if probs is not None:
                 self.learn(probs, step)
         if step.longest < self.limit:
@@ -163,8 +126,7 @@ class Evicting(Layer):
         return torch.where(full, lost, seen)
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
-        if self.keeps_prompt:
-            check_prompt(step, self.limit, self.least_room())
+        self.check_prompts(step)
         held = self.kept(step.past)
         self.lay_out(k, v, held, step)
         total: Counts = held + step.new
@@ -243,13 +205,6 @@ class Evicting(Layer):
 
     def reads(self, seen: Counts) -> Counts:
         return np.minimum(seen, self.limit)
-
-    def row_bytes(self, seen: Counts) -> Counts:
-        per_slot = sum(
-            slots.data.dtype.itemsize * int(np.prod(slots.data.shape[3:]))
-            for slots in self.per_slot
-        )
-        return self.kept(seen) * (self.geometry.Hkv * per_slot)
 
     def kept_positions(self, row: int, seen: int) -> Tensor:  # noqa: ARG002
         position = self.position.data[row].long()

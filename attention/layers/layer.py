@@ -19,7 +19,7 @@ from attention.core.kernels import accumulator, dense, group
 from attention.core.ropes import Rope
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
-from attention.engines import Engine, TorchEngine
+from attention.engines import QKV, Engine, TorchEngine
 from attention.errors import BudgetExceeded, InvalidValue
 
 
@@ -131,8 +131,6 @@ class Layer(ABC):
     """
 
     is_compileable = False  # asked by transformers of each layer of a cache
-    # Whether costs and reads depend on what a layer chose, not on lengths alone.
-    cost_varies = False
     # Whether every token a row has seen is held, so that `tokens` can answer.
     keeps_all = False
     # Whether `crop` is exact for any row, however long it is.
@@ -350,7 +348,7 @@ class KeepAll(Layer):
         """The decode query over every token."""
         g = self.geometry
         query, held = group(q, g.Hkv, scaling), step.held()
-        return g.engine.attend(query, self.k.data, self.v.data, held, g.sink_logits).out
+        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), held).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.append(k, v, step)

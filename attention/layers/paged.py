@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention.core.kernels import top
+from attention.core.kernels import logits, top
 from attention.core.step import Counts, Step
 from attention.layers.layer import Geometry, Method
 from attention.layers.selecting import Choice, Selecting
@@ -26,9 +26,9 @@ class Paged(Selecting):
     """A decode query reads the last page and the budget // page - 1 others with the best score.
 
     A method answers two questions: `summary`, what is remembered of the keys of a page, and
-    `score`, what a page is worth to a query. Summaries are kept up to date at every token; pages
-    begun by no token are never chosen, whatever their score; among equals the older page wins. The
-    page a crop cuts through is summarised anew.
+    `score`, what a page is worth to a query; or `products`, where it is worth a product. Summaries
+    are kept up to date at every token; pages begun by no token are never chosen, whatever their
+    score; among equals the older page wins. The page a crop cuts through is summarised anew.
 
     Args:
         size: numbers remembered of a page, per KV head; as many as a key has by default.
@@ -55,9 +55,22 @@ class Paged(Selecting):
             held: which of them are tokens of the row, (B, 1, P, page, 1); the others hold anything.
         """
 
-    @abstractmethod
+    def products(self, q: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Vectors of which a page is worth the largest product with its summary, (B, H, M, size).
+
+        The engine then finds the pages without writing down what each is worth. None where worth is
+        no such product.
+
+        Args:
+            q: (B, Hkv, G, D), scaled.
+
+        Returns:
+            H is Hkv or Hq: one set of pages per KV head or query head.
+        """
+        return None
+
     def score(self, q: Tensor, summaries: Tensor) -> Tensor:
-        """What each page is worth to this query, (B, H, P).
+        """What each page is worth to this query, (B, H, P); what `products` say by default.
 
         Args:
             q: (B, Hkv, G, D), scaled.
@@ -66,6 +79,13 @@ class Paged(Selecting):
         Returns:
             H is 1, Hkv or Hq: one set of pages per layer, KV head or query head.
         """
+        vectors = self.products(q)
+        if vectors is None:
+            raise NotImplementedError(f"{self.geometry.method}: score or products")
+        B, Hkv, P, size = summaries.shape
+        H, M = vectors.shape[1:3]
+        each = logits(vectors.reshape(B * Hkv, -1, size), summaries.flatten(0, 1))
+        return each.view(B, Hkv, H // Hkv, M, P).amax(3).flatten(1, 2)
 
     def alone(self, k: Tensor) -> Tensor | None:  # noqa: ARG002
         """What is remembered of pages of one key, (B, Hkv, 1, size).
@@ -147,10 +167,16 @@ class Paged(Selecting):
         return step.once(("last page", self.page), make)
 
     def choose(self, q: Tensor, step: Step) -> Choice:
-        others = self.pages(step.seen) - 1
+        others, vectors = self.pages(step.seen) - 1, self.products(q)
+        if vectors is not None:
+            competing = step.holding(others, ("pages", self.page))
+            known, always = self.summaries.data, self.last_pages(step)
+            pages, counts = self.geometry.engine.pages_to_read(
+                vectors, known, competing, self.quota - 1, always, self.page
+            )
+            return Choice(pages, counts > 0, counts)
         values, index = top(self.scores(q, others, step), self.quota - 1)
         H = index.shape[1]
-        self.cost_varies = self.geometry.Hkv < H
         last = self.last_pages(step)[0][:, None].expand(-1, H, -1)
         live = torch.cat((values > float("-inf"), torch.ones_like(last, dtype=torch.bool)), -1)
         return Choice(torch.cat((index, last), dim=-1), live)

@@ -14,6 +14,7 @@ from torch import Tensor
 from attention.core import devices
 from attention.core.kernels import group
 from attention.core.step import Counts, Step
+from attention.engines import QKV
 from attention.layers.layer import Geometry, KeepAll, Method, row_lists
 
 
@@ -45,10 +46,9 @@ class Selecting(KeepAll):
     `choose`, and updates what it knows of the keys in `notice`. Without a budget it always chooses.
 
     What was read is counted in the choice, see `measured`. A method for which it follows from the
-    tokens seen answers `reads` and sets `cost_varies` to False.
+    tokens seen answers `reads`: then nothing is counted, but where query heads chose for themselves
+    and what they share is no matter of lengths.
     """
-
-    cost_varies = True
 
     def __init__(self, geometry: Geometry, backend: Method, page: int = 1) -> None:
         super().__init__(geometry, backend, page)
@@ -94,9 +94,8 @@ class Selecting(KeepAll):
         query = scaled.view(step.rows, choice.pages.shape[1], -1, g.D)
         counts = choice.counts
         counts = self.counts(choice, step.seen_tokens) if counts is None else counts * choice.live
-        return g.engine.attend_pages(
-            query, self.k.data, self.v.data, choice.pages, counts, self.page, g.sink_logits
-        ).out
+        qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
+        return g.engine.attend_pages(qkv, choice.pages, counts, self.page).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = super().prefill(q, k, v, scaling, step)
@@ -125,9 +124,12 @@ class Selecting(KeepAll):
             self.chosen = self.chosen.each(lambda x: x.index_select(0, index))
 
     def measured(self, seen: Counts) -> Tensor | None:
-        if not self.cost_varies or self.chosen is None:
+        if self.chosen is None:
             return None
         pages, live = self.chosen.pages, self.chosen.live
+        by_length = type(self).reads is not Selecting.reads
+        if by_length and pages.shape[1] == self.geometry.Hkv:
+            return None
         held = devices.put(seen, pages.device)
         counted = self.counts(self.chosen, held).sum(-1).double()  # of each set, (B, H)
         # What several heads of a group read costs once. A row replaced since the choice may have

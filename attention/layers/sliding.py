@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attention.core.kernels import dense, group
 from attention.core.step import Counts, Step
+from attention.engines import QKV
 from attention.errors import InvalidValue
 from attention.layers.layer import Geometry, Layer, Method
 
@@ -32,7 +33,7 @@ class SlidingLayer(Layer):
             at = step.flat(step.past % self.window, g.Hkv, slots.capacity, ("own", self.window))
             g.engine.put(slots, at, new)
         query = group(q, g.Hkv, scaling)
-        return g.engine.attend(query, self.k.data, self.v.data, held, g.sink_logits).out
+        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), held).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         held = self.kept(step.past)

@@ -1,6 +1,6 @@
 """One file or folder per method; file name, registry key and `Backend.name` agree."""
 
-from attention.contract.backend import Backend
+from attention.contract import Backend
 from attention.registry import Registry
 
 METHODS: Registry[Backend] = Registry(
@@ -8,6 +8,7 @@ METHODS: Registry[Backend] = Registry(
     ("attention.methods", "attention.methods.controls"),
     "lil.attention",
     lambda: Backend,
+    example="oracle(budget=16)",
     line="source",
 )
 names, get, find, known, describe = (

@@ -21,9 +21,7 @@ from attention.contract import (
     Step,
     check_choice,
     check_pages,
-    over_group,
 )
-from attention.core.kernels import logits
 
 GQA = ("sum", "mean", "max", "query_head")
 
@@ -47,27 +45,12 @@ class QuestLayer(Paged):
     def alone(self, k: Tensor) -> Tensor:
         return torch.cat((k, -k), dim=-1)
 
-    def signed(self, q: Tensor) -> Tensor:
-        """What is multiplied with the bounds, (B, Hkv, G, 2 D), or one for the group."""
+    def products(self, q: Tensor) -> Tensor:
         signed = torch.cat((q, -q), dim=-1).relu_()
-        return signed.sum(2, keepdim=True) if self.gqa in ("sum", "mean") else signed
-
-    def choose(self, q: Tensor, step: Step) -> Choice:
-        signed, g = self.signed(q), self.geometry
         if self.gqa == "query_head":
-            signed = signed.flatten(1, 2)[:, :, None]
-        self.cost_varies = g.Hkv < signed.shape[1]
-        competing = step.holding(self.pages(step.seen) - 1, ("pages", self.page))
-        always, known = self.last_pages(step), self.summaries.data
-        pages, counts = g.engine.pages_to_read(
-            signed, known, competing, self.quota - 1, always, self.page
-        )
-        return Choice(pages, counts > 0, counts)
-
-    def score(self, q: Tensor, summaries: Tensor) -> Tensor:
-        signed = self.signed(q)
-        upper = logits(signed.flatten(0, 1), summaries.flatten(0, 1)).view(*signed.shape[:3], -1)
-        return over_group(upper, "max", 2) if self.gqa == "max" else upper.flatten(1, 2)
+            return signed.flatten(1, 2)[:, :, None]
+        # A mean ranks as its sum does.
+        return signed if self.gqa == "max" else signed.sum(2, keepdim=True)
 
 
 class ScriptLayer(QuestLayer):
@@ -88,8 +71,7 @@ class ScriptLayer(QuestLayer):
         best = torch.arange(most, device=q.device) < step.tensor(allowed)[:, None, None]
         return Choice(index[..., :most], best & (values[..., :most] > float("-inf")))
 
-    def reads(self, seen: Counts) -> Counts:
-        return Selecting.reads(self, seen)
+    reads = Selecting.reads  # counted: it does not follow from lengths
 
 
 @dataclass(frozen=True, kw_only=True)

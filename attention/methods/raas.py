@@ -12,22 +12,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from attention.contract import (
+    QKV,
     Compressing,
     Counts,
     Dropping,
     Geometry,
-    InvalidValue,
     Step,
     check_choice,
     check_pages,
     check_share,
+    group,
     over_group,
 )
-from attention.core.kernels import group
 
 GQA = ("sum", "mean", "max")
-# The stamp of a protected token: never the oldest.
-PROMPT = torch.iinfo(torch.int32).max
 
 
 class RaaSLayer(Compressing):
@@ -39,8 +37,6 @@ class RaaSLayer(Compressing):
     def __init__(self, geometry: Geometry, backend: RaaS) -> None:
         super().__init__(geometry, backend)
         self.page, self.alpha, self.gqa = backend.page, backend.alpha, backend.gqa
-        # Its pages are spared by their stamps, not by the rung.
-        self.protect, self.keeps_prompt = backend.keep_prompt, False
         self.stamp = self.remember("stamp", dtype=torch.int32)
 
     def by_page(self, x: Tensor) -> Tensor:
@@ -55,17 +51,8 @@ class RaaSLayer(Compressing):
 
     def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
         super().append(q, k, v, step)
-        stamp = step.once(("stamp", self.protect), lambda: self.arriving(step))
+        stamp = step.once("stamp", lambda: self.arriving(step))
         self.write(self.stamp, stamp[:, None].expand(-1, k.shape[1], -1), step)
-        if self.protect and (step.past < step.prompt).any():
-            pages = -(-int(step.prompt.max()) // self.page)
-            if pages * self.page > self.limit - self.page:
-                raise InvalidValue(
-                    "prompt",
-                    f"{pages} pages of {self.page} tokens",
-                    f"at most budget - page = {self.limit - self.page} tokens, as the prompt's "
-                    "pages are never dropped; or keep_prompt=False",
-                )
 
     def arriving(self, step: Step) -> Tensor:
         """The stamp each column's token comes with, (B, T)."""
@@ -73,8 +60,7 @@ class RaaSLayer(Compressing):
             return step.seen_tokens[:, None].to(torch.int32)
         # A prompt is read at once.
         read = step.tensor(np.minimum(step.prompt, step.seen))[:, None]
-        prompt = read.new_full((), PROMPT) if self.protect else read
-        return torch.where(step.generated(), step.positions() + 1, prompt).to(torch.int32)
+        return torch.where(step.generated(), step.positions() + 1, read).to(torch.int32)
 
     def reread(self, q: Tensor, step: Step) -> None:
         g, generated = self.geometry, step.seen - np.maximum(step.prompt, step.past)
@@ -83,8 +69,8 @@ class RaaSLayer(Compressing):
             held = np.maximum(self.held + step.new - late, 1)
             query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
             those = step.holding(held, ("raas", column))
-            keys, values = self.k.data, self.v.data
-            probs = g.engine.attend(query, keys, values, those, g.sink_logits, probs=True).probs
+            qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
+            probs = g.engine.attend(qkv, those, probs=True).probs
             assert probs is not None
             now = (step.seen_tokens - late) * step.generated()[:, column]
             self.refresh(probs, held, now, step)
@@ -129,13 +115,19 @@ class RaaSLayer(Compressing):
     def target(self, seen: int, room: int) -> int:  # noqa: ARG002
         return self.limit - self.page + seen % self.page
 
+    def spared(self, prompt: Counts) -> Counts:
+        return -(-prompt // self.page) * self.page
+
+    def least_room(self) -> int:
+        return self.page
+
     def rank(self, k: Tensor, q: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         S = k.shape[2]
         stamp = self.by_page(self.stamp.data[rows, :, :S])
         pages = stamp.shape[-1]
         # Among equal stamps the younger page is worth more.
         age = torch.arange(pages, device=k.device, dtype=torch.float64) / pages
-        worth = (stamp + age).masked_fill(stamp == PROMPT, float("inf"))
+        worth = stamp + age
         if S % self.page:
             worth[..., -1] = float("inf")
         return self.by_token(worth, S)

@@ -10,17 +10,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from attention.contract import (
+    BLOCK_ELEMENTS,
     Compressing,
     Dropping,
     Geometry,
     InvalidValue,
+    added,
     check_choice,
     check_int,
     check_share,
+    check_window,
     over_group,
+    softmax,
 )
-from attention.core.kernels import BLOCK_ELEMENTS, added, softmax
-from attention.layers.compressing import check_window
 
 GQA = ("max", "mean")
 

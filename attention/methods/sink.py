@@ -10,19 +10,22 @@ import torch
 from torch import Tensor
 
 from attention.contract import (
+    QKV,
     Counts,
     Dropping,
     Geometry,
     InvalidValue,
     Layer,
+    Slots,
     Step,
+    Turn,
     check_choice,
     check_int,
+    check_prompt,
+    dense,
+    group,
+    rotate,
 )
-from attention.core.kernels import dense, group
-from attention.core.ropes import Turn, rotate
-from attention.core.slots import Slots
-from attention.layers.layer import check_prompt
 
 POSITIONS = ("cache", "absolute", "hf_sinkcache")
 
@@ -80,7 +83,7 @@ class SinkLayer(Layer):
             self.remember(self.k.data, step)
         self.turn_sinks(step.seen, step)
         query = group(q, g.Hkv, scaling)
-        return g.engine.attend(query, self.k.data, self.v.data, held, g.sink_logits).out
+        return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), held).out
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.take_prompts(step)

@@ -15,12 +15,13 @@ from attention.contract import (
     Dropping,
     Geometry,
     InvalidValue,
+    added,
     check_choice,
     check_int,
+    check_window,
     over_group,
+    softmax,
 )
-from attention.core.kernels import added, softmax
-from attention.layers.compressing import check_window
 
 GQA = ("sum", "mean", "max")
 

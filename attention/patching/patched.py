@@ -21,8 +21,7 @@ from attention.engines import chosen
 from attention.errors import InvalidValue
 from attention.layers.layer import Method
 from attention.patching.cache import ATTENTION, TAG, AttentionCache
-from attention.patching.families import check_family, windows
-from attention.patching.session import Session
+from attention.patching.session import Session, check_family, windows
 
 # What some models hand to their attention function and ours has no place for.
 UNKNOWN = ("softcap", "position_bias", "cu_seq_lens_q", "cu_seq_lens_k")

@@ -103,18 +103,17 @@ def row_stats(
     sliding = [x for x in layers if x.geometry.model_window is not None]
     first = [x for x in layers[:dense] if x.geometry.model_window is None]
     sparse = [x for x in layers[dense:] if x.geometry.model_window is None]
-    # Layers of one kind cost the same unless the cost depends on what they chose.
-    asked = sparse if sparse and sparse[-1].cost_varies else sparse[-1:]
     cost = held = kept = read = np.zeros_like(seen)
     mean = read.astype(np.float64)
-    chosen = [found for x in asked if (found := x.measured(seen)) is not None]
+    chosen = [reads for x in sparse if (reads := x.measured(seen)) is not None]
+    # Layers of one kind hold the same, and cost the same unless that depends on what they chose.
     if sparse:
         held = sparse[-1].row_bytes(seen) * len(sparse)
         kept = sparse[-1].kept(seen)
-    if asked and not chosen:
-        cost = np.sum([x.cost(seen) for x in asked], axis=0) * (len(sparse) // len(asked))
-        read = np.max([x.reads(seen) for x in asked], axis=0) * decoded
-        mean = np.mean([x.mean_reads(seen) for x in asked], axis=0) * decoded
+    if sparse and not chosen:
+        cost = sparse[-1].cost(seen) * len(sparse)
+        read = sparse[-1].reads(seen) * decoded
+        mean = sparse[-1].mean_reads(seen) * decoded
     for exempt in (first, sliding):
         if exempt:
             cost = cost + exempt[0].cost(seen) * len(exempt)

@@ -29,18 +29,18 @@ class ContractBroken(AssertionError):  # noqa: N818
         super().__init__(f"{method} fails the check {check!r}: {found}")
 
 
-class Broken(Exception):  # noqa: N818
+class Breach(Exception):  # noqa: N818
     """What was found, before it is known in which check."""
 
 
 def require(holds: bool, found: str) -> None:
-    """Raise Broken unless a condition holds."""
+    """Raise Breach unless a condition holds."""
     if not holds:
-        raise Broken(found)
+        raise Breach(found)
 
 
 def same(got: Tensor, want: Tensor, found: str) -> None:
-    """Raise Broken where logits (n, V) differ.
+    """Raise Breach where logits (n, V) differ.
 
     Args:
         found: what to say; `{at}` becomes the first place, `{by}` how far apart they are.
@@ -49,7 +49,7 @@ def same(got: Tensor, want: Tensor, found: str) -> None:
     wrong = (~(apart <= TOLERANCE)).nonzero()
     if len(wrong):
         at = int(wrong[0])
-        raise Broken(found.format(at=at, by=f"{float(apart[at]):.2g}"))
+        raise Breach(found.format(at=at, by=f"{float(apart[at]):.2g}"))
 
 
 def run(
@@ -74,7 +74,7 @@ def run(
             continue
         try:
             found[one] = holds(case)
-        except Broken as broken:
+        except Breach as broken:
             raise ContractBroken(name, one, str(broken)) from None
         except Exception as error:  # whatever it does wrong, the check is named
             raise ContractBroken(name, one, f"{type(error).__name__}: {error}") from error

@@ -15,7 +15,7 @@ from attention.testing.driving import follow, prefill, step, text, tiny_model
 
 
 @dataclass(frozen=True)
-class Reading:
+class RowRecord:
     """One row after one decode step: what the state holds, and what `row_stats` said.
 
     Attributes:
@@ -91,24 +91,24 @@ class Case:
         return self._alone[row]
 
     @cached_property
-    def batch(self) -> tuple[Tensor, list[list[Tensor]], list[Reading]]:
+    def batch(self) -> tuple[Tensor, list[list[Tensor]], list[RowRecord]]:
         """Logits (B, 1 + n, V) of all rows together, their positions at the end, every step."""
-        readings: list[Reading] = []
+        records: list[RowRecord] = []
         with self.backend.on(self.model) as cache:
             logits = [prefill(self.model, cache, self.prompts)[:, -1]]
             for column in self.given.T:
                 logits.append(step(self.model, cache, column))
-                readings += self._look(cache)
+                records += self._look(cache)
             ends = [self.positions(cache, r) for r in range(len(self.prompts))]
-        return torch.stack(logits, dim=1), ends, readings
+        return torch.stack(logits, dim=1), ends, records
 
-    def _look(self, cache: AttentionCache) -> list[Reading]:
+    def _look(self, cache: AttentionCache) -> list[RowRecord]:
         stats = cache.row_stats()
         kept = [cache.kept_positions(i) for i in range(self.dense, self.layers)]
         read = [cache.read_positions(i) for i in range(self.layers)]
         names = ("kept_max", "read_max", "read_mean", "keys_read", "bytes")
         return [
-            Reading(
+            RowRecord(
                 r,
                 seen,
                 [layer[r] for layer in kept],

@@ -13,8 +13,8 @@ from attention import methods
 from attention.contract.backend import Backend
 from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
-from attention.testing.broken import Broken, require, run, same
-from attention.testing.case import Case, Reading
+from attention.testing.broken import Breach, require, run, same
+from attention.testing.case import Case, RowRecord
 from attention.testing.driving import OneLayer, follow, left_padded, prefill, step, text, tiny_model
 from attention.testing.hooks import by_head, hooks
 
@@ -39,7 +39,7 @@ def declared(case: Case) -> str:
     try:
         again = kind(**json.loads(json.dumps(params)))
     except TypeError as error:
-        raise Broken(f"params() does not survive JSON: {error}") from error
+        raise Breach(f"params() does not survive JSON: {error}") from error
     kept = again.params() == params and again.exact_until == until
     require(kept, f"built again from params() = {params} it has params() = {again.params()}")
     layer = OneLayer(backend).layer
@@ -53,7 +53,7 @@ def declared(case: Case) -> str:
                 kind(**{**params, "budget": wrong})
             except InvalidValue:
                 continue
-            raise Broken(
+            raise Breach(
                 f"budget = {wrong!r} must raise InvalidValue; see attention.errors.check_int"
             )
     return ", ".join(f"{k}={v!r}" for k, v in params.items()) or "no parameters"
@@ -137,7 +137,7 @@ def counts(case: Case) -> str:
     return f"{len(case.batch[2])} rows and steps counted in the state itself"
 
 
-def least_cost(case: Case, x: Reading, where: str) -> None:
+def least_cost(case: Case, x: RowRecord, where: str) -> None:
     """Costs and bytes reported are no less than the keys read and kept."""
     groups = (g for positions in x.read for g in positions.reshape(case.kv_heads, -1).tolist())
     read = sum(len({p for p in g if p >= 0}) for g in groups)
@@ -269,12 +269,12 @@ def crop(case: Case) -> str:
 
 
 def refused(cache: AttentionCache) -> None:
-    """Raise Broken unless crop is refused."""
+    """Raise Breach unless crop is refused."""
     try:
         cache.crop(-1)
     except InvalidValue:
         return
-    raise Broken("crop() works though is_croppable is False")
+    raise Breach("crop() works though is_croppable is False")
 
 
 def memory(case: Case) -> str:

@@ -149,7 +149,7 @@ class OneLayer:
             )
         )
         self._random = torch.Generator().manual_seed(0)
-        self.n = 0
+        self.n = self._prompt = 0
         self.q, self.k, self.v = (self._draw(H, 0) for H in (self.Hq, self.Hkv, self.Hkv))
 
     def _draw(self, H: int, T: int) -> Tensor:
@@ -157,6 +157,8 @@ class OneLayer:
 
     def feed(self, T: int = 1, k: Tensor | None = None) -> Tensor:
         """One forward of T tokens, a decode step if T is 1 and something was fed before.
+
+        What is fed first is the prompt.
 
         Args:
             T: how many tokens.
@@ -168,7 +170,9 @@ class OneLayer:
         q, v = self._draw(self.Hq, T), self._draw(self.Hkv, T)
         k = self._draw(self.Hkv, T) if k is None else k
         past = np.full(self.rows, self.n, dtype=np.int64)
-        step = Step(past, np.full_like(past, T), T, torch.device("cpu"))
+        self._prompt = self._prompt or T
+        prompt = np.full_like(past, self._prompt)
+        step = Step(past, np.full_like(past, T), T, torch.device("cpu"), prompt)
         self.n += T
         self.q, self.k, self.v = (
             torch.cat((old, new), 2) for old, new in ((self.q, q), (self.k, k), (self.v, v))

@@ -28,7 +28,7 @@ NOUNS = {
     "show": "one stored run: text, answer, cap, costs, where detectors fired",
     "curve": "compression-ratio curve of any text file or stored trace",
     "list": "backends, penalties, detectors, data sets, presets, with their sources",
-    "bench": "speed of the parts",
+    "bench": "a decode step of a method beside one of full attention",
     "eval": "tasks of lm-evaluation-harness with the model lil",
 }
 

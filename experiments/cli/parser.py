@@ -5,11 +5,27 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from experiments.cli.output import shown
+
+#: A flag that takes a list is named by one of what it takes, so that it is the same for one and
+#: for several; in the plural it is understood.
+_PLURALS = {
+    f"--{one}": f"--{several}"
+    for one, several in (
+        ("model", "models"),
+        ("dataset", "datasets"),
+        ("column", "columns"),
+        ("backend", "backends"),
+        ("budget", "budgets"),
+        ("penalty", "penalties"),
+        ("detector", "detectors"),
+    )
+}
+_OTHER_SPELLINGS = _PLURALS | {several: one for one, several in _PLURALS.items()}
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,24 @@ class Parser(argparse.ArgumentParser):
             **settings,
         )
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As its base, flags of lists in the singular or the plural."""
+        given = list(sys.argv[1:] if args is None else args)
+        end = given.index("--") if "--" in given else len(given)
+        read = [self._spelt(one) for one in given[:end]] + given[end:]
+        return super().parse_known_args(read, namespace)
+
+    def _spelt(self, argument: str) -> str:
+        flag, equals, value = argument.partition("=")
+        other = _OTHER_SPELLINGS.get(flag)
+        known = self._option_string_actions
+        if other is None or flag in known or other not in known:
+            return argument
+        print(f"lil: {flag} is read as {other}", file=sys.stderr)
+        return other + equals + value
+
     def error(self, message: str) -> NoReturn:
         """Print one message and leave with exit code 2."""
         print(f"lil: error: {shown(message)} (see '{self.prog} --help')", file=sys.stderr)
@@ -41,7 +75,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_json(parser: Parser) -> None:
-    """The flag `--json`, which may stand before a noun, behind it and behind its part."""
+    """The flag `--json`, which may stand before a noun, behind it and behind a part of it."""
     parser.add_argument(
         "--json",
         action="store_true",

@@ -23,10 +23,10 @@ from rich.table import Column
 
 from experiments.cli.console import Console
 from experiments.grid.identity import Cell
-from experiments.sweep import watching
+from experiments.sweep import keeper
 
 
-class Bars(watching.Progress):
+class Bars(keeper.Progress):
     """A sweep's progress: runs done, the configuration at work, tokens a second, time left.
 
     The bar moves by expected tokens, not by runs: hard problems come last and take longest.

@@ -10,7 +10,7 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.cli.parser import Parser, typed
-from experiments.grid.config import Config, load, parse_assignment, preset_names
+from experiments.grid.config import Config, load, merged, parse_assignment, preset_names
 from experiments.grid.models import REASONER
 
 
@@ -87,11 +87,10 @@ def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
             if before is None or not isinstance(value, dict):
                 overrides[key] = value
                 continue
-            try:
-                overrides[key] = _merged(before, value)
-            except TypeError:
+            if not all(map(_are_tables, (before, value))):
                 allowed = f"one kind of value for {key}, which was set to {before!r} before"
-                raise InvalidValue("--set", assignment, allowed) from None
+                raise InvalidValue("--set", assignment, allowed)
+            overrides[key] = merged(key, before, value)
     for declared in dataclasses.fields(Config):
         given = getattr(args, declared.name, None)
         if given is not None:
@@ -101,11 +100,9 @@ def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
     return preset, load(preset, overrides)
 
 
-def _merged(table: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of parameters by method with what was set later."""
-    if not isinstance(table, Mapping):
-        raise TypeError
-    return {**table, **{name: {**table.get(name, {}), **later[name]} for name in later}}
+def _are_tables(value: Any) -> bool:
+    """Whether it is a table of tables, as parameters by method are."""
+    return isinstance(value, dict) and all(isinstance(one, dict) for one in value.values())
 
 
 def _default_preset(overrides: dict[str, Any]) -> str:

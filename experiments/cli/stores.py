@@ -12,12 +12,12 @@ from typing import Any
 from rich.markup import escape
 
 from attention.errors import InvalidValue
-from attention.identity import IMPORT_PATH
+from attention.spelling import IMPORT_PATH
 from experiments.cli.console import Console
 from experiments.cli.parser import Parser
 from experiments.cli.show import say
 from experiments.grid.stored import paths_in, paths_set
-from experiments.store.files import lock
+from experiments.store.files.disk import is_locked
 from experiments.store.labels import folder_labels
 from experiments.store.study import Study
 from experiments.store.sweeps import read_all
@@ -138,7 +138,7 @@ def listing(folders: Sequence[Path], console: Console, notes: Console) -> dict[s
         if several:
             console.rule(escape(label), align="left")
         sweeps = read_all(folder, notices)
-        at_work = max((one.id for one in sweeps), default="") if lock.is_held(folder) else None
+        at_work = max((one.id for one in sweeps), default="") if is_locked(folder) else None
         for sweep in sweeps:
             told = sweep.told()
             if told["status"] == "running" and sweep.id != at_work:

@@ -25,9 +25,9 @@ from experiments.evals.likelihood import likelihoods
 from experiments.evals.model_args import Wanted, configuration
 from experiments.evals.until import Until, text_before
 from experiments.grid import models
+from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import (
     build_backends,
-    build_detectors,
     build_penalties,
     describe_backend,
     describe_penalties,

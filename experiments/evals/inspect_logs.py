@@ -175,7 +175,7 @@ def _completed(row: Mapping[str, Any]) -> int:
     return int(row["finished"] + row["capped"] + row["stopped"])
 
 
-def _results(row: Mapping[str, Any], scorers: set[str | None]) -> Any:
+def _results(row: Mapping[str, Any], scorers: set[str]) -> Any:
     from inspect_ai.log import EvalMetric, EvalResults, EvalScore
 
     done = _completed(row)
@@ -188,6 +188,6 @@ def _results(row: Mapping[str, Any], scorers: set[str | None]) -> Any:
             unscored_samples=row["samples"] - done,
             metrics={name: EvalMetric(name=name, value=value) for name, value in known.items()},
         )
-        for scorer in sorted(filter(None, scorers))[:1]  # a data set has one
+        for scorer in sorted(scorers)[:1]  # a data set has one
     ]
     return EvalResults(total_samples=row["samples"], completed_samples=done, scores=scores)

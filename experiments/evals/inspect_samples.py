@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.grid.data.sets import labels
 from experiments.grid.scoring import Gold, last_boxed
-from experiments.store.samples.of_trace import asked_of
 from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
 
@@ -25,7 +24,7 @@ class Asked(NamedTuple):
     prompt: str | None
     prompt_tokens: int | None
     gold: Gold
-    scorer: str | None
+    scorer: str
 
 
 def problems_of(study: Study) -> dict[tuple[str, str, str], Asked]:
@@ -41,7 +40,6 @@ def problems_of(study: Study) -> dict[tuple[str, str, str], Asked]:
         record = study.store.get(run.id)
         if record is not None and not record.failed:
             trace = record.trace()
-            gold, scorer = asked_of(run.problem, record)
             text = trace.prompt_bytes.decode(errors="replace")
             found[name] = Asked(text, len(trace.prompt_ids), gold, scorer)
     return found
@@ -86,7 +84,7 @@ def logged_sample(one: Sample, asked: Asked) -> EvalSample:
     value, scores = (CORRECT if one.correct else INCORRECT), {}
     if one.correct is not None:
         answer_found = last_boxed(one.text or "")
-        scores = {asked.scorer or "exact": Score(value=value, answer=answer_found)}
+        scores = {asked.scorer: Score(value=value, answer=answer_found)}
     return EvalSample(
         **begun,
         messages=[question, answer],

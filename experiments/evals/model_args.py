@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from attention.errors import InvalidValue, check_int
-from experiments.grid.config import Config, check, load, split_setting
+from attention.spelling import setting
+from experiments.grid.config import Config, check, load
 from experiments.grid.models import REASONER
+from experiments.grid.plan import lacks_budget
 
 #: Arguments and the keys of a configuration they stand for.
 _KEYS = {
@@ -48,7 +50,7 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
     preset = left.pop("preset", None)
     overrides: dict[str, Any] = {"detectors": "none", "penalties": "none"}
     for name, value in left.items():
-        keys, _ = split_setting(f"{name}=")
+        keys, _ = setting(f"{name}=")
         if len(keys) == 3 and keys[0] in _TABLES:
             table, method, parameter = keys
             overrides.setdefault(table, {}).setdefault(method, {})[parameter] = value
@@ -58,16 +60,18 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
             known = [*_KEYS, "preset", "max_gen_toks", "max_length"]
             allowed = f"one of {', '.join(known)}, or as backend_params.quest.page"
             raise InvalidValue("model argument", name, allowed, known)
-    backend = overrides.setdefault("backends", "full")
-    if overrides.get("budgets") is None:
-        if backend != "full":
-            raise InvalidValue("budget", None, f"budget=N with backend={backend}")
+    overrides.setdefault("backends", "full")
+    without = overrides.get("budgets") is None
+    if without:
         overrides["budgets"] = 1
     model = overrides.setdefault("models", REASONER)
     config = load(preset or ("demo" if model == REASONER else "paper"), overrides)
     for key in ("models", "backends", "budgets", "penalties"):
         if len(getattr(config, key)) > 1:
             raise InvalidValue(key, ",".join(map(str, getattr(config, key))), "one of them")
+    (backend,) = config.backends
+    if without and lacks_budget(config, backend):
+        raise InvalidValue("budget", None, f"budget=N with backend={backend}")
     return config
 
 

@@ -18,13 +18,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta
 
+from attention import spelling
 from attention.errors import InvalidValue
+from attention.spelling import Twins, over, setting, split
 from experiments.grid import schema
-from experiments.grid.calibrated import expanded
+
+if TYPE_CHECKING:
+    from attention.registry import Registry
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 ENGINES = ("cpp", "triton", "flash", "torch")
@@ -58,17 +62,8 @@ _text = _as(schema.Name, "a name")
 
 
 def _parts(value: object) -> object:
-    """The parts of `a,b(c,d)`, where brackets hold together; other values as they are."""
-    if not isinstance(value, str):
-        return value
-    parts, depth = [""], 0
-    for character in value:
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
+    """The parts of a text `a,b(c,d)`; other values as they are."""
+    return split(value) if isinstance(value, str) else value
 
 
 def _names(key: str, value: object) -> tuple[str, ...]:
@@ -261,7 +256,7 @@ class Config:
         "columns of data sets: question (or prompt, used as it is, or messages, a chat), answer, "
         "id",
         group="what to run",
-        flag="--columns",
+        flag="--column",
         metavar="question=...,answer=...,id=...",
     )
     scorer: str = _key(
@@ -295,7 +290,7 @@ class Config:
         "attention backends; full attention always runs, the others are measured against it; a "
         "budget of its own in brackets: oracle(budget=16)",
         group="attention",
-        flag="--backends",
+        flag="--backend",
         metavar="full,h2o,...",
     )
     budgets: tuple[int, ...] = _key(
@@ -303,7 +298,7 @@ class Config:
         _counts,
         "tokens one decode query may attend to",
         group="attention",
-        flag="--budgets",
+        flag="--budget",
         metavar="32,64,...",
     )
     null: str = _key(
@@ -613,15 +608,11 @@ def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
     values = check(raw, f"preset {preset}")
     changes = check(overrides or {}, "the command line")
     _choose(values, changes)
-    for key, value in changes.items():
-        if isinstance(value, dict):
-            merged = dict(values.get(key, {}))
-            for method, params in value.items():
-                merged[method] = {**merged.get(method, {}), **params}
-            value = merged
-        values[key] = value
+    for key, given in changes.items():
+        tables = isinstance(given, dict)
+        values[key] = merged(key, values.get(key, {}), given) if tables else given
     if "detectors" in values:
-        values["detectors"] = expanded(values["detectors"])
+        values["detectors"] = _with_opened(values["detectors"])
     return Config(**values)
 
 
@@ -636,6 +627,48 @@ def _choose(values: dict[str, Any], changes: dict[str, Any]) -> None:
             asked["sample"] = None
 
 
+def _with_opened(detectors: tuple[str, ...]) -> tuple[str, ...]:
+    """Detectors as they were asked for, with name and parameters where a file stands.
+
+    So a sweep's manifest says what was used, wherever the file may be later.
+
+    Raises:
+        InvalidValue: a file that cannot be read, or names no detector that there is.
+    """
+    from lil.detectors import DETECTORS, opened
+
+    specs = ((entry, DETECTORS.spec(entry)) for entry in detectors)
+    return tuple(str(opened(spec)) if spec.is_file else entry for entry, spec in specs)
+
+
+def merged(key: str, table: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of parameters by method with what was said later.
+
+    Args:
+        key: of the configuration, such as "detector_params".
+        table, later: parameters by the name of what has them.
+    """
+    both = ((name, table[name], later[name]) for name in later if name in table)
+    return {**table, **later, **{name: over(a, b, _twins(key, name)) for name, a, b in both}}
+
+
+def _twins(key: str, name: str) -> Twins:
+    """Parameters that say the same; none of what is not there, which is told where it is made."""
+    from attention.methods import METHODS
+    from lil.detectors import DETECTORS
+    from lil.penalties import PENALTIES
+
+    kinds: dict[str, Registry[Any]] = {
+        "backend_params": METHODS,
+        "penalty_params": PENALTIES,
+        "detector_params": DETECTORS,
+    }
+    try:
+        return kinds[key].find(name).twins if key in kinds else ()
+    except InvalidValue:
+        return ()
+
+
 def parse_assignment(text: str) -> dict[str, Any]:
     """`key=value` as typed after --set, nested by dots: `backend_params.quest.page=16`.
 
@@ -644,25 +677,8 @@ def parse_assignment(text: str) -> dict[str, Any]:
     Raises:
         InvalidValue: no equals sign, or a dotted path through a key that is no table.
     """
-    keys, raw = split_setting(text)
+    keys, raw = setting(text)
     if len(keys) not in (1, 3):
         raise InvalidValue("--set", text, "KEY=VALUE, such as backend_params.quest.page=16")
-    try:
-        value = tomllib.loads(f"value = {raw}")["value"]
-    except (ValueError, RecursionError):  # no TOML: a text
-        value = raw.strip()
-    return {keys[0]: value} if len(keys) == 1 else {keys[0]: {keys[1]: {keys[2]: value}}}
-
-
-def split_setting(text: str) -> tuple[list[str], str]:
-    """The dotted keys of `key.key=value` and the value; no keys where it has another form.
-
-    The dots of an import path `package.module:Class` part nothing.
-    """
-    path, equals, raw = text.partition("=")
-    keys = path.strip().split(".")
-    if not equals or not all(keys):
-        return [], raw
-    if (at := next((i for i, key in enumerate(keys) if ":" in key), 0)) > 1:
-        keys = [keys[0], ".".join(keys[1 : at + 1]), *keys[at + 1 :]]
-    return keys, raw
+    given = spelling.value(raw)
+    return {keys[0]: given} if len(keys) == 1 else {keys[0]: {keys[1]: {keys[2]: given}}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from attention.errors import InvalidValue
-from attention.registry import parameters, split_parameters
+from attention.registry import parameters
+from attention.spelling import Spec
 from experiments.grid import schema
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell, run_id, sampling
@@ -19,7 +20,6 @@ from experiments.grid.scoring import Gold
 
 if TYPE_CHECKING:
     from attention import Backend
-    from lil import Detector
     from lil.penalties import Penalty
 
     Penalties = tuple[Penalty, ...]
@@ -28,14 +28,10 @@ if TYPE_CHECKING:
 #: Classifiers of word salad that ship with the project, by the model they were trained on.
 SHIPPED_CHOPPERS = {REASONER: "experiments.reasoner:chopper-2.safetensors"}
 
-#: Those that shipped before, newest first: stores of then hold what these made of hidden states.
-EARLIER_CHOPPERS = {REASONER: ("experiments.reasoner:chopper.safetensors",)}
-
 
 class Problem(NamedTuple):
     """What a plan keeps of a problem; gold and scorer change no token, so no run is known by them.
 
-    In plans of before, gold and scorer are None: what they were stands beside each stored trace.
     Where no answer is known the scorer is "none".
     `room` is how many tokens the model's positions leave behind the prompt; None: not known.
     """
@@ -43,7 +39,7 @@ class Problem(NamedTuple):
     item_id: str
     prompt: str  # digest of its token ids
     gold: Gold = None
-    scorer: str | None = None
+    scorer: str = "none"
     room: schema.Natural | None = None
 
 
@@ -197,23 +193,36 @@ def build_backends(config: Config) -> list[Backend]:
 
 
 def _backends(config: Config, methods: Any) -> list[Backend]:
-    _require_known(methods.METHODS, config.backend_params)
+    require_known(methods.METHODS, config.backend_params)
     backends: list[Backend] = [methods.get("full", **config.backend_params.get("full", {}))]
-    entries = [*config.backends, *_dither(config)]
-    for entry in entries:
-        name, own = split_parameters(entry, "backend", "oracle(budget=16)")
-        if name == "full" and not own:
-            continue
-        params = {**config.backend_params.get(name, {}), **own}
-        takes = any(p.name == "budget" for p in parameters(methods.find(name)))
-        given = [{"budget": budget} for budget in config.budgets] if takes else [{}]
-        for budget in given if "budget" not in params else [{}]:
-            backend = methods.get(name, **{**budget, **params})
-            # A method may be asked for by name and by import path.
+    for entry in [*config.backends, *_dither(config)]:
+        spec = methods.METHODS.spec(entry)
+        own = config.backend_params.get(spec.name, {}), spec.params
+        given = [{"budget": budget} for budget in config.budgets] if takes_budget(entry) else [{}]
+        for budget in given:
+            backend = methods.get(spec.name, **methods.METHODS.over(spec.name, budget, *own))
+            # A method may be asked for by name and by import path, and bring a budget of its own.
             if backend not in backends:
                 backends.append(backend)
-    _require_own_names(backends)
+    require_own_names(backends)
     return backends
+
+
+def takes_budget(entry: str) -> bool:
+    """Whether a backend has a budget at all."""
+    from attention.methods import METHODS
+
+    return any(p.name == "budget" for p in parameters(METHODS.find(METHODS.spec(entry).name)))
+
+
+def lacks_budget(config: Config, entry: str) -> bool:
+    """Whether a backend has a budget that neither it nor the configuration's tables give."""
+    from attention.methods import METHODS
+
+    spec = METHODS.spec(entry)
+    own = config.backend_params.get(spec.name, {}), spec.params
+    given = METHODS.over(spec.name, {"budget": None}, *own)
+    return takes_budget(entry) and given.get("budget", 0) is None
 
 
 #: Relative errors of rounding to half precision: the size of the noise that parts texts there.
@@ -238,155 +247,6 @@ def null_of(config: Config) -> str:
     return "dither" if config.dtype in ("bfloat16", "float16") else "none"
 
 
-def build_detectors(config: Config) -> list[Detector]:
-    """The detectors a sweep replays; of a store's, those that are here.
-
-    An entry may bring parameters of its own, as `guardian(f=250):answer`; the others are those of
-    `detector_params`.
-
-    Raises:
-        InvalidValue: an unknown detector or parameter, or a value it refuses.
-    """
-    return detectors_of(config)[0]
-
-
-def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue]]:
-    """The detectors of a configuration, and why others that a store names are not here.
-
-    Raises:
-        InvalidValue: as `build_detectors`; of a store's detectors none is raised.
-    """
-    from lil import detectors
-
-    found: list[Detector] = []
-    absent: dict[str, InvalidValue] = {}
-    with config.following():
-        if config.typed:
-            _require_known(detectors, config.detector_params)
-            _require_actions(config)
-        for entry in config.detectors:
-            try:
-                made = _detector(config, entry)
-            except InvalidValue as error:
-                if config.typed:
-                    raise
-                absent[entry] = error
-                continue
-            # `guardian` and `guardian:stop` are one: twice it would be two samples of one name.
-            if made not in found:
-                found.append(made)
-    _require_own_names(found)
-    return found, absent
-
-
-def _require_actions(config: Config) -> None:
-    from lil.detectors import ACTIONS
-
-    for name in config.action_params:
-        if name not in ACTIONS:
-            raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", list(ACTIONS))
-        if "name" in config.action_params[name]:
-            given = config.action_params[name]["name"]
-            raise InvalidValue("name", given, f"no name in action_params.{name}: it is one")
-
-
-def _detector(config: Config, entry: str) -> Detector:
-    from lil import detectors
-
-    given, what = split_action(entry)
-    name, own = split_parameters(given, "detector", "guardian(f=250)")
-    params = _over(detector_params(config, name), own)
-    if isinstance(params.get("parts"), str):
-        params["parts"] = with_params(config, params["parts"])
-    require_weights(config, name, params)
-    if what:
-        params["on_stop"] = {"name": what, **config.action_params.get(what, {})}
-    return detectors.get(name, **params)
-
-
-def _over(params: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters with others over them; a threshold and a rate say the same, so one is left."""
-    kept = dict(params)
-    for name, other in (("t", "rate"), ("rate", "t")):
-        if name in own:
-            kept.pop(other, None)
-    return {**kept, **own}
-
-
-def split_action(entry: str) -> tuple[str, str]:
-    """A detector's name or import path, and the action behind its last colon, "" for none.
-
-    `guardian:answer` names an action, `mine:Detector` an import path, `mine:Detector:answer` both.
-    """
-    from lil.detectors import ACTIONS, DETECTORS
-
-    head, bracket, tail = entry.rpartition(")")
-    if bracket and tail[:1] in ("", ":"):  # what stands in brackets may have colons of its own
-        return head + bracket, tail[1:]
-    name, colon, what = entry.rpartition(":")
-    # Of what ships a wrong action is told. Others' names may be those of their modules as well.
-    if colon and (":" in name or what in ACTIONS or name in DETECTORS.shipped()):
-        return name, what
-    return entry, ""
-
-
-def detector_params(config: Config, name: str) -> dict[str, Any]:
-    """A detector's parameters in a sweep; the chopper finds the weights that ship with its model.
-
-    Weights by the name of a model are those that ship with it, and the sweep's own model's are
-    meant where none are given. Parts of a detector, as `a+b`, have their parameters in the sweep.
-    """
-    params = dict(config.detector_params.get(name, {}))
-    if isinstance(params.get("parts"), str):
-        params["parts"] = with_params(config, params["parts"])
-    if name == "chopper":
-        model = params.get("weights", config.models[0])
-        if model in SHIPPED_CHOPPERS:
-            params["weights"] = SHIPPED_CHOPPERS[model]
-    return params
-
-
-def as_of_then(config: Config, signals: Collection[str]) -> Config:
-    """The configuration of a store with the weights that shipped when it was decoded.
-
-    Args:
-        config: of the sweep.
-        signals: names of those that the store holds.
-    """
-    from lil import Chopper
-
-    model = config.models[0]
-    params = config.detector_params.get("chopper", {})
-    if model not in SHIPPED_CHOPPERS or params.get("weights", model) != model:
-        return config
-    for weights in (SHIPPED_CHOPPERS[model], *EARLIER_CHOPPERS[model]):
-        if Chopper(weights).signals <= set(signals):
-            chopper = {**params, "weights": weights}
-            return replace(config, detector_params={**config.detector_params, "chopper": chopper})
-    return config
-
-
-def with_params(config: Config, parts: str) -> list[dict[str, Any]]:
-    """The parts of a detector, each with its parameters in a sweep."""
-    names = [part.strip() for part in parts.split("+")]
-    return [{"name": name, **detector_params(config, name)} for name in names]
-
-
-def require_weights(config: Config, name: str, params: Mapping[str, Any]) -> None:
-    """Refuse a chopper for a model it knows nothing of, in words of the command line.
-
-    Raises:
-        InvalidValue: no weights are given, and none ship with the model.
-    """
-    if name == "chopper" and "weights" not in params:
-        model = config.models[0]
-        allowed = (
-            f"weights for {model} (--set detector_params.chopper.weights=FILE; "
-            f"`lil chopper train --model {model}` makes them), or another: --detector guardian"
-        )
-        raise InvalidValue("detector", name, allowed)
-
-
 def build_penalties(config: Config) -> list[Penalties]:
     """No penalty first, then each alone.
 
@@ -403,26 +263,28 @@ def build_penalties(config: Config) -> list[Penalties]:
 
 
 def _penalties(config: Config, penalties: Any) -> list[Penalties]:
-    _require_known(penalties, config.penalty_params)
+    require_known(penalties, config.penalty_params)
+    registry = penalties.PENALTIES
     found: list[Penalty] = []
     for entry in config.penalties:
-        name, own = split_parameters(entry)
-        if name == "none" and not own:
+        spec = registry.spec(entry)
+        if spec == Spec("none"):
             continue
-        made = penalties.get(name, **{**config.penalty_params.get(name, {}), **own})
+        given = config.penalty_params.get(spec.name, {})
+        made = registry.get(spec.name, **registry.over(spec.name, given, spec.params))
         if made not in found:
             found.append(made)
-    _require_own_names(found)
+    require_own_names(found)
     return [(), *((penalty,) for penalty in found)]
 
 
-def _require_known(registry: Any, names: Iterable[str]) -> None:
+def require_known(registry: Any, names: Iterable[str]) -> None:
     """Refuse parameters of what does not exist; what is asked for is looked up as it is built."""
     for name in names:
         registry.find(name)
 
 
-def _require_own_names(built: Sequence[Any]) -> None:
+def require_own_names(built: Sequence[Any]) -> None:
     """Refuse two classes of one name, which stored results would not tell apart."""
     kinds = {one.name: type(one) for one in built}
     for one in built:

@@ -32,7 +32,7 @@ def positions(source: Source, *, here: bool = False) -> int | None:
     """
     from transformers import AutoConfig
 
-    from lil.decoding.request import positions_of
+    from lil.decoding.options import positions_of
 
     try:
         config: Any = AutoConfig.from_pretrained(

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from attention import Backend
     from experiments.grid.plan import Penalties
 
-#: Parameters that had another name when older stores were written.
-_RENAMED = {"raas": {"protect_prompt": "keep_prompt"}}
-
 
 def backend_of(config: Config, cell: Cell) -> Backend:
     """The backend that a cell names, with the parameters it was decoded with.
@@ -51,9 +48,6 @@ def _rebuilt(
     """What a cell describes under its name, which for a class by import path is no way to it."""
     params = dict(described)
     name = params.pop("name")
-    for old, new in _RENAMED.get(name, {}).items():
-        if old in params:
-            params[new] = params.pop(old)
     if ":" in name:
         raise InvalidValue("name of a method", name, "a name, which has no colon")
     bare = (entry.partition("(")[0].strip() for entry in asked)

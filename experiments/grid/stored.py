@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from attention.identity import IMPORT_PATH
-from attention.registry import following, split_parameters
-from experiments.grid.config import Config, split_setting
-from experiments.grid.detector_grid import parse_values
-from experiments.grid.plan import split_action
+from attention.registry import following
+from attention.spelling import parse, paths, setting, values
+from experiments.grid.config import Config
+from lil.detectors import DETECTORS
 
 
 @dataclass(frozen=True)
@@ -38,39 +37,22 @@ def import_paths(config: Config) -> frozenset[str]:
     """Every import path in a configuration that somebody typed."""
     found = set(paths_in(config.detectors))
     for entry in (*config.backends, *config.penalties):
-        found |= {path for path in _split(entry) if ":" in path}
+        found.update(parse(entry, "method", "NAME").paths)
     for tables in (config.backend_params, config.penalty_params, config.detector_params):
         found |= {name for name in tables if ":" in name}
-        found |= set(_inside(tables))
+        found.update(paths(tables))
     return frozenset(found)
 
 
 def paths_in(detectors: Iterable[str]) -> Iterator[str]:
     """The import paths of detectors as they are typed, and of what their brackets name."""
     for entry in detectors:
-        given, _ = split_action(entry)
-        yield from (path for path in _split(given) if ":" in path)
+        yield from DETECTORS.spec(entry).paths
 
 
 def paths_set(settings: Iterable[str]) -> Iterator[str]:
     """The import paths of `NAME.PARAMETER=VALUE,...`, as names and as values."""
     for text in settings:
-        keys, raw = split_setting("detector_params." + text.removeprefix("detector_params."))
+        keys, raw = setting("detector_params." + text.removeprefix("detector_params."))
         yield from (key for key in keys if ":" in key)
-        yield from _inside(parse_values(raw))
-
-
-def _split(entry: str) -> list[str]:
-    name, params = split_parameters(entry)
-    return [name, *_inside(params)]
-
-
-def _inside(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield from (one.strip() for one in value.split("+") if IMPORT_PATH.fullmatch(one.strip()))
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _inside(one)
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _inside(one)
+        yield from paths(values(raw))

@@ -15,7 +15,6 @@ from experiments.report import measures
 from experiments.report.row import ReportRow
 from experiments.report.stopping.pooled import Pooled, pooled
 from experiments.store.files import kept
-from experiments.store.files.made_by import REPORTING, code
 from experiments.store.samples import reading
 from experiments.store.samples.sample import Sample
 from experiments.store.study import Results, Study
@@ -61,7 +60,7 @@ class Found:
         """A digest of all that rows and samples follow from; "" where none says it all."""
         if not all(self.names):
             return ""
-        return digest([code(REPORTING), self.study.config.seed, *self.names])
+        return digest([kept.code(kept.REPORTING), self.study.config.seed, *self.names])
 
     @cached_property
     def _results(self) -> Results:

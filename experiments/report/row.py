@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import get_type_hints
 
+from experiments.grid.config import Config
 from experiments.report.statistics import Change, Interval, Ratio
 
 # Readers compare with the paper's columns and go from easy to hard; other names follow by alphabet.
@@ -335,8 +336,9 @@ def pairs(rows: Sequence[ReportRow]) -> dict[tuple[str, str], dict[Key, ReportRo
 
 
 def shown_detector(rows: Sequence[ReportRow]) -> tuple[str, str] | None:
-    """The detector and action that pictures show beside none: Guardian's stop if it is there."""
-    return min(pairs(rows), key=lambda pair: pair != ("guardian", "stop"), default=None)
+    """The detector and action that pictures show beside none: a sweep's usual one, if any."""
+    usual = (Config().detectors[0], "stop")
+    return min(pairs(rows), key=lambda pair: pair != usual, default=None)
 
 
 def dataset_order(name: str) -> tuple[int, str]:

@@ -31,8 +31,7 @@ def frame_of(records: Iterable[Record], folder: Path, answers: Answers | None) -
     Args:
         records: the runs.
         folder: of their store.
-        answers: by default those of the store's newest sweep that has the problem, and what stands
-            beside traces of before.
+        answers: by default those of the store's newest sweep that has the problem.
     """
     import pandas as pd
 
@@ -52,8 +51,7 @@ def _row(record: Record, known: Answers) -> dict[str, Any]:
     values = {} if record.failed else record.values()
     trace = None if record.failed else Trace.from_dict(values)
     text = None if trace is None else trace.text
-    beside = (meta.pop("gold", None), meta.pop("scorer", None))
-    gold, scorer = known.get((cell["dataset"], meta["item_id"]), beside)
+    gold, scorer = known.get((cell["dataset"], meta["item_id"]), (None, "none"))
     return {
         "id": record.id,
         **{key: cell[key] for key in ("model", "dataset", "dtype")},
@@ -61,10 +59,8 @@ def _row(record: Record, known: Answers) -> dict[str, Any]:
         "budget": backend.pop("budget", None),
         "backend_params": ", ".join(f"{key}={backend[key]}" for key in sorted(backend)),
         "penalty": "+".join(p["name"] for p in cell["penalties"]) or "none",
-        "sweep": None,  # not known of stores of before
-        "batch_size": None,
         **meta,
-        "correct": None if text is None or scorer is None else correct(text, gold, scorer),
+        "correct": None if text is None else correct(text, gold, scorer),
         "text": text,
         "keys_read": None if trace is None else trace.checks[-1].keys_read,
         **{key: value for key, value in values.items() if key not in _LONG},
@@ -81,5 +77,4 @@ def _answers(folder: Path) -> Answers:
         for sweep in reversed(read_all(folder, []))  # the newest last: its answers stand
         for (_, dataset), problems in sweep.plan.items.items()
         for problem in problems
-        if problem.scorer is not None
     }

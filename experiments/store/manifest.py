@@ -21,9 +21,6 @@ from experiments.store.files.fields import SweepFields
 #: Where the sweeps of a store have their manifests.
 FOLDER = "sweeps"
 
-#: What stores of before have: the last sweep's alone.
-ONE = "manifest.json"
-
 _PACKAGES = (
     "lil-attention",
     "torch",
@@ -113,20 +110,17 @@ def write(folder: Path, sweep: str, values: Mapping[str, Any]) -> None:
 
 def any_in(folder: Path) -> bool:
     """Whether there is a manifest, so that the folder is a store."""
-    return (folder / ONE).is_file() or any((folder / FOLDER).glob("[!.]*.json"))
+    return any((folder / FOLDER).glob("[!.]*.json"))
 
 
 def paths(folder: Path) -> list[Path]:
     """The manifests of a store, the oldest first.
 
-    A store of before has one that each sweep replaced; it counts as a sweep, older than all others.
-
     Raises:
         InvalidValue: the folder holds none, or cannot be read.
     """
     try:
-        first = [folder / ONE] if (folder / ONE).is_file() else []
-        found = first + sorted((folder / FOLDER).glob("[!.]*.json"))
+        found = sorted((folder / FOLDER).glob("[!.]*.json"))
         lost = not found and any((folder / "traces").glob("*.zst"))
         near = [] if found else _stores_near(folder)
     except OSError as error:
@@ -138,7 +132,7 @@ def paths(folder: Path) -> list[Path]:
         )
         raise InvalidValue("store", str(folder), allowed)
     if not found:
-        allowed = f"a folder that `lil sweep --out` made (no {FOLDER} and no {ONE} in it)"
+        allowed = f"a folder that `lil sweep --out` made (no {FOLDER} in it)"
         raise InvalidValue("store", str(folder), allowed, near)
     return found
 
@@ -171,7 +165,7 @@ def _stores_near(folder: Path) -> Sequence[str]:
     parent = folder.parent
     if not parent.is_dir():
         return []
-    return [str(p) for p in parent.iterdir() if (p / FOLDER).is_dir() or (p / ONE).is_file()]
+    return [str(p) for p in parent.iterdir() if (p / FOLDER).is_dir()]
 
 
 def public(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from experiments.store.files import index
 from experiments.store.files.disk import require_writable
-from experiments.store.files.records import HEAD, Record, pack, read
+from experiments.store.files.records import HEAD, Record, forget_indices, pack, read
 from experiments.store.files.writer import Writer
 
 if TYPE_CHECKING:
@@ -55,19 +54,18 @@ class Store:
             found = [record for file in files for record in read(file, self.notices)]
             for record in sorted(found, key=_sweep):  # names of files say nothing of their time
                 self._keep(record)
-            index.forget(self.path)
+            forget_indices(self.path)
         except OSError as error:
             raise InvalidValue("out", str(self.path), f"a readable folder ({error})") from error
 
     def _keep(self, record: Record) -> None:
-        # In the order of their sweeps. The same run may be there twice: decoded again for a longer cap or another signal, retried
-        # after a failure, or by two processes at once. A trace beats a failure, a longer trace a
-        # shorter one, more signals fewer. Of other code, or upon another verdict, the later counts.
+        # In the order of their sweeps. The same run may be there twice: decoded again for a longer
+        # cap or another signal, retried after a failure, or by two processes at once. A trace beats
+        # a failure, a longer trace a shorter one, more signals fewer. Of other code, or upon
+        # another verdict, the later counts.
         self.changes += 1
         old = self._records.get(record.id)
-        if old is None or _apart(old, record) or old.failed:
-            self._records[record.id] = record
-        elif not record.failed and _worth(record) > _worth(old):
+        if old is None or _apart(old, record) or old.failed or _beats(record, old):
             self._records[record.id] = record
 
     def get(self, id_: str) -> Record | None:
@@ -89,7 +87,7 @@ class Store:
 
         Args:
             gold: by data set and item id the gold answer and its scorer; by default those of the
-                newest sweep that has the problem, and what stands beside traces of before.
+                newest sweep that has the problem.
 
         Raises:
             InvalidValue: a manifest that cannot be read.
@@ -152,8 +150,12 @@ def _apart(one: Record, other: Record) -> bool:
 
 
 def _sweep(record: Record) -> str:
-    """Its sweep, whose names sort by time; stores of before have none."""
-    return str(record.meta.get("sweep") or "")
+    """Its sweep, whose names sort by time."""
+    return str(record.meta["sweep"])
+
+
+def _beats(record: Record, old: Record) -> bool:
+    return not record.failed and _worth(record) > _worth(old)
 
 
 def _worth(record: Record) -> tuple[int, int]:

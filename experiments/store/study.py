@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from attention.identity import IMPORT_PATH, code
+from attention.identity import code
+from attention.spelling import IMPORT_PATH
 from experiments.grid.config import Config
+from experiments.grid.detectors import detectors_of
 from experiments.grid.identity import Cell
-from experiments.grid.plan import (
-    Plan,
-    Run,
-    as_of_then,
-    detectors_of,
-)
+from experiments.grid.plan import Plan, Run
 from experiments.grid.rebuilt import backend_of, penalties_of
 from experiments.grid.scoring import Scorers, is_path, load
 from experiments.grid.stored import paths_in
-from experiments.store.files import lock
+from experiments.store.files.disk import is_locked
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
 from experiments.store.samples.of_trace import with_text
@@ -110,13 +107,10 @@ class Study:
     def _of(
         cls, store: Store, group: Group, notices: Sequence[str], load: Collection[str]
     ) -> Study:
-        writing = paths(store.path)[-1].stem if lock.is_held(store.path) else None
+        writing = paths(store.path)[-1].stem if is_locked(store.path) else None
         said = [*notices, *group.said(store.path, writing)]
         values = dict(group.sweeps[0].values) | {"sweeps": [one.told() for one in group.sweeps]}
         config: Config = dataclasses.replace(group.config, load=frozenset(load))
-        if any("chopper" in name for name in (*config.detectors, *config.detector_params)):
-            signals = {name for one in store for name in one.meta.get("signals", ())}
-            config = as_of_then(config, signals)
         return cls(store, group.plan, config, values, group.sweeps, tuple(said))
 
     def beside(self, detectors: Sequence[str]) -> Study:
@@ -194,7 +188,7 @@ class Study:
             record = self.store.get(run.id)
             if record is None:
                 continue
-            sweep = str(record.meta.get("sweep") or "")
+            sweep = str(record.meta["sweep"])
             for key, digest in {**record.code, **record.notes_code}.items():
                 runs.setdefault(key, {}).setdefault(digest, []).append(sweep)
         told = []
@@ -219,7 +213,7 @@ class Study:
     def needs(self) -> set[str]:
         """Paths of scorers of somebody's own that judge its problems."""
         every = (one.scorer for problems in self.plan.items.values() for one in problems)
-        return {scorer for scorer in every if scorer is not None and is_path(scorer)}
+        return set(filter(is_path, every))
 
     def judged_by(self, scorer: str | None) -> Study:
         """The study with a scorer that the user named, imported now; as it is for None.

@@ -197,7 +197,8 @@ def _unfit(one: Sweep, other: Sweep) -> str | None:
             return f"other weights under the name {model}"
     for (model, dataset), problems in one.plan.items.items():
         for (model_, dataset_), others in other.plan.items.items():
-            if dataset == dataset_ and not _alike(problems, others, prompts=model == model_):
+            prompts = model == model_  # models put problems in prompts of their own
+            if dataset == dataset_ and _asked(problems, prompts) != _asked(others, prompts):
                 return f"other problems in {dataset}"
     if _decoded_with(one) != _decoded_with(other):
         return "other detectors that act or read the model's states"
@@ -211,14 +212,9 @@ def _digests(plan: Plan) -> dict[str, set[str]]:
     return found
 
 
-def _alike(mine: Sequence[Problem], theirs: Sequence[Problem], prompts: bool) -> bool:
-    """Whether these are the same problems; plans of before do not know their answers."""
-    return len(mine) == len(theirs) and all(
-        a.item_id == b.item_id
-        and (not prompts or a.prompt == b.prompt)
-        and (None in (a.gold, b.gold) or (a.gold, a.scorer) == (b.gold, b.scorer))
-        for a, b in zip(mine, theirs, strict=True)
-    )
+def _asked(problems: Sequence[Problem], prompts: bool) -> list[tuple[object, ...]]:
+    """What makes them the same problems."""
+    return [(one.item_id, one.gold, one.scorer, prompts and one.prompt) for one in problems]
 
 
 def _decoded_with(sweep: Sweep) -> set[str]:
@@ -226,6 +222,5 @@ def _decoded_with(sweep: Sweep) -> set[str]:
     return {
         json.dumps({key: one[key] for key in one if key != "signals"}, sort_keys=True)
         for one in sweep.values["detectors"]
-        if one.get("on_stop", {}).get("name", "stop") != "stop"
-        or one.get("signals", one["name"] == "chopper")  # not said by sweeps of before
+        if one.get("on_stop", {}).get("name", "stop") != "stop" or one.get("signals")
     }

@@ -14,7 +14,7 @@ from experiments.grid.data.sets import stream_name
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run
 from experiments.grid.scoring import Scorers
-from experiments.store.samples import acted_runs
+from experiments.store.samples.of_trace import Fired, acted_record, acts, verdict_on
 from experiments.store.study import Study
 from experiments.sweep.decoder import Job
 
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
     """A run to decode, and what a detector that acts in it said of the plain one, None for none."""
 
     run: Run
-    fired: acted_runs.Fired | None = None
+    fired: Fired | None = None
 
     @property
     def detector(self) -> lil.Detector | None:
@@ -68,7 +68,7 @@ class Backlog:
         self.prepared, self.study, self.config = prepared, study, prepared.config
         self.retry_failed = retry_failed
         self.readers = tuple(d for d in prepared.detectors if d.signals)
-        self.acting = tuple(d for d in prepared.detectors if acted_runs.acts(d))
+        self.acting = tuple(d for d in prepared.detectors if acts(d))
         self._signals = [name for reader in self.readers for name in reader.signals]
         self.notes_code = code(*self.readers)
         self._codes: dict[int, dict[str, str]] = {}  # by cell of the plan
@@ -113,11 +113,11 @@ class Backlog:
                 continue
             trace = plain.trace()
             for detector in able:
-                verdict = acted_runs.verdict_on(trace, detector, cap)
+                verdict = verdict_on(trace, detector, cap)
                 if verdict is None:
                     continue
-                fired = acted_runs.Fired(run, plain, cap, detector, verdict)
-                record = acted_runs.decoded(self.study.store, fired)
+                fired = Fired(run, plain, cap, detector, verdict)
+                record = acted_record(self.study.store, fired)
                 if record is None or (record.failed and self.retry_failed):
                     yield Wanted(run, fired)
 

@@ -18,29 +18,56 @@ from attention.identity import code
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import SIZES, expand, labels
-from experiments.grid.footprint import Footprint, footprint
+from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import Cell, prompt_digest
-from experiments.grid.plan import (
-    Plan,
-    Problem,
-    Run,
-    build_backends,
-    build_cells,
-    build_detectors,
-    build_penalties,
-)
+from experiments.grid.plan import Plan, Problem, Run, build_backends, build_cells, build_penalties
 from experiments.grid.rebuilt import backend_of
 from experiments.store import manifest
 from experiments.store.study import Study
 
 if TYPE_CHECKING:
+    from attention import Backend
     from experiments.store.store import Store
 
 #: Keys that say which problems are asked and how; of the same, an earlier plan has the prompts.
 _ASKS = ("split", "limit", "sample", "seed", "columns", "scorer", "prompt_template", "system")
 
+_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
 #: Stored traces that are read to know how fast a backend decodes.
 _TIMED = 64
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a model takes in one dtype.
+
+    Attributes:
+        parameters: of all weights, tied ones once.
+        weight_bytes: of the weights.
+        layers: that hold keys and values.
+        kv_bytes_per_token: of keys and values of one token in one layer.
+    """
+
+    parameters: int
+    weight_bytes: int
+    layers: int
+    kv_bytes_per_token: int
+
+    def kv_bytes(self, backend: Backend, tokens: int) -> int:
+        """Bytes of keys and values of a row of so many tokens.
+
+        A method that drops tokens holds its budget in every layer but its dense ones; one that
+        chooses among all of them holds all. What a method keeps beside keys and values (scores,
+        pages' bounds, a few free slots) is not in it, nor that a model's own sliding layers hold
+        less.
+        """
+        held = self.layers * tokens
+        budget = backend.params().get("budget")
+        if budget is not None and not backend.keeps_all:
+            dense = min(self.layers, backend.dense_layers)
+            held = dense * tokens + (self.layers - dense) * min(tokens, int(budget))
+        return held * self.kv_bytes_per_token
 
 
 @dataclass
@@ -310,6 +337,42 @@ def _memory(
             }
         )
     return found
+
+
+def footprint(location: str, revision: str | None, dtype: str) -> Footprint:
+    """Read from config.json where it is already here; nothing is fetched and no weight is read.
+
+    Args:
+        location: a folder, or a hub id that may be in the hub's cache.
+        revision: of a hub model.
+        dtype: the weights', keys' and values'.
+
+    Raises:
+        InvalidValue: no config.json here, or one that tells too little.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(
+            location, revision=revision, local_files_only=True, trust_remote_code=False
+        )
+        with torch.device("meta"):  # shapes without numbers
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        text = config.get_text_config()
+        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        layers = int(text.num_hidden_layers)
+    except Exception as error:  # whatever a foreign config makes of it
+        reason = str(error).strip().split("\n")[0]
+        raise InvalidValue("model", location, f"a config.json that is here ({reason})") from error
+    parameters = _count(model)
+    width = _BYTES[dtype]
+    return Footprint(parameters, parameters * width, layers, 2 * heads * size * width)
+
+
+def _count(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 # ---------------------------------------------------------------- time

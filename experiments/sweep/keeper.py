@@ -1,20 +1,45 @@
-"""Where the outcomes of runs go: store, counts and progress."""
+"""Where the outcomes of runs go: store, counts and whoever is told how a sweep goes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import lil
 from attention.identity import code
 from experiments.grid.data.sets import labels
-from experiments.store.samples import acted_runs
+from experiments.grid.identity import Cell
+from experiments.store.samples.of_trace import stored_verdict
 from experiments.store.store import Store
 from experiments.sweep.backlog import Backlog, Wanted
 from experiments.sweep.decoder import Decoded, Failed
 from experiments.sweep.schedule import Task
-from experiments.sweep.watching import Progress
+
+
+class Progress:
+    """Told how a sweep goes; this one does nothing. Weights are expected tokens."""
+
+    def plan(self, runs: int, stored: int, weight: float) -> None:
+        """How many runs there are, how many the store has, and the work left."""
+
+    def cell(self, cell: Cell, datasets: Sequence[str] = ()) -> None:
+        """One configuration begins, with problems of these data sets; the cell's own if none."""
+
+    def step(self, tokens: int) -> None:
+        """So many tokens were decoded since the last call."""
+
+    def run_done(self, weight: float) -> None:
+        """One run ended."""
+
+    def weigh(self, weight: float) -> None:
+        """The work left is now known better."""
+
+    def more(self, runs: int, weight: float) -> None:
+        """So many more runs have turned out to be needed."""
+
+    def note(self, text: str) -> None:
+        """Something a reader should know."""
 
 
 @dataclass
@@ -95,7 +120,7 @@ class Keeper:
         if fired is None:
             made_by = {"code": method, "notes_code": self.notes_code}
         else:
-            verdict = acted_runs.told(fired.verdict)
+            verdict = stored_verdict(fired.verdict)
             made_by = {"code": method | code(fired.detector), "verdict": verdict}
         meta = {
             "cell": run.cell.to_dict(),

@@ -15,9 +15,8 @@ from experiments.store.study import Study
 from experiments.sweep.backlog import Backlog, Prepared, Wanted
 from experiments.sweep.decoder import Decoded, Ended, Event, Failed, Lost, Said, Stepped
 from experiments.sweep.executors import Executor, Open
-from experiments.sweep.keeper import Counts, Keeper
+from experiments.sweep.keeper import Counts, Keeper, Progress
 from experiments.sweep.schedule import Group, Schedule, Task
-from experiments.sweep.watching import Progress
 
 
 class Runner:

@@ -20,27 +20,26 @@ from attention.identity import code
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import read_template
+from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import Cell, prompt_digest
 from experiments.grid.plan import (
     Plan,
     Problem,
     build_backends,
     build_cells,
-    build_detectors,
     build_penalties,
     describe_penalties,
 )
 from experiments.store import manifest
-from experiments.store.files import kept, lock
-from experiments.store.files.disk import drop_halves
+from experiments.store.files import kept
+from experiments.store.files.disk import Busy, drop_halves, is_locked, lock
 from experiments.store.store import Store, require_writable
 from experiments.store.study import Study
 from experiments.sweep.backlog import Backlog, Prepared
 from experiments.sweep.decoder import require_supported
 from experiments.sweep.executors import begin, open_executor
-from experiments.sweep.keeper import Counts
+from experiments.sweep.keeper import Counts, Progress
 from experiments.sweep.runner import Runner
-from experiments.sweep.watching import Progress
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
 
@@ -67,7 +66,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
         InvalidValue: the first thing that cannot be used.
     """
     require_writable(out)
-    if lock.is_held(out):
+    if is_locked(out):
         raise _busy(out)
     begin(config)
     backends = tuple(build_backends(config))
@@ -181,13 +180,13 @@ def run(
         KeyboardInterrupt: passed on once the store and the manifest are safe.
     """
     try:
-        with lock.held(out) as locked:
+        with lock(out) as locked:
             if not locked:
                 progress.note("no locks here: a second sweep into this store would not be noticed")
             for folder in (out / manifest.FOLDER, kept.folder(out)):
                 drop_halves(folder)
             return _run(prepared, out, preset, arguments, progress, retry_failed)
-    except lock.Busy:
+    except Busy:
         raise _busy(out) from None
 
 

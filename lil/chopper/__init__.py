@@ -1,9 +1,8 @@
 """Word Salad Chopper: telling from a hidden state that a model repeats itself.
 
-`chunks.py` says where a chunk of text ends, `labels.py` which chunks of a finished trace are word
-salad, by an embedder of `embedders.py`; `training.py` makes a `Classifier` of that, which
-`evaluation.py` measures; `streaks.py` decides from its numbers where to chop. The detector that
-puts them to work is `lil.detectors.chopper`.
+`chunks.py` says where a chunk of text ends, and from a classifier's numbers where to chop;
+`labels.py` which chunks of a finished trace are word salad; `training.py` makes a `Classifier` of
+that and measures it. The detector that puts them to work is `lil.detectors.chopper`.
 """
 
 import lazy_loader

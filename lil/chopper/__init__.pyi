@@ -1,14 +1,14 @@
 from .chunks import Chunk as Chunk
+from .chunks import Streaks as Streaks
 from .chunks import chunks as chunks
 from .classifier import Classifier as Classifier
-from .embedders import Embedder as Embedder
-from .embedders import SentenceModel as SentenceModel
-from .embedders import TextMatch as TextMatch
-from .evaluation import evaluate as evaluate
 from .features import chunk_states as chunk_states
+from .labels import Embedder as Embedder
 from .labels import Labeller as Labeller
-from .streaks import Streaks as Streaks
+from .labels import SentenceModel as SentenceModel
+from .labels import TextMatch as TextMatch
 from .training import Training as Training
+from .training import evaluate as evaluate
 
 __all__ = [
     "Chunk",

@@ -1,9 +1,11 @@
-"""Chunks: the pieces of a chain of thought between blank lines."""
+"""Chunks of a chain of thought, between blank lines, and how many hot ones are enough."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from attention.errors import check_int, check_share
 
 BLANK_LINE = b"\n\n"
 
@@ -41,3 +43,60 @@ def chunks(pieces: Sequence[bytes]) -> list[Chunk]:
             found.append(Chunk(start, end))
             start = end
     return found
+
+
+class Streaks:
+    """Counts hot chunks, long and short ones apart, and says when there are enough.
+
+    Word Salad Chopper (appendix D) as the authors' offline pipeline has it: a chunk is hot when its
+    probability is above `threshold`, short when it has fewer than `short` tokens. A hot long chunk
+    adds to the long streak and zeroes the short one, a hot short one the other way round, a cold
+    one zeroes both. Enough are `long_streak` long or `short_streak` short ones.
+
+    What is kept then ends with the last cold chunk. Algorithm 1, line 30, of the paper, which keeps
+    as many tokens as the newest chunk is long, cannot be meant.
+
+    Args:
+        threshold: probability above which a chunk is hot, 0 to 1.
+        short: tokens from which on a chunk is long.
+        long_streak, short_streak: how many are enough.
+
+    Raises:
+        InvalidValue: a threshold outside 0 to 1, or a number below 1 (`short`: below 0).
+    """
+
+    def __init__(
+        self,
+        threshold: float = 0.5,
+        short: int = 10,
+        long_streak: int = 2,
+        short_streak: int = 5,
+    ) -> None:
+        self.threshold = check_share("threshold", threshold)
+        self.short = check_int("short", short, 0)
+        self.long_streak = check_int("long_streak", long_streak, 1)
+        self.short_streak = check_int("short_streak", short_streak, 1)
+        self.long = self.brief = 0
+        self.tokens = 0
+        self.kept = 0  # tokens up to the end of the last cold chunk
+        self.hot: list[float] = []  # probabilities of the chunks since then
+
+    def push(self, tokens: int, p: float) -> bool:
+        """Take the next chunk; whether to chop now, back to `kept` tokens.
+
+        Args:
+            tokens: the chunk's length, the token that ended it counted.
+            p: its probability of being word salad.
+        """
+        self.tokens += tokens
+        if not p > self.threshold:
+            self.long = self.brief = 0
+            self.kept = self.tokens
+            self.hot.clear()
+            return False
+        self.hot.append(p)
+        if tokens >= self.short:
+            self.long, self.brief = self.long + 1, 0
+        else:
+            self.long, self.brief = 0, self.brief + 1
+        return self.long >= self.long_streak or self.brief >= self.short_streak

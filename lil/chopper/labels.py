@@ -1,15 +1,134 @@
-"""Which chunks of a finished trace are word salad."""
+"""Which chunks of a finished trace are word salad, and what makes two chunks similar."""
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from attention.errors import InvalidValue
-from lil.chopper.embedders import Embedder, TextMatch
+
+#: The Word Salad Chopper's embedding model (footnote 3), by its name on the hub.
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors; similar texts have a cosine near 1."""
+
+    name: ClassVar[str]
+
+    def params(self) -> dict[str, object]:
+        """The parameters, JSON-able."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Vectors of length 1, one row a text, of which there is one at least; rows of one call
+        can be compared."""
+        ...
+
+
+@dataclass(frozen=True)
+class TextMatch:
+    """Counts of character n-grams: texts are similar when they are the same but for a little.
+
+    The vector space of q-gram profiles (Ukkonen, 1992), compared by cosine. Deterministic, needs no
+    model, and knows nothing of meaning. Case, width and kind of white space are evened out first,
+    and each end is padded, so that a short text has n-grams too. A changed character changes n of
+    them: at the paper's threshold of 0.99 two chunks may differ in one character if they have 300,
+    and shorter ones must be equal but for what is evened out.
+
+    Args:
+        n: characters of an n-gram.
+
+    Raises:
+        InvalidValue: n below 2.
+    """
+
+    n: int = 3
+
+    name: ClassVar[str] = "text"
+
+    def __post_init__(self) -> None:
+        if self.n < 2:
+            raise InvalidValue("n", self.n, "at least 2 characters")
+
+    def params(self) -> dict[str, object]:
+        return {"n": self.n}
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        columns: dict[str, int] = {}
+        counts = [Counter(self._grams(text)) for text in texts]
+        for count in counts:
+            for gram in count:
+                columns.setdefault(gram, len(columns))
+        vectors = np.zeros((len(texts), len(columns)))
+        for row, count in enumerate(counts):
+            for gram, number in count.items():
+                vectors[row, columns[gram]] = number
+        lengths: npt.NDArray[np.float64] = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(lengths, 1.0)
+
+    def _grams(self, text: str) -> list[str]:
+        even = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+        padded = f"{' ' * (self.n - 1)}{even}{' ' * (self.n - 1)}"
+        return [padded[i : i + self.n] for i in range(len(padded) - self.n + 1)]
+
+
+@dataclass(frozen=True)
+class SentenceModel:
+    """A model of sentence-transformers, all-MiniLM-L6-v2 as in the paper unless told otherwise.
+
+    Args:
+        model: its name on the hub, or the folder it lies in.
+        batch_size: texts read at a time.
+
+    Raises:
+        InvalidValue: on first use, sentence-transformers is not installed (extra `chopper`), or
+            the model cannot be loaded.
+    """
+
+    model: str = MINILM
+    batch_size: int = 32
+    _loaded: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    name: ClassVar[str] = "sentence"
+
+    def params(self) -> dict[str, object]:
+        return {"model": self.model, "batch_size": self.batch_size}
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        if not self._loaded:
+            self._loaded.append(self._load())
+        (model,) = self._loaded
+        vectors = model.encode(
+            list(texts),
+            batch_size=self.batch_size,
+            normalize_embeddings=True,
+            convert_to_numpy=True,
+            show_progress_bar=False,
+        )
+        return np.asarray(vectors, dtype=np.float64)
+
+    def _load(self) -> Any:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError as error:
+            allowed = (
+                "the package sentence-transformers (`scripts/setup chopper` installs it), "
+                "or the embedder `text`, which needs none"
+            )
+            raise InvalidValue("embedder", self.model, allowed) from error
+        try:
+            return SentenceTransformer(self.model, trust_remote_code=False)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().split("\n")[0]
+            allowed = f"a sentence-transformers model that can be loaded ({reason})"
+            raise InvalidValue("embedder", self.model, allowed) from error
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Training the classifier from hidden states and labels."""
+"""Training the classifier from hidden states and labels, and how well its numbers tell."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from attention.errors import InvalidValue
 if TYPE_CHECKING:  # help that names the recipe is no reason to wait for torch
     import torch
     from torch import Tensor
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
 
 
-class Fitted(NamedTuple):
+class Fit(NamedTuple):
     """Weight (hidden size,), bias, and how it went, JSON-able."""
 
     weight: Tensor
@@ -57,7 +62,7 @@ class Training:
         """The parameters, JSON-able."""
         return asdict(self)
 
-    def fit(self, states: Tensor, labels: Tensor, tokens: Tensor) -> Fitted:
+    def fit(self, states: Tensor, labels: Tensor, tokens: Tensor) -> Fit:
         """Weight and bias; the same input gives the same output.
 
         Args:
@@ -97,7 +102,7 @@ class Training:
                     optimizer.step()
         facts = {**self.params(), "chunks_of_each_class": len(x) // 2, "last_loss": loss.item()}
         fitted = weights.detach()
-        return Fitted(fitted[:-1].float(), float(fitted[-1]), facts)
+        return Fit(fitted[:-1].float(), float(fitted[-1]), facts)
 
     def _balanced(self, labels: Tensor, usable: Tensor, draw: torch.Generator) -> Tensor:
         """Indices of as many chunks of one class as of the other."""
@@ -116,3 +121,51 @@ class Training:
             for indices in classes
         ]
         return torch.cat(drawn)
+
+
+def auroc(numbers: Sequence[float], labels: Sequence[int]) -> float | None:
+    """Area under the ROC curve: how often a salad chunk has the higher number, ties half.
+
+    From the sum of ranks (Mann and Whitney, 1947); None where one kind is missing.
+
+    Args:
+        numbers: logits or probabilities.
+        labels: 1 for word salad, else 0.
+
+    Raises:
+        InvalidValue: not one label a number.
+    """
+    if len(numbers) != len(labels):
+        raise InvalidValue("labels", len(labels), f"one a number: {len(numbers)}")
+    salad: npt.NDArray[np.bool_] = np.asarray(labels, dtype=bool)
+    positive, negative = int(salad.sum()), int((~salad).sum())
+    if not positive or not negative:
+        return None
+    ranks = rankdata(np.asarray(numbers, dtype=np.float64))
+    wins = float(ranks[salad].sum()) - positive * (positive + 1) / 2
+    return wins / (positive * negative)
+
+
+def evaluate(
+    probabilities: Sequence[float], labels: Sequence[int], threshold: float = 0.5
+) -> dict[str, Any]:
+    """Counts, accuracy and AUROC over chunks (the paper's Table 5); missing is None.
+
+    Args:
+        probabilities: of being word salad, one a chunk.
+        labels: 1 for word salad, else 0.
+        threshold: a chunk is called word salad above it.
+
+    Raises:
+        InvalidValue: not one label a probability.
+    """
+    area = auroc(probabilities, labels)
+    right = sum((p > threshold) == bool(y) for p, y in zip(probabilities, labels, strict=True))
+    called = sum(p > threshold for p in probabilities)
+    return {
+        "chunks": len(labels),
+        "salad": int(sum(map(bool, labels))),
+        "called_salad": int(called),
+        "accuracy": right / len(labels) if labels else None,
+        "auroc": area,
+    }

@@ -1,7 +1,6 @@
 """The batched decode loop: what was asked for, the order of one step, and its record."""
 
 from lil.decoding.entry import decode, stream
-from lil.decoding.options import DecodeOptions
-from lil.decoding.request import Request
+from lil.decoding.options import DecodeOptions, Request
 
 __all__ = ["DecodeOptions", "Request", "decode", "stream"]

@@ -1,20 +1,95 @@
-"""Rows that are decoded together: one cache, one ledger, one object a penalty for all of them."""
+"""Rows that are decoded together, in one cache and one ledger, and steps on their way."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from attention import AttentionCache
+from attention import AttentionCache, RowStats
 from attention.core import devices
 from lil.compression.matching import EMPTY
-from lil.decoding.flight import Flight, Landed
 from lil.decoding.lane import Lane
-from lil.decoding.ledger import Ledger, Spent
+from lil.decoding.ledger import Ledger, StepCost
+from lil.decoding.sampling import NotFiniteError
+from lil.hidden_states import HiddenStates
 from lil.penalties import Penalty
+
+
+class StepResult(NamedTuple):
+    """What a step brought, on the host.
+
+    Attributes:
+        rows: it was made for; some may have ended since, and its numbers are not theirs.
+        tokens: one a row.
+        cost: of each row; None where prompts were read.
+        states: hidden states at the tokens it read.
+    """
+
+    rows: list[Lane]
+    tokens: list[int]
+    cost: StepCost | None
+    states: HiddenStates
+
+
+class Flight:
+    """A step that has been launched; what it computes is on its way to the host.
+
+    Args:
+        rows: it was made for.
+        tokens: chosen, (B,).
+        finite: whether their scores were finite, (B,).
+        stats: what it cost; None where prompts were read.
+        states: hidden states of its forward.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Lane],
+        tokens: Tensor,
+        finite: Tensor,
+        stats: RowStats | None,
+        states: HiddenStates,
+    ) -> None:
+        self.rows = list(rows)
+        # No token is below 0.
+        self._tokens = devices.fetch(torch.where(finite, tokens, -1))
+        self._stats = None if stats is None else _fetched(stats)
+        self._states = states.held(devices.fetch)
+        self._there: torch.cuda.Event | None = None
+        if tokens.device.type == "cuda":
+            self._there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._there.record(torch.cuda.current_stream(tokens.device))
+
+    @property
+    def over(self) -> bool:
+        """Whether all its rows have ended, so that nobody asks what it brings."""
+        return all(row.finish is not None for row in self.rows)
+
+    def land(self) -> StepResult:
+        """What it brought; waits until the device has made this step.
+
+        Raises:
+            FloatingPointError: scores of a row that goes on are not finite.
+        """
+        if self._there is not None:
+            self._there.synchronize()
+        tokens: list[int] = self._tokens.tolist()
+        for row, token in zip(self.rows, tokens, strict=True):
+            if token < 0 and row.finish is None:
+                raise NotFiniteError
+        cost = None if self._stats is None else StepCost.of(self._stats)
+        return StepResult(self.rows, tokens, cost, self._states)
+
+
+def _fetched(stats: RowStats) -> RowStats:
+    """Statistics with all numbers on their way to the host; most are there."""
+    held = {one.name: getattr(stats, one.name) for one in fields(stats)}
+    away = {name: x for name, x in held.items() if x is not None and x.device.type != "cpu"}
+    return replace(stats, **{name: devices.fetch(x) for name, x in away.items()}) if away else stats
 
 
 class Batch:
@@ -32,7 +107,7 @@ class Batch:
         self.cache = cache
         self.rows: list[Lane] = []
         self.ledger = Ledger(0)
-        self.penalised = Penalised(penalties)
+        self.penalties = BatchPenalties(penalties)
         self.flight: Flight | None = None  # launched, and not looked at so far
         self.newest: Tensor = torch.zeros(0, dtype=torch.int64, device=device)
         # A row's share of all decode steps, had it been here from the start.
@@ -52,16 +127,16 @@ class Batch:
             row.prefill_sec = per_token * len(row.prompt_ids)
             row.started_at = self.seconds
 
-    def charge(self, landed: Landed) -> None:
+    def charge(self, result: StepResult) -> None:
         """What a decode step cost; rows that had ended when it was made pay nothing."""
-        if landed.spent is None:
+        if result.cost is None:
             return
-        if landed.rows == self.rows:  # lanes have no equality of their own: the same ones
-            self.ledger.add(landed.spent)
+        if result.rows == self.rows:  # lanes have no equality of their own: the same ones
+            self.ledger.add(result.cost)
             return
-        going = [i for i, row in enumerate(landed.rows) if row.finish is None]
-        places = [landed.rows[i].place for i in going]
-        self.ledger.add(landed.spent.select(going), places)
+        going = [i for i, row in enumerate(result.rows) if row.finish is None]
+        places = [result.rows[i].place for i in going]
+        self.ledger.add(result.cost.select(going), places)
 
     def welcome(self, places: Sequence[int], cache: AttentionCache) -> None:
         """Newcomers' states and costs take these places, some of them behind the rows there are.
@@ -74,7 +149,7 @@ class Batch:
         more = max(0, max(places) + 1 - len(self.newest))
         self.newest = torch.cat((self.newest, self.newest.new_zeros(more)))
         self.ledger.grow(more)
-        self.ledger.admit(places, Spent.of(cache.row_stats()))
+        self.ledger.admit(places, StepCost.of(cache.row_stats()))
         if cache is self.cache:
             return
         inside = [i for i, place in enumerate(places) if place < there]
@@ -116,7 +191,7 @@ class Batch:
         self.rows.append(row)
 
 
-class Penalised:
+class BatchPenalties:
     """What the penalties remember of the rows that are decoded together.
 
     A step in which every row has one token more than at the last costs a push. Where rows joined,

@@ -8,10 +8,16 @@ from typing import Any
 import torch
 
 from attention.errors import InvalidValue
-from lil.decoding.lane import Shared
-from lil.decoding.loop import DecodeLoop, Told
-from lil.decoding.options import DecodeOptions, shows_options, with_options
-from lil.decoding.request import Request, positions_of, resolve
+from lil.decoding.lane import RunContext
+from lil.decoding.loop import Callbacks, DecodeLoop
+from lil.decoding.options import (
+    DecodeOptions,
+    Request,
+    positions_of,
+    resolve,
+    shows_options,
+    with_options,
+)
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
 from lil.trace import Trace
@@ -77,8 +83,8 @@ def stream(
         detector.require_tokens(table)
     actions = [detector.action for detector in options.detectors]
     cues = {action.gives[0]: cue_ids(action, tokenizer, table) for action in actions}
-    shared = Shared(options, table, eos_ids(model, tokenizer), cues, positions_of(model.config))
-    return DecodeLoop(model, requests, shared, Told(on_token, on_action, on_step)).run()
+    shared = RunContext(options, table, eos_ids(model, tokenizer), cues, positions_of(model.config))
+    return DecodeLoop(model, requests, shared, Callbacks(on_token, on_action, on_step)).run()
 
 
 @shows_options

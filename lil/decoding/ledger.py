@@ -40,7 +40,7 @@ def cost_of(totals: Totals[float], tokens: int, seconds: float) -> Cost:
     return Cost(tokens, totals.keys_read, totals.bytes_now, seconds, totals.read_sum, dense)
 
 
-class Spent(NamedTuple):
+class StepCost(NamedTuple):
     """What a forward kept, read and holds, each (B,) on the host; see `attention.RowStats`.
 
     `dense_read_mean` is None where the backend has no dense layers.
@@ -54,7 +54,7 @@ class Spent(NamedTuple):
     bytes: Numbers
 
     @classmethod
-    def of(cls, stats: RowStats) -> Spent:
+    def of(cls, stats: RowStats) -> StepCost:
         """What statistics on the host say."""
         dense = stats.dense_read_mean
         return cls(
@@ -66,10 +66,10 @@ class Spent(NamedTuple):
             bytes=stats.bytes.numpy(),
         )
 
-    def select(self, rows: Sequence[int]) -> Spent:
+    def select(self, rows: Sequence[int]) -> StepCost:
         """Of these rows."""
         taken: Any = (None if x is None else x[rows] for x in self)
-        return Spent(*taken)
+        return StepCost(*taken)
 
 
 class Ledger:
@@ -83,7 +83,7 @@ class Ledger:
         self._table = table  # (fields, B)
         self._totals = Totals(*table)  # its rows, by name
 
-    def admit(self, places: Sequence[int], spent: Spent) -> None:
+    def admit(self, places: Sequence[int], spent: StepCost) -> None:
         """New rows after their prompts were read: nothing decoded, but keys and bytes are held."""
         at, totals = list(places), self._totals
         self._table[:, at] = 0.0
@@ -93,7 +93,7 @@ class Ledger:
         for held in (totals.bytes_peak, totals.bytes_now, totals.bytes_at_start):
             held[at] = spent.bytes
 
-    def add(self, spent: Spent, places: Sequence[int] | None = None) -> None:
+    def add(self, spent: StepCost, places: Sequence[int] | None = None) -> None:
         """One decode step of every row, or of the rows at these places alone."""
         table = self._table if places is None else self._table[:, places]
         totals = self._totals if places is None else Totals(*table)

@@ -12,12 +12,10 @@ from torch import Tensor
 
 from attention import AttentionCache
 from attention.core import devices
-from lil.decoding.batch import Batch, Penalised
-from lil.decoding.flight import Flight, Landed
-from lil.decoding.lane import Due, Lane, Shared
-from lil.decoding.options import DecodeOptions
+from lil.decoding.batch import Batch, BatchPenalties, Flight, StepResult
+from lil.decoding.lane import Lane, PendingAction, RunContext
+from lil.decoding.options import DecodeOptions, Request
 from lil.decoding.record import make_trace
-from lil.decoding.request import Request
 from lil.decoding.sampling import Sampler
 from lil.hidden_states import HiddenStates
 from lil.trace import Trace
@@ -28,7 +26,7 @@ from lil.trace import Trace
 PROMPT_COLUMNS = 16384
 
 
-class Told(NamedTuple):
+class Callbacks(NamedTuple):
     """Whom to tell what happens; see `lil.decoding.stream`."""
 
     token: Callable[[int, int, bytes], None] | None = None
@@ -52,11 +50,13 @@ class DecodeLoop:
         model: a causal language model of transformers.
         requests: what to generate, resolved, in order of admission.
         shared: what all lanes have in common.
-        told: whom to tell what happens.
+        callbacks: whom to tell what happens.
     """
 
-    def __init__(self, model: Any, requests: Sequence[Request], shared: Shared, told: Told) -> None:
-        self.model, self.shared, self.told = model, shared, told
+    def __init__(
+        self, model: Any, requests: Sequence[Request], shared: RunContext, callbacks: Callbacks
+    ) -> None:
+        self.model, self.shared, self.callbacks = model, shared, callbacks
         options = shared.options
         self.backend, self.check_every = options.backend, options.check_every
         self.sampler = Sampler(options.temperature, options.top_k, options.top_p)
@@ -112,16 +112,16 @@ class DecodeLoop:
         if flight is None or (flight.over and not newcomers):
             batch.unbilled += time.perf_counter() - started
             return
-        landed = flight.land()  # waits for the device: the clock below has seen the work
+        result = flight.land()  # waits for the device: the clock below has seen the work
         landed_at = time.perf_counter()
         if newcomers:
             batch.bill_prompts(rows, landed_at - started)
         else:
             batch.bill(landed_at - started)
-        self._take(batch, landed, newcomers)
+        self._take(batch, result, newcomers)
         batch.unbilled += time.perf_counter() - landed_at
-        if self.told.step is not None:
-            self.told.step(self.tokens_done)
+        if self.callbacks.step is not None:
+            self.callbacks.step(self.tokens_done)
 
     def _launch(self, batch: Batch, rows: Sequence[Lane], newcomers: bool) -> Flight | None:
         """Give the device one step: read the newest tokens or prompts, and choose the next.
@@ -136,8 +136,8 @@ class DecodeLoop:
         else:
             logits, stats = self._decode(batch), batch.cache.row_stats()
         # Newcomers join the others' penalties with the next step.
-        penalised = Penalised(self.shared.options.penalties) if newcomers else batch.penalised
-        scores = penalised(rows, batch.newest, logits)
+        penalties = BatchPenalties(self.shared.options.penalties) if newcomers else batch.penalties
+        scores = penalties(rows, batch.newest, logits)
         uniforms = [] if self.sampler.greedy else [row.draw() for row in rows]
         # Temperature, top-k, top-p, one uniform a token.
         chosen, finite = self.sampler.draw(scores, uniforms)
@@ -149,14 +149,14 @@ class DecodeLoop:
             row.unread += 1
         return Flight(rows, chosen, finite, stats, self.hidden)
 
-    def _take(self, batch: Batch, landed: Landed, newcomers: bool) -> None:
+    def _take(self, batch: Batch, result: StepResult, newcomers: bool) -> None:
         """Append a step's tokens, show them to who watches, and note what they cost."""
-        batch.charge(landed)
+        batch.charge(result)
         going = []
-        for place, (row, token) in enumerate(zip(landed.rows, landed.tokens, strict=True)):
+        for place, (row, token) in enumerate(zip(result.rows, result.tokens, strict=True)):
             row.unread -= 1
             if newcomers or row.finish is None:
-                row.see(landed.states, place)  # of the token just read, if a detector wants it
+                row.see(result.states, place)  # of the token just read, if a detector wants it
                 going.append(row)
             if row.finish is None:  # a given prefix may have ended a newcomer already
                 self.tokens_done += 1
@@ -164,7 +164,7 @@ class DecodeLoop:
                 if taken != token:  # a cue's token stands in its place
                     batch.newest[row.place] = taken
                 row.judge()  # detectors; `eos` beats the cap, the cap beats a verdict
-                if self.told.token is not None:
+                if self.callbacks.token is not None:
                     self._tell(row, taken)
         self._check(batch, [row for row in going if row.check_due])
         if not self.lag:
@@ -172,9 +172,9 @@ class DecodeLoop:
 
     def _tell(self, row: Lane, token: int) -> None:
         """Show a row's newest token to who asked for it, without the text of an `eos`."""
-        if self.told.token is not None:
+        if self.callbacks.token is not None:
             piece = b"" if row.finish == "eos" else self.shared.table[token]
-            self.told.token(row.index, token, piece)
+            self.callbacks.token(row.index, token, piece)
 
     def _prefill(self, batch: Batch, rows: Sequence[Lane]) -> Tensor:
         """Read newcomers' prompts, padded on the left, into their places; logits (B, V).
@@ -248,7 +248,7 @@ class DecodeLoop:
                 row.snapshots[present] = batch.cache.clone([row.place])
 
     @torch.inference_mode()
-    def _act(self, batch: Batch, row: Lane, due: Due) -> bool:
+    def _act(self, batch: Batch, row: Lane, due: PendingAction) -> bool:
         """Bring the model's state to where the output is cut, and let the row go on from there.
 
         Returns:
@@ -262,8 +262,8 @@ class DecodeLoop:
             else:
                 batch.cache.replace_rows([row.place], row.snapshot(due, state))
         row.act(due)
-        if self.told.action is not None and row.acted is not None:
-            self.told.action(row.index, row.acted)
+        if self.callbacks.action is not None and row.acted is not None:
+            self.callbacks.action(row.index, row.acted)
         if not due.kept:  # the prompt has been read, and the cue's first token comes next
             row.take_given()
             row.judge()

@@ -1,17 +1,20 @@
-"""How a run decodes: said once, and shown where it is taken."""
+"""What the caller asks for, and how it is decoded: checked before anything is computed."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
+
+from torch import Tensor
 
 from attention import Backend, Full
 from attention.errors import InvalidValue, check_int
 from lil.decoding.sampling import Sampler
 from lil.detectors import Detector
 from lil.penalties import Penalty
+from lil.trace import Signal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,3 +128,155 @@ def shows_options(function: F) -> F:
     ]
     function.__signature__ = own.replace(parameters=made)  # type: ignore[attr-defined]
     return function
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sequence to generate.
+
+    Args:
+        prompt: text, or token ids.
+        max_new_tokens: most generated tokens, the run's if None; fewer where positions end.
+        item_id: with the run's seed and `sample_index`, what the random stream is made of; by
+            default the request's place as text.
+        sample_index: which sample of an item this is.
+        forced: known first generated tokens: read with the prompt, counted as generated, charged as
+            if decoded. Not with detectors that act or read the model.
+        signals: `Trace.signals` of these tokens from the run that gave them, for probes.
+    """
+
+    prompt: str | Sequence[int]
+    max_new_tokens: int | None = None
+    item_id: str | None = None
+    sample_index: int = 0
+    forced: Sequence[int] = ()
+    signals: Mapping[str, Signal] = field(default_factory=dict)
+
+    @property
+    def prompt_ids(self) -> Sequence[int]:
+        """Token ids of a prompt that is no text."""
+        if isinstance(self.prompt, str):
+            raise TypeError("a text has no token ids before it is resolved")
+        return self.prompt
+
+
+def positions_of(config: Any) -> int | None:
+    """Tokens that a model was made to have before it, its next one included.
+
+    What stretches the rope says so by its factor, where it names the length it stretches.
+
+    Args:
+        config: the model's, of transformers.
+
+    Returns:
+        None where the config names no such number.
+    """
+    text = config.get_text_config()
+    most = getattr(text, "max_position_embeddings", None)
+    if not isinstance(most, int) or most < 1:
+        return None
+    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
+    if isinstance(original, int) and isinstance(factor, (int, float)):
+        return max(most, int(original * factor))
+    return most
+
+
+def resolve(
+    model: Any, tokenizer: Any, prompts: Sequence[Any], options: DecodeOptions, vocabulary: int
+) -> list[Request]:
+    """Requests that can be carried out: prompts in token ids, caps and item ids filled in.
+
+    Text is tokenized as the tokenizer does by default. A cap is at most what the model's positions
+    leave behind the prompt, unless the options say otherwise.
+
+    Raises:
+        InvalidValue: prompts of another kind, padded ones, an empty one, an id outside the
+            vocabulary, a cap below 1, forced tokens beyond what the backend computes exactly, or a
+            prompt that fills the model's positions.
+    """
+    most = None if options.beyond_positions else positions_of(model.config)
+    _require_list(prompts, getattr(tokenizer, "pad_token_id", None))
+    requests = []
+    for index, prompt in enumerate(prompts):
+        asked = prompt if isinstance(prompt, Request) else Request(prompt)
+        text: Any = asked.prompt
+        cap = options.max_new_tokens if asked.max_new_tokens is None else asked.max_new_tokens
+        request = replace(
+            asked,
+            prompt=_ids(
+                f"prompts[{index}]",
+                tokenizer(text)["input_ids"] if isinstance(text, str) else text,
+            ),
+            max_new_tokens=check_int(f"max_new_tokens[{index}]", cap, 1),
+            item_id=str(index) if asked.item_id is None else asked.item_id,
+            forced=_ids(f"forced[{index}]", asked.forced),
+        )
+        _check(index, request, vocabulary, options.backend.exact_until)
+        requests.append(request if most is None else _within(index, request, most))
+    return requests
+
+
+def _within(index: int, request: Request, positions: int) -> Request:
+    """The request, cut where the model's positions end."""
+    read, room = len(request.prompt_ids), positions - len(request.prompt_ids)
+    if room < 1 or len(request.forced) > room:
+        read += len(request.forced)
+        allowed = (
+            f"fewer than the {positions} positions of the model (beyond_positions=True reads and "
+            "writes beyond them)"
+        )
+        raise InvalidValue(f"prompts[{index}]", f"{read} tokens", allowed)
+    assert request.max_new_tokens is not None  # it has been resolved
+    return replace(request, max_new_tokens=min(request.max_new_tokens, room))
+
+
+def _require_list(prompts: Any, pad: int | None) -> None:
+    """Refuse what is no list of prompts, and prompts that a tokenizer has padded."""
+    texts = "a list of texts, of lists of token ids, or of lil.Request"
+    if isinstance(prompts, str):
+        raise InvalidValue("prompts", prompts, f"a list of prompts, not one text: {texts}")
+    if isinstance(prompts, Mapping):
+        allowed = f"{texts}, not what a tokenizer gives: pass the texts themselves"
+        raise InvalidValue("prompts", type(prompts).__name__, allowed)
+    rows = prompts.tolist() if isinstance(prompts, Tensor) else list(prompts)
+    ids = [row for row in rows if isinstance(row, (list, tuple))]
+    ends = [(row[0], row[-1]) for row in ids if row]
+    width = {len(row) for row in ids}
+    if pad is None or len(ends) < 2 or len(width) > 1 or len(ids) < len(rows):
+        return
+    padded = [pad in end for end in ends]
+    if any(padded) and not all(end[0] == pad for end in ends):
+        allowed = f"{texts}, without padding (id {pad}): each prompt has its own length"
+        raise InvalidValue("prompts", f"{len(rows)} rows of {max(width)} ids", allowed)
+
+
+def _ids(where: str, given: Any) -> tuple[int, ...]:
+    """Token ids, if that is what they are."""
+    rows = given.tolist() if isinstance(given, Tensor) else given
+    if isinstance(rows, Mapping) or not isinstance(rows, Sequence | type(None)):
+        rows = [rows]
+    try:
+        return tuple(check_int(where, one, allowed="an integer") for one in rows or ())
+    except InvalidValue as error:
+        allowed = "a text, a list of token ids, or a lil.Request"
+        if isinstance(error.value, Mapping):
+            allowed += "; of chat messages tokenizer.apply_chat_template(..., tokenize=False)"
+        raise InvalidValue(where, error.value, allowed) from None
+
+
+def _check(index: int, request: Request, vocabulary: int, exact_until: float) -> None:
+    if not request.prompt_ids:
+        raise InvalidValue(f"prompts[{index}]", "", "at least one token")
+    for name, ids in (("prompts", request.prompt_ids), ("forced", request.forced)):
+        wrong = next((i for i in ids if not 0 <= i < vocabulary), None)
+        if wrong is not None:
+            allowed = f"token ids from 0 to {vocabulary - 1}"
+            raise InvalidValue(f"{name}[{index}]", wrong, allowed)
+    longest = len(request.prompt_ids) + len(request.forced)
+    if request.forced and longest > exact_until:
+        allowed = (
+            f"at most {exact_until} tokens with the prompt: beyond that this backend no longer "
+            "equals full attention, and a prefix read at once is not a prefix decoded"
+        )
+        raise InvalidValue(f"forced[{index}]", f"{longest} tokens", allowed)

@@ -19,7 +19,16 @@ from lil.detectors._contract.base import Detector, Verdict, Watcher
 from lil.detectors._contract.place import OUTSIDE, Place, ends_thinking
 from lil.detectors._contract.registry import DETECTORS
 from lil.detectors._contract.replay import replay, require_stop, watch_trace
-from lil.detectors._contract.stored import CALIBRATED, described, load
+from lil.detectors._contract.stored import (
+    CALIBRATED,
+    calibrated,
+    described,
+    load,
+    made,
+    opened,
+    parts,
+    spec_of,
+)
 from lil.detectors.guardian import Guardian
 
 __all__ = [
@@ -39,6 +48,7 @@ __all__ = [
     "Verdict",
     "Watcher",
     "action",
+    "calibrated",
     "cue_ids",
     "describe",
     "described",
@@ -47,9 +57,13 @@ __all__ = [
     "get",
     "known",
     "load",
+    "made",
     "names",
+    "opened",
+    "parts",
     "replay",
     "require_stop",
+    "spec_of",
     "watch_trace",
 ]
 

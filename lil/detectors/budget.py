@@ -28,6 +28,7 @@ class Budget(Detector):
     tokens: int = 2048
 
     name: ClassVar[str] = "budget"
+    served: ClassVar[bool] = True
     ladder = (
         "tokens",
         (32000, 24000, 16000, 12000, 8000, 6000, 4000, 3000, 2000, 1500, 1000, 750, 500),

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attention.errors import InvalidValue
-from lil.chopper.chunks import BLANK_LINE, ends_chunk
-from lil.chopper.streaks import Streaks
-from lil.detectors._contract.asking import Asker, Asking
+from lil.chopper.chunks import BLANK_LINE, Streaks, ends_chunk
 from lil.detectors._contract.base import Verdict
+from lil.detectors._contract.signals import SignalDetector, SignalWatcher
 
 if TYPE_CHECKING:
     from lil.chopper.classifier import Classifier
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chopper(Asking):
+class Chopper(SignalDetector):
     """Stops when the model's own hidden states say that it repeats itself.
 
     Word Salad Chopper (Xie et al., 2025), with steps and constants of the authors' offline
     pipeline. A chunk ends at a token with a blank line; from the hidden state at that token a
-    linear layer gives the probability that the chunk is word salad; `lil.chopper.streaks` says when
+    linear layer gives the probability that the chunk is word salad; `lil.chopper.chunks` says when
     there are enough such chunks. The verdict keeps everything up to the last cold chunk, and so
     drops the whole streak.
 
@@ -62,6 +61,7 @@ class Chopper(Asking):
     name: ClassVar[str] = "chopper"
     ladder = ("long_streak", (16, 12, 10, 8, 7, 6, 5, 4, 3, 2))
     anchors: ClassVar[bool] = True
+    trained = ("weights", "lil chopper train")
 
     def __post_init__(self) -> None:
         from lil.chopper.classifier import Classifier
@@ -127,7 +127,7 @@ class Chopper(Asking):
         return Chunks(self, prompt)
 
 
-class Chunks(Asker[Chopper]):
+class Chunks(SignalWatcher[Chopper]):
     """The streaks so far, and the chunk whose number is still to come."""
 
     event: ClassVar[str] = "ended a chunk"

@@ -26,7 +26,7 @@ class Cycle(Detector):
     it. Where no thinking goes on, in an answer or with a model that does not think, a block may
     stand there because it was asked for, and all copies together need `outside` tokens: more than
     fifty equal lines or 16 x 16 zeros have. What ordinary texts it stops
-    `scripts/check_ordinary.py` tells.
+    `scripts/checks/check_ordinary.py` tells.
 
     What it does not see: a block that changes at all, be it by a counter or a word, until two
     rounds happen to be the same. So it is the best detector of the reasoner that ships, whose loops
@@ -58,6 +58,7 @@ class Cycle(Detector):
     outside: int = field(default=OUTSIDE, metadata={"left_out": OUTSIDE})
 
     name: ClassVar[str] = "cycle"
+    served: ClassVar[bool] = True
     ladder = (
         "repeats",
         (32, 24, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2),

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from attention.errors import InvalidValue, check_number
-from lil.detectors._contract.asking import Asker, Asking
 from lil.detectors._contract.base import Verdict
+from lil.detectors._contract.signals import SignalDetector, SignalWatcher
 
 if TYPE_CHECKING:
     from lil.hidden_states import Reading
@@ -19,7 +19,7 @@ _ENDS = (b".", b"!", b"?", b"\n")
 
 
 @dataclass(frozen=True)
-class Margin(Asking):
+class Margin(SignalDetector):
     """Stops where a sentence ends and the end of thinking is nearly as likely as what comes next.
 
     ThinkBrake (Song et al., arXiv 2510.00546). The margin is the log-probability of the most likely
@@ -93,7 +93,7 @@ def ends_sentence(piece: bytes) -> bool:
     return piece.rstrip(_BEHIND).endswith(_ENDS)
 
 
-class Margins(Asker[Margin]):
+class Margins(SignalWatcher[Margin]):
     """The newest margin."""
 
     event: ClassVar[str] = "ended a sentence"

@@ -56,6 +56,7 @@ class Recurrence(Detector):
     outside: int = field(default=OUTSIDE, metadata={"left_out": OUTSIDE})
 
     name: ClassVar[str] = "recurrence"
+    served: ClassVar[bool] = True
     ladder = (
         "run",
         (640, 480, 320, 240, 180, 140, 100, 80, 60, 40, 30, 20, 10),
@@ -67,11 +68,11 @@ class Recurrence(Detector):
             check_int(name, getattr(self, name), 1)
         check_int("outside", self.outside, 0)
 
-    def watch(self, prompt: bytes = b"") -> Counts:
-        return Counts(self, prompt)
+    def watch(self, prompt: bytes = b"") -> Occurrences:
+        return Occurrences(self, prompt)
 
 
-class Counts(Watcher[Recurrence]):
+class Occurrences(Watcher[Recurrence]):
     """How often each passage has ended, and for how many tokens that was often."""
 
     def __init__(self, recurrence: Recurrence, prompt: bytes = b"") -> None:

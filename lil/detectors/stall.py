@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from attention.errors import check_int, check_number
 from lil.chopper.chunks import ends_chunk
-from lil.detectors._contract.asking import Asker, Asking
 from lil.detectors._contract.base import Verdict
+from lil.detectors._contract.signals import SignalDetector, SignalWatcher
 
 if TYPE_CHECKING:
     from lil.hidden_states import Reading
@@ -22,7 +22,7 @@ _ROOM = 64
 
 
 @dataclass(frozen=True)
-class Stall(Asking):
+class Stall(SignalDetector):
     """Stops when chunk after chunk ends in a hidden state much like many earlier ones.
 
     After Duan et al., "Circular Reasoning" (arXiv 2601.05693), who find that states repeat before
@@ -92,7 +92,7 @@ class Stall(Asking):
         return Similarities(self, prompt)
 
 
-class Similarities(Asker[Stall]):
+class Similarities(SignalWatcher[Stall]):
     """States at the ends of chunks, and the sum so far."""
 
     event: ClassVar[str] = "ended a chunk"

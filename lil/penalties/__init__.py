@@ -35,6 +35,12 @@ __all__ = [
     "working_dtype",
 ]
 
-PENALTIES: Registry[Penalty] = Registry("penalty", (__name__,), "lil.penalties", lambda: Penalty)
+PENALTIES: Registry[Penalty] = Registry(
+    "penalty",
+    (__name__,),
+    "lil.penalties",
+    lambda: Penalty,
+    example="repetition(penalty=1.2)",
+)
 names, get, find = PENALTIES.names, PENALTIES.get, PENALTIES.find
 known, describe = PENALTIES.known, PENALTIES.describe

@@ -18,8 +18,9 @@ from transformers import LogitsProcessor
 
 from attention.errors import InvalidValue, check_flag, check_int
 from attention.identity import named
+from attention.spelling import Twins
 from lil.compression.matching import EMPTY
-from lil.generate_calls import Following
+from lil.generate_calls import CallSequence
 
 
 class Change(NamedTuple):
@@ -37,7 +38,7 @@ class Change(NamedTuple):
 Self = TypeVar("Self", bound="Penalty")
 
 
-class Calls(Following):
+class Calls(CallSequence):
     """The calls a penalty has had: the ids of the last one, and what the method made of them."""
 
     def __init__(self, mask: Tensor | None = None) -> None:
@@ -89,6 +90,8 @@ class Penalty(LogitsProcessor, ABC):
     name: ClassVar[str]
     #: Raised where the same parameters give another result than before.
     version: ClassVar[int] = 1
+    #: Parameters that say the same, in groups: one that comes later takes the others' place.
+    twins: ClassVar[Twins] = ()
 
     def __post_init__(self) -> None:
         check_flag("include_prompt", self.include_prompt)

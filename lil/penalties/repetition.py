@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
-from transformers import RepetitionPenaltyLogitsProcessor
+from transformers import LogitsProcessor, RepetitionPenaltyLogitsProcessor
 
 from attention.errors import check_number
-from lil.penalties._history import Penalty, working_dtype
-from lil.penalties._text import widened
+from lil.penalties._history import Penalty, emptied, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,3 +46,17 @@ class RepetitionPenalty(Penalty):
         process = RepetitionPenaltyLogitsProcessor(float(self.penalty))
         wide = scores.to(working_dtype(scores))
         return widened(process, history, lengths, wide).to(scores.dtype)
+
+
+def widened(process: LogitsProcessor, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
+    """What `process` makes of `scores` (B, V) where `history` holds ids the scores do not reach.
+
+    Embeddings may have more rows than the model has scores, and before short rows stands `EMPTY`.
+    For `process` all these are one token more, which has a column of its own: transformers'
+    processors left unknown ids out only after version 5.3.
+    """
+    V, history = scores.shape[1], emptied(history, lengths)
+    known = (history >= 0) & (history < V)
+    wide = torch.nn.functional.pad(scores, (0, 1))
+    result: Tensor = process(history.masked_fill(~known, V), wide)
+    return result[:, :V]

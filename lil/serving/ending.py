@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attention.errors import InvalidValue
-from lil.decoding.observers import Observers
+from lil.decoding.lane import Observers
 from lil.detectors import Action, Detector, Verdict, cue_ids
 from lil.serving.values import Stopping
 from lil.token_table import token_bytes

@@ -29,8 +29,8 @@ from lil.detectors import Answer
 from lil.penalties import Penalty
 from lil.serving.ending import Ending, Limits, Words, end_of
 from lil.serving.rows import padded
-from lil.serving.told import Told
 from lil.serving.values import CUE, penalty_of, stopping_of
+from lil.serving.verdict_log import VerdictLog
 
 __all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
 
@@ -44,9 +44,9 @@ _words = lru_cache(maxsize=4)(Words)
 
 
 @lru_cache(maxsize=1)
-def _told() -> Told:
+def _verdicts() -> VerdictLog:
     """The counters of this process: processors come and go with every batch."""
-    return Told(logging.getLogger("sglang.lil"))
+    return VerdictLog(logging.getLogger("sglang.lil"))
 
 
 class _Processor(CustomLogitProcessor):
@@ -195,14 +195,14 @@ class StopOn(_Processor):
         return Ending(stopping, words.text(request.origin_input_ids), words, limits)
 
     def _rows(self, logits: Tensor, rows: Mapping[int, tuple[Any, Ending]]) -> Tensor:
-        told = _told()
+        verdicts = _verdicts()
         for row, (request, ending) in rows.items():
             generated = _chosen(request)
             ending.lag = generated - len(request.output_ids)
             new = request.output_ids[ending.seen :]
             verdict = ending.see(new) if len(new) else None
             if verdict is not None:
-                told.note(verdict)
+                verdicts.note(verdict)
             forced = ending.forced(generated)
             if forced is not None:
                 logits[row] = -torch.inf

@@ -8,22 +8,30 @@ too. `stop_on` names detectors as the command line does, `recurrence(run=60):ans
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from attention.errors import InvalidValue, check_int
-from attention.registry import split_parameters
-from lil.detectors import ACTIONS, CALIBRATED, DETECTORS, Answer, Detector, load
+from attention.errors import InvalidValue, check_choice, check_int
+from attention.spelling import Spec, split
+from lil.compression import codecs
+from lil.detectors import (
+    ACTIONS,
+    CALIBRATED,
+    DETECTORS,
+    Answer,
+    Detector,
+    calibrated,
+    made,
+    opened,
+    parts,
+    spec_of,
+)
 from lil.penalties import Penalty
 
 #: What an engine can do: it cannot go back, and its attention is its own.
-ACTING = ("stop", "answer")
-
-#: What a request may ask for; a server may be started with others.
-SERVED = ("guardian", "recurrence", "cycle", "budget", "either", "both")
-CODECS = ("deflate", "zstd")
+ACTING = tuple(name for name, kind in ACTIONS.items() if not kind.rewinds and not kind.dense)
 
 #: What a request may ask for at most: all who share a server wait for it. Numbers without a bound
 #: of their own have `LARGEST`.
@@ -148,7 +156,7 @@ def stopping_of(
     own: dict[str, Any] = {"cue": cue}
     if "stop_on_tokens" in given:
         own["tokens"] = given["stop_on_tokens"]
-        if "stop_on" not in given or all(one.action.name != "answer" for one in detectors):
+        if "stop_on" not in given or all(one.action.ends for one in detectors):
             raise InvalidValue(
                 "stop_on_tokens", own["tokens"], "nothing without stop_on ...:answer"
             )
@@ -156,7 +164,7 @@ def stopping_of(
         return None
     answering = ({**one.action.to_dict(), **own} for one in detectors)
     detectors = tuple(
-        replace(one, on_stop=action) if one.action.name == "answer" else one
+        one if one.action.ends else replace(one, on_stop=action)
         for one, action in zip(detectors, answering, strict=True)
     )
     return Stopping(detectors, token, str(label), asked="stop_on" in given)
@@ -170,9 +178,11 @@ def _detectors(given: object, trusted: bool) -> tuple[Detector, ...]:
         return ()
     try:
         if given.lstrip().startswith("{"):
-            found = [_calibrated(given, trusted)]
+            allowed = f"a JSON object with format = {CALIBRATED} and a detector"
+            specs = [calibrated(given, "stop_on", given[:60], allowed)]
         else:
-            found = [_named(entry.strip(), trusted) for entry in given.split(";")]
+            specs = [DETECTORS.spec(entry, "stop_on") for entry in split(given, ";")]
+        found = [_made(spec, trusted) for spec in specs]
     except (OverflowError, RecursionError) as error:
         raise InvalidValue("stop_on", given[:60], f"{allowed} ({error})") from error
     if len(found) > ENTRIES:
@@ -180,61 +190,47 @@ def _detectors(given: object, trusted: bool) -> tuple[Detector, ...]:
     return tuple(map(_acting, found))
 
 
-def _calibrated(text: str, trusted: bool) -> Detector:
-    """The detector of what `lil calibrate` wrote, where the request itself holds it."""
-    allowed = f"a JSON object with format = {CALIBRATED} and a detector"
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise InvalidValue("stop_on", text[:60], f"{allowed} ({error})") from error
-    detector = values.get("detector")
-    if values.get("format") != CALIBRATED or not isinstance(detector, Mapping):
-        raise InvalidValue("stop_on", text[:60], allowed)
-    return _from(detector, trusted)
-
-
-def _named(entry: str, trusted: bool) -> Detector:
-    name, what = _action(entry)
-    if name.endswith(".json"):
-        if not trusted:
-            allowed = "a detector's name: files are for who starts the server, or send its text"
-            raise InvalidValue("stop_on", name, allowed)
-        found = load(name)
-    else:
-        name, params = split_parameters(name, "stop_on", "recurrence(run=60):answer")
-        found = _from({"name": name, **params}, trusted)
-    return replace(found, on_stop=what) if what else found
-
-
-def _from(described: Mapping[str, Any], trusted: bool) -> Detector:
-    """A detector by name.
+def _made(spec: Spec, trusted: bool) -> Detector:
+    """A detector that is asked for.
 
     Raises:
         InvalidValue: unknown, or nothing that a request may ask for: import paths and names of
             files are read where a detector is made.
     """
-    params = dict(described)
-    name = params.pop("name", None)
-    if not trusted:
-        _require_harmless(name, params)
-    return DETECTORS.get(str(name), **params)
+    if spec.action and spec.action not in ACTIONS:
+        allowed = f"an action behind the colon: {', '.join(ACTING)}"
+        raise InvalidValue("stop_on", str(spec), allowed, ACTING)
+    if trusted:
+        return made(opened(spec), "stop_on")
+    if spec.is_file:
+        allowed = "a detector's name: files are for who starts the server, or send its text"
+        raise InvalidValue("stop_on", spec.name, allowed)
+    _require_harmless(spec)
+    return made(spec, "stop_on")
 
 
-def _require_harmless(name: object, params: Mapping[str, Any]) -> None:
-    if name not in SERVED:
-        raise InvalidValue("stop_on", name, "one of " + ", ".join(SERVED), SERVED)
+@functools.cache
+def served() -> tuple[str, ...]:
+    """What a request may ask for; a server may be started with others."""
+    return tuple(name for name in DETECTORS.shipped() if DETECTORS.find(name).served)
+
+
+def _require_harmless(spec: Spec) -> None:
+    if spec.name not in served():
+        raise InvalidValue("stop_on", spec.name, "one of " + ", ".join(served()), served())
+    params = spec.params
     if not isinstance(params.get("on_stop", "stop"), str):
         raise InvalidValue("on_stop", params["on_stop"], f"one of {', '.join(ACTING)}")
-    if params.get("codec", "deflate") not in CODECS:
-        raise InvalidValue("codec", params["codec"], "one of " + ", ".join(CODECS), CODECS)
+    if "codec" in params:
+        names = [name for name in codecs.CODECS.shipped() if codecs.find(name).served]
+        check_choice("codec", params["codec"], names)
     _require_small(params)
-    parts = params.get("parts", [])
-    parts = parts.split("+") if isinstance(parts, str) else parts
-    if not isinstance(parts, list):
-        raise InvalidValue("parts", parts, "names joined by +, or a list")
-    for part in parts:
-        inner = dict(part) if isinstance(part, Mapping) else {"name": part}
-        _require_harmless(inner.pop("name", None), inner)
+    inner = params.get("parts", [])
+    inner = parts(inner) if isinstance(inner, str) else inner
+    if not isinstance(inner, list):
+        raise InvalidValue("parts", inner, "names joined by +, or a list")
+    for part in inner:
+        _require_harmless(spec_of(part, "parts"))
 
 
 def _require_small(params: Mapping[str, Any]) -> None:
@@ -246,19 +242,6 @@ def _require_small(params: Mapping[str, Any]) -> None:
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, (int, float)) and not least <= one <= most:
                 raise InvalidValue(name, value, f"a number from {least:,} to {most:,}")
-
-
-def _action(entry: str) -> tuple[str, str]:
-    """What stands before the last colon outside brackets, and the action behind it."""
-    head, bracket, tail = entry.rpartition(")")
-    if bracket and not tail:
-        return entry, ""
-    name, colon, what = tail.rpartition(":")
-    if not colon:
-        return entry, ""
-    if what not in ACTIONS:
-        raise InvalidValue("stop_on", entry, f"an action behind the colon: {', '.join(ACTING)}", ())
-    return head + bracket + name, what
 
 
 def _acting(detector: Detector) -> Detector:

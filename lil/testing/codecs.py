@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 
 from attention.errors import InvalidValue
-from attention.testing.broken import Broken, require
+from attention.testing.broken import Breach, require
 from lil.compression.codecs import CODECS, Codec, Symbols
 from lil.testing.declared import by_path
 
@@ -22,7 +22,7 @@ def _streams(kind: type[Codec]) -> Iterator[tuple[Symbols, bytes]]:
             kind(symbols)
         except InvalidValue as error:
             if refused is not None:
-                raise Broken(f"it takes neither text nor token ids: {error}") from error
+                raise Breach(f"it takes neither text nor token ids: {error}") from error
             refused = error
             continue
         draw = random.Random(0)

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from attention.registry import Registry
-from attention.testing.broken import Broken, require
+from attention.testing.broken import Breach, require
 
 
 def by_path(registry: Registry[Any], kind: type) -> None:
-    """Raise Broken unless the class can be found by its import path, where it has one."""
+    """Raise Breach unless the class can be found by its import path, where it has one."""
     if "<locals>" not in kind.__qualname__ and kind.__module__ != "__main__":
         registry.find(f"{kind.__module__}:{kind.__qualname__}")
 
@@ -23,7 +23,7 @@ def parameters(registry: Registry[Any], thing: Any) -> str:
         stored = json.loads(json.dumps(params))
         again = type(thing)(**stored)
     except TypeError as error:
-        raise Broken(f"params() does not survive JSON: {error}") from error
+        raise Breach(f"params() does not survive JSON: {error}") from error
     told = again.params()
     require(
         told == params == stored,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from attention.testing.broken import Broken, require
+from attention.testing.broken import Breach, require
 from lil.detectors import DETECTORS, Detector, Verdict, Watcher, replay
 from lil.hidden_states import Reading
 from lil.testing.declared import parameters
@@ -21,7 +21,7 @@ from lil.trace import Signal, Trace
 PROMPT = b"Find the smallest such number.\n<think>\n"
 
 
-class Seen(NamedTuple):
+class ReadingStandIn(NamedTuple):
     """A stand-in for `Reading`: one made-up hidden state behind every block, and margins of it."""
 
     state: Tensor
@@ -43,7 +43,7 @@ def fresh_then_loop() -> list[bytes]:
     return (fresh + loop * 115)[:1000]
 
 
-class Watched:
+class DetectorCase:
     """A detector and a generated text upon which it fires.
 
     Args:
@@ -61,7 +61,7 @@ class Watched:
         watcher.update([text[at]])
         if watcher.wants:
             numbers = torch.randn(self.hidden_size, generator=torch.Generator().manual_seed(at))
-            watcher.see(cast("Reading", Seen(numbers)))
+            watcher.see(cast("Reading", ReadingStandIn(numbers)))
 
     def live(self, text: Sequence[bytes]) -> Watcher[Any]:
         """A watcher that saw a text as it is decoded, token by token."""
@@ -75,19 +75,19 @@ class Watched:
         """The verdict on the text, and the signals up to it."""
         watcher = self.live(self.text)
         if watcher.verdict is None:
-            raise Broken(
+            raise Breach(
                 f"no verdict in {len(self.text)} tokens: check it with parameters by which it "
                 "fires sooner, or give check() a `text` upon which it fires"
             )
         return watcher.verdict, watcher.seen()
 
 
-def declared(case: Watched) -> str:
+def declared(case: DetectorCase) -> str:
     """Found by its path, a frozen dataclass, and the same again from its params() in JSON."""
     return parameters(DETECTORS, case.detector)
 
 
-def evidence(case: Watched) -> str:
+def evidence(case: DetectorCase) -> str:
     """The verdict says who gave it, when and why, in JSON."""
     verdict, _ = case.fired
     name, told = case.detector.name, verdict.evidence
@@ -95,7 +95,7 @@ def evidence(case: Watched) -> str:
     try:
         stored = json.loads(json.dumps(dict(told)))
     except TypeError as error:
-        raise Broken(f"the evidence is not JSON: {error}") from error
+        raise Breach(f"the evidence is not JSON: {error}") from error
     require(stored == told, f"evidence {told} comes back from JSON as {stored}")
     at = len(case.text)
     while (before := case.live(case.text[: at - 1])).verdict is not None:
@@ -111,7 +111,7 @@ def evidence(case: Watched) -> str:
     return f"at token {at}: {', '.join(told)}"
 
 
-def cuts(case: Watched) -> str:
+def cuts(case: DetectorCase) -> str:
     """The verdict does not depend on how the tokens were cut into updates."""
     want, signals = case.fired
     for size in (1, 3, 64, len(case.text)):
@@ -128,7 +128,7 @@ def cuts(case: Watched) -> str:
     return "updates of 1, 3, 64 tokens and all at once"
 
 
-def lasting(case: Watched) -> str:
+def lasting(case: DetectorCase) -> str:
     """After a verdict, further updates give the same one."""
     watcher = case.live(case.text)
     want, _ = case.fired
@@ -138,7 +138,7 @@ def lasting(case: Watched) -> str:
     return "the verdict stands"
 
 
-def apart(case: Watched) -> str:
+def apart(case: DetectorCase) -> str:
     """Watchers of one detector, fed in turn, know nothing of each other."""
     want, _ = case.fired
     other = [b" %d" % (7 * i) for i in range(len(case.text))]
@@ -156,7 +156,7 @@ def apart(case: Watched) -> str:
     return "two sequences in turn, each as if alone"
 
 
-def replayed(case: Watched) -> str:
+def replayed(case: DetectorCase) -> str:
     """`lil.replay` of the stored trace gives the verdict that came live."""
     want, signals = case.fired
     n = len(case.text) + 1  # and eos
@@ -187,7 +187,7 @@ def replayed(case: Watched) -> str:
     return f"with the signals {', '.join(signals)}" if signals else "from the tokens alone"
 
 
-DETECTOR_CHECKS: Mapping[str, Callable[[Watched], str]] = {
+DETECTOR_CHECKS: Mapping[str, Callable[[DetectorCase], str]] = {
     "declared": declared,
     "evidence": evidence,
     "cuts": cuts,

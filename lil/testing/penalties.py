@@ -26,7 +26,7 @@ SCORES = torch.linspace(-3, 3, len(TEXTS) * V, dtype=torch.float64).view(len(TEX
 
 
 def _same(got: Tensor, want: Tensor, found: str) -> None:
-    """Raise Broken where scores differ."""
+    """Raise Breach where scores differ."""
     near = torch.isclose(got, want, rtol=1e-5, atol=1e-5, equal_nan=True)
     require(got.shape == want.shape and bool(near.all()), found)
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention.core.slots import Slots
-from attention.core.step import Held
-from attention.engines import ENGINES, Engine, cpp
-from attention.engines.engine import Attended
+from attention.core.step import Occupancy
+from attention.engines import ENGINES, QKV, AttentionOutput, Engine, cpp
 from tests.attention.oracles.decode_query import attended
 from tests.attention.test_engines import ALLOWED, DEVICE, RUNS, drawn, here, on_the_cpu
 
@@ -60,10 +59,8 @@ def test_attend_with_mass(engine: Engine, dtype, sinks, far, M, most) -> None:
     if far is not None:  # the last row reads none of them
         pages = torch.zeros(B, H, 1, dtype=torch.int64, device=DEVICE)
         counts = torch.tensor([far, far // 2, 0], device=DEVICE).view(B, 1, 1).expand(B, H, 1)
-        elsewhere = engine.attend_pages(q, keys, values, pages, counts, 9, lse=True)
-    out = engine.attend_with_mass(
-        q, k, v, Held(lengths, DEVICE), mass, sink_logits=beside, elsewhere=elsewhere
-    )
+        elsewhere = engine.attend_pages(QKV(q, keys, values), pages, counts, 9, lse=True)
+    out = engine.attend_with_mass(QKV(q, k, v, beside), Occupancy(lengths, DEVICE), mass, elsewhere)
     assert (out.shape, out.dtype) == (q.shape, dtype)
     others = [0] * B if far is None else [far, far // 2, 0]
     for b, n in enumerate(lengths):
@@ -81,7 +78,7 @@ def test_attend_with_mass(engine: Engine, dtype, sinks, far, M, most) -> None:
 def test_equal_slots_get_equal_mass(engine: Engine) -> None:
     q, k, v = (drawn(torch.float32, 1, 2, n, 64, seed=n) for n in (8, 200, 201))
     k, mass = k[:, :, :1].expand(-1, -1, 200, -1).contiguous(), drawn(torch.float32, 1, 2, 200) * 0
-    engine.attend_with_mass(q, k, v[:, :, :200], Held(np.array([200]), DEVICE), mass)
+    engine.attend_with_mass(QKV(q, k, v[:, :, :200]), Occupancy(np.array([200]), DEVICE), mass)
     assert (mass == mass[..., :1]).all()
 
 
@@ -229,7 +226,7 @@ def test_keep_best_keeps_the_best_and_first_in_order(name: str, data: st.DataObj
 def test_pages_to_read(engine: Engine) -> None:
     B, H, M, E, P, k = 3, 2, 2, 8, 9, 4
     q, summaries = (drawn(torch.float32, *s) for s in ((B, H, M, E), (B, H, P, E)))
-    competing = Held(np.array([9, 2, 4]), DEVICE)
+    competing = Occupancy(np.array([9, 2, 4]), DEVICE)
     given_pages = torch.tensor([[0, 11], [1, 12], [2, 13]], device=DEVICE)
     tokens = torch.tensor([[7, 1], [7, 2], [0, 3]], device=DEVICE)
     pages, counts = engine.pages_to_read(
@@ -266,10 +263,10 @@ def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_engine_needs_what_it_is_not_given(engine: Engine) -> None:
     q, k, v = (drawn(torch.float32, 1, 1, n, 8, seed=n) for n in (1, 4, 5))
-    mass, one = drawn(torch.float32, 1, 1, 4) * 0, Held(np.array([4]), DEVICE)
-    out = engine.attend_with_mass(q, k, v[:, :, :4], one, mass)
-    nothing = Attended(q * 0, None, torch.full((1, 1, 1), -math.inf, device=DEVICE))
-    again = engine.attend_with_mass(q, k, v[:, :, :4], one, mass, None, nothing)
+    mass, one = drawn(torch.float32, 1, 1, 4) * 0, Occupancy(np.array([4]), DEVICE)
+    out = engine.attend_with_mass(QKV(q, k, v[:, :, :4]), one, mass)
+    nothing = AttentionOutput(q * 0, None, torch.full((1, 1, 1), -math.inf, device=DEVICE))
+    again = engine.attend_with_mass(QKV(q, k, v[:, :, :4]), one, mass, nothing)
     assert torch.allclose(out, again)
     assert mass.sum().item() == pytest.approx(2)
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attention
-from attention.core.step import Held
-from attention.engines import ENGINES, Engine, chosen, cpp
+from attention.core.step import Occupancy
+from attention.engines import ENGINES, QKV, Engine, chosen, cpp
 from attention.errors import InvalidValue
 from attention.testing.driving import follow, text, tiny_model
 
@@ -93,7 +93,7 @@ def test_slots_of_each_row(engine: Engine, dtype, sinks, B, H, M, D, S) -> None:
     counts = np.linspace(1, S, B, dtype=np.int64)[::-1].copy()
     counts[0] = S
     beside = drawn(dtype, H * M, seed=3) if sinks else None
-    found = engine.attend(q, k, v, Held(counts, DEVICE), beside, probs=True, lse=True)
+    found = engine.attend(QKV(q, k, v, beside), Occupancy(counts, DEVICE), probs=True, lse=True)
     assert (found.out.dtype, found.probs.dtype, found.lse.dtype) == (dtype, wide, wide)
     assert found.out.shape == q.shape
     assert found.probs.shape == (B, H, M, S)
@@ -105,7 +105,7 @@ def test_slots_of_each_row(engine: Engine, dtype, sinks, B, H, M, D, S) -> None:
             close(found.probs[b, h, :, : counts[b]], probs, dtype)
             assert (found.probs[b, h, :, counts[b] :] == 0).all()
             close(found.lse[b, h], lse, dtype)
-    bare = engine.attend(q, k, v, Held(counts, DEVICE), beside)
+    bare = engine.attend(QKV(q, k, v, beside), Occupancy(counts, DEVICE))
     assert torch.equal(bare.out, found.out)
     assert bare.probs is None
     assert bare.lse is None
@@ -127,8 +127,8 @@ def test_chosen_pages(engine: Engine, dtype, page, Hkv, H, M) -> None:
     counts[0, 0] = 0
     pages, counts = pages.to(DEVICE), counts.to(DEVICE)
     for beside in (None, drawn(dtype, H * M, seed=3)):
-        found = engine.attend_pages(q, k, v, pages, counts, page, beside, lse=True)
-        bare = engine.attend_pages(q, k, v, pages, counts, page, beside)
+        found = engine.attend_pages(QKV(q, k, v, beside), pages, counts, page, lse=True)
+        bare = engine.attend_pages(QKV(q, k, v, beside), pages, counts, page)
         assert bare.lse is None
         assert torch.equal(bare.out, found.out)  # also of the set that reads nothing
         for b in range(B):
@@ -167,7 +167,7 @@ def test_best_pages(engine: Engine, dtype, Hkv, H, M, P, k) -> None:
         for i, shape in enumerate([(B, H, M, E), (B, Hkv, P + 3, E)])
     )
     summaries[:, :, P // 2] = summaries[:, :, 0]
-    competing = Held(np.array([P, max(P // 2, 1), 1]), DEVICE)
+    competing = Occupancy(np.array([P, max(P // 2, 1), 1]), DEVICE)
     pages, worth = engine.best_pages(q, summaries, competing, k)
     assert pages.shape == worth.shape == (B, H, min(k, P))
     for b, n in enumerate(competing.counts):
@@ -184,7 +184,7 @@ def test_best_pages_equal_up_to_rounding_are_ties(engine: Engine) -> None:
     if engine.refusal(DEVICE, torch.float64) is not None:
         pytest.skip(f"engine {engine.name} has no float64")
     summaries = torch.tensor([1.0, 1 + 1e-12, 1.0], dtype=torch.float64, device=DEVICE)
-    q, three = torch.ones_like(summaries[:1]).view(1, 1, 1, 1), Held(np.array([3]), DEVICE)
+    q, three = torch.ones_like(summaries[:1]).view(1, 1, 1, 1), Occupancy(np.array([3]), DEVICE)
     for narrow, first in ((False, 1), (True, 0)):
         pages, _ = engine.best_pages(q, summaries.view(1, 1, 3, 1), three, 1, narrow=narrow)
         assert pages.item() == first
@@ -219,8 +219,8 @@ def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_probabilities_whatever_the_logits(name: str, lengths: list[int], scale: float) -> None:
     engine, B, S = here(name), len(lengths), max(lengths)
     q, k, v = (drawn(torch.float32, B, 2, n, 8, seed=n) for n in (3, S, S))
-    held = Held(np.array(lengths), DEVICE)
-    out, probs, _ = engine.attend(q * scale, k, v, held, probs=True)
+    held = Occupancy(np.array(lengths), DEVICE)
+    out, probs, _ = engine.attend(QKV(q * scale, k, v), held, probs=True)
     assert probs is not None
     assert out.isfinite().all()
     assert (probs >= 0).all()
@@ -246,12 +246,12 @@ def test_neither_other_rows_nor_threads_move_a_bit() -> None:
     found = []
     for count in (1, 2):
         torch.set_num_threads(count)
-        found.append(engine.attend(q, k, v, Held(lengths, CPU), probs=True, lse=True))
+        found.append(engine.attend(QKV(q, k, v), Occupancy(lengths, CPU), probs=True, lse=True))
     assert torch.equal(found[0].out, found[1].out)
     assert torch.equal(found[0].probs, found[1].probs)
     for row in range(4):
         one = slice(row, row + 1)
-        alone = engine.attend(q[one], k[one], v[one], Held(lengths[one], CPU), lse=True)
+        alone = engine.attend(QKV(q[one], k[one], v[one]), Occupancy(lengths[one], CPU), lse=True)
         assert torch.equal(alone.out, found[0].out[one])
         assert torch.equal(alone.lse, found[0].lse[one])
 
@@ -261,10 +261,10 @@ def test_what_lies_behind_a_row_is_not_read() -> None:
     engine = here("cpp")
     q, k, v = (drawn(torch.float32, 2, 1, n, 8, seed=n) for n in (2, 30, 31))
     v = v[:, :, :30].contiguous()
-    held = Held(np.array([30, 11]), CPU)
-    want = engine.attend(q, k, v, held).out
+    held = Occupancy(np.array([30, 11]), CPU)
+    want = engine.attend(QKV(q, k, v), held).out
     k[1, :, 11:], v[1, :, 11:] = math.nan, math.nan
-    assert torch.equal(engine.attend(q, k, v, held).out, want)
+    assert torch.equal(engine.attend(QKV(q, k, v), held).out, want)
 
 
 def test_the_engine_is_a_value_one_can_ask_for(engine: Engine) -> None:

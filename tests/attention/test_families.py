@@ -16,7 +16,7 @@ from zoo import FAMILIES, HALF, SLIDING, WINDOW, WITHOUT_ROOM, animal, build, co
 
 import attention
 from attention.core.ropes import Rope, rotate
-from attention.patching.families import check_family
+from attention.patching.session import check_family
 
 pytestmark = pytest.mark.filterwarnings("ignore:every layer of this mistral")
 # One of every way to hold a state, beside the model's own sliding layers.

@@ -1,7 +1,7 @@
 """Every backend and option against its naive oracle: logits of decode steps, positions exactly.
 
-Each on every family and grouping is marked slow; `scripts/check_oracles.py` prints a table of the
-whole grid, every family with every grouping in either dtype, 200 steps each.
+Each on every family and grouping is marked slow; `scripts/checks/check_oracles.py` prints a table
+of the whole grid, every family with every grouping in either dtype, 200 steps each.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return add
 
 
-def known(name: str) -> list[registry.Known]:
+def known(name: str) -> list[registry.Entry]:
     return [k for k in methods.known() if k.name == name]
 
 

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import attention
-from attention.core.step import Held
-from attention.engines import ENGINES, TorchEngine, chosen, flash, triton
+from attention.core.step import Occupancy
+from attention.engines import ENGINES, QKV, TorchEngine, chosen, flash, triton
 from attention.errors import InvalidValue
 from attention.testing.driving import tiny_model
 
@@ -187,13 +187,13 @@ def test_flash_attn_is_handed_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> 
     q = torch.randn(B, H, M, D, generator=random) / 8
     k = torch.randn(B, H, 99, D, generator=random)[:, :, :90]
     v = torch.randn(B, 95, H, D, generator=random).transpose(1, 2)
-    held = Held(np.array([17, 1, 80]), CPU)
-    want = TorchEngine().attend(q, k, v, held, lse=True)
-    found = ENGINES["flash"].attend(q, k, v, held, lse=True)
+    held = Occupancy(np.array([17, 1, 80]), CPU)
+    want = TorchEngine().attend(QKV(q, k, v), held, lse=True)
+    found = ENGINES["flash"].attend(QKV(q, k, v), held, lse=True)
     assert found.probs is None
     torch.testing.assert_close(found.out, want.out)
     torch.testing.assert_close(found.lse, want.lse)
-    assert ENGINES["flash"].attend(q, k, v, held).lse is None
+    assert ENGINES["flash"].attend(QKV(q, k, v), held).lse is None
 
 
 @pytest.mark.parametrize("asked", ["probs", "sinks", "head 20", "head 264", "pages"])
@@ -206,20 +206,20 @@ def test_what_flash_attn_has_not_is_done_by_triton(
     monkeypatch.setattr(flash, "_flash_attn", lambda: pytest.fail("flash-attn was called"))
     D = int(asked.split()[1]) if "head" in asked else 64
     q, k = torch.zeros(1, 1, 2, D), torch.zeros(1, 1, 8, D)
-    engine, held = ENGINES["flash"], Held(np.array([5]), CPU)
+    engine, held = ENGINES["flash"], Occupancy(np.array([5]), CPU)
     if asked == "pages":
         table = torch.zeros(1, 1, 1, dtype=torch.int64)
-        engine.attend_pages(q, k, k, table, table, 4)
+        engine.attend_pages(QKV(q, k, k), table, table, 4)
     else:
         sinks = torch.zeros(2) if asked == "sinks" else None
-        engine.attend(q, k, k, held, sinks, probs=asked == "probs")
+        engine.attend(QKV(q, k, k, sinks), held, probs=asked == "probs")
     assert called == ["triton"]
 
 
 @pytest.mark.slow
 @needs_triton
 def test_the_kernels_in_the_interpreter(record_property: pytest.RecordProperty) -> None:
-    said = run("scripts/check_triton.py")
+    said = run("scripts/checks/check_triton.py")
     lines = re.findall(r"triton\s+(\w+)\s+(\w+)\s+(\w+)\s+([\d,]+)\s+(\S+)\s+\S+$", said, re.M)
     assert len(lines) == 15, said
     assert {line[2] for line in lines} == {"float32", "float16", "bfloat16"}
@@ -234,7 +234,7 @@ def test_the_kernels_in_the_interpreter(record_property: pytest.RecordProperty) 
 @pytest.mark.slow
 @needs_triton
 def test_the_kernels_compile_for_gpus(tmp_path: Path) -> None:
-    said = run("scripts/check_triton.py", "--compile", TRITON_CACHE_DIR=str(tmp_path))
+    said = run("scripts/checks/check_triton.py", "--compile", TRITON_CACHE_DIR=str(tmp_path))
     assert len(re.findall(r"^sm_(?:80|90) ", said, re.M)) == 2 * 3 * 3 * 4
     assert said.splitlines()[-1].startswith("0 beyond")
 

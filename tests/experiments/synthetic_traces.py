@@ -112,6 +112,9 @@ def study(folder: Path, problems: int = 3) -> Study:
                 "finish": one.finish,
                 "tokens": one.tokens,
                 "message": None,
+                "sweep": "s",
+                "batch_size": 1,
+                "workers": 1,
             }
             store.append(run.id, meta, one.to_dict())
     store.close()

@@ -15,11 +15,12 @@ import lil
 from attention.errors import InvalidValue
 from experiments.grid import models
 from experiments.grid.config import Config
-from experiments.grid.plan import Plan, build_detectors
+from experiments.grid.detectors import build_detectors
+from experiments.grid.plan import Plan
 from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.labels import labels
-from experiments.store.samples import acted_runs
+from experiments.store.samples.of_trace import Fired, acted_id, acted_record
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Results, Study
@@ -195,22 +196,26 @@ def test_a_run_serves_the_caps_it_did_not_come_up_to(
         "tokens": 12,
         "message": None,
         "detector": detector.identity(),
+        "sweep": "s",
+        "batch_size": 1,
+        "workers": 1,
+        "verdict": [kept, 11, None],
     }
     with Store(tmp_path / "one") as store:
-        store.append(acted_runs.acted_id(run, detector, 30), meta, trace.to_dict())
+        store.append(acted_id(run, detector, 30), meta, trace.to_dict())
     store = Store(tmp_path / "one")
-    plain = store.get(acted_runs.acted_id(run, detector, 30))
+    plain = store.get(acted_id(run, detector, 30))
     assert plain is not None
 
-    def fired(cap: int) -> acted_runs.Fired:
+    def fired(cap: int) -> Fired:
         verdict = lil.Verdict("guardian", kept, {"step": 11})
-        return acted_runs.Fired(run, plain, cap, detector, verdict)
+        return Fired(run, plain, cap, detector, verdict)
 
     for cap, expected in served.items():
-        assert (acted_runs.decoded(store, fired(cap)) is not None) is expected
-    assert acted_runs.decoded(store, fired(30)) is not None
+        assert (acted_record(store, fired(cap)) is not None) is expected
+    assert acted_record(store, fired(30)) is not None
     other = fired(18)._replace(detector=lil.Guardian(on_stop="answer"))
-    assert acted_runs.decoded(store, other) is None
+    assert acted_record(store, other) is None
 
 
 def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> None:
@@ -221,17 +226,17 @@ def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> Non
     run = plan.runs(plan.cells[0])[0]
     answer, other = lil.Guardian(on_stop="answer"), lil.Guardian(f=10, on_stop="answer")
     ids = {
-        acted_runs.acted_id(run, answer, 40),
-        acted_runs.acted_id(run, answer, 41),
-        acted_runs.acted_id(run, other, 40),
-        acted_runs.acted_id(run, lil.Guardian(on_stop="densify"), 40),
+        acted_id(run, answer, 40),
+        acted_id(run, answer, 41),
+        acted_id(run, other, 40),
+        acted_id(run, lil.Guardian(on_stop="densify"), 40),
         run.id,
     }
     assert len(ids) == 5
-    assert acted_runs.acted_id(run, lil.Guardian(on_stop={"name": "answer"}), 40) in ids
+    assert acted_id(run, lil.Guardian(on_stop={"name": "answer"}), 40) in ids
     once = lil.Guardian(on_stop={"name": "answer", "second": "nothing"})
-    assert acted_runs.acted_id(run, once, 40) not in ids
-    assert "second" not in once.identity()["on_stop"]  # as in stores of before
+    assert acted_id(run, once, 40) not in ids
+    assert "second" not in once.identity()["on_stop"]
 
 
 @pytest.mark.parametrize(
@@ -279,49 +284,3 @@ def test_a_cue_of_unknown_words_is_refused_before_anything_is_written(
     with pytest.raises(InvalidValue, match="cue = 'zyxqwertyuiop'"):
         go(config, out)
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("detector", "text", "served"),
-    [
-        (lil.Cycle(on_stop="answer"), [b"<think>", b"x"], True),
-        (lil.Cycle(on_stop="answer"), [b"x", b"y"], False),
-        (lil.Either("cycle+guardian", on_stop="answer"), [b"x", b"y"], False),
-        (lil.Guardian(on_stop="answer"), [b"x", b"y"], True),
-    ],
-)
-def test_runs_of_before_are_those_of_detectors_that_ask_for_the_same(
-    tiny_config: Make, tmp_path: Path, detector: lil.Detector, text: list[bytes], served: bool
-) -> None:
-    """`cycle` and `recurrence` once were as quick where no thinking goes on as where it does."""
-    prepared = sweep.prepare(tiny_config(**OPTIONS), tmp_path)
-    run = prepared.plan.runs(prepared.plan.cells[0])[0]
-    before = detector.identity()
-    assert "within" in detector.params()
-    assert "within" not in before
-    assert "outside" not in before
-    trace = replace(synthetic_traces.trace([*text, *[b"x"] * 10], {}, None), finish="eos")
-    meta = {
-        "cell": run.cell.to_dict(),
-        "item_id": run.item_id,
-        "prompt": run.problem.prompt,
-        "sample_index": run.sample_index,
-        "status": "ok",
-        "finish": "eos",
-        "tokens": 12,
-        "message": None,
-    }
-    verdict = lil.Verdict(detector.name, 12, {"step": 12})
-    for noted, expected in ((None, served), (acted_runs.told(verdict), True)):
-        folder = tmp_path / str(noted is None)
-        with Store(folder) as store:
-            id_ = acted_runs.acted_id(run, detector, 30)
-            acted = {} if noted is None else {"verdict": noted}
-            store.append(id_, {**meta, "detector": before, **acted}, trace.to_dict())
-        store = Store(folder)
-        (record,) = store
-        for cap in (30, 20):
-            fired = acted_runs.Fired(run, record, cap, detector, verdict)
-            assert (acted_runs.decoded(store, fired) is not None) is expected, (noted, cap)
-            waiting = fired._replace(detector=replace(detector, within="output"))
-            assert acted_runs.decoded(store, waiting) is None

@@ -41,10 +41,10 @@ def place(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 # Each: what is wrong, the arguments, and what the one message must contain.
 CASES = [
-    ("unknown backend", "sweep --backends full,h20", ["backend", "'h20'", "did you mean 'h2o'"]),
-    ("budget below sinks and window", "sweep --backends sink --budgets 3", ["budget = 3", "sinks"]),
-    ("budget a page does not divide", "sweep --backends quest --budgets 33", ["budget", "33"]),
-    ("budget that is no number", "sweep --budgets 32,abc", ["budgets = 'abc'", "whole number"]),
+    ("unknown backend", "sweep --backend full,h20", ["backend", "'h20'", "did you mean 'h2o'"]),
+    ("budget below sinks and window", "sweep --backend sink --budget 3", ["budget = 3", "sinks"]),
+    ("budget a page does not divide", "sweep --backend quest --budget 33", ["budget", "33"]),
+    ("budget that is no number", "sweep --budget 32,abc", ["budgets = 'abc'", "whole number"]),
     ("missing data file", "sweep --dataset emtpy.jsonl", ["emtpy.jsonl", "mean 'empty.jsonl'"]),
     ("misspelt level", "sweep --dataset medum", ["dataset = 'medum'", "did you mean 'medium'"]),
     ("wrong columns", "sweep --dataset wrong_columns.jsonl", ["columns", "question and answer"]),
@@ -61,7 +61,7 @@ CASES = [
     ("too many workers", "sweep --workers 2000", ["workers", "2000", "from 1 to 1024"]),
     ("unknown executor", "sweep --executor rai", ["executor = 'rai'", "did you mean 'ray'"]),
     ("negative GPUs", "sweep --gpus-per-worker -1", ["gpus_per_worker", "-1", "0 to 64"]),
-    ("unknown option", "sweep --bugdets 32", ["--bugdets", "did you mean '--budgets'"]),
+    ("unknown option", "sweep --bugdets 32", ["--bugdets", "did you mean '--budget'"]),
     ("unknown noun", "sweeep", ["sweeep", "did you mean 'sweep'"]),
     ("unknown preset", "sweep --preset dmeo", ["preset = 'dmeo'", "did you mean 'demo'"]),
     ("unknown key", "sweep --preset unknown_key.toml", ["'bugdets'", "did you mean 'budgets'"]),
@@ -97,7 +97,7 @@ CASES = [
     ("no template", "sweep --prompt-template none.txt", ["prompt_template", "readable"]),
     ("sample and limit", "sweep --sample 3 --limit 3", ["sample = 3", "not both"]),
     ("a scorer", "sweep --scorer maths", ["scorer = 'maths'", "did you mean 'math'"]),
-    ("columns", "sweep --dataset good.jsonl --columns answer=a", ["line 1", "answer (question"]),
+    ("columns", "sweep --dataset good.jsonl --column answer=a", ["line 1", "answer (question"]),
     ("half a character", "sweep --dataset half.jsonl", ["line 1", "whole characters"]),
     (
         "a name too long",
@@ -117,7 +117,7 @@ CASES = [
     ("a budget for nothing", "run --backend full --budget 64", ["budget = '64'", "every token"]),
     ("run of an unknown backend", "run --backend sinks --budget 64", ["did you mean 'sink'"]),
     ("no store to replay", "replay nothing-here", ["store = 'nothing-here'", "lil sweep"]),
-    ("no store to report", "report model", ["store = 'model'", "manifest.json"]),
+    ("no store to report", "report model", ["store = 'model'", "no sweeps in it"]),
     ("rows of no format", "report --rows rows.html", ["rows = 'rows.html'", ".tex"]),
     ("rows below a file", "report --rows ok.md --rows a_file/x.csv", ["a_file is a file"]),
     ("one file twice", "report --csv x.csv --rows x.csv", ["rows = 'x.csv'", "of its own"]),
@@ -127,7 +127,8 @@ CASES = [
     ("curve step of no trace", "curve a_file --every-tokens 5", ["every_tokens = 5", "--every"]),
     ("plot nowhere", "curve a_file --plot a_file/x.png", ["a_file is a file"]),
     ("list of nothing", "list backnds", ["backnds"]),
-    ("bench length", "bench meter --tokens 0", ["tokens = '0'"]),
+    ("bench length", "bench h2o --context 0", ["context = 0"]),
+    ("bench of what was a part", "bench meter", ["backend = 'meter'", "full, h2o"]),
 ]
 
 

@@ -13,7 +13,7 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid.config import load
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.report import figures
 from experiments.store.study import Study
 
@@ -26,7 +26,7 @@ def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """24 problems under full attention and one sparse configuration."""
     out = tmp_path_factory.mktemp("calibrate") / "store"
     command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"]
-    command += ["--limit", "30", "--backends", "h2o", "--budgets", "96", "--threads", "1"]
+    command += ["--limit", "30", "--backend", "h2o", "--budget", "96", "--threads", "1"]
     command += ["--max-new-tokens", "120", "--out", str(out)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "drawing", lambda *_: list)

@@ -1,5 +1,7 @@
-"""A sample of the reasoner's thresholds on the committed checkpoint (`scripts/check_reasoner.py`
-prints them all)."""
+"""A sample of the reasoner's thresholds on the committed checkpoint.
+
+`scripts/training/check_reasoner.py` prints them all.
+"""
 
 from __future__ import annotations
 

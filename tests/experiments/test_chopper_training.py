@@ -17,14 +17,14 @@ import lil
 from attention.errors import InvalidValue
 from experiments import chopper_training as chopper
 from experiments.cli import main
-from experiments.grid import models, plan
+from experiments.grid import detectors, models, plan
 from experiments.grid.config import Config
 from experiments.reasoner import problem
 from experiments.store.study import Study
 from lil.chopper import Classifier, Labeller, chunks
 
 CapFd = pytest.CaptureFixture[str]
-SMALL = ["--threads", "1", "--short", "0", "--run", "2", "--backends", "h2o", "--budgets", "48"]
+SMALL = ["--threads", "1", "--short", "0", "--run", "2", "--backend", "h2o", "--budget", "48"]
 
 
 @pytest.fixture(scope="module")
@@ -248,18 +248,18 @@ def test_a_store_of_other_weights_is_refused(
 
 def test_a_sweeps_chopper_is_its_models(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
     config = tiny_config(models="reasoner", detectors="chopper")
-    (detector,) = plan.build_detectors(config)
+    (detector,) = detectors.build_detectors(config)
     assert isinstance(detector, lil.Chopper)
     assert detector.params()["weights"] == "experiments.reasoner:chopper-2.safetensors"
     by_name = tiny_config(
         detectors="chopper", detector_params={"chopper": {"weights": "reasoner", "short": 4}}
     )
-    assert plan.build_detectors(by_name)[0].params()["short"] == 4
+    assert detectors.build_detectors(by_name)[0].params()["short"] == 4
     with pytest.raises(InvalidValue, match=r"chopper\.weights=FILE"):
-        plan.build_detectors(tiny_config(detectors="chopper"))
+        detectors.build_detectors(tiny_config(detectors="chopper"))
     detector.classifier.save(tmp_path / "w.safetensors")
     by_file = {"chopper": {"weights": str(tmp_path / "w.safetensors")}}
-    own = plan.build_detectors(tiny_config(detectors="chopper", detector_params=by_file))
+    own = detectors.build_detectors(tiny_config(detectors="chopper", detector_params=by_file))
     assert own == [detector]
 
 
@@ -276,7 +276,7 @@ def test_the_weights_that_ship_are_the_checkpoints() -> None:
 @pytest.mark.slow
 def test_the_reasoners_word_salad_is_told(capfd: CapFd, tmp_path: Path) -> None:
     command = ["chopper", "train", "--dataset", "hard", "--limit", "2", "--held-out-limit", "1"]
-    command += ["--backends", "h2o", "--budgets", "256", "--max-new-tokens", "900"]
+    command += ["--backend", "h2o", "--budget", "256", "--max-new-tokens", "900"]
     command += ["--threads", "1"]
     document = _json(capfd, *command, "--out", str(tmp_path))
     full, h2o, whole = document["rows"]["training"]

@@ -45,7 +45,7 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     """A folder with a finished sweep, and its command."""
     out = tmp_path_factory.mktemp("cli") / "store"
     command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"]
-    command += ["--limit", "3", "--backends", "h2o,quest", "--budgets", "32,96", "--threads", "1"]
+    command += ["--limit", "3", "--backend", "h2o,quest", "--budget", "32,96", "--threads", "1"]
     command += ["--max-new-tokens", "60", "--out", str(out)]
     command += ["--set", "detector_params.guardian.f=10"]
     command += ["--set", "detector_params.guardian.rate=0.8"]
@@ -349,7 +349,7 @@ def test_a_chopper_cannot_be_replayed_where_its_notes_are_not(
     for given, words in (
         ("--detector chopper", ["detector = 'chopper'", "weights for", "lil chopper train"]),
         (
-            "--set chopper.weights=experiments.reasoner:chopper.safetensors",
+            "--set chopper.weights=experiments.reasoner:chopper-2.safetensors",
             ["detector = 'chopper'", "15 of 15", store, "--detector chopper added"],
         ),
     ):
@@ -425,27 +425,16 @@ def test_a_backend_may_lie_in_the_folder_of_the_command(
     assert sys.path[-1] == ""  # behind all others, so that no file here hides a module
 
 
-def test_json_may_stand_before_the_noun_and_its_part(capfd: CapFd) -> None:
+def test_json_may_stand_before_the_noun(capfd: CapFd) -> None:
     presets = _json(capfd, "list", "presets")
     assert main(["--json", "list", "presets"]) == 0
     assert json.loads(capfd.readouterr().out) == presets
-    for before in (["--json", "bench", "meter"], ["bench", "--json", "meter"]):
-        assert main([*before, "--tokens", "300", "--repeats", "1"]) == 0
-        assert json.loads(capfd.readouterr().out)["rows"][0]["tokens"] == 300
 
 
 def test_presets_are_described_in_sentences(capfd: CapFd) -> None:
     for name, line in _json(capfd, "list", "presets")["presets"].items():
         assert line.endswith("."), name
         assert preset_text(name).startswith(f"# {line[:40]}")
-
-
-def test_bench_measures_a_check(capfd: CapFd) -> None:
-    rows = _json(capfd, "bench", "meter", "--tokens", "2000,700", "--repeats", "2")["rows"]
-    assert [row["tokens"] for row in rows] == [2000, 700]
-    assert all(row["incremental_ms"] > 0 for row in rows)
-    assert main(["bench", "meter", "--tokens", "700", "--repeats", "1"]) == 0
-    assert "from scratch ms" in capfd.readouterr().out
 
 
 def test_without_a_noun_there_is_help_and_exit_code_2(capfd: CapFd) -> None:
@@ -472,12 +461,28 @@ def test_every_flag_the_specification_names(capfd: CapFd) -> None:
         main(["sweep", "--help"])
     out = capfd.readouterr().out
     flags = (
-        "--preset --model --dataset --backends --budgets --limit --batch-size --seed --cap "
+        "--preset --model --dataset --backend --budget --limit --batch-size --seed --cap "
         "--max-new-tokens --temperature --top-p --samples-per-problem --dtype --device --revision "
         "--penalty --detector --out --json"
     )
     for flag in flags.split():
         assert f"{flag} " in out or f"{flag}\n" in out
+
+
+def test_a_flag_of_a_list_is_understood_in_the_plural(capfd: CapFd) -> None:
+    parser = Parser(prog="lil")
+    parser.add_argument("--budget")
+    parser.add_argument("--detectors")
+    parser.add_argument("--sweep")
+    parser.add_argument("--sweeps", action="store_true")
+    args, left = parser.parse_known_args(
+        ["--budgets=1,2", "--detector", "cycle", "--sweeps", "--models", "x", "--", "--budgets"]
+    )
+    assert (args.budget, args.detectors, args.sweep, args.sweeps) == ("1,2", "cycle", None, True)
+    assert left == ["--models", "x", "--", "--budgets"]
+    err = capfd.readouterr().err.splitlines()
+    assert err == ["lil: --budgets is read as --budget", "lil: --detector is read as --detectors"]
+    assert "--budgets" not in parser.format_help()
 
 
 @pytest.mark.parametrize("noun", ["sweep", "run", "chopper"])

@@ -13,13 +13,9 @@ from attention.engines import ENGINES
 from attention.errors import InvalidValue
 from experiments.grid import config
 from experiments.grid.config import Config, load, parse_assignment, preset_names, preset_text
+from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import run_id
-from experiments.grid.plan import (
-    build_backends,
-    build_cells,
-    build_detectors,
-    build_penalties,
-)
+from experiments.grid.plan import build_backends, build_cells, build_penalties
 from experiments.grid.rebuilt import penalties_of
 
 

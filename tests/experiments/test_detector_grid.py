@@ -10,15 +10,16 @@ import torch
 
 import lil
 from attention.errors import InvalidValue
+from attention.spelling import Spec, values
 from experiments.grid.config import load
-from experiments.grid.detector_grid import combined, parse_choice, parse_values
-from experiments.grid.plan import build_detectors, detector_params, split_action
+from experiments.grid.detectors import build_detectors, choices_of, combined, completed
 from experiments.store.labels import labels
 from lil.chopper import Classifier
+from lil.detectors import DETECTORS
 
 
 @pytest.mark.parametrize(
-    ("text", "values"),
+    ("text", "expected"),
     [
         ("1,2", [1, 2]),
         (" 0.5 , .25,1e-2", [0.5, 0.25, 0.01]),
@@ -27,41 +28,59 @@ from lil.chopper import Classifier
         ("[1, 2],[3]", [[1, 2], [3]]),
         ('{name = "stop"}', [{"name": "stop"}]),
         ("7,x", [7, "x"]),
+        ("a(b=1,c=2),d", ["a(b=1,c=2)", "d"]),
         ("", []),
         (",", []),
     ],
 )
-def test_values(text: str, values: list[Any]) -> None:
-    found = parse_values(text)
-    assert (found, [*map(type, found)]) == (values, [*map(type, values)])
+def test_values(text: str, expected: list[Any]) -> None:
+    found = values(text)
+    assert (found, [*map(type, found)]) == (expected, [*map(type, expected)])
 
 
 def test_a_choice_names_detector_and_parameter() -> None:
-    demo = load("demo")
-    assert parse_choice("budget.tokens=200,400", demo) == ("budget", "tokens", [200, 400])
-    assert parse_choice("detector_params.guardian.f=5", demo) == ("guardian", "f", [5])
+    assert choices_of(["budget.tokens=200,400"]) == {"budget": {"tokens": [200, 400]}}
+    assert choices_of(["detector_params.guardian.f=5"]) == {"guardian": {"f": [5]}}
+    both = choices_of(["budget.tokens=1", "cycle.repeats=2", "budget.tokens=3"])
+    assert both == {"budget": {"tokens": [1, 3]}, "cycle": {"repeats": [2]}}
     for bad in ("budget", "budget=3", "budget.tokens", "budget.tokens=", ".tokens=3", "budget.=3"):
         with pytest.raises(InvalidValue, match=r"--set.*budget\.tokens=200,400"):
-            parse_choice(bad, demo)
+            choices_of([bad])
 
 
 def test_parts_have_the_parameters_they_have_in_the_sweep() -> None:
     demo = load("demo", {"detector_params": {"either": {"parts": "cycle + guardian"}}})
     guardian = {"name": "guardian", **demo.detector_params["guardian"]}
     assert guardian["f"] == 100
-    assert detector_params(demo, "either") == {"parts": [{"name": "cycle"}, guardian]}
-    name, parameter, values = parse_choice("both.parts=guardian+cycle,cycle", demo)
-    assert (name, parameter) == ("both", "parts")
-    assert values == [[guardian, {"name": "cycle"}], [{"name": "cycle"}]]
-    found = combined(["both"], {}, {"both": {"parts": values}})
+    assert completed(demo, Spec("either")).params == {"parts": [{"name": "cycle"}, guardian]}
+    own = completed(demo, Spec("both", {"parts": "guardian(f=7)+cycle"})).params["parts"]
+    assert own == [{**guardian, "f": 7}, {"name": "cycle"}]
+    choices = choices_of(["both.parts=guardian+cycle,cycle"])
+    assert choices == {"both": {"parts": ["guardian+cycle", "cycle"]}}
+    found = combined(demo, [Spec("both")], choices)
     assert [one.detectors[0].params()["f"] for one in found[:1]] == [100]
     assert labels(found) == ["both(parts=guardian+cycle)", "both(parts=cycle)"]
 
 
+def test_a_detector_is_no_part_of_itself() -> None:
+    demo = load("demo", {"detector_params": {"either": {"parts": "cycle+either"}}})
+    with pytest.raises(InvalidValue, match="other detectors than either itself"):
+        completed(demo, Spec("either"))
+    inner = Spec("either", {"parts": "cycle+either(parts='budget+cycle')"})
+    assert [one["name"] for one in completed(demo, inner).params["parts"]] == ["cycle", "either"]
+
+
+def test_an_action_is_said_of_the_whole() -> None:
+    with pytest.raises(InvalidValue, match="an action behind the whole"):
+        lil.Either("cycle:answer+guardian")
+
+
 def test_every_combination_on_top_of_what_the_sweep_had() -> None:
+    own = {"cycle": {"min_tokens": 7}, "budget": {"tokens": 9}}
+    config = load("demo", {"detector_params": own})
     found = combined(
-        ["cycle", "budget", "guardian"],
-        {"cycle": {"min_tokens": 7}, "budget": {"tokens": 9}},
+        config,
+        [Spec("cycle"), Spec("budget"), Spec("guardian")],
         {"cycle": {"repeats": [2, 3], "max_period": [5, 6]}, "budget": {"tokens": [1, 1, 2]}},
     )
     told = [(d.name, d.params()) for d in found]
@@ -73,15 +92,21 @@ def test_every_combination_on_top_of_what_the_sweep_had() -> None:
         (3, 6, 7),
     ]
     assert [p["tokens"] for _, p in told[4:6]] == [1, 2]
-    assert combined(["budget"], {"budget": {"tokens": 9}}, {})[0].params()["tokens"] == 9
+    assert combined(config, [Spec("budget")], {})[0].params()["tokens"] == 9
+    (brought,) = combined(config, [Spec("cycle", {"repeats": 9})], {"cycle": {"max_period": [5]}})
+    assert [brought.params()[key] for key in ("repeats", "max_period", "min_tokens")] == [9, 5, 7]
 
 
 def test_a_threshold_is_a_rate_of_its_own_f() -> None:
-    own = {"guardian": {"f": 50}}
-    rates = [d.params()["rate"] for d in combined(["guardian"], own, {"guardian": {"t": [5, 10]}})]
-    assert rates == [0.1, 0.2]
-    both = combined(["guardian"], own, {"guardian": {"t": [20], "f": [250, 500]}})
+    config = load("demo", {"detector_params": {"guardian": {"f": 50}}})
+    guardian = [Spec("guardian")]
+    found = combined(config, guardian, {"guardian": {"t": [5, 10]}})
+    assert [d.params()["rate"] for d in found] == [0.1, 0.2]
+    both = combined(config, guardian, {"guardian": {"t": [20], "f": [250, 500]}})
     assert [(d.params()["f"], d.params()["rate"]) for d in both] == [(250, 0.08), (500, 0.04)]
+    assert config.detector_params["guardian"]["rate"] == 0.08
+    (later,) = build_detectors(load("demo", {"detector_params": {"guardian": {"t": 10}}}))[:1]
+    assert later.params()["rate"] == 0.1
 
 
 @pytest.mark.parametrize(
@@ -100,7 +125,7 @@ def test_a_threshold_is_a_rate_of_its_own_f() -> None:
 )
 def test_what_cannot_be_asked_for(names: list[str], choices: Any, message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
-        combined(names, {}, choices)
+        combined(load("demo"), [*map(Spec, names)], choices)
 
 
 def test_a_detector_brings_its_own_parameters() -> None:
@@ -145,9 +170,11 @@ def test_a_path_of_weights_is_no_part_of_an_acting_run(tmp_path: Path) -> None:
         ("guardian:answer", ("guardian", "answer")),
         ("mine:Detector", ("mine:Detector", "")),
         ("mine:Detector:answer", ("mine:Detector", "answer")),
-        ("chopper(weights='a:b')", ("chopper(weights='a:b')", "")),
-        ("either(parts=['m:A', 'm:B']):answer", ("either(parts=['m:A', 'm:B'])", "answer")),
+        ("chopper(weights='a:b')", ('chopper(weights = "a:b")', "")),
+        ("either(parts=['m:A', 'm:B']):answer", ('either(parts = ["m:A", "m:B"])', "answer")),
+        ("mine (1).json:answer", ("mine (1).json", "answer")),
     ],
 )
 def test_an_action_stands_behind_the_last_colon(entry: str, expected: tuple[str, str]) -> None:
-    assert split_action(entry) == expected
+    spec = DETECTORS.spec(entry)
+    assert (str(Spec(spec.name, spec.params)), spec.action) == expected

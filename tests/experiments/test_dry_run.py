@@ -14,9 +14,8 @@ import attention
 from experiments.cli import main
 from experiments.grid import models
 from experiments.grid.config import Config
-from experiments.grid.footprint import footprint
 from experiments.store.study import Study
-from experiments.sweep.dry_run import dry_run
+from experiments.sweep.dry_run import dry_run, footprint
 
 
 def _files(folder: Path) -> dict[str, float]:

@@ -12,7 +12,8 @@ from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.evals.model_args import Wanted, configuration
 from experiments.evals.until import Until, text_before
-from experiments.grid.plan import build_backends, build_detectors, build_penalties
+from experiments.grid.detectors import build_detectors
+from experiments.grid.plan import build_backends, build_penalties
 from lil import Trace, Verdict
 from lil.testing import check
 

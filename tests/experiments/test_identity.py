@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ import pytest
 from experiments.grid import identity, schema
 from experiments.grid.config import Config, load
 from experiments.grid.identity import Cell, run_id
-from experiments.grid.plan import build_cells, describe_backend
+from experiments.grid.plan import build_cells, describe_backend, describe_penalties
+from experiments.store.study import Study
+
+SMALL = Path(__file__).parent / "data" / "small"
 
 BASE = Cell(
     model="reasoner",
@@ -71,6 +75,22 @@ def test_the_same_weights_under_another_name_or_path_are_the_same_run() -> None:
     )
     here, there = (dataclasses.replace(BASE, dataset=d) for d in ("a/x.jsonl", "b/x.jsonl"))
     assert run_id(here, "i", "p", 0) == run_id(there, "i", "p", 0)
+
+
+def test_every_stored_run_has_the_identity_it_is_planned_with() -> None:
+    study = Study.open(SMALL)
+    planned = {run.id for run in study.runs()}
+    stored = {record.id: record.meta["detector"] for record in study.store}
+    assert study.store.notices == []
+    assert planned == {id_ for id_, detector in stored.items() if detector is None}
+    assert (len(planned), len(stored)) == (24, 37)
+
+
+def test_every_stored_cell_gives_back_its_backend_and_its_penalties() -> None:
+    study = Study.open(SMALL)
+    for cell in study.plan.cells:
+        assert describe_backend(study.backend(cell)) == cell.backend
+        assert describe_penalties(study.penalties(cell)) == cell.penalties
 
 
 def _cells(config: Config) -> list[str]:

@@ -75,7 +75,7 @@ def test_methods_by_path_are_swept_reported_and_replayed(
 
     out = str(moba / "out")
     command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--limit", "2"]
-    command += ["--backends", "moba:MoBA", "--budgets", "32", "--threads", "1", "--out", out]
+    command += ["--backend", "moba:MoBA", "--budget", "32", "--threads", "1", "--out", out]
     command += ["--set", "backend_params.moba:MoBA.page=8", "--max-new-tokens", "30"]
     command += ["--set", "detector_params.guardian.f=10", "--detector", "guardian:densify,mine:Few"]
     command += ["--set", "detector_params.guardian.rate=2.0", "--penalty", "mine:Forbid"]

@@ -13,7 +13,7 @@ from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.evals import inspect_logs
 from experiments.grid.config import Config
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.report import figures, measures
 from experiments.store.study import Study
 

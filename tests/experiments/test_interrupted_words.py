@@ -21,7 +21,7 @@ def test_an_interrupted_sweep_says_where_it_is_and_how_it_goes_on(
 
     monkeypatch.setattr(sweep, "run", interrupted)
     out = str(tmp_path / "out")
-    asked = ["--model", str(tiny_model), "--dataset", "easy", "--limit", "1", "--backends", "full"]
+    asked = ["--model", str(tiny_model), "--dataset", "easy", "--limit", "1", "--backend", "full"]
     assert main(["sweep", *asked, "--threads", "1", "--out", out]) == 130
     err = capsys.readouterr().err
     assert f"what was decoded is in {out}; the same command goes on from there" in err

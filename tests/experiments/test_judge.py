@@ -16,7 +16,7 @@ from reasoner_training.traces import NO_FAULTS, TraceConfig
 from experiments.reasoner import LEVELS, RECIPES, words
 from experiments.reasoner.judge import LOOP, Reading, pieces, read, values
 from experiments.reasoner.problems import Problem, problem
-from experiments.store.samples.wasted import exact
+from experiments.store.samples.repetition import exact
 from experiments.store.study import Study
 
 SMALL = Path(__file__).parent / "data" / "small"

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.cli import main
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.report.found import Found
-from experiments.store.files import made_by, records
-from experiments.store.samples import cached, reading
+from experiments.store.files import kept, records
+from experiments.store.samples import reading
 from experiments.store.samples.points import Point, Points
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -75,7 +75,7 @@ def test_what_samples_follow_from_is_in_the_key(
     def key(
         of: Study = study, dataset: str = "easy", penalty: str = "none", able: object = detector
     ) -> str:
-        return cached.key(of, cell, dataset, penalty, [("guardian", able)])  # type: ignore[list-item]
+        return reading.key(of, cell, dataset, penalty, [("guardian", able)])  # type: ignore[list-item]
 
     def judged(**fields: str) -> Study:
         items = {
@@ -101,7 +101,7 @@ def test_what_samples_follow_from_is_in_the_key(
     with grown:
         grown.append(run.id, longer, record.values())
     keys.append(key(dataclasses.replace(study, store=grown)))
-    monkeypatch.setattr(cached, "code", lambda _: "other code")
+    monkeypatch.setattr(kept, "code", lambda _: "other code")
     keys.append(key())
     assert len(set(keys)) == len(keys)
     monkeypatch.undo()
@@ -128,7 +128,7 @@ def test_an_index_of_other_code_is_not_used(store: Path, monkeypatch: pytest.Mon
     once = len(seen)
     Store(store)
     assert len(seen) == once > 0
-    monkeypatch.setattr("experiments.store.files.index.code", lambda _: "other code")
+    monkeypatch.setattr("experiments.store.files.kept.code", lambda _: "other code")
     Store(store)
     assert len(seen) == 2 * once
 
@@ -149,8 +149,8 @@ def test_several_processes_read_the_same(store: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_code_is_told_by_its_files() -> None:
-    rooms = [(), made_by.READING, made_by.REPORTING]
-    assert len({made_by.code(one) for one in rooms}) == len(rooms)
+    rooms = [(), kept.READING, kept.REPORTING]
+    assert len({kept.code(one) for one in rooms}) == len(rooms)
 
 
 @pytest.mark.slow

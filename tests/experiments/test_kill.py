@@ -1,7 +1,7 @@
 """SIGKILL in the middle of a sweep: the same command ends with the same results.
 
 A forked child sweeps and kills itself, between two steps of decoding or in the middle of writing a
-record; `scripts/kill_test.py` does the same to real processes at random moments.
+record; `scripts/checks/kill_test.py` does the same to real processes at random moments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from experiments.grid.config import Config
-from experiments.grid.plan import Plan, build_detectors
+from experiments.grid.detectors import build_detectors
+from experiments.grid.plan import Plan
 from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.files import writer
@@ -142,7 +143,7 @@ def test_parallel_sweeps_killed_at_random_moments_end_the_same(tiny_model: Path)
     kills = ["--kills", "3", "--worker-kills", "3", "--delay", "0.3"]
     grid = ["--model", str(tiny_model), "--limit", "4", "--max-new-tokens", "64", "--no-figures"]
     machine = ["--workers", "2", "--batch-size", "2", "--dtype", "float64", "--threads", "1"]
-    script = [sys.executable, str(ROOT / "scripts" / "kill_test.py"), *kills, "--"]
+    script = [sys.executable, str(ROOT / "scripts" / "checks" / "kill_test.py"), *kills, "--"]
     done = subprocess.run(
         [*script, "--preset", "demo-small", *grid, *machine],
         capture_output=True,

@@ -93,7 +93,7 @@ def test_one_message(
     damage(tmp_path / "m")
     monkeypatch.chdir(tmp_path)
     grid = ["--model", "./m", "--dataset", "easy", "--limit", "1", "--max-new-tokens", "3"]
-    own = ["--backends", "full", "--out", "out"]
+    own = ["--backend", "full", "--out", "out"]
     for command in (["run"], ["sweep", "--dry-run", *own] if foreseen else ["sweep", *own]):
         assert main([*command, *grid]) == 2
         said = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Whoever edits a class of their own gets its numbers, or none: those of before are never shown."""
+"""Whoever edits a class of their own gets its numbers or none, never those of other code."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from sweeping import go
 from attention import registry
 from attention.errors import InvalidValue
 from attention.identity import code
+from attention.spelling import Spec
 from experiments.grid.config import Config
-from experiments.grid.plan import split_action
 from experiments.grid.stored import import_paths
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
 from experiments.sweep.dry_run import dry_run
+from lil.detectors import DETECTORS
 
 SMALL = Path(__file__).parent / "data" / "small"
 Make = Callable[..., Config]
@@ -86,7 +87,7 @@ def model(tiny_model: Path, tmp_path: Path) -> Path:
 def swept(model: Path, out: str, weights: str = "own.txt") -> list[str]:
     """A sweep with the detector at work."""
     command = ["sweep", "--preset", "demo-small", "--model", str(model), "--limit", "2"]
-    command += ["--backends", "full", "--threads", "1", "--out", out, "--no-figures", "--no-page"]
+    command += ["--backend", "full", "--threads", "1", "--out", out, "--no-figures", "--no-page"]
     command += ["--max-new-tokens", "60", "--detector", "own:Own,own:Own:answer"]
     command += ["--set", f"detector_params.own:Own.weights={weights}"]
     return [*command, "--set", "action_params.answer.tokens=3"]
@@ -200,13 +201,13 @@ def test_a_store_of_two_codes_says_so(folder: Folder, tiny_model: Path, capfd: C
     """A budget before an edit and one after it: shown, with a notice, and nothing is imported."""
     run = own_classes.document(capfd)
     command = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--limit", "2"]
-    command += ["--backends", "full,method:Norm", "--threads", "1", "--detector", "none"]
+    command += ["--backend", "full,method:Norm", "--threads", "1", "--detector", "none"]
     command += ["--max-new-tokens", "20", "--out", "S", "--no-figures", "--no-page"]
     folder.put(METHOD_FILES, SIGNS)
-    run(*command, "--budgets", "32")
+    run(*command, "--budget", "32")
     folder.put(METHOD_FILES, SIGNS | {"own": -1})
-    run(*command, "--budgets", "48")
-    said = own_classes.refused(capfd)(*command, "--budgets", "32,48")
+    run(*command, "--budget", "48")
+    said = own_classes.refused(capfd)(*command, "--budget", "32,48")
     assert "2 of its runs with another method:Norm" in said
     for name, _ in METHOD_FILES.values():
         (folder.path / name).unlink()
@@ -246,7 +247,7 @@ def test_notes_of_other_code_are_not_read(folder: Folder, model: Path, capfd: Ca
     """What a detector made of the model's states is in the trace: after an edit it is made anew."""
     run, refused = own_classes.document(capfd), own_classes.refused(capfd)
     command = ["sweep", "--preset", "demo-small", "--model", str(model), "--limit", "2"]
-    command += ["--backends", "full", "--threads", "1", "--no-figures", "--no-page", "--out", "S"]
+    command += ["--backend", "full", "--threads", "1", "--no-figures", "--no-page", "--out", "S"]
     command += ["--max-new-tokens", "40", "--detector", "still:Still"]
     command += ["--set", "detector_params.still:Still.longest=2"]
 
@@ -367,7 +368,7 @@ def test_sources_of_a_package_and_of_a_codec(folder: Folder) -> None:
 def test_a_detector_that_is_published(
     folder: Folder, model: Path, capfd: CapFd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its stores of before stay as they are, and those of then are read without it."""
+    """Stores that name its import path stay as they are; those by its name are read without it."""
     run = own_classes.document(capfd)
     folder.put(DETECTOR_FILES, {"own": 1, "base": 1, "limit": 1, "file": 3})
     first = run(*swept(model, "S"))
@@ -375,8 +376,8 @@ def test_a_detector_that_is_published(
     point = EntryPoint("own", "own:Own", "lil.detectors")
     installed = {"lil.detectors": [point]}
     monkeypatch.setattr(registry, "entry_points", lambda group: installed.get(group, []))
-    assert split_action("own:Own") == ("own:Own", "")
-    assert split_action("own:answer") == ("own", "answer")
+    assert DETECTORS.spec("own:Own") == Spec("own:Own")
+    assert DETECTORS.spec("own:answer") == Spec("own", {}, "answer")
     assert run(*report)["rows"] == first["rows"]
     again = run(*swept(model, "S"))
     assert (again["rows"], again["manifest"]["counts"]["decoded"]) == (first["rows"], 0)

@@ -93,7 +93,7 @@ def listed(page: str) -> list[dict[str, Any]]:
 
 def test_every_run_is_there_as_its_samples_say(tmp_path: Path) -> None:
     """A sweep with penalties and with detectors that stop, answer, chop and go on."""
-    from experiments.grid.plan import build_detectors
+    from experiments.grid.detectors import build_detectors
 
     of = Study.open(SMALL)
     small = report(of, tmp_path / "p.html", build_detectors(of.config))
@@ -316,9 +316,10 @@ def test_a_page_that_cannot_be_written_loses_nothing_else(
 ) -> None:
     store = tmp_path / "small"
     shutil.copytree(SMALL, store)
-    said_of = json.loads((store / "manifest.json").read_text())
+    (sweep,) = manifest.paths(store)
+    said_of = json.loads(sweep.read_text())
     said_of["config"]["detectors"] = ["guardian"]  # the others take their time
-    (store / "manifest.json").write_text(json.dumps(said_of))
+    sweep.write_text(json.dumps(said_of))
     (store / "report.html").mkdir()
     shutil.rmtree(store / "cache", ignore_errors=True)
     before = sorted(store.rglob("*"))

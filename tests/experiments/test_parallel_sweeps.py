@@ -27,8 +27,8 @@ from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import executors, sweep
 from experiments.sweep.decoder import Decoded, Ended, Event, Job, Lost, Setup, decode
-from experiments.sweep.executors import chosen, processes
-from experiments.sweep.executors.in_process import InProcess
+from experiments.sweep.executors import processes
+from experiments.sweep.executors.contract import InProcess
 from tests.sampling import some_slow
 
 Make = Callable[..., Config]
@@ -126,8 +126,10 @@ def test_there_are_no_more_workers_than_jobs(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
-    real = processes._started
-    monkeypatch.setattr(processes, "_started", lambda s: (started.append(s), real(s))[1])
+    real = processes.Processes._started
+    monkeypatch.setattr(
+        processes.Processes, "_started", lambda self, at: (started.append(at), real(self, at))[1]
+    )
     run(_config(tiny_model, limit=1, datasets="easy", backends="full", workers=4), tmp_path)
     assert len(started) == 1
 
@@ -293,10 +295,10 @@ def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gpus_are_taken_in_turn_unless_one_is_named() -> None:
-    assert chosen.devices("cuda", 2, 3) == ["cuda:0", "cuda:1", "cuda:0"]
-    assert chosen.devices("cuda", 1, 2) == ["cuda", "cuda"]
-    assert chosen.devices("cuda:1", 2, 2) == ["cuda:1", "cuda:1"]
-    assert chosen.devices("cpu", 0, 2) == ["cpu", "cpu"]
+    assert executors.devices("cuda", 2, 3) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert executors.devices("cuda", 1, 2) == ["cuda", "cuda"]
+    assert executors.devices("cuda:1", 2, 2) == ["cuda:1", "cuda:1"]
+    assert executors.devices("cpu", 0, 2) == ["cpu", "cpu"]
 
 
 def test_runs_are_known_by_the_same_ids(tiny_config: Make, tmp_path: Path) -> None:

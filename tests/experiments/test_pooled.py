@@ -63,6 +63,32 @@ def test_counts_by_hand() -> None:
     assert table.row_count == 1
 
 
+def test_answers_are_counted_where_texts_differ_and_controls_left_out() -> None:
+    """By hand: four texts differ, of which two are solved and one of these is lost."""
+    full = [sample(item, output="the same") for item in range(5)]
+    same = sparse(0, output="the same")
+    lost, kept = sparse(1, output="other"), sparse(2, output="other")
+    wrong = sparse(3, output="other", correct=False)
+    gained = sparse(4, output="other", correct=False)
+    random = sparse(1, backend="random", role="control", output="other")
+    samples = [
+        *full, *(guarded(one, None) for one in full),
+        same, stopped(same, 9, correct=False),
+        lost, stopped(lost, 9, correct=False),
+        kept, guarded(kept, None),
+        wrong, stopped(wrong, 9, correct=False),
+        gained, stopped(gained, 9, correct=True),
+        random, stopped(random, 9, correct=False),
+    ]  # fmt: skip
+    (found,) = pooled(samples, 0)
+    assert (found.samples, found.solved, found.lost, found.gained) == (5, 3, 2, 1)
+    assert (found.differing, found.net_differing.estimate) == (4, 0)
+    (level,) = found.levels
+    assert (level.dataset, level.solved, level.lost, level.gained) == ("easy", 2, 1, 1)
+    low, high = level.lost_share.low, level.lost_share.high
+    assert (low, level.lost_share.estimate, high) == pytest.approx((0.0945, 0.5, 0.9055), abs=1e-4)
+
+
 def test_what_is_not_known_and_what_is_not_there() -> None:
     known, unknown = wasting(1, 200, 50, 120), sparse(2, tokens=100, correct=None)
     samples = [known, stopped(known, 100), unknown, guarded(unknown, 50)]

@@ -1,6 +1,6 @@
 """Every number of a report, computed a second time by code that shares nothing with the first.
 
-On a store of before, with a penalty, actions and every detector; on a fresh sweep of the demo's
+On a stored sweep, with a penalty, actions and every detector; on a fresh sweep of the demo's
 kind; and on one with several samples a problem. And the comparison itself: it finds every field
 that is not what it should be.
 """
@@ -31,7 +31,7 @@ from experiments.cli import main
 from experiments.report.row import ReportRow
 
 SMALL = Path(__file__).parent / "data" / "small"
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "checks"
 
 Row = dict[str, Any]
 
@@ -80,7 +80,7 @@ def drawn(
     """A store with several samples a problem, and what its sweep said."""
     out = tmp_path / "drawn"
     asked = ["--preset", "demo-small", "--model", str(tiny_model), "--limit", "3"]
-    asked += ["--backends", "full,sink", "--budgets", "32", "--max-new-tokens", "40"]
+    asked += ["--backend", "full,sink", "--budget", "32", "--max-new-tokens", "40"]
     asked += ["--temperature", "1.5", "--samples-per-problem", "3", "--threads", "1"]
     return out, _report(capfd, "sweep", *asked, "--no-figures", "--no-page", "--out", str(out))
 
@@ -138,7 +138,7 @@ def _wrong_pools(one: Row) -> Iterator[tuple[str, object]]:
                     yield field, value | {part: number + 1}
 
 
-#: In a stored sweep of before no seconds are known, in the other store nothing is solved or ended.
+#: In the stored sweep too little is, in the other store nothing is solved or ended.
 ELSEWHERE = {"end_to_end_ratio", "sec_per_solved", "sec_per_solved_ratio", "cache_byte_sec_ratio"}
 #: Nor do six problems differ, nor is either read at a smaller cap.
 ELSEWHERE |= {"caps", "claims"} | {
@@ -250,9 +250,9 @@ def _number(value: object) -> bool:
 def test_every_number_of_a_fresh_sweep(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "demo")
     # Some full-attention runs are cut at their own cap, some are not.
-    asked = ["--preset", "demo-small", "--limit", "10", "--budgets", "64", "--threads", "1"]
+    asked = ["--preset", "demo-small", "--limit", "10", "--budget", "64", "--threads", "1"]
     asked += ["--dataset", "easy,medium", "--cap", "4x-full", "--penalty", "none,lz"]
-    asked += ["--backends", "full,h2o,quest,window"]
+    asked += ["--backend", "full,h2o,quest,window"]
     asked += [
         "--max-new-tokens",
         "300",

@@ -42,7 +42,7 @@ def test_a_chopper_without_a_fifth_problem(
     tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["--model", str(tiny_model), *_problems(8)]
-    asked += ["--limit", "4", "--backends", "full"]
+    asked += ["--limit", "4", "--backend", "full"]
     _refused(["chopper", "train", *asked], "five or more", capsys)
     _refused(["chopper", "train", "--from", str(SMALL)], "problems = 4", capsys)
     require_fifth({"few": 4, "enough": 5})

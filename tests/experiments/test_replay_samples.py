@@ -11,7 +11,8 @@ import pytest
 import lil
 from attention.errors import InvalidValue
 from experiments.grid.config import Config
-from experiments.grid.plan import Plan, build_detectors
+from experiments.grid.detectors import build_detectors
+from experiments.grid.plan import Plan
 from experiments.store import manifest
 from experiments.store.labels import labels
 from experiments.store.samples.of_trace import blank, measured

@@ -16,7 +16,7 @@ import pytest
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid.config import load
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.grid.rebuilt import backend_of
 from experiments.store.files.records import pack
 from experiments.store.store import Store
@@ -131,9 +131,14 @@ def _flip(container: Any, key: Any) -> None:
 
 
 def _written(folder: Path, document: object) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "manifest.json").write_text(json.dumps(document))
+    (folder / "sweeps").mkdir(parents=True, exist_ok=True)
+    (folder / "sweeps" / "1.json").write_text(json.dumps(document))
     return folder
+
+
+def _document() -> Any:
+    (path,) = (SMALL / "sweeps").glob("*.json")
+    return json.loads(path.read_text())
 
 
 @pytest.mark.parametrize(
@@ -151,7 +156,8 @@ def test_what_is_no_manifest_is_one_message(
     store = tmp_path / "store"
     shutil.copytree(SMALL / "traces", store / "traces")
     text = document if isinstance(document, str) else json.dumps(document)
-    (store / "manifest.json").write_text(text)
+    (store / "sweeps").mkdir()
+    (store / "sweeps" / "1.json").write_text(text)
     assert main(["report", str(store)]) == 2
     printed, said = capfd.readouterr()
     assert (printed, said.count("\n")) == ("", 1)
@@ -161,7 +167,7 @@ def test_what_is_no_manifest_is_one_message(
 
 
 def test_one_letter_of_a_field_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
-    document = json.loads((SMALL / "manifest.json").read_text())
+    document = _document()
     wrong = json.loads(json.dumps(document).replace('"dataset":', '"dataseR":', 1))
     with pytest.raises(InvalidValue, match=r"'dataseR'.*did you mean 'dataset'") as caught:
         Study.open(_written(tmp_path, wrong))
@@ -169,7 +175,7 @@ def test_one_letter_of_a_field_is_named_with_the_one_that_was_meant(tmp_path: Pa
 
 
 def test_whatever_stands_in_a_manifest_is_read_or_refused(tmp_path: Path) -> None:
-    document = json.loads((SMALL / "manifest.json").read_text())
+    document = _document()
     places = [path for path in _places(document) if path]
     rng = random.Random(0)
     refused = 0
@@ -177,7 +183,7 @@ def test_whatever_stands_in_a_manifest_is_read_or_refused(tmp_path: Path) -> Non
         for change in (_drop, _flip, _put(rng.choice(ODD)), _put(rng.choice(ODD))):
             try:
                 changed = Sweep.read(
-                    _written(tmp_path, _changed(document, path, change)) / "manifest.json"
+                    _written(tmp_path, _changed(document, path, change)) / "sweeps" / "1.json"
                 )
                 build_detectors(changed.config)
                 for cell in changed.plan.cells:

@@ -47,7 +47,7 @@ def _shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
 
 def test_it_says_what_the_samples_of_a_report_say(store, capsys):
     study = Study.open(store)
-    from experiments.grid.plan import build_detectors
+    from experiments.grid.detectors import build_detectors
 
     detectors = build_detectors(study.config)
     samples = study.samples(detectors).samples

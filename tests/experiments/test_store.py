@@ -45,6 +45,9 @@ def _meta(tokens: int | None = 5, finish: str | None = "eos", **more: Any) -> di
         "finish": finish,
         "tokens": tokens,
         "message": None,
+        "sweep": "s",
+        "batch_size": 1,
+        "workers": 1,
         **more,
     }
 

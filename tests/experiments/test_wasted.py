@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.store.samples import of_trace, wasted
+from experiments.store.samples import of_trace, repetition
 from experiments.store.samples.sample import Sample
 from lil import Verdict
 
@@ -29,7 +29,7 @@ def test_exact(text: list[int]) -> None:
             start -= 1
         if n - start >= 2 * period:
             most = max(most, n - start - period)
-    assert wasted.exact(text) == most
+    assert repetition.exact(text) == most
 
 
 @given(loops, st.sets(st.integers(0, 300), max_size=4))
@@ -43,7 +43,7 @@ def test_tolerant(text: list[int], changed: set[int]) -> None:
 
     hits = [again(end) for end in range(1, n + 1)]
     tails = [m for m in range(100, n + 1) if 20 * sum(hits[n - m :]) >= 19 * m]
-    assert wasted.tolerant(text) == max(tails, default=0)
+    assert repetition.tolerant(text) == max(tails, default=0)
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_a_verdict_leaves_what_was_wasted_before_it(at: int, loop: int, tail: in
 
 @pytest.mark.parametrize("text", [[], [5], [5, 6]])
 def test_nothing_is_wasted_in_a_short_text(text: list[int]) -> None:
-    assert wasted.exact(text) == wasted.tolerant(text) == 0
+    assert repetition.exact(text) == repetition.tolerant(text) == 0
 
 
 def test_a_loop_that_counts() -> None:
     """A line whose number changes is no exact loop, and mostly seen before."""
     line = [1] * 3 + list(range(2, 60))
     text = [token for n in range(6) for token in (*line, 100 + n % 2)]
-    assert wasted.exact(text) == len(text) - 2 * (len(line) + 1)
+    assert repetition.exact(text) == len(text) - 2 * (len(line) + 1)
     counting = [token for n in range(6) for token in (*line, 100 + n)]
-    assert wasted.exact(counting) == 0
-    assert wasted.tolerant(counting) == 0  # 16 of 62 tokens of a line see the number
+    assert repetition.exact(counting) == 0
+    assert repetition.tolerant(counting) == 0  # 16 of 62 tokens of a line see the number
     long = [token for n in range(6) for token in (*line * 8, 100 + n)]
-    assert wasted.tolerant(long) > 4 * len(line) * 8
+    assert repetition.tolerant(long) > 4 * len(line) * 8

@@ -92,8 +92,8 @@ raise SystemExit(main({arguments!r}))
 
 
 def test_the_command_beside_folders_of_our_names(installed: Path, above: Path) -> None:
-    arguments = ["sweep", "--dry-run", "--preset", "demo-small", "--backends", "full,mine:Mine"]
-    done = _run(installed, above, COMMAND.format(arguments=[*arguments, "--budgets", "32"]))
+    arguments = ["sweep", "--dry-run", "--preset", "demo-small", "--backend", "full,mine:Mine"]
+    done = _run(installed, above, COMMAND.format(arguments=[*arguments, "--budget", "32"]))
     assert (done.returncode, "mine" in done.stdout) == (0, True), done.stderr
 
 

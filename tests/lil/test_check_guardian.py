@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_guardian.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "checks" / "check_guardian.py"
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,7 @@ from safetensors.torch import save_file
 
 from attention.errors import InvalidValue
 from lil.chopper.classifier import Classifier
-from lil.chopper.evaluation import auroc, evaluate
-from lil.chopper.training import Training
+from lil.chopper.training import Training, auroc, evaluate
 
 
 def small(**changes: object) -> Classifier:

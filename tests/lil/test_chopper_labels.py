@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
-from lil.chopper.embedders import SentenceModel, TextMatch
-from lil.chopper.labels import Labeller
+from lil.chopper.labels import Labeller, SentenceModel, TextMatch
 
 DRAW = random.Random(5)
 FRESH = ["".join(DRAW.choices("abcdefghij 0123456789", k=30)) for _ in range(40)]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
-from lil.chopper.chunks import chunks
-from lil.chopper.streaks import Streaks
+from lil.chopper.chunks import Streaks, chunks
 
 Chunks = list[tuple[int, float]]
 HOT, COLD = (40, 0.9), (40, 0.1)

@@ -10,7 +10,7 @@ import pytest
 
 from attention.errors import InvalidValue
 from lil.compression.codecs import lz77
-from lil.compression.entropy import entropy_bounds
+from lil.compression.curves import entropy_bounds
 
 
 def test_entropy_bound_by_hand():

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import lil
 from attention.core import devices
-from lil.decoding.batch import Penalised
+from lil.decoding.batch import BatchPenalties
 
 #: What has to know values of the device before the host goes on.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "_to_copy")
@@ -66,7 +66,7 @@ def counted(penalty: lil.Penalty, steps: int = 40) -> tuple[int, int]:
     rows = [
         SimpleNamespace(prompt_ids=(1, 2, 3), new_ids=[], dropped=[], unread=0) for _ in range(B)
     ]
-    penalised = Penalised([penalty])
+    penalised = BatchPenalties([penalty])
     newest = torch.zeros(B, dtype=torch.int64)
     for _ in range(steps):
         with counting() as (operations, reads):

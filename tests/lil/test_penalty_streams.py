@@ -41,7 +41,7 @@ def test_equals_its_oracle_where_looking_at_values_would_wait(kind: str, monkeyp
 def test_equals_its_oracle_on_many_random_streams(kind: str, capsys: pytest.CaptureFixture[str]):
     """For the LZ penalty 3,000 streams and each formula, V 5 to 200, windows 1 to 600.
 
-    `scripts/check_penalties.py` has 10,000.
+    `scripts/checks/check_penalties.py` has 10,000.
     """
     streams = 3_000 if kind.startswith("lz") else 1_000
     assert worst_of(kind, streams, seed=0) == streams

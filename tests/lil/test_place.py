@@ -16,7 +16,7 @@ from recomputing.detectors import fired
 import lil
 from attention.errors import InvalidValue
 from lil import detectors
-from lil.decoding.observers import Observers
+from lil.decoding.lane import Observers
 from lil.serving.ending import Ending, Limits, Words
 from lil.serving.values import Stopping
 from lil.trace import Trace

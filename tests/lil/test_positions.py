@@ -10,7 +10,7 @@ from transformers import Qwen2Config
 
 import lil
 from attention.errors import InvalidValue
-from lil.decoding.request import positions_of
+from lil.decoding.options import positions_of
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
     ]
     (folder / problems).write_text("\n".join(map(json.dumps, rows)))
     command = ["sweep", "--model", f"./{model}", "--dataset", f"./{problems}", "--scorer", "exact"]
-    command += ["--backends", "full,h2o", "--budgets", "32", "--max-new-tokens", "24"]
+    command += ["--backend", "full,h2o", "--budget", "32", "--max-new-tokens", "24"]
     command += ["--temperature", "1", "--threads", "1", "--out", store, "--no-figures"]
     command += ["--set", "detector_params.guardian.f=4", "--no-page"]
     with pytest.MonkeyPatch.context() as patch:

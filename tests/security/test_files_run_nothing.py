@@ -19,8 +19,7 @@ from hostile_files import Hostile
 
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.store.files.disk import write_atomically
-from experiments.store.files.outputs import whole_file
+from experiments.store.files.disk import whole_file, write_atomically
 from lil.chopper import Classifier
 
 #: Code that leaves a trace wherever it is run.
@@ -315,7 +314,7 @@ def test_links_in_a_store_lead_nowhere(name: str, folder: Path, hostile: Hostile
     _linked(folder / "s", folder / "victim", name)
     assert main(["report", "s", "--no-figures"]) == 0
     asked = ["--model", "./m", "--dataset", "q.jsonl", "--scorer", "exact", "--no-figures"]
-    few = ["--limit", "1", "--max-new-tokens", "2", "--threads", "1", "--backends", "full"]
+    few = ["--limit", "1", "--max-new-tokens", "2", "--threads", "1", "--backend", "full"]
     assert main(["sweep", *asked, *few, "--out", "s"]) in (0, 2)
     assert (folder / "victim").read_text() == "mine"
 
@@ -358,7 +357,7 @@ def test_names_of_problems_stay_in_the_folder(name: str, folder: Path) -> None:
     row = {"question": "one", "answer": "7", "id": name}
     (folder / "w.jsonl").write_text(json.dumps(row))
     asked = ["--model", "./m", "--dataset", "w.jsonl", "--scorer", "exact", "--threads", "1"]
-    few = ["--max-new-tokens", "2", "--backends", "full", "--no-figures", "--limit", "1"]
+    few = ["--max-new-tokens", "2", "--backend", "full", "--no-figures", "--limit", "1"]
     assert main(["sweep", *asked, *few]) in (0, 2)
     outside = {path.name for path in folder.iterdir()} - {"m", "q.jsonl", "w.jsonl", "lil-out"}
     assert outside == set()
@@ -406,7 +405,7 @@ def test_tables_for_readers_hold_no_commands(folder: Path, hostile: Hostile) -> 
     problems = r"q\input{passwd}$x$.jsonl"
     (folder / problems).write_text('{"question": "one", "answer": "7"}\n')
     asked = ["--model", "./m", "--dataset", f"./{problems}", "--scorer", "exact", "--limit", "1"]
-    few = ["--max-new-tokens", "2", "--backends", "full,h2o", "--budgets", "32", "--threads", "1"]
+    few = ["--max-new-tokens", "2", "--backend", "full,h2o", "--budget", "32", "--threads", "1"]
     assert main(["sweep", *asked, *few, "--out", "s", "--no-figures", "--no-page"]) == 0
     tables = ["--rows", "x.tex", "--rows", "x.md", "--no-figures", "--no-page"]
     assert main(["report", "s", *tables]) == 0

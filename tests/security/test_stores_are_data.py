@@ -21,9 +21,11 @@ import pytest
 
 import lil.detectors
 from attention.errors import InvalidValue
+from attention.spelling import Spec
 from experiments.cli import main
 from experiments.grid.config import load
-from experiments.grid.plan import Plan, build_detectors
+from experiments.grid.detectors import build_detectors
+from experiments.grid.plan import Plan
 from experiments.store.store import Store
 from experiments.store.study import Study
 
@@ -197,7 +199,7 @@ COMMANDS = (
 
 def written(store: Path, attack: Attack) -> None:
     """Change the manifest of a store."""
-    path = store / "manifest.json"
+    (path,) = (store / "sweeps").glob("*.json")
     manifest = json.loads(path.read_text())
     attack(manifest)
     path.write_text(json.dumps(manifest))
@@ -336,7 +338,7 @@ def test_a_calibrated_detector_is_data(detector: Any, store: Path, mark: Path) -
 
 
 def test_a_key_of_a_file_ends_no_table() -> None:
-    from experiments.grid.calibrated import _inside
-
-    text = _inside({"table": {'a = 1}, codec = "evil:C", b = {c': 1}})
-    assert text == 'table = {"a = 1}, codec = \\"evil:C\\", b = {c" = 1}'
+    hostile = Spec("budget", {"table": {'a = 1}, codec = "evil:C", b = {c': 1}})
+    text = str(hostile)
+    assert text == 'budget(table = {"a = 1}, codec = \\"evil:C\\", b = {c" = 1})'
+    assert lil.detectors.DETECTORS.spec(text) == hostile

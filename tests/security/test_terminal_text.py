@@ -43,7 +43,7 @@ def _commands(hostile: Hostile) -> dict[str, list[str]]:
         "no flag": ["run", "--\x1b[2J"],
         "no preset": ["sweep", "--preset", "\x1b[2J"],
         "no setting": ["sweep", "--set", "\x1b[2J=\x1b[2J"],
-        "no budget": ["sweep", "--budgets", "\x1b[2J"],
+        "no budget": ["sweep", "--budget", "\x1b[2J"],
     }
 
 

@@ -14,25 +14,29 @@ from attention.contract import (
     Counts,
     Geometry,
     InvalidValue,
+    Layer,
     Selecting,
     Step,
     check_choice,
     check_number,
+    devices,
+    hide,
+    logits,
     over_group,
+    softmax,
+    spread,
+    top,
 )
-from attention.core import devices
-from attention.core.kernels import hide, logits, softmax, spread, top
 
 GQA = ("sum", "mean", "max")
 
 
 class OracleLayer(Selecting):
-    """Pages of one token; with `top_p` every head has its own number of them."""
+    """Pages of one token."""
 
     def __init__(self, geometry: Geometry, backend: Oracle) -> None:
         super().__init__(geometry, backend)
-        self.top_p, self.gqa = backend.top_p, backend.gqa
-        self.cost_varies = self.top_p is not None
+        self.gqa = backend.gqa
 
     def notice(self, k: Tensor, step: Step) -> None:
         pass
@@ -50,9 +54,31 @@ class OracleLayer(Selecting):
         rank = weight.scatter(2, current, float("inf"))
         hidden = step.held().hidden
         rank = rank if hidden is None else rank.masked_fill(hidden[:, 0], float("-inf"))
-        if self.top_p is None:
-            best, index = top(rank, self.quota)
-            return Choice(index, best > float("-inf"))
+        return self.best(rank, weight, step)
+
+    def best(self, rank: Tensor, weight: Tensor, step: Step) -> Choice:  # noqa: ARG002
+        """Tokens to read.
+
+        Args:
+            rank: which come first; minus infinity where a row has none, (B, Hkv, S).
+            weight: reduced probabilities, (B, Hkv, S).
+        """
+        best, index = top(rank, self.quota)
+        return Choice(index, best > float("-inf"))
+
+    def reads(self, seen: Counts) -> Counts:
+        return np.minimum(seen, self.quota)
+
+
+class ShareLayer(OracleLayer):
+    """With `top_p` every head has its own number of tokens."""
+
+    def __init__(self, geometry: Geometry, backend: Oracle) -> None:
+        super().__init__(geometry, backend)
+        assert backend.top_p is not None
+        self.top_p = backend.top_p
+
+    def best(self, rank: Tensor, weight: Tensor, step: Step) -> Choice:
         index = rank.argsort(dim=-1, descending=True, stable=True)
         share = (weight / weight.sum(-1, keepdim=True)).gather(2, index)
         # The tokens before the one that reaches top_p, and it; a hidden slot has no share.
@@ -62,8 +88,7 @@ class OracleLayer(Selecting):
         most = int(live.sum(-1).max()) if devices.answers_at_once(live.device) else step.longest
         return Choice(index[..., :most], live[..., :most])
 
-    def reads(self, seen: Counts) -> Counts:
-        return super().reads(seen) if self.cost_varies else np.minimum(seen, self.quota)
+    reads = Selecting.reads  # counted: it does not follow from lengths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +115,7 @@ class Oracle(Backend):
     role = "control"
     source: ClassVar[str] = "control: the tokens with most probability, known beforehand"
     layer_class = OracleLayer
+    twins = (("budget", "top_p"),)
     budget: int | None = None
     top_p: float | None = None
     gqa: str = "sum"
@@ -105,3 +131,6 @@ class Oracle(Backend):
     @property
     def exact_until(self) -> float:
         return self.budget or 0
+
+    def layer(self, geometry: Geometry) -> Layer:
+        return (OracleLayer if self.top_p is None else ShareLayer)(geometry, self)

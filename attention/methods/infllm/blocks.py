@@ -9,10 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attention.core.kernels import top
-from attention.core.ropes import Turn, rotate
-from attention.core.step import Counts, Step
-from attention.layers.layer import Geometry, Layer, Method
+from attention.contract import Counts, Geometry, Layer, Method, Step, Turn, rotate, top
 
 
 class Parts(NamedTuple):

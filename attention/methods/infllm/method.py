@@ -11,26 +11,26 @@ import torch
 from torch import Tensor
 
 from attention.contract import (
+    QKV,
+    AttentionOutput,
     Backend,
     Counts,
     Geometry,
     InvalidValue,
     Layer,
     Step,
+    Turn,
     check_choice,
     check_int,
-)
-from attention.core.kernels import (
     dense_with_mass,
     group,
     logits,
+    rotate,
+    row_lists,
     softmax,
     take_pages,
     top,
 )
-from attention.core.ropes import Turn, rotate
-from attention.engines import Attended
-from attention.layers.layer import row_lists
 from attention.methods.infllm.blocks import Blocks, Parts, comparable
 
 FAR_POSITIONS = ("window", "absolute")
@@ -67,10 +67,10 @@ class InfLLMLayer(Blocks):
         if step.longest > self.n_local:
             far, read = self.attend_far(query, step)
         self.spend(near.most + read)
-        near_k, near_v, mass = self.near_k.data, self.near_v.data, self.mass.data
-        return g.engine.attend_with_mass(query, near_k, near_v, near, mass, g.sink_logits, far)
+        qkv = QKV(query, self.near_k.data, self.near_v.data, g.sink_logits)
+        return g.engine.attend_with_mass(qkv, near, self.mass.data, far)
 
-    def attend_far(self, query: Tensor, step: Step) -> tuple[Attended, int]:
+    def attend_far(self, query: Tensor, step: Step) -> tuple[AttentionOutput, int]:
         """What the query gets of far tokens, and how many it may read."""
         engine, B, Hkv = self.geometry.engine, step.rows, self.geometry.Hkv
         far = self.far_query(query, step)
@@ -86,8 +86,10 @@ class InfLLMLayer(Blocks):
             keys, values = (x.view(B, Hkv, slots, -1) for x in self.placed(every))
             every = torch.arange(pages.shape[2], device=step.device).expand(B, Hkv, -1)
             far = query
-        found = engine.attend_pages(far, keys, values, every, each, self.block, lse=True)
-        return found, slots - self.spare(slots)
+        qkv = QKV(far, keys, values)
+        return engine.attend_pages(qkv, every, each, self.block, lse=True), slots - self.spare(
+            slots
+        )
 
     def far_query(self, query: Tensor, step: Step) -> Tensor:
         """The query turned from its position to n_local - 1, for keys at position 0."""
@@ -214,7 +216,7 @@ class SparsePrefill(InfLLMLayer):
 
     def __init__(self, geometry: Geometry, backend: InfLLM) -> None:
         super().__init__(geometry, backend)
-        self.exc_block: int = backend.params()["exc_block"]
+        self.exc_block = backend.queries_at_once
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         self.make_room(step)
@@ -376,6 +378,11 @@ class InfLLM(Backend):
         return Parts(n_init, n_local, block, max(topk, 0), min(self.repr_topk, block))
 
     @property
+    def queries_at_once(self) -> int:
+        """`exc_block` in force, where the prefill is sparse."""
+        return self.exc_block or min(4 * self.parts.block, self.parts.n_local)
+
+    @property
     def exact_until(self) -> float:
         parts = self.parts
         if self.far_position == "absolute":
@@ -392,9 +399,7 @@ class InfLLM(Backend):
 
     def params(self) -> dict[str, Any]:
         values = super().params() | self.parts._asdict()
-        if self.prefill == "reference" and self.exc_block is None:
-            values["exc_block"] = min(4 * self.parts.block, self.parts.n_local)
-        return values
+        return values if self.prefill == "dense" else values | {"exc_block": self.queries_at_once}
 
     def layer(self, geometry: Geometry) -> Layer:
         return (InfLLMLayer if self.prefill == "dense" else SparsePrefill)(geometry, self)

@@ -13,15 +13,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue, check_number
+from attention.spelling import Spec, over
 from experiments.cli.console import Console
 from experiments.cli.nouns.replay import require_notes
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import found_in, open_store
 from experiments.cli.stores import add_load_flag, to_load
-from experiments.grid.calibrated import typed
-from experiments.grid.detector_grid import parse_choice
-from experiments.grid.plan import detector_params, require_weights
+from experiments.grid.detectors import choices_of, in_sweep
 from experiments.report.exports import check_file
 from experiments.report.stopping.promise import chosen, needed
 from experiments.report.stopping.traces import Half, by_problem, in_halves
@@ -31,7 +30,7 @@ from experiments.store.labels import labels
 from experiments.store.samples.sample import is_usable
 from experiments.store.study import Study
 from lil import Detector
-from lil.detectors import CALIBRATED, described
+from lil.detectors import CALIBRATED, DETECTORS, described
 
 EXAMPLES = """\
 examples:
@@ -134,42 +133,39 @@ def command(args: argparse.Namespace, console: Console) -> Done:
 
 def _spelt(detector: Detector) -> str:
     """How one that does not ship is given: a file names no import path."""
-    told = typed(detector)
-    return f", which loads no code: --detector {told!r}" if ":" in told.partition("(")[0] else ""
+    spec = Spec.of(described(detector))
+    return f", which loads no code: --detector {str(spec)!r}" if ":" in spec.name else ""
 
 
 def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
     """The detector with each value of the one parameter that is tried, the most cautious first."""
-    from lil import detectors
-
-    name = args.detector
-    kind = detectors.find(name)
-    params = detector_params(study.config, name)
-    parameter, values = kind.ladder
-    given: dict[str, list[Any]] = {}
-    for text in args.set:
-        detector, key, found = parse_choice(text, study.config)
-        if detector != name:
-            raise InvalidValue("--set", text, f"a parameter of {name}", [f"{name}.{key}"])
-        given.setdefault(key, []).extend(found)
+    spec = DETECTORS.spec(args.detector)
+    kind = DETECTORS.find(spec.name)
+    if spec.action or spec.is_file:
+        raise InvalidValue("detector", args.detector, "a name, or with parameters: NAME(A=1)")
+    choices = choices_of(args.set)
+    for other in choices.keys() - {spec.name}:
+        key = next(iter(choices[other]))
+        allowed = f"a parameter of {spec.name}"
+        raise InvalidValue("--set", f"{other}.{key}", allowed, [f"{spec.name}.{key}"])
+    given = choices.get(spec.name, {})
     several = [key for key, found in given.items() if len(found) > 1]
     if len(several) > 1:
         raise InvalidValue("--set", ", ".join(args.set), "several values of one parameter alone")
-    # A threshold and a rate say the same: what is given stands, not the other.
-    twin = {"t": "rate", "rate": "t"} if name == "guardian" else {}
-    own = next((key for key in (parameter, twin.get(parameter)) if key in given), None)
-    if several or own:
-        parameter = (several or [str(own)])[0]
+    parameter, values = kind.ladder
+    same = next((group for group in kind.twins if parameter in group), (parameter,))
+    if own := several or [key for key in same if key in given]:
+        parameter = own[0]
         values = given[parameter]
     if not values:
-        allowed = f"--set {name}.PARAMETER=VALUE,... with the settings to try: {name} has none"
-        raise InvalidValue("detector", name, allowed)
-    params |= {key: found[0] for key, found in given.items()}
-    for key in (parameter, *(twin[key] for key in (*given, parameter) if key in twin)):
-        params.pop(key, None)
-    require_weights(study.config, name, params)
-    params["on_stop"] = "stop"
-    tried = [detectors.get(name, **params, **{parameter: value}) for value in values]
+        allowed = f"--set {spec.name}.PARAMETER=VALUE,... with the settings to try: "
+        raise InvalidValue("detector", spec.name, f"{allowed}{spec.name} has none")
+    fixed = {key: found[0] for key, found in given.items() if key != parameter}
+    params = over(spec.params, fixed, kind.twins)
+    tried = [
+        in_sweep(study.config, Spec(spec.name, over(params, {parameter: one}, kind.twins), "stop"))
+        for one in values
+    ]
     for one, again in itertools.combinations(tried, 2):
         if one == again:
             raise InvalidValue("--set", str(values), "settings that differ")

@@ -20,15 +20,14 @@ from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.texts.stops import require_texts, sentence, told, watched
 from experiments.grid import models, tokenizers
-from experiments.grid.calibrated import expanded
 from experiments.grid.config import Config, check
-from experiments.grid.plan import build_detectors
+from experiments.grid.detectors import build_detectors
 from experiments.grid.tokenizers import Tokenizer
 from experiments.report.exports import check_file
-from experiments.store.files.outputs import replace_whole
+from experiments.store.files.disk import whole_file
 from experiments.store.labels import labels
 from experiments.store.store import Store
-from lil.compression.entropy import entropy_bounds
+from lil.compression.curves import entropy_bounds
 
 EXAMPLES = """\
 examples:
@@ -199,7 +198,7 @@ def _detectors(args: argparse.Namespace) -> list[lil.Detector]:
             raise InvalidValue("tokenizer", args.tokenizer, "--detector NAME beside it")
         return []
     asked = check({"detectors": args.detector}, "--detector")["detectors"]
-    return build_detectors(Config(detectors=expanded(asked)))
+    return build_detectors(Config(detectors=asked))
 
 
 def _tokenizer(texts: Iterable[_Text], args: argparse.Namespace) -> Tokenizer | None:
@@ -313,7 +312,8 @@ def _plot(
     drawn = io.BytesIO()
     try:
         figure.savefig(drawn, dpi=150, format=path.suffix[1:] or "png")
-        replace_whole(path, drawn.getvalue())
+        with whole_file(path) as half:
+            half.write_bytes(drawn.getvalue())
     except (OSError, ValueError) as error:
         raise InvalidValue(
             "plot", str(path), f"an image file that can be written ({error})"

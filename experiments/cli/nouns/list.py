@@ -17,7 +17,7 @@ from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 
 if TYPE_CHECKING:
-    from attention.registry import Known, Parameter
+    from attention.registry import Entry, Parameter
 
 EXAMPLES = """\
 examples:
@@ -63,7 +63,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done(found)
 
 
-def _registered(known: Iterable[Known], table: Table) -> list[dict[str, Any]]:
+def _registered(known: Iterable[Entry], table: Table) -> list[dict[str, Any]]:
     """Fill the table; what is wrong with a name, or what else goes by it, stands beside it."""
     from attention.registry import OWN
 

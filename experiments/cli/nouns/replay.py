@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue
+from attention.spelling import values
 from experiments.cli.console import Console
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
@@ -20,16 +21,9 @@ from experiments.cli.show import found_in, open_store
 from experiments.cli.stores import add_load_flag, add_scorer_flag, to_load
 from experiments.cli.texts.replayed import COLUMNS, over_texts
 from experiments.grid import models
-from experiments.grid.calibrated import split_file
 from experiments.grid.config import Config, check
 from experiments.grid.data.sets import is_file
-from experiments.grid.detector_grid import Choices, combined, parse_choice, parse_values
-from experiments.grid.plan import (
-    build_detectors,
-    detector_params,
-    detectors_of,
-    require_weights,
-)
+from experiments.grid.detectors import build_detectors, choices_of, combined
 from experiments.report import measures, tables
 from experiments.report.row import by_penalty
 from experiments.store import manifest
@@ -37,6 +31,7 @@ from experiments.store.labels import labels, short
 from experiments.store.study import Study
 from experiments.sweep import check_live
 from lil import Detector
+from lil.detectors import DETECTORS, require_stop
 
 EXAMPLES = """\
 examples:
@@ -52,6 +47,15 @@ examples:
       texts that you have: a line {"text": ...} each (or "output"; "id" and "prompt" if known);
       they are cut into the model's tokens anew
 """
+
+#: Whose parameters have flags of their own, and these: each with its values and what it is.
+_SHORT_FOR = "guardian"
+_SHORT = {
+    "f": ("N,...", "tokens between two checks"),
+    "rate": ("X,...", "threshold in bytes per token"),
+    "t": ("N,...", "threshold in bytes per f tokens"),
+    "codec": ("NAME,...", "compressor"),
+}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -84,11 +88,9 @@ def add_arguments(parser: Parser) -> None:
         help="values to try, such as budget.tokens=200,400; every combination is replayed",
     )
     add_load_flag(group)
-    group = parser.add_argument_group("short for --set guardian.PARAMETER=")
-    group.add_argument("--f", metavar="N,...", help="tokens between two checks")
-    group.add_argument("--rate", metavar="X,...", help="threshold in bytes per token")
-    group.add_argument("--t", metavar="N,...", help="threshold in bytes per f tokens")
-    group.add_argument("--codec", metavar="NAME,...", help="compressor")
+    group = parser.add_argument_group(f"short for --set {_SHORT_FOR}.PARAMETER=")
+    for parameter, (metavar, line) in _SHORT.items():
+        group.add_argument(f"--{parameter}", metavar=metavar, help=line)
     group = parser.add_argument_group("proof that live equals replayed")
     group.add_argument(
         "--check-live", action="store_true", help="feed every trace token by token and compare"
@@ -109,7 +111,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             allowed = f"nothing for a store: {args.store} is no file of texts"
             raise InvalidValue(name, given, allowed)
     notes = Console(stderr=True)
-    study = open_store(Path(args.store), notes, _to_load(args), args.scorer)
+    study = open_store(
+        Path(args.store), notes, to_load(args, _asked(args), _settings(args)), args.scorer
+    )
     with study.config.following():
         detectors = _detectors(args, study.config, study.detectors)
     for one in detectors:
@@ -136,9 +140,24 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done({"manifest": about, "rows": rows_told, "stopping": told}, code)
 
 
-def _to_load(args: argparse.Namespace) -> frozenset[str]:
-    codecs = [] if args.codec is None else [f"guardian.codec={args.codec}"]
-    return to_load(args, _asked(args), [*args.set, *codecs])
+def _settings(args: argparse.Namespace) -> list[str]:
+    """All values to try, the short flags spelled out.
+
+    Raises:
+        InvalidValue: a short flag beside --set, or without a value.
+    """
+    settings = list(args.set)
+    for parameter in _SHORT:
+        given = getattr(args, parameter)
+        if given is None:
+            continue
+        told = f"{_SHORT_FOR}.{parameter}="
+        if any(text.strip().removeprefix("detector_params.").startswith(told) for text in args.set):
+            raise InvalidValue(parameter, given, f"--{parameter} or --set, not both")
+        if not values(given):
+            raise InvalidValue(parameter, given, "one or more values, separated by commas")
+        settings.append(told + given)
+    return settings
 
 
 def _asked(args: argparse.Namespace) -> tuple[str, ...]:
@@ -164,41 +183,20 @@ def _detectors(
     args: argparse.Namespace, config: Config, own_detectors: Sequence[Detector]
 ) -> list[Detector]:
     """Every combination of the parameters given, on top of the sweep's own."""
-    from lil.detectors import load, require_stop
-
-    choices: Choices = {}
-    for text in args.set:
-        name, parameter, values = parse_choice(text, config)
-        choices.setdefault(name, {}).setdefault(parameter, []).extend(values)
-    for parameter in ("f", "rate", "t", "codec"):
-        given = getattr(args, parameter)
-        if given is None:
-            continue
-        guardian = choices.setdefault("guardian", {})
-        if parameter in guardian:
-            raise InvalidValue(parameter, given, f"--{parameter} or --set, not both")
-        guardian[parameter] = parse_values(given)
-        if not guardian[parameter]:
-            raise InvalidValue(parameter, given, "one or more values, separated by commas")
-    if {"rate", "t"} <= choices.get("guardian", {}).keys():
-        raise InvalidValue("t", args.t, "--t or --rate, not both")
-    asked = _asked(args)
-    files = [name for name in asked if split_file(name) == (name, "")]
-    own = tuple(name for name in asked if "(" in name)
-    names = [name for name in asked if name not in (*files, *own)] or list(choices)
-    params = {name: detector_params(config, name) for name in names}
-    for name in names:
-        require_weights(config, name, params[name] | choices.get(name, {}))
-    found = [load(file) for file in files] + combined(names, params, choices)
-    if own:
-        made, wrong = detectors_of(dataclasses.replace(config, detectors=own))
-        for error in wrong.values():
-            raise error  # somebody typed it
-        found += made
+    choices = choices_of(_settings(args))
+    for name, tried in choices.items():
+        for group in DETECTORS.find(name).twins:
+            if len(both := [one for one in group if one in tried]) > 1:
+                short = [one in _SHORT and getattr(args, one) is not None for one in both]
+                said = [
+                    f"--{one}" if is_short else f"--set {name}.{one}"
+                    for one, is_short in zip(both, short, strict=True)
+                ]
+                raise InvalidValue(both[1], tried[both[1]], f"{said[1]} or {said[0]}, not both")
+    found = combined(config, [DETECTORS.spec(one) for one in _asked(args)], choices)
     if not found:
         # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
         found = [dataclasses.replace(d, on_stop="stop") for d in own_detectors]
-    found = [one for at, one in enumerate(found) if one not in found[:at]]
     for one in found:
         require_stop(one, "what follows was not decoded")
     return found

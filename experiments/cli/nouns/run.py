@@ -20,11 +20,13 @@ from experiments.cli.texts.shortening import SHOWN, beginning_and_end, dim
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
+from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import (
     build_backends,
-    build_detectors,
     build_penalties,
     describe_penalties,
+    lacks_budget,
+    takes_budget,
 )
 from experiments.sweep.sweep import require_supported
 
@@ -102,14 +104,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if args.limit is None and args.sample is None:
         args.limit = "3"
     text = _typed(args)
-    sparse = args.backend != "full"
-    if sparse and args.budget is None:
-        raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")
-    if not sparse and args.budget is not None:
-        allowed = "none with --backend full, which attends to every token"
-        raise InvalidValue("budget", args.budget, allowed)
     budgets = args.budget if args.budget is not None else "1"
     _, config = config_from(args, backends=args.backend, budgets=budgets)
+    *_, entry = config.backends
+    if args.budget is None and lacks_budget(config, entry):
+        raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")
+    if args.budget is not None and not takes_budget(entry):
+        allowed = f"none with --backend {args.backend}, which attends to every token"
+        raise InvalidValue("budget", args.budget, allowed)
     backend = build_backends(config)[-1]
     *_, penalties = every = build_penalties(config)
     if len(every) > 2:

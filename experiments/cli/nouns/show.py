@@ -18,9 +18,8 @@ from experiments.cli.texts.shortening import beginning_and_end, dim, ending
 from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.plan import Run
 from experiments.grid.scoring import Judged, judged
-from experiments.store.files.records import Record
 from experiments.store.labels import labels
-from experiments.store.samples.of_trace import asked_of, samples_of
+from experiments.store.samples.of_trace import samples_of
 from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
 
@@ -85,7 +84,8 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
     plain, *watched = samples_of(run, record, caps, "none", able, study.store, study.scorers)
     trace = record.trace() if record is not None and is_usable(plain) else None
     text = None if trace is None or plain.tokens is None else _text(trace, plain.tokens)
-    found, gold, scorer = _judged(study, run, record, text)
+    gold, scorer = run.problem.gold, run.problem.scorer
+    found = Judged(None) if text is None else judged(text, gold, scorer, study.scorers)
     called = dataset_labels([one.dataset for one in study.plan.cells])
     return {
         "id": run.id,
@@ -127,16 +127,6 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
 def _text(trace: Any, tokens: int) -> str:
     pieces = trace.pieces[:tokens] if tokens < trace.tokens else trace.text_pieces
     return b"".join(pieces).decode(errors="replace")
-
-
-def _judged(
-    study: Study, run: Run, record: Record | None, text: str | None
-) -> tuple[Judged, Any, str | None]:
-    if record is None or text is None:
-        return Judged(None), run.problem.gold, run.problem.scorer
-    gold, scorer = asked_of(run.problem, record)
-    found = Judged(None) if scorer is None else judged(text, gold, scorer, study.scorers)
-    return found, gold, scorer
 
 
 def _ratio(sample: Sample) -> float | None:

@@ -262,7 +262,7 @@ def _roles(dataset: str, row: Row, wanted: Wanted) -> dict[str, str]:
     if (judged and "answer" not in roles) or not roles.keys() & set(_ASKING):
         pairs = "; ".join(f"{column} and answer" for column, _ in _QUESTIONS)
         allowed = (
-            f"the columns {pairs}; or name yours (--columns question=...,answer=...; without an "
+            f"the columns {pairs}; or name yours (--column question=...,answer=...; without an "
             "answer --scorer none)"
         )
         raise InvalidValue(f"columns of {dataset}", sorted(row.values), allowed)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.report.row import ReportRow, dataset_order, series
-from experiments.store.files.outputs import whole_file
+from experiments.store.files.disk import whole_file
 
 # Okabe and Ito's colours: told apart by readers who see fewer of them; marks differ as well.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")

@@ -14,7 +14,7 @@ from typing import Any
 from experiments.grid.scoring import last_boxed
 from experiments.report.page.chosen import Shown, by_worth
 from experiments.report.row import ReportRow, by_penalty, series
-from experiments.store.samples.of_trace import asked_of, with_text
+from experiments.store.samples.of_trace import with_text
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Record
 from experiments.store.study import Study
@@ -225,7 +225,7 @@ def _read(
             for sample in one.watched
         ],
     }
-    accepted, _ = asked_of(one.run.problem, record)
+    accepted = one.run.problem.gold
     gold = " or ".join(accepted) if isinstance(accepted, tuple) else accepted
     return _Read(one, trace.prompt_bytes.decode(errors="replace"), gold, _json(values))
 

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.report.aggregate import by_problem, paid_of
 from experiments.report.bootstrap import Bootstrap
-from experiments.report.statistics import LEVEL, Interval, change_p, holm
+from experiments.report.statistics import LEVEL, Interval, change_p, effective, holm, wilson
 from experiments.report.stopping.promise import Clean, FalseStops, false_stops
 from experiments.store.samples.sample import Sample, is_usable
 
 
 @dataclass(frozen=True)
+class Level:
+    """What a detector and its action do to the traces of one data set that can be lost.
+
+    Attributes:
+        dataset: which.
+        solved: sparse traces that are solved and are not full attention's text.
+        lost: of these.
+        gained: of traces that are not solved.
+        lost_share: of those solved; Wilson's interval for as many as are independent.
+    """
+
+    dataset: str
+    solved: int
+    lost: int
+    gained: int
+    lost_share: Interval
+
+
+@dataclass(frozen=True)
 class Pooled:
-    """A detector and its action against the same traces left alone.
+    """A detector and its action against the same traces of sparse methods left alone.
+
+    Where a sparse method writes what full attention writes there is nothing that its detector could
+    be blamed for, and any share of all traces gets small by adding such: so answers are counted
+    over the traces that differ, too.
 
     Intervals are of problems resampled: samples of a problem, under whatever configuration, say
     less together than as many of different ones. Shares are fractions.
@@ -32,6 +56,9 @@ class Pooled:
         solved: samples solved without it.
         lost, gained: of these, and of the others.
         net: gained less lost, over all samples that were scored.
+        differing: scored samples whose text is not full attention's of the same problem.
+        net_differing: gained less lost, over those.
+        levels: these by data set, the solved ones.
         cells: configurations, of data set, method and budget, with scored samples.
         losing: those of them where more is lost than gained, and that stays at 95% after Holm's
             correction for all of them.
@@ -55,6 +82,9 @@ class Pooled:
     lost: int
     gained: int
     net: Interval
+    differing: int
+    net_differing: Interval
+    levels: tuple[Level, ...]
     cells: int
     losing: tuple[str, ...]
     full: FalseStops
@@ -68,6 +98,7 @@ def pooled(samples: Sequence[Sample], seed: int) -> list[Pooled]:
         seed: of the bootstrap.
     """
     alone = {one.run: one for one in samples if one.detector == "none"}
+    full = {(one.penalty, one.pair): one for one in alone.values() if one.backend == "full"}
     groups: dict[tuple[str, str, str, str], list[tuple[Sample, Sample]]] = defaultdict(list)
     for one in samples:
         if one.detector != "none":
@@ -75,21 +106,34 @@ def pooled(samples: Sequence[Sample], seed: int) -> list[Pooled]:
             groups[one.model, one.penalty, one.detector, one.action].append(pair)
     bootstrap = Bootstrap(seed)
     return [
-        _pooled(key, pairs, bootstrap)
+        _pooled(key, pairs, full, bootstrap)
         for key, pairs in groups.items()
-        if any(plain.budget is not None for _, plain in pairs)
+        if any(_is_sparse(plain) for _, plain in pairs)
     ]
 
 
+def _is_sparse(sample: Sample) -> bool:
+    return sample.budget is not None and sample.role == "method"
+
+
 def _pooled(
-    key: tuple[str, str, str, str], pairs: list[tuple[Sample, Sample]], bootstrap: Bootstrap
+    key: tuple[str, str, str, str],
+    pairs: list[tuple[Sample, Sample]],
+    full: Mapping[tuple[str, tuple[str, str, str, int]], Sample],
+    bootstrap: Bootstrap,
 ) -> Pooled:
     missing = sum(not (is_usable(one) and is_usable(plain)) for one, plain in pairs)
-    planned = [pair for pair in pairs if pair[1].backend != "full"]
+    planned = [pair for pair in pairs if _is_sparse(pair[1])]
     pairs = [] if missing else pairs
-    sparse = [(one, plain) for one, plain in pairs if plain.backend != "full"]
+    sparse = [(one, plain) for one, plain in pairs if _is_sparse(plain)]
     scored = [(m, t) for m, t in sparse if m.correct is not None and t.correct is not None]
-    moved = [(_problem(m), int(bool(m.correct)) - int(bool(t.correct)), 1) for m, t in scored]
+    moved = _moves(scored)
+
+    def differs(plain: Sample) -> bool:
+        other = full.get((plain.penalty, plain.pair))
+        return other is None or other.output != plain.output
+
+    apart = [(m, t) for m, t in scored if differs(t)]
     cells: dict[tuple[str, str, int | None, str], list[tuple[str, int]]] = defaultdict(list)
     for (m, _), (problem, change, _) in zip(scored, moved, strict=True):
         cells[m.dataset, m.backend, m.budget, str(m.backend_params)].append((problem, change))
@@ -120,10 +164,32 @@ def _pooled(
         lost=sum(change < 0 for _, change, _ in moved),
         gained=sum(change > 0 for _, change, _ in moved),
         net=bootstrap.ratio(by_problem(moved)),
+        differing=len(apart),
+        net_differing=bootstrap.ratio(by_problem(_moves(apart))),
+        levels=_levels(apart),
         cells=len(cells),
         losing=_losing(cells, bootstrap.seed),
         full=false_stops(_clean(pairs), 0),
     )
+
+
+def _moves(pairs: Sequence[tuple[Sample, Sample]]) -> list[tuple[str, int, int]]:
+    """Of each pair its problem, the answer gained or lost, and one."""
+    return [(_problem(m), int(bool(m.correct)) - int(bool(t.correct)), 1) for m, t in pairs]
+
+
+def _levels(apart: Sequence[tuple[Sample, Sample]]) -> tuple[Level, ...]:
+    """By data set, in the order of the samples."""
+    found = []
+    for dataset in dict.fromkeys(plain.dataset for _, plain in apart):
+        here = [pair for pair in apart if pair[1].dataset == dataset]
+        solved = [(m, t) for m, t in here if t.correct]
+        lost = [float(not m.correct) for m, _ in solved]
+        n = effective(lost, [_problem(t) for _, t in solved]) if solved else 0.0
+        share = math.fsum(lost) / len(lost) if lost else 0.0
+        gained = sum(bool(m.correct) and not t.correct for m, t in here)
+        found.append(Level(dataset, len(solved), int(sum(lost)), gained, wilson(share * n, n)))
+    return tuple(found)
 
 
 def _losing(

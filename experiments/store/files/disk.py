@@ -1,41 +1,41 @@
-"""What a disk can refuse, in one message; files that are replaced whole."""
+"""What a disk can refuse, in one message; files that are replaced whole; one writer of a store.
+
+One sweep at a time writes into a store: its lock goes with its process, however it ends.
+"""
 
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import re
 import secrets
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+
+from filelock import FileLock, Timeout
 
 from attention.errors import InvalidValue
 
-#: A name of `write_atomically` on its way, with its process.
-_HALF = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}")
+#: A name of `whole_file` on its way, with its process.
+_HALF = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.part(\..*)?")
+
+#: Stays in a store's folder; only whether it is locked says anything.
+LOCK = ".writer.lock"
 
 
-class disk:  # noqa: N801 - used as a function: `with disk(path):`
+@contextmanager
+def disk(path: Path) -> Iterator[None]:
     """Turns what a disk can refuse into one message the user can act on."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError):
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            wanted = "a folder with space left" if full else "a folder that can be written"
-            raise InvalidValue("out", str(self.path), f"{wanted} ({error.strerror})") from error
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        wanted = "a folder with space left" if full else "a folder that can be written"
+        raise InvalidValue("out", str(path), f"{wanted} ({error.strerror})") from error
 
 
 def require_file(path: Path, field: str = "out") -> None:
@@ -60,35 +60,62 @@ def require_file(path: Path, field: str = "out") -> None:
         raise InvalidValue(field, str(path), "a file; something else is there")
 
 
+@contextmanager
+def whole_file(target: Path, *, through_links: bool = True) -> Iterator[Path]:
+    """A path beside the target to write to; moved into its place when all went well.
+
+    A reader, a full disk or a kill sees the old file or the new one. What a kill leaves is hidden,
+    and the next write of the same file takes it away.
+
+    Args:
+        target: to be written, there or not.
+        through_links: write what a link names, as for a name the user gave; else the link goes, as
+            for a name in a folder that may come from somebody else.
+
+    Raises:
+        OSError: it cannot be written; the target is as it was.
+        InvalidValue: something else than a file is there.
+    """
+    require_file(target)
+    if through_links:
+        target = target.resolve()
+    _drop(target.parent, f".{glob.escape(target.stem)}.*")
+    mine = f"{os.getpid()}-{secrets.token_hex(4)}"  # two processes may write the same file
+    half = target.with_name(f".{target.stem}.{mine}.part{target.suffix}")
+    try:
+        yield half
+        with half.open("rb") as file:
+            os.fsync(file.fileno())
+        half.replace(target)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace a file at once: a reader, or a kill at any moment, sees the old or the new one whole.
+    """Replace a file at once, its folder made if need be, by `whole_file`.
 
     Raises:
         InvalidValue: no space left, a folder that cannot be written, or no file.
     """
-    require_file(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with disk(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with whole_file(path, through_links=False) as half:
+            half.write_bytes(content.encode() if isinstance(content, str) else content)
         sync_folder(path.parent)
 
 
 def drop_halves(folder: Path) -> None:
-    """Delete what a kill has left of `write_atomically` in a folder; a living writer's stays."""
-    for path in folder.glob(".*"):
+    """Delete what a kill has left of `whole_file` in a folder; a living writer's stays."""
+    with disk(folder):
+        _drop(folder, ".*")
+
+
+def _drop(folder: Path, names: str) -> None:
+    for path in folder.glob(names):
         half = _HALF.fullmatch(path.name)
         if half is not None and not _lives(int(half[1])):
-            with disk(folder):
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 def _lives(process: int) -> bool:
@@ -123,10 +150,66 @@ def require_writable(folder: Path, field: str = "out") -> None:
     Raises:
         InvalidValue: a file stands in the way, or permissions do.
     """
-    nearest = folder
-    while not nearest.exists() and nearest != nearest.parent:
-        nearest = nearest.parent
-    if not nearest.is_dir():
-        raise InvalidValue(field, str(folder), f"a folder ({nearest} is a file)")
-    with disk(folder):
+    with disk(folder):  # already to ask for it: a name can be too long
+        nearest = folder
+        while not nearest.exists() and nearest != nearest.parent:
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            raise InvalidValue(field, str(folder), f"a folder ({nearest} is a file)")
         Path(tempfile.mkdtemp(prefix=".lil-", dir=nearest)).rmdir()
+
+
+# ---------------------------------------------------------------- who writes
+
+
+class Busy(Exception):  # noqa: N818
+    """Another process holds the lock."""
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder, which is made if need be.
+
+    Yields:
+        Whether there is a lock: some file systems have none.
+
+    Raises:
+        Busy: another process has it.
+        InvalidValue: no space left, or a folder that cannot be written.
+    """
+    with disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / LOCK).is_symlink():  # opened, what it names would be emptied
+            raise InvalidValue("out", str(folder), f"a folder whose {LOCK} is no link")
+        file = FileLock(folder / LOCK, blocking=False, is_singleton=False)
+        locked = _acquired(file)
+    try:
+        yield locked
+    finally:
+        if locked:
+            file.release()
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether some process writes there now; nothing is made or left behind."""
+    if not (folder / LOCK).is_file() or (folder / LOCK).is_symlink():
+        return False
+    file = FileLock(folder / LOCK, blocking=False, is_singleton=False)
+    try:
+        if _acquired(file):
+            file.release()
+    except Busy:
+        return True
+    except OSError:  # a store one may only read
+        return False
+    return False
+
+
+def _acquired(file: FileLock) -> bool:
+    try:
+        file.acquire()
+    except Timeout:
+        raise Busy from None
+    except NotImplementedError:  # a file system without locks
+        return False
+    return True

@@ -18,8 +18,7 @@ Status = Literal["running", "finished", "interrupted", "failed"]
 class RunFields(msgspec.Struct, frozen=True):
     """The first line of a record: which run it is and how it ended.
 
-    `sweep` and `batch_size`, the rows decoded together, are None in stores of before; those have
-    the gold answer and its scorer beside each trace. `workers` decoded at the same time. `code` are
+    `batch_size` rows were decoded together, and `workers` decoded at the same time. `code` are
     digests of classes that do not ship, and of their files, see `attention.identity.code`: method,
     penalties and the detector that acts; `notes_code` of those that took notes. `verdict` is the
     one that was acted upon: tokens kept, step and anchor. `at_positions`: it was cut where the
@@ -35,15 +34,13 @@ class RunFields(msgspec.Struct, frozen=True):
     tokens: Natural | None
     message: str | None
     detector: dict[str, Any] | None
+    sweep: str
+    batch_size: Count
+    workers: Count
     signals: tuple[str, ...] = ()
-    sweep: str | None = None
-    batch_size: Count | None = None
-    workers: Count = 1
     code: dict[str, str] = {}
     notes_code: dict[str, str] = {}
     verdict: tuple[Natural, Natural, Natural | None] | None = None
-    gold: str | None = None
-    scorer: str | None = None
     at_positions: bool = False
 
     def __post_init__(self) -> None:
@@ -93,7 +90,7 @@ class TraceFields(msgspec.Struct, forbid_unknown_fields=True):
     dropped: list[Natural]
     action: dict[str, Any] | None
     signals: dict[str, list[tuple[Natural, float]]]
-    positions: Natural | None = None
+    positions: Natural | None
 
     def __post_init__(self) -> None:
         tokens = len(self.new_ids)

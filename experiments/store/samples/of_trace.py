@@ -2,27 +2,32 @@
 
 A detector changes no token before it fires, and a longer trace holds every shorter one, so one
 decode serves all caps and all detectors. Costs of a cut trace are those the run had at that token.
+
+After the verdict of a detector that acts a run differs from the plain one, so where it fires the
+run is decoded again, with the detector at work; of the others the plain trace is the run.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
+from attention.identity import code
+from experiments.grid.identity import Cell, digest, run_id
 from experiments.grid.plan import Problem, Run
-from experiments.grid.scoring import NO_SCORERS, Gold, Scorers, correct
+from experiments.grid.scoring import NO_SCORERS, Scorers, correct
 from experiments.store.files.records import Record
-from experiments.store.samples.acted_runs import Fired, acted, acts, verdict_on
 from experiments.store.samples.points import Points
-from experiments.store.samples.repetition import repeats
+from experiments.store.samples.repetition import exact, repeats, tolerant
 from experiments.store.samples.sample import Sample, Shorter
-from experiments.store.samples.wasted import exact, tolerant
 from experiments.store.store import Store
-from lil import Detector, Meter, Trace, Verdict
+from lil import Detector, Meter, Trace, Verdict, replay
 
 
 def samples_of(
@@ -58,7 +63,7 @@ def samples_of(
     judge = partial(measured, scorers=scorers)
     plain = _with_waste(judge(plain, run.problem, record, trace, whole), trace)
     if smaller:
-        shorter = _shorter(plain, run.problem, record, trace, caps, scorers)
+        shorter = _shorter(plain, run.problem, trace, caps, scorers)
         plain = replace(plain, shorter=shorter)
     yield plain
     for label, detector in detectors:
@@ -71,7 +76,7 @@ def samples_of(
             stopped = judge(one, run.problem, record, trace, verdict.token, verdict)
             yield _with_waste_left(stopped, plain, verdict)
         else:
-            later = acted(store, Fired(run, record, cap, detector, verdict))
+            later = acted_record(store, Fired(run, record, cap, detector, verdict))
             if later is not None:
                 one = _acted(one, run.problem, later, verdict, scorers)
             lacks = later is None or later.failed
@@ -98,7 +103,6 @@ def blank(run: Run, penalty: str) -> Sample:
 def _shorter(
     plain: Sample,
     problem: Problem,
-    record: Record,
     trace: Trace,
     caps: Mapping[int | None, int],
     scorers: Scorers,
@@ -109,7 +113,7 @@ def _shorter(
     for factor, cap in list(caps.items())[:-1]:
         one = plain
         if cap < plain.tokens:
-            solved = _solved(_text(trace, cap), problem, record, scorers)
+            solved = _solved(_text(trace, cap), problem, scorers)
             read = trace.cost_at(cap).keys_read
             one = replace(plain, status="capped", tokens=cap, correct=solved, keys_read=read)
         assert factor is not None
@@ -182,13 +186,13 @@ def measured(
     return replace(
         _with_reads(one, trace, paid),
         at_positions=_at_positions(problem, one.finish, len(trace.dropped) + paid),
-        sweep=record.meta.get("sweep"),
-        batch_size=record.meta.get("batch_size"),
-        workers=record.meta.get("workers", 1),
+        sweep=record.meta["sweep"],
+        batch_size=record.meta["batch_size"],
+        workers=record.meta["workers"],
         record=record.id,
         tokens=kept,
         output=_digest(trace.new_ids[:kept]),
-        correct=_solved(_text(trace, kept), problem, record, scorers),
+        correct=_solved(_text(trace, kept), problem, scorers),
         prefill_sec=trace.prefill_sec,
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,
@@ -225,17 +229,9 @@ def with_text(samples: Iterable[Sample], store: Store) -> Iterator[Sample]:
             yield replace(sample, text=_text(record.trace(), sample.tokens))
 
 
-def _solved(text: str, problem: Problem, record: Record, scorers: Scorers) -> bool | None:
+def _solved(text: str, problem: Problem, scorers: Scorers) -> bool | None:
     """Judged whenever it is read: a corrected answer or a better scorer decodes nothing again."""
-    gold, scorer = asked_of(problem, record)
-    return None if scorer is None else correct(text, gold, scorer, scorers)
-
-
-def asked_of(problem: Problem, record: Record) -> tuple[Gold, str | None]:
-    """What is accepted as an answer and who judges; plans of before leave them to the traces."""
-    if problem.scorer is not None:
-        return problem.gold, problem.scorer
-    return record.meta.get("gold"), record.meta.get("scorer")
+    return correct(text, problem.gold, problem.scorer, scorers)
 
 
 def _with_reads(one: Sample, trace: Trace, kept: int) -> Sample:
@@ -291,3 +287,106 @@ def _curve(trace: Trace, kept: int) -> tuple[tuple[int | None, int, int], ...]:
         meter = Meter().feed(b"".join(trace.pieces[:kept]))
         points.append((kept, meter.fed, meter.size()))
     return tuple(points)
+
+
+# ---------------------------------------------------------------- detectors that act
+
+
+def acts(detector: Detector) -> bool:
+    """Whether something is generated after its verdict."""
+    return not detector.action.ends
+
+
+def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
+    """The verdict on a plain trace, whatever follows it."""
+    if acts(detector):
+        detector = replace(detector, on_stop="stop")
+    return replay(trace, detector, max_tokens=cap)
+
+
+class Fired(NamedTuple):
+    """A plain run, and what a detector that acts says of it now.
+
+    Attributes:
+        run, record: of the plain run.
+        cap: the most tokens it may have.
+        detector, verdict: who fired, and how.
+    """
+
+    run: Run
+    record: Record
+    cap: int
+    detector: Detector
+    verdict: Verdict
+
+    @property
+    def id(self) -> str:
+        """What the run in which it acts is called."""
+        return acted_id(self.run, self.detector, self.cap)
+
+
+def acted_record(store: Store, fired: Fired) -> Record | None:
+    """The run with this detector at work, if it was decoded: for this cap, or for another that it
+    did not come up to, and neither to this one. What acted upon another verdict is no such run.
+    """
+    found = store.get(fired.id)
+    if found is not None and _follows(found, fired):
+        return found
+    key = (fired.run.id, digest(fired.detector.identity()))
+    others = _by_run(store, store.changes).get(key, ())
+    fit = (one for one in others if _ended_below(one, fired.cap))
+    return next((one for one in fit if _follows(one, fired)), None)
+
+
+def _follows(record: Record, fired: Fired) -> bool:
+    """Whether a stored run is what the detector makes of this verdict, by the same methods.
+
+    The same first verdict by other code is enough only where no second one could end the row.
+    """
+    _, plain, _, detector, verdict = fired
+    if not record.made_by(plain.code):
+        return False
+    if not record.made_by(code(detector)) and (record.failed or detector.action.watched):
+        return False
+    return record.meta.get("verdict") == stored_verdict(verdict)
+
+
+def stored_verdict(verdict: Verdict) -> list[int | None]:
+    """What a run that acts upon a verdict follows from: tokens kept, step and anchor."""
+    return [verdict.token, verdict.step, verdict.anchor]
+
+
+@functools.lru_cache(maxsize=4)
+def _by_run(
+    store: Store,
+    changes: int,  # noqa: ARG001 - after another, look again
+) -> dict[tuple[str, str], list[Record]]:
+    """All runs with detectors that act, whatever their caps, by run and detector."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in store:
+        meta = record.meta
+        if meta.get("detector") is not None and not record.failed:
+            cell = Cell(**meta["cell"])
+            run = run_id(cell, meta["item_id"], meta["prompt"], meta["sample_index"])
+            found.setdefault((run, digest(meta["detector"])), []).append(record)
+    return found
+
+
+def _ended_below(record: Record, cap: int) -> bool:
+    """Whether no cap ended this run, nor would this one have."""
+    if record.meta["tokens"] >= cap:
+        return False
+    trace = record.trace()
+    done = trace.action or {}
+    given = done.get("kept", 0) + done.get("cue_tokens", 0)
+    by_itself = trace.finish != "length" or trace.tokens == given + (done.get("tokens") or 0)
+    return by_itself and trace.decoded_tokens < cap
+
+
+def acted_id(run: Run, detector: Detector, cap: int) -> str:
+    """The identity of a run with a detector that acts.
+
+    The cap is part of it: tokens that were dropped count towards it, so a longer run does not hold
+    the shorter one, unless it ended before (`acted_record`).
+    """
+    return digest({"run": run.id, "detector": detector.identity(), "cap": cap})

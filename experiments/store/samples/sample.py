@@ -45,9 +45,9 @@ class Sample:
     per decode step over sparsified layers and query heads. `cache_byte_sec` is bytes held times
     seconds held. `curve` holds (tokens, original bytes, compressed bytes) of the output alone.
 
-    Wasted is what `wasted.exact` and `wasted.tolerant` count of a trace that the cap cut and that
-    is not solved; all others waste nothing. A detector leaves what was decoded until it fired.
-    `at_positions`: it was cut where the model's positions end, or went beyond them.
+    Wasted is what `repetition.exact` and `repetition.tolerant` count of a trace that the cap cut
+    and that is not solved; all others waste nothing. A detector leaves what was decoded until it
+    fired. `at_positions`: it was cut where the model's positions end, or went beyond them.
     """
 
     model: str
@@ -80,7 +80,7 @@ class Sample:
     repeated: bool | None = None  # some block repeated back to back at least 20 times
     reused_tokens: int = 0
     dropped_tokens: int = 0  # decoded and chopped off again: paid for, not in the output
-    sweep: str | None = None  # that decoded it; None in stores of before
+    sweep: str | None = None  # that decoded it
     batch_size: int | None = None  # rows decoded together
     workers: int = 1  # that decoded at the same time, and may have shared a machine
     record: str | None = None  # id of the stored record it was read from

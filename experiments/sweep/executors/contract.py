@@ -1,17 +1,22 @@
-"""What a sweep needs of those who decode for it."""
+"""What a sweep needs of those who decode for it, and what all of them do alike."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, closing
+from typing import Any, Generic, Protocol, TypeVar
 
+from attention.errors import InvalidValue
 from experiments.grid import models
 from experiments.sweep.backlog import Prepared
-from experiments.sweep.decoder import Event, Job
+from experiments.sweep.decoder import Ended, Event, Job, Lost, Said, Stepped, decode
 
 #: Called with a worker's number and what it has to say.
 Tell = Callable[[int, Event], None]
+
+#: Starts that fail one after the other before no more are tried.
+STARTS = 2
 
 
 class Executor(Protocol):
@@ -44,3 +49,112 @@ class Executor(Protocol):
 
 
 Open = Callable[[Prepared, models.Source], AbstractContextManager[Executor]]
+
+
+class InProcess:
+    """Decodes here, a job at a time.
+
+    Args:
+        loaded: the model.
+    """
+
+    found: Mapping[str, Any] = {}
+
+    def __init__(self, loaded: models.Loaded) -> None:
+        self._loaded = loaded
+        self._job: Job | None = None
+
+    def hire(self, jobs: int) -> None:
+        """It is there already."""
+
+    def free(self) -> Sequence[int]:
+        """Worker 0, if it has no job."""
+        return [0] if self._job is None else []
+
+    def submit(self, worker: int, job: Job) -> None:
+        """Keep the job for `wait`."""
+        del worker
+        self._job = job
+
+    def wait(self, tell: Tell) -> None:
+        """Decode the job."""
+        job, self._job = self._job, None
+        assert job is not None
+        with closing(decode(self._loaded, job, lambda n: tell(0, Stepped(n)))) as events:
+            for event in events:
+                tell(0, event)
+        tell(0, Ended())
+
+
+class Worker(Protocol):
+    """A worker that is elsewhere."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether its model is loaded."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a job."""
+
+
+W = TypeVar("W", bound=Worker)
+
+
+class Crew(ABC, Generic[W]):
+    """Workers that are started when there is something to do for them.
+
+    Those that die are replaced as long as there is; what they were at is told as lost.
+
+    Args:
+        count: of workers there may be.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.found: Mapping[str, Any] = {}
+        self._count = count
+        self._workers: dict[int, W] = {}
+        self._failed_starts = 0
+
+    @abstractmethod
+    def _started(self, at: int) -> W:
+        """A worker with this number, which begins to load its model."""
+
+    def hire(self, jobs: int) -> None:
+        """Start workers while there are more jobs than workers without one."""
+        if self._workers and self._failed_starts >= STARTS:
+            return
+        spare = sum(not worker.busy for worker in self._workers.values())
+        vacant = [at for at in range(self._count) if at not in self._workers]
+        for at in vacant[: max(0, jobs - spare)]:
+            self._workers[at] = self._started(at)
+
+    def free(self) -> Sequence[int]:
+        """Workers that are ready and have no job."""
+        return [at for at, worker in self._workers.items() if worker.ready and not worker.busy]
+
+    def _begun(self, found: Mapping[str, Any]) -> None:
+        """A worker has loaded its model."""
+        self._failed_starts = 0
+        self.found = self.found or found
+
+    def _bury(self, at: int, tell: Tell, reason: str, startable: str) -> None:
+        """A worker has died.
+
+        Args:
+            at: its number.
+            tell: told of it.
+            reason: how it died.
+            startable: what a user is asked for where none can start.
+        """
+        worker = self._workers.pop(at)
+        if worker.ready:
+            if worker.busy:
+                tell(at, Lost(reason))
+            return
+        self._failed_starts += 1
+        if self._failed_starts < STARTS:
+            return
+        if not self._workers:
+            raise InvalidValue("workers", self._count, startable)
+        tell(at, Said(f"a worker could not start ({reason}); {len(self._workers)} go on without"))

@@ -7,18 +7,15 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.grid.config import Config
-from experiments.sweep.decoder import Ended, Event, Job, Lost, Said, Setup, Stepped, decode
-from experiments.sweep.executors.contract import Tell
-
-#: Starts that fail one after the other before no more are tried.
-STARTS = 2
+from experiments.sweep.decoder import Ended, Event, Job, Setup, Stepped, decode
+from experiments.sweep.executors.contract import Crew, Tell
 
 
 class Serving:
@@ -64,12 +61,22 @@ class _Worker:
     events: Any = None
 
     @property
+    def ready(self) -> bool:
+        """Whether its model is loaded."""
+        return self.loading is None
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a job."""
+        return self.events is not None
+
+    @property
     def awaited(self) -> Any:
         """What its next word comes by; None where it has nothing to do."""
         return self.events if self.loading is None else self.loading
 
 
-class OnRay:
+class OnRay(Crew[_Worker]):
     """Actors that are started when there is something to do for them.
 
     Those whose process or node dies are replaced wherever the cluster has room; what they were at
@@ -83,13 +90,11 @@ class OnRay:
     """
 
     def __init__(self, ray: Any, setup: Setup, count: int, cpus: int, gpus: float) -> None:
-        self.found: Mapping[str, Any] = {}
-        self._ray, self._setup, self._count = ray, setup, count
+        super().__init__(count)
+        self._ray, self._setup = ray, setup
         # Restarted here, not by Ray: a job must not begin again where its rows are stored already.
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "max_task_retries": 0}
         self._actor = ray.remote(**options)(Serving)
-        self._workers: dict[int, _Worker] = {}
-        self._failed_starts = 0
 
     def close(self) -> None:
         """End all workers."""
@@ -97,19 +102,10 @@ class OnRay:
             self._ray.kill(worker.actor)
         self._workers.clear()
 
-    def hire(self, jobs: int) -> None:
-        """Start workers while there are more jobs than workers without one."""
-        if self._workers and self._failed_starts >= STARTS:
-            return
-        spare = sum(worker.events is None for worker in self._workers.values())
-        vacant = [at for at in range(self._count) if at not in self._workers]
-        for at in vacant[: max(0, jobs - spare)]:
-            actor = self._actor.remote(self._setup)
-            self._workers[at] = _Worker(actor, actor.load.remote())
-
-    def free(self) -> Sequence[int]:
-        """Workers that are ready and have no job."""
-        return [at for at, worker in self._workers.items() if worker.awaited is None]
+    def _started(self, at: int) -> _Worker:
+        del at
+        actor = self._actor.remote(self._setup)
+        return _Worker(actor, actor.load.remote())
 
     def submit(self, worker: int, job: Job) -> None:
         """Send it; what happens to it comes as a stream."""
@@ -133,37 +129,22 @@ class OnRay:
         worker = self._workers[at]
         try:
             if worker.loading is not None:
-                self._begin(worker, self._ray.get(worker.loading))
+                answer = self._ray.get(worker.loading)
+                if isinstance(answer, tuple):
+                    raise InvalidValue(*answer)
+                worker.loading = None
+                self._begun(answer)
                 return
             event = self._ray.get(next(worker.events))
         except (self._ray.exceptions.RayError, StopIteration) as error:
-            self._bury(at, tell, error)
+            self._ray.kill(worker.actor)  # one that lives on could not be told of any more
+            reason = _reason(error)
+            startable = f"a number of Ray actors that can start (the last: {reason})"
+            self._bury(at, tell, reason, startable)
             return
         if isinstance(event, Ended):
             worker.events = None
         tell(at, event)
-
-    def _begin(self, worker: _Worker, answer: Mapping[str, Any] | tuple[str, str, str]) -> None:
-        if isinstance(answer, tuple):
-            raise InvalidValue(*answer)
-        worker.loading, self._failed_starts = None, 0
-        self.found = self.found or answer
-
-    def _bury(self, at: int, tell: Tell, error: Exception) -> None:
-        """A worker has died, or its node."""
-        worker = self._workers.pop(at)
-        self._ray.kill(worker.actor)  # one that lives on could not be told of any more
-        reason = _reason(error)
-        if worker.loading is None:
-            tell(at, Lost(reason))
-            return
-        self._failed_starts += 1
-        if self._failed_starts < STARTS:
-            return
-        if not self._workers:
-            allowed = f"a number of Ray actors that can start (the last: {reason})"
-            raise InvalidValue("workers", self._count, allowed)
-        tell(at, Said(f"a worker could not start ({reason}); {len(self._workers)} go on without"))
 
 
 def _reason(error: Exception) -> str:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection as connections
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from attention.errors import InvalidValue
-from experiments.sweep.decoder import Ended, Job, Lost, Said, Setup
-from experiments.sweep.executors.contract import Tell
-from experiments.sweep.executors.worker import Ready, Refused, serve
+from experiments.sweep.decoder import Ended, Job, Setup, Stepped, decode
+from experiments.sweep.executors.contract import Crew, Tell
 
 #: What takes seconds to import, once for all workers; a model of any family needs most of it.
 _HEAVY = (
     *("torch", "transformers.models.auto.modeling_auto"),
     *("transformers.models.auto.tokenization_auto", "transformers.models.qwen3.modeling_qwen3"),
-    *("attention.methods", "experiments.sweep.executors.worker"),
+    *("attention.methods", "experiments.sweep.executors.processes"),
 )
 
-#: Starts that fail one after the other before no more are tried.
-STARTS = 2
+#: Seconds between two words about steps: each wakes the process that is told.
+EVERY = 0.1
 
 
 @dataclass
@@ -39,20 +39,16 @@ class _Worker:
     busy: bool = False
 
 
-class Processes:
-    """Workers that are started when there is something to do for them.
-
-    Those that die are replaced as long as there is; what they were at is told as lost.
+class Processes(Crew[_Worker]):
+    """Processes that are started when there is something to do for them.
 
     Args:
         setups: of each worker there may be.
     """
 
     def __init__(self, setups: Sequence[Setup]) -> None:
-        self.found: Mapping[str, Any] = {}
+        super().__init__(len(setups))
         self._setups = setups
-        self._workers: dict[int, _Worker] = {}
-        self._failed_starts = 0
 
     def __enter__(self) -> Processes:
         return self
@@ -70,20 +66,15 @@ class Processes:
             worker.process.join()
         self._workers.clear()
 
-    # ------------------------------------------------------------ jobs
-
-    def hire(self, jobs: int) -> None:
-        """Start workers while there are more jobs than workers without one."""
-        if self._workers and self._failed_starts >= STARTS:
-            return
-        spare = sum(not worker.busy for worker in self._workers.values())
-        vacant = [at for at in range(len(self._setups)) if at not in self._workers]
-        for at in vacant[: max(0, jobs - spare)]:
-            self._workers[at] = _started(self._setups[at])
-
-    def free(self) -> Sequence[int]:
-        """Workers that are ready and have no job."""
-        return [at for at, worker in self._workers.items() if worker.ready and not worker.busy]
+    def _started(self, at: int) -> _Worker:
+        setup = self._setups[at]
+        context = _context(setup.device)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs, setup), daemon=True)  # type: ignore[attr-defined]
+        with _undisturbed():
+            process.start()
+        theirs.close()  # so that the line ends when the worker does
+        return _Worker(process, ours)
 
     def submit(self, worker: int, job: Job) -> None:
         """Send it; a worker that has died is noticed when it is listened to."""
@@ -108,34 +99,20 @@ class Processes:
         try:
             event = worker.line.recv()
         except (EOFError, OSError):
-            self._bury(at, tell)
+            worker.line.close()
+            worker.process.join()
+            reason = _reason(worker.process.exitcode)
+            startable = f"a number of processes that can start (the last was {reason})"
+            self._bury(at, tell, reason, startable)
             return
         if isinstance(event, Refused):
             event.raised()
         if isinstance(event, Ready):
-            worker.ready, self._failed_starts = True, 0
-            self.found = self.found or event.found
+            worker.ready = True
+            self._begun(event.found)
             return
         worker.busy = not isinstance(event, Ended)
         tell(at, event)
-
-    def _bury(self, at: int, tell: Tell) -> None:
-        """A worker has died."""
-        worker = self._workers.pop(at)
-        worker.line.close()
-        worker.process.join()
-        reason = _reason(worker.process.exitcode)
-        if worker.busy:
-            tell(at, Lost(reason))
-        if worker.ready:
-            return
-        self._failed_starts += 1
-        if self._failed_starts < STARTS:
-            return
-        if not self._workers:
-            allowed = f"a number of processes that can start (the last was {reason})"
-            raise InvalidValue("workers", len(self._setups), allowed)
-        tell(at, Said(f"a worker could not start ({reason}); {len(self._workers)} go on without"))
 
 
 def _reason(code: int | None) -> str:
@@ -162,16 +139,6 @@ def prepare() -> None:
             forkserver.ensure_running()
 
 
-def _started(setup: Setup) -> _Worker:
-    context = _context(setup.device)
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, setup), daemon=True)  # type: ignore[attr-defined]
-    with _undisturbed():
-        process.start()
-    theirs.close()  # so that the line ends when the worker does
-    return _Worker(process, ours)
-
-
 def _context(device: str) -> BaseContext:
     """How processes are started.
 
@@ -195,3 +162,88 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# ---------------------------------------------------------------- in the other process
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The model is loaded; what a manifest says of where it is."""
+
+    found: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The model cannot be used: the parts of an `InvalidValue`."""
+
+    field: str
+    value: object
+    allowed: str
+
+    def raised(self) -> NoReturn:
+        """Raise it where it is understood."""
+        raise InvalidValue(self.field, self.value, self.allowed)
+
+
+def serve(connection: Connection, setup: Setup) -> None:
+    """Decode jobs until there is nobody to decode for.
+
+    Args:
+        connection: to the process that wants the work: jobs come from it, events go to it. It is
+            closed when that process ends, however it does.
+        setup: of the model.
+    """
+    _take_signals()
+    try:
+        loaded, found = setup.load()
+    except InvalidValue as error:
+        answer: Ready | Refused = Refused(error.field, str(error.value), error.allowed)
+    else:
+        answer = Ready(found)
+    try:
+        connection.send(answer)
+        while isinstance(answer, Ready):
+            job = connection.recv()
+            steps = _Steps(connection)
+            with closing(decode(loaded, job, steps.add)) as events:
+                for event in events:
+                    connection.send(event)
+            steps.send()
+            connection.send(Ended())
+    except (EOFError, OSError):
+        return  # nobody is there any more
+
+
+class _Steps:
+    """Adds up tokens between two words about them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._tokens, self._last = 0, 0.0
+
+    def add(self, tokens: int) -> None:
+        """Tokens of one step.
+
+        Raises:
+            SystemExit: nobody is there any more; no error of the decoding, which would go on.
+        """
+        self._tokens += tokens
+        if time.monotonic() - self._last > EVERY:
+            try:
+                self.send()
+            except OSError:
+                raise SystemExit from None
+
+    def send(self) -> None:
+        """Say what has been added up."""
+        self._connection.send(Stepped(self._tokens))
+        self._tokens, self._last = 0, time.monotonic()
+
+
+def _take_signals() -> None:
+    # Ctrl-C reaches the whole group; who asked for the work ends it, and says so.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):  # held back while the process was started
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())

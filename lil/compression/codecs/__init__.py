@@ -40,6 +40,8 @@ class Codec(ABC):
     version: ClassVar[int] = 1
     #: Symbols of the look-ahead buffer, where codewords have one fixed length; else None.
     lookahead: ClassVar[int | None] = None
+    #: Whether requests to a server may ask for it.
+    served: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, symbols: Symbols) -> None: ...

@@ -78,6 +78,7 @@ class Deflate(Codec):
     """
 
     name: ClassVar[str] = "deflate"
+    served: ClassVar[bool] = True
 
     def __init__(self, symbols: Symbols = TEXT) -> None:
         self._state: Stream | Whole = Stream() if incremental_is_exact() else Whole(symbols)

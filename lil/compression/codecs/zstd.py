@@ -20,6 +20,7 @@ class Zstd(FromScratch):
     """
 
     name: ClassVar[str] = "zstd"
+    served: ClassVar[bool] = True
 
     @staticmethod
     def from_scratch(data: bytes) -> int:

@@ -63,7 +63,7 @@ class Stop(Action):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cued(Action):
+class CueAction(Action):
     """An action that gives the model a few words to go on from.
 
     Args:
@@ -91,7 +91,7 @@ class Cued(Action):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer(Cued):
+class Answer(CueAction):
     """The end of thinking is given, and the model answers within a few tokens.
 
     As budget forcing in s1 (arXiv 2501.19393). Where the cue already stands in the output, the
@@ -112,7 +112,7 @@ class Answer(Cued):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regenerate(Cued):
+class Regenerate(CueAction):
     """Back to the last token that still carried information, a cue, and on from there.
 
     The Word Salad Chopper's second half (paper, section 4.3): one cue, one more try, no second

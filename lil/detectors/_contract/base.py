@@ -13,6 +13,7 @@ import numpy as np
 from attention.errors import InvalidValue, check_choice
 from attention.identity import named
 from attention.sources import import_path, ships
+from attention.spelling import Twins
 from lil.detectors._contract.actions import ACTIONS, Action, OnStop, action
 from lil.detectors._contract.place import LAST, WITHIN, Place, require_end, require_part
 from lil.trace import Signal
@@ -79,6 +80,12 @@ class Detector(ABC):
     anchors: ClassVar[bool] = False
     #: A parameter and values of it, the most cautious first: what calibration tries.
     ladder: ClassVar[tuple[str, Sequence[Any]]] = ("", ())
+    #: Parameters that say the same, in groups: one that comes later takes the others' place.
+    twins: ClassVar[Twins] = ()
+    #: The parameter with what was trained on one model, and the command that trains it.
+    trained: ClassVar[tuple[str, str]] = ("", "")
+    #: Whether requests to a server may ask for it: it reads tokens alone, and no files.
+    served: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -14,7 +14,7 @@ MARKS: Mapping[bytes, bytes] = {b"<think>": b"</think>", b"[THINK]": b"[/THINK]"
 WITHIN = ("thinking", "output")
 
 #: Tokens of repetition that it takes where no thinking goes on: fifty equal lines or a matrix of
-#: 16 x 16 zeros that somebody asked for have fewer (`scripts/check_ordinary.py`).
+#: 16 x 16 zeros that somebody asked for have fewer (`scripts/checks/check_ordinary.py`).
 OUTSIDE = 1000
 
 _OPENS, _ENDS = tuple(MARKS), tuple(MARKS.values())

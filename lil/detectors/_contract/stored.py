@@ -1,14 +1,16 @@
-"""A detector as data, name and parameters, and the file that `lil calibrate` writes."""
+"""A detector as data, name and parameters: as it is typed, and in a file of `lil calibrate`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
 from attention.registry import following
+from attention.spelling import Spec, split
 from lil.detectors._contract.base import Detector
 from lil.detectors._contract.registry import DETECTORS
 
@@ -24,21 +26,61 @@ def described(detector: Detector) -> dict[str, Any]:
     return {"name": detector.name if own else f"{kind.__module__}:{kind.__qualname__}", **params}
 
 
-def made(given: object, field: str) -> Detector:
-    """The detector of a mapping that has a name, or of a name alone.
+def spec_of(given: object, field: str) -> Spec:
+    """What is asked for: as it is typed, or as `described` gives it.
 
     Args:
-        given: as `described` gives it.
+        given: a text, a mapping that has a name, or a `Spec`.
         field: what a message calls it.
 
     Raises:
-        InvalidValue: neither, or a detector that cannot be found or made.
+        InvalidValue: none of these.
     """
     if isinstance(given, str):
-        return DETECTORS.get(given.strip())
+        return DETECTORS.spec(given)
     if isinstance(given, Mapping) and isinstance(given.get("name"), str):
-        return DETECTORS.get(**given)
+        return Spec.of(given)
+    if isinstance(given, Spec):
+        return given
     raise InvalidValue(field, given, "a detector's name, or a mapping of name and parameters")
+
+
+def made(given: object, field: str) -> Detector:
+    """The detector that is asked for.
+
+    Args:
+        given, field: see `spec_of`.
+
+    Raises:
+        InvalidValue: nothing is asked for, or a detector that cannot be found or made.
+    """
+    spec = spec_of(given, field)
+    action = {"on_stop": spec.action} if spec.action else {}
+    return DETECTORS.get(spec.name, **{**spec.params, **action})
+
+
+def parts(text: str) -> list[Spec]:
+    """The detectors of `a+b`, which is how those are typed that another one is made of.
+
+    Raises:
+        InvalidValue: one that has an action: what follows is said of the whole.
+    """
+    specs = [DETECTORS.spec(part) for part in split(text, "+")]
+    for spec in specs:
+        if spec.action:
+            raise InvalidValue("parts", text, "an action behind the whole, and behind no part")
+    return specs
+
+
+def opened(spec: Spec) -> Spec:
+    """The same with name and parameters where it names a file of `lil calibrate`.
+
+    Raises:
+        InvalidValue: a file that cannot be read, or names no detector that there is.
+    """
+    if not spec.is_file:
+        return spec
+    return replace(Spec.of(described(load(spec.name))), action=spec.action)
 
 
 def load(path: str | Path) -> Detector:
@@ -54,33 +96,31 @@ def load(path: str | Path) -> Detector:
         InvalidValue: no such file, another kind of file, a detector that cannot be made, or an
             import path.
     """
-    allowed = "a file of `lil calibrate`"
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise InvalidValue("detector", str(path), f"{allowed} ({error})") from error
-    if not isinstance(values, dict) or values.get("format") != CALIBRATED:
-        raise InvalidValue("detector", str(path), f"{allowed}: format = {CALIBRATED}")
-    given = values.get("detector")
-    for name in import_paths(given):
-        raise InvalidValue(
-            "detector", name, f"a name that ships or is installed: {path} is data, not code"
-        )
+        raise InvalidValue("detector", str(path), f"a file of `lil calibrate` ({error})") from error
+    spec = calibrated(text, "detector", str(path), "a file of `lil calibrate`")
     with following(()):
-        return made(given, f"detector in {path}")
+        return made(spec, f"detector in {path}")
 
 
-def import_paths(given: object) -> list[str]:
-    """The import paths by which a detector's name, its parts or its codec stand in data.
+def calibrated(text: str, field: str, source: str, allowed: str) -> Spec:
+    """What the text of a file of `lil calibrate` asks for.
 
     Args:
-        given: a name, names joined by +, or a mapping of name and parameters.
+        text: what the file holds.
+        field, source, allowed: what a message calls it, where it comes from, and what it should be.
+
+    Raises:
+        InvalidValue: it is another kind of file.
     """
-    if isinstance(given, str):
-        return [one.strip() for one in given.split("+") if ":" in one]
-    if isinstance(given, Mapping):
-        kept = [given.get(key) for key in ("name", "codec", "parts")]
-        return [path for one in kept for path in import_paths(one)]
-    if isinstance(given, Sequence):
-        return [path for one in given for path in import_paths(one)]
-    return []
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise InvalidValue(field, source, f"{allowed} ({error})") from error
+    if not isinstance(values, dict) or values.get("format") != CALIBRATED:
+        raise InvalidValue(field, source, f"{allowed}: format = {CALIBRATED}")
+    if not isinstance(values.get("detector"), Mapping):
+        raise InvalidValue(field, source, f"{allowed}, with a detector: name and parameters")
+    return Spec.of(values["detector"])

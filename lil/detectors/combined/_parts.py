@@ -5,18 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from attention.errors import InvalidValue
 from lil.detectors._contract.base import Detector, Verdict, Watcher
 from lil.detectors._contract.place import Place
-from lil.detectors._contract.stored import described, made
+from lil.detectors._contract.stored import described, made, parts
 from lil.trace import Signal
 
 if TYPE_CHECKING:
     from lil.hidden_states import Reading
 
-#: Parts of a detector: `a+b`, or names, mappings of `name` and parameters, and detectors.
+#: Parts of a detector: `a+b(c=1)`, or names, mappings of `name` and parameters, and detectors.
 Parts = str | Sequence[str | Mapping[str, Any] | Detector]
 
 
@@ -30,17 +30,19 @@ class Combination(Detector):
 
     parts: Parts
 
+    served: ClassVar[bool] = True  # where its parts are
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.parts.split("+") if isinstance(self.parts, str) else self.parts
+        given = parts(self.parts) if isinstance(self.parts, str) else self.parts
         allowed = "names joined by +, or a list of names, mappings with a name, and detectors"
         if not isinstance(given, Sequence) or not given:
             raise InvalidValue("parts", self.parts, allowed)
         found = [one if isinstance(one, Detector) else made(one, "parts") for one in given]
-        parts = tuple(
+        whole = tuple(
             replace(one, on_stop=self.on_stop, within=one.within or self.within) for one in found
         )
-        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "parts", whole)
 
     @property
     def detectors(self) -> tuple[Detector, ...]:

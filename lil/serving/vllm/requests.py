@@ -15,7 +15,6 @@ from lil.detectors import Answer
 from lil.detectors.budget import Budget
 from lil.penalties import DRYPenalty, LZPenalty, Penalty, PresenceWindowPenalty
 from lil.serving.ending import Ending, Limits, Words, end_of
-from lil.serving.told import Told
 from lil.serving.values import (
     CUE,
     Stopping,
@@ -23,6 +22,7 @@ from lil.serving.values import (
     require_known,
     stopping_of,
 )
+from lil.serving.verdict_log import VerdictLog
 
 #: The part of `--additional-config` that is ours: the same values as in a request.
 PART = "lil"
@@ -118,7 +118,7 @@ class StoppingServer:
     def __init__(self, config: VllmConfig, forces: bool = True) -> None:
         self.forces = forces
         given = dict(served(config))
-        self.told = Told(init_logger("vllm.lil"), given.pop(FILE, None))
+        self.verdicts = VerdictLog(init_logger("vllm.lil"), given.pop(FILE, None))
         self.every = check_int(EVERY, given.pop(EVERY, 25), 1)
         self._cue = given.pop(CUE, Answer.cue)
         self._default = stopping_of(given, cue=self._cue, trusted=True)
@@ -177,4 +177,4 @@ class StoppingServer:
         """
         verdict = ending.see(tokens)
         if verdict is not None and ending.seen > known:
-            self.told.note(verdict)
+            self.verdicts.note(verdict)

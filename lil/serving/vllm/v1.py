@@ -51,7 +51,7 @@ class Places(Generic[T]):
             self.at[place] = one
 
 
-class Request:
+class Member:
     """A request with a penalty. Equality is identity: one that comes back is another one."""
 
     def __init__(self, penalty: Penalty, prompt: Sequence[int], output: Sequence[int]) -> None:
@@ -70,7 +70,7 @@ class Group:
     def __init__(self, rows: PenaltyRows) -> None:
         self.rows = rows
         self.places: list[int] = []
-        self.requests: list[Request] = []
+        self.requests: list[Member] = []
 
 
 class PenaltyProcessor(LogitsProcessor):
@@ -86,7 +86,7 @@ class PenaltyProcessor(LogitsProcessor):
         del is_pin_memory
         self._values, self._default = values, values.default(vllm_config)
         self._device = device
-        self._places: Places[Request] = Places()
+        self._places: Places[Member] = Places()
         self._groups: dict[Penalty, Group] = {}
 
     def is_argmax_invariant(self) -> bool:
@@ -98,7 +98,7 @@ class PenaltyProcessor(LogitsProcessor):
         self._places.leave(batch_update)
         for place, params, prompt, output in batch_update.added:
             penalty = self._values.of(params, self._default)
-            one = None if penalty is None else Request(penalty, prompt or (), output)
+            one = None if penalty is None else Member(penalty, prompt or (), output)
             self._places.join(place, one)
         self._places.move(batch_update)
 
@@ -122,7 +122,7 @@ class PenaltyProcessor(LogitsProcessor):
                 [one.output[-1] if one.output else 0 for one in requests], self._device, torch.int64
             )
 
-            def histories(which: Sequence[int], of: Sequence[Request] = requests) -> Tensor:
+            def histories(which: Sequence[int], of: Sequence[Member] = requests) -> Tensor:
                 return padded([of[i].history() for i in which], self._device)
 
             lengths = [one.given + len(one.output) for one in requests]

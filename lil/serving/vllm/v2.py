@@ -30,7 +30,7 @@ from lil.serving.vllm.requests import PenaltyValues, StoppingValues
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class Occupant:
     """A request with a penalty, equal to itself alone: a slot's next occupant is another one.
 
     Args:
@@ -52,7 +52,7 @@ class PenaltyProcessor(LogitsProcessor):
     ) -> None:
         self._values, self._default = values, values.default(vllm_config)
         self._states = req_states
-        self._slots: dict[int, Request] = {}
+        self._slots: dict[int, Occupant] = {}
         self._groups: dict[Penalty, PenaltyRows] = {}
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
@@ -60,7 +60,7 @@ class PenaltyProcessor(LogitsProcessor):
         self._slots.pop(req_idx, None)
         if penalty is not None:
             first = 0 if penalty.include_prompt else int(self._states.prompt_len.np[req_idx])
-            self._slots[req_idx] = Request(penalty, req_idx, first)
+            self._slots[req_idx] = Occupant(penalty, req_idx, first)
         return penalty is not None
 
     def apply(self, logits: Tensor, ctx: LogitsContext) -> Tensor:
@@ -84,7 +84,7 @@ class PenaltyProcessor(LogitsProcessor):
 
             def histories(
                 which: Sequence[int],
-                of: Sequence[Request] = requests,
+                of: Sequence[Occupant] = requests,
                 lengths: Sequence[int] = lengths,
             ) -> Tensor:
                 return _histories(tokens, [(of[i], lengths[i]) for i in which])
@@ -93,7 +93,7 @@ class PenaltyProcessor(LogitsProcessor):
         return logits
 
 
-def _histories(tokens: Tensor, requests: Sequence[tuple[Request, int]]) -> Tensor:
+def _histories(tokens: Tensor, requests: Sequence[tuple[Occupant, int]]) -> Tensor:
     """Histories (B, n) of so many tokens each, right-aligned with `EMPTY` before short ones."""
     most = max(length for _, length in requests)
     found = torch.full((len(requests), most), EMPTY, dtype=torch.int64, device=tokens.device)
@@ -103,7 +103,7 @@ def _histories(tokens: Tensor, requests: Sequence[tuple[Request, int]]) -> Tenso
     return found
 
 
-class Watched:
+class RequestWatch:
     """A request under watch; nothing of it is known until its first look.
 
     Args:
@@ -134,7 +134,7 @@ class StoppingProcessor(LogitsProcessor):
     ) -> None:
         self._server = values.server(vllm_config)
         self._states = req_states
-        self._slots: dict[int, Watched] = {}
+        self._slots: dict[int, RequestWatch] = {}
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
         self._slots.pop(req_idx, None)
@@ -146,7 +146,7 @@ class StoppingProcessor(LogitsProcessor):
         )
         every = self._server.every
         known = max(0, there - prompt - 1) // every * every
-        self._slots[req_idx] = Watched(sampling_params, stopping, prompt, known)
+        self._slots[req_idx] = RequestWatch(sampling_params, stopping, prompt, known)
         return True
 
     def apply(self, logits: Tensor, ctx: LogitsContext) -> Tensor:
@@ -168,7 +168,7 @@ class StoppingProcessor(LogitsProcessor):
             logits[at, tokens] = 0
         return logits
 
-    def _look(self, slot: int, one: Watched, generated: int) -> None:
+    def _look(self, slot: int, one: RequestWatch, generated: int) -> None:
         """Read the tokens of a slot, if it is time."""
         every = self._server.every
         upto = generated // every * every

@@ -1,0 +1,65 @@
+"""What methods that drop tokens share: slots that are reused, and the token that is in each."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from attention.core.slots import Slots
+from attention.core.step import Counts, Step
+from attention.layers.layer import Geometry, Layer, Method, check_prompt, keeps_prompt
+
+
+class Bounded(Layer):
+    """At most `budget` tokens per row and KV head, each with its position and what is known of it.
+
+    With the backend's `keep_prompt` a row's prompt stays, and the method has what is left.
+    """
+
+    def __init__(self, geometry: Geometry, backend: Method) -> None:
+        super().__init__(geometry, backend)
+        assert self.budget is not None
+        self.limit = limit = self.budget
+        self.keeps_prompt = keeps_prompt(backend)
+        self.k = self.slots("k", (geometry.D,), limit=limit)
+        self.v = self.slots("v", (geometry.D,), limit=limit)
+        # The position of the token in each slot.
+        self.position = self.slots("position", dtype=torch.int32, fill=-1, limit=limit)
+        # What a method remembers of a token.
+        self.memories: list[Slots] = []
+        # Everything that follows a token from slot to slot.
+        self.per_slot = [self.k, self.v, self.position]
+
+    def remember(
+        self,
+        name: str,
+        tail: tuple[int, ...] = (),
+        *,
+        dtype: torch.dtype | None = None,
+        fill: float = 0.0,
+    ) -> Slots:
+        """Something kept per slot, (B, Hkv, S, *tail); a new token starts with `fill`."""
+        memory = self.slots(name, tail, dtype=dtype, fill=fill, limit=self.limit)
+        self.memories.append(memory)
+        self.per_slot.append(memory)
+        return memory
+
+    def least_room(self) -> int:
+        """The smallest room beside a prompt in which the method can work."""
+        return 2
+
+    def check_prompts(self, step: Step) -> None:
+        """Refuse prompts that are to stay, are being read and leave too little room.
+
+        Raises:
+            InvalidValue: there is one.
+        """
+        if self.keeps_prompt and (step.past < step.prompt).any():
+            check_prompt(step, self.limit, self.least_room())
+
+    def row_bytes(self, seen: Counts) -> Counts:
+        per_slot = sum(
+            slots.data.dtype.itemsize * int(np.prod(slots.data.shape[3:]))
+            for slots in self.per_slot
+        )
+        return self.kept(seen) * (self.geometry.Hkv * per_slot)

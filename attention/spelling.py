@@ -1,0 +1,222 @@
+"""How a method, a detector, a penalty or a codec is typed: one grammar, read and written here.
+
+    entry     NAME   NAME(PARAMETER=VALUE, ...)   and behind either, where there are any, :ACTION
+    NAME      a name, package.module:Class, or a file of parameters, FILE.json
+    list      ENTRY,ENTRY   or ENTRY+ENTRY; what stands in brackets or quotes holds together
+    setting   KEY=VALUE   KEY.NAME.PARAMETER=VALUE
+    VALUE     as TOML has it, else a text
+
+It is the same in flags, presets, calibrated files, stores and requests. Text alone: nothing is
+looked up or made here, which is for the registries.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attention.errors import InvalidValue
+
+#: What `package.module:Class` looks like.
+IMPORT_PATH = re.compile(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
+
+#: How the name of a file ends in which name and parameters stand.
+FILE = ".json"
+
+#: What no TOML can be: wrong characters, or brackets nested too deeply.
+_NO_TOML = (ValueError, RecursionError)
+
+#: Parameters that say the same in other words, in groups: one of them takes the others' place.
+Twins = Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What somebody asks for: a name, parameters of its own, and the action that follows.
+
+    Args:
+        name: or import path, or the file in which name and parameters stand.
+        params: those that were given, as TOML or JSON has them.
+        action: what follows a verdict; empty where nothing is said of it.
+    """
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    action: str = ""
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Spec:
+        """The same of a table that has the `name` among the parameters."""
+        params = dict(table)
+        return cls(str(params.pop("name", None)), params)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether a file is named in which name and parameters stand."""
+        return self.name.endswith(FILE)
+
+    @property
+    def paths(self) -> Iterator[str]:
+        """The import paths in it, as name and in parameters."""
+        if ":" in self.name:
+            yield self.name
+        yield from paths(self.params)
+
+    def __str__(self) -> str:
+        """As one types it: `parse` gives it back."""
+        inside = f"({_inside(self.params)})" if self.params else ""
+        return self.name + inside + (f":{self.action}" if self.action else "")
+
+
+def parse(
+    text: str,
+    kind: str,
+    example: str,
+    actions: Collection[str] = (),
+    shipped: Collection[str] = (),
+) -> Spec:
+    """What an entry asks for.
+
+    `guardian:answer` names an action, `mine:Detector` an import path, `mine:Detector:answer` both.
+
+    Args:
+        text: as typed.
+        kind, example: for messages.
+        actions: names that may stand behind the last colon; without any, nothing may.
+        shipped: names that are no modules, so that behind their colon a wrong action stands.
+
+    Raises:
+        InvalidValue: brackets that hold something else than parameters.
+    """
+    head, action = _split_action(text.strip(), actions, shipped) if actions else (text.strip(), "")
+    name, bracket, rest = head.partition("(")
+    if not bracket or head.endswith(FILE):
+        return Spec(head, {}, action)
+    try:
+        if not rest.endswith(")"):
+            raise ValueError
+        params = tomllib.loads(f"one = {{{rest[:-1]}}}")["one"]
+    except _NO_TOML as error:
+        allowed = f"NAME or NAME(PARAMETER=VALUE), such as {example}"
+        raise InvalidValue(kind, text, allowed) from error
+    return Spec(name.strip(), params, action)
+
+
+def _split_action(text: str, actions: Collection[str], shipped: Collection[str]) -> tuple[str, str]:
+    head, bracket, tail = text.rpartition(")")
+    if bracket and tail[:1] in ("", ":"):  # what stands in brackets may have colons of its own
+        return head + bracket, tail[1:]
+    name, colon, action = text.rpartition(":")
+    # Of what ships a wrong action is told. Others' names may be those of their modules as well.
+    told = ":" in name or action in actions or name in shipped or name.endswith(FILE)
+    return (name, action) if colon and told else (text, "")
+
+
+def split(text: str, mark: str = ",") -> list[str]:
+    """The parts of `a,b(c=1,d="2,3")`, where brackets and quotes hold together."""
+    parts, depth, quote, escaped = [""], 0, "", False
+    for character in text:
+        if quote:
+            quote = "" if character == quote and not escaped else quote
+            escaped = quote == '"' and character == "\\" and not escaped
+        elif depth > 0 and character in "\"'":  # elsewhere it is a character of a name
+            quote = character
+        else:
+            depth += (character in "([{") - (character in ")]}")
+        if character == mark and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def setting(text: str) -> tuple[list[str], str]:
+    """The dotted keys of `key.key=value` and the value; no keys where it has another form.
+
+    The dots of an import path `package.module:Class` part nothing.
+    """
+    path, equals, raw = text.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        return [], raw
+    if (at := next((i for i, key in enumerate(keys) if ":" in key), 0)) > 1:
+        keys = [keys[0], ".".join(keys[1 : at + 1]), *keys[at + 1 :]]
+    return keys, raw
+
+
+def value(raw: str) -> Any:
+    """The value behind an equals sign: what TOML has, else the text."""
+    try:
+        return tomllib.loads(f"value = {raw}")["value"]
+    except _NO_TOML:
+        return raw.strip()
+
+
+def values(raw: str) -> list[Any]:
+    """The values of `a,b,c`: numbers, texts, or whatever TOML has."""
+    try:
+        return list(tomllib.loads(f"values = [{raw}]")["values"])
+    except _NO_TOML:
+        return [_number(part) for part in split(raw) if part]
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def over(params: Mapping[str, Any], own: Mapping[str, Any], twins: Twins = ()) -> dict[str, Any]:
+    """Parameters with others over them; of those that say the same, what comes later stands."""
+    said = {name for group in twins if not own.keys().isdisjoint(group) for name in group}
+    return {**{key: params[key] for key in params if key not in said}, **own}
+
+
+def paths(given: object) -> Iterator[str]:
+    """The import paths in a value, however deep: by themselves, in brackets, or joined by +."""
+    if isinstance(given, str):
+        for part in split(given, "+"):
+            try:
+                spec = parse(part, "", "")
+            except InvalidValue:  # a text of another kind
+                continue
+            if IMPORT_PATH.fullmatch(spec.name):
+                yield spec.name
+            yield from paths(spec.params)
+    elif isinstance(given, Mapping):
+        for one in given.values():
+            yield from paths(one)
+    elif isinstance(given, list | tuple):
+        for one in given:
+            yield from paths(one)
+
+
+def _inside(params: Mapping[str, Any]) -> str:
+    """Parameters as TOML has them in a table of one line, which knows no null."""
+    told = ((_key(key), _toml(one)) for key, one in params.items() if one is not None)
+    return ", ".join(f"{key} = {one}" for key, one in told)
+
+
+def _key(key: str) -> str:
+    """A key as it is, or in quotes where it could end what it stands in."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _quoted(key)
+
+
+def _toml(one: Any) -> str:
+    if isinstance(one, Mapping):
+        return f"{{{_inside(one)}}}"
+    if isinstance(one, list | tuple):
+        return f"[{', '.join(map(_toml, one))}]"
+    return _quoted(one) if isinstance(one, str) else json.dumps(one)
+
+
+def _quoted(text: str) -> str:
+    """A text as JSON and TOML both have it: JSON's pairs for large characters are none in TOML."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,300 @@
+"""How long a decode step of one attention layer takes, outside any model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from attention.contract import Full
+from attention.contract.backend import Backend
+from attention.core import kernels
+from attention.engines import chosen
+from attention.errors import InvalidValue, check_choice, check_int
+from attention.methods import METHODS, find, get
+from attention.patching.cache import ATTENTION, AttentionCache
+from attention.patching.session import Session
+from experiments.grid.config import DTYPES
+from experiments.grid.models import resolve_device
+
+UNTIMED = 3  # steps before the first one that is timed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A layer of the size of an 8B model's.
+
+    Args:
+        heads, kv_heads, head_size: Hq, Hkv, D.
+        batch: B.
+        context: tokens seen before the first timed step.
+        dtype: name of the dtype of keys and values.
+        device: where they lie.
+        engine: what decode queries read them with.
+    """
+
+    heads: int = 32
+    kv_heads: int = 8
+    head_size: int = 128
+    batch: int = 1
+    context: int = 32_768
+    dtype: str = "float32"
+    device: str = "cpu"
+    engine: str = "auto"
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """`dtype` as torch has it."""
+        found: torch.dtype = getattr(torch, self.dtype)
+        return found
+
+    @property
+    def bytes_per_key(self) -> int:
+        """Bytes of one key of one KV head."""
+        return self.head_size * self.torch_dtype.itemsize
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of all keys and values."""
+        return 2 * self.batch * self.kv_heads * self.context * self.bytes_per_key
+
+    def random(self, heads: int, tokens: int) -> Tensor:
+        """Random vectors (B, heads, tokens, D)."""
+        size = (self.batch, heads, tokens, self.head_size)
+        return torch.randn(size, dtype=self.torch_dtype, device=self.device)
+
+    def check(self) -> None:
+        """Refuse a layer that cannot be, or not here.
+
+        Raises:
+            InvalidValue: so it is.
+        """
+        for name in ("heads", "kv_heads", "head_size", "batch", "context"):
+            check_int(name, getattr(self, name), 1)
+        if self.heads % self.kv_heads:
+            raise InvalidValue("heads", self.heads, f"a multiple of kv_heads = {self.kv_heads}")
+        if self.head_size % 2:
+            raise InvalidValue("head_size", self.head_size, "an even number, to be turned in pairs")
+        if resolve_device(self.device) != self.device:
+            raise InvalidValue("device", self.device, "cpu, or cuda and a number")
+        check_choice("dtype", self.dtype, DTYPES)
+        chosen(self.engine, torch.device(self.device), self.torch_dtype)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One method at one shape.
+
+    Attributes:
+        method: as it was named.
+        budget: tokens a decode query may read; None for all.
+        ms, least_ms: median and fastest step in milliseconds; the fastest is what other work on
+            the machine disturbs least.
+        times_full: how many times faster than full attention, the median over steps made directly
+            after each other; None for full attention.
+        held_bytes: keys, values and method state, without spare room.
+    """
+
+    method: str
+    budget: int | None
+    ms: float
+    least_ms: float
+    times_full: float | None
+    held_bytes: int
+
+
+def method(entry: str, budget: int, **wanted: Any) -> Backend:
+    """A method whose prompts may be longer than its budget: it spares none.
+
+    Args:
+        entry: name or import path, parameters in brackets.
+        budget: tokens, for a method that has one.
+        wanted: other parameters, for a method that has them.
+
+    Raises:
+        InvalidValue: no such method, or a value it refuses.
+    """
+    spec = METHODS.spec(entry)
+    fields = {f.name for f in dataclasses.fields(find(spec.name)) if f.init}
+    wanted = {"budget": budget, "keep_prompt": False, **wanted}
+    params = {key: value for key, value in wanted.items() if key in fields} | dict(spec.params)
+    return get(spec.name, **params)
+
+
+def sparse(entry: str, budget: int) -> Backend:
+    """A method as it runs in its sparse layers: none is left dense."""
+    return method(entry, budget, dense_layers=0)
+
+
+@torch.inference_mode()
+def decode_steps(
+    backends: Mapping[str, Backend], shape: Shape | None = None, repeats: int = 32
+) -> list[Timing]:
+    """Time decode steps of a layer, keys already roped: state update, choice, attention, counting.
+
+    The whole path that a patched model takes is timed, from `cache.update` on; what a model of
+    many layers shares between them (lengths, masks) is charged to this one layer. Keys, values and
+    queries are random. The state is filled by a method's own prefill with the attention of the
+    prompt left out, since its result is not used. Full attention and the methods make a step each
+    in turn: each finds the caches of the processor as other layers leave them, and a machine whose
+    speed changes tells the same of all.
+
+    Args:
+        backends: methods by the names that their rows get; see `sparse`.
+        shape: of the layer; by default `Shape()`.
+        repeats: timed steps of each.
+
+    Returns:
+        Full attention's row, then one for each method.
+
+    Raises:
+        InvalidValue: a shape or a number of steps that cannot be, a context that a method refuses,
+            or one whose keys and values have no room.
+    """
+    check_int("repeats", repeats, 1)
+    shape = Shape() if shape is None else shape
+    shape.check()
+    built: dict[str, Backend] = {"full": Full()}
+    built |= {name: one for name, one in backends.items() if name != "full"}
+    needed, free = layer_bytes(shape, *built.values()), free_memory(shape.device)
+    if needed > free:
+        allowed = f"less: keys and values take {needed:.3g} bytes of {free:.3g} that are free"
+        raise InvalidValue("context", shape.context, allowed)
+    k, v = (shape.random(shape.kv_heads, shape.context) for _ in range(2))
+    caches = {name: filled(backend, shape, k, v) for name, backend in built.items()}
+    times: dict[str, list[float]] = {name: [] for name in built}
+    for turn in range(UNTIMED + repeats):
+        for name, cache in caches.items():
+            q, k, v = (shape.random(n, 1) for n in (shape.heads, *[shape.kv_heads] * 2))
+            taken = seconds(partial(forward, cache, q, k, v), shape.device)
+            if turn >= UNTIMED:
+                times[name].append(1e3 * taken)
+
+    def row(name: str) -> Timing:
+        pairs = zip(times["full"], times[name], strict=True)
+        return Timing(
+            name,
+            built[name].budget,
+            statistics.median(times[name]),
+            min(times[name]),
+            None if name == "full" else statistics.median(full / own for full, own in pairs),
+            int(caches[name].row_stats().bytes.sum()),
+        )
+
+    return [row(name) for name in built]
+
+
+def layer_bytes(shape: Shape, *backends: Backend) -> int:
+    """Bytes of a prompt and of what methods hold of it; one that keeps all has room for as many."""
+    return (1 + 2 * sum(backend.keeps_all for backend in backends)) * shape.cache_bytes
+
+
+def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor, index: int = 0) -> Tensor:
+    """One forward of one layer, as a patched model makes it: (B, H, T, D) to (B, T, Hq, D)."""
+    k, v = cache.update(k, v, index)
+    cache.given_back(k)
+    return cache.attend(index, q, k, v, None, q.shape[-1] ** -0.5, None)
+
+
+def empty(backend: Backend, shape: Shape) -> AttentionCache:
+    """A cache of one layer outside any model, for `forward`."""
+    config = LlamaConfig(
+        hidden_size=shape.heads * shape.head_size,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_size,
+        num_hidden_layers=1,
+        attn_implementation=ATTENTION,
+    )
+    rope = LlamaRotaryEmbedding(config).to(shape.device)
+    model = SimpleNamespace(config=config, base_model=SimpleNamespace(rotary_emb=rope))
+    return AttentionCache(Session(backend, Full(), model, shape.engine))
+
+
+def filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor) -> AttentionCache:
+    """A cache that has seen a prompt's keys and values, (B, Hkv, n, D)."""
+    cache = empty(backend, shape)
+    q = shape.random(shape.heads, 1).expand(-1, -1, shape.context, -1)
+    with torch.no_grad(), prompt_attention_left_out():
+        forward(cache, q, k.view(k.shape), v.view(v.shape))
+    return cache
+
+
+@contextmanager
+def prompt_attention_left_out() -> Iterator[None]:
+    """Let a prefill store its tokens without attending; its n squared would take minutes."""
+
+    def dense(q: Tensor, *_: Any, **__: Any) -> Tensor:
+        return q[:, :, -1:].transpose(1, 2)
+
+    def dense_with_mass(q: Tensor, k: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        B, Hkv, S = k.shape[:3]
+        return dense(q), torch.rand(B, Hkv, q.shape[1] // Hkv, S, device=q.device)
+
+    # Methods import these by name, so they are replaced where they are used.
+    stand_ins = {"dense": dense, "dense_with_mass": dense_with_mass}
+    used = [
+        (module, name)
+        for key, module in sorted(sys.modules.items())
+        for name in stand_ins
+        if key != kernels.__name__ and getattr(module, name, None) is getattr(kernels, name)
+    ]
+    with ExitStack() as stack:
+        for module, name in used:
+            stack.enter_context(mock.patch.object(module, name, stand_ins[name]))
+        yield
+
+
+def seconds(work: Callable[[], object], device: str) -> float:
+    """Seconds until `work` is done, on the device too."""
+
+    def wait() -> None:
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+
+    wait()
+    started = time.perf_counter()
+    work()
+    wait()
+    return time.perf_counter() - started
+
+
+def free_memory(device: str) -> int:
+    """Bytes."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info(device)[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def device_name(device: str) -> str:
+    """What the device calls itself."""
+    if device.startswith("cuda"):
+        return str(torch.cuda.get_device_name(device))
+    return platform.processor() or platform.machine()
+
+
+def conditions() -> dict[str, object]:
+    """What a time depends on beside what is timed."""
+    return {
+        "threads": torch.get_num_threads(),
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }

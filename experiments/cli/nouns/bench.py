@@ -1,0 +1,85 @@
+"""`lil bench`: a decode step of a method beside one of full attention."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from rich.table import Table
+
+from experiments.cli.console import Console
+from experiments.cli.parser import Done, Parser
+
+EXAMPLES = """\
+examples:
+  lil bench                                       four methods, 8,192 tokens before
+  lil bench mine:Mine --budget 512                your own, in mine.py of this folder
+  lil bench h2o "quest(page=32)" --context 32768 --batch 4
+  lil bench mine:Mine --device cuda --dtype bfloat16 --json
+
+The tables of docs/performance.md are made by the programs in scripts/bench.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil bench`."""
+    parser.add_argument(
+        "methods",
+        nargs="*",
+        default=["sink", "h2o", "quest", "infllm"],
+        metavar="METHOD",
+        help="name or module:Class, parameters in brackets (sink h2o quest infllm)",
+    )
+    for flag, default, line in (
+        ("--budget", 1024, "tokens a decode query may read, for a method that has one"),
+        ("--batch", 1, "rows"),
+        ("--context", 8192, "tokens before the first step"),
+        ("--heads", 32, "of queries"),
+        ("--kv-heads", 8, "of keys and values"),
+        ("--head-size", 128, "numbers of a key"),
+        ("--repeats", 32, "timed steps of each; the median counts"),
+    ):
+        parser.add_argument(flag, type=int, default=default, help=f"{line} ({default})")
+    for flag, text, line in (
+        ("--dtype", "float32", "float32, float64, bfloat16 or float16"),
+        ("--device", "cpu", "cpu or cuda, or auto"),
+        ("--engine", "auto", "one of cpp, triton, flash, torch, or auto"),
+    ):
+        parser.add_argument(flag, default=text, help=f"{line} ({text})")
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Measure and print, conditions beside the numbers."""
+    from experiments import bench
+    from experiments.grid.models import resolve_device
+
+    names = ("batch", "context", "heads", "kv_heads", "head_size", "dtype", "engine")
+    sizes = {name: getattr(args, name) for name in names}
+    shape = bench.Shape(device=resolve_device(args.device), **sizes)
+    methods = {entry: bench.sparse(entry, args.budget) for entry in args.methods}
+    with Console(stderr=True).status("measuring"):
+        rows = bench.decode_steps(methods, shape, args.repeats)
+    title = f"a step of one layer after {shape.context:,} tokens, batch {shape.batch}"
+    table = Table(title=title, title_justify="left", box=None)
+    for name in ("method", "budget", "ms", "least ms", "times full", "MB"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for row in rows:
+        table.add_row(
+            row.method,
+            "" if row.budget is None else f"{row.budget:,}",
+            f"{row.ms:.3f}",
+            f"{row.least_ms:.3f}",
+            "" if row.times_full is None else f"{row.times_full:.1f}",
+            f"{row.held_bytes / 1e6:,.1f}",
+        )
+    console.print(table)
+    about = {
+        "shape": asdict(shape),
+        "repeats": args.repeats,
+        **bench.conditions(),
+        "device": bench.device_name(shape.device),
+    }
+    named = {**asdict(shape), **about}
+    said = ", ".join(f"{name} {value}" for name, value in named.items() if name != "shape")
+    console.print(f"Medians of steps in turn: {said}.", markup=False, highlight=False)
+    return Done({"rows": [asdict(row) for row in rows], **about})

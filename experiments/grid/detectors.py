@@ -1,0 +1,186 @@
+"""Detectors of a configuration: as they are typed, with the parameters of the sweep, and made."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from attention.errors import InvalidValue
+from attention.spelling import Spec, over, setting, values
+from experiments.grid.config import Config
+from experiments.grid.plan import SHIPPED_CHOPPERS, require_known, require_own_names
+from lil.detectors import ACTIONS, DETECTORS, made, opened, parts
+
+if TYPE_CHECKING:
+    from lil import Detector
+
+#: What ships of what is trained on a model, by detector and model.
+SHIPPED_WEIGHTS: Mapping[str, Mapping[str, str]] = {"chopper": SHIPPED_CHOPPERS}
+
+#: Values to try, by detector and parameter.
+Choices = dict[str, dict[str, list[Any]]]
+
+
+def build_detectors(config: Config) -> list[Detector]:
+    """The detectors a sweep replays; of a store's, those that are here.
+
+    An entry may bring parameters of its own, as `guardian(f=250):answer`; the others are those of
+    `detector_params`.
+
+    Raises:
+        InvalidValue: an unknown detector or parameter, or a value it refuses.
+    """
+    return detectors_of(config)[0]
+
+
+def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue]]:
+    """The detectors of a configuration, and why others that a store names are not here.
+
+    Raises:
+        InvalidValue: as `build_detectors`; of a store's detectors none is raised.
+    """
+    found: list[Detector] = []
+    absent: dict[str, InvalidValue] = {}
+    with config.following():
+        if config.typed:
+            require_known(DETECTORS, config.detector_params)
+            _require_actions(config)
+        for entry in config.detectors:
+            try:
+                spec = DETECTORS.spec(entry)
+                detector = in_sweep(config, opened(spec) if config.typed else spec)
+            except InvalidValue as error:
+                if config.typed:
+                    raise
+                absent[entry] = error
+                continue
+            # `guardian` and `guardian:stop` are one: twice it would be two samples of one name.
+            if detector not in found:
+                found.append(detector)
+    require_own_names(found)
+    return found, absent
+
+
+def in_sweep(config: Config, spec: Spec) -> Detector:
+    """The detector that is asked for, with a sweep's parameters where it brings none of its own.
+
+    Raises:
+        InvalidValue: an unknown detector, parameter or action, a value it refuses, or none of what
+            was trained on the sweep's model.
+    """
+    return made(completed(config, spec), "detector")
+
+
+def completed(config: Config, spec: Spec, around: tuple[str, ...] = ()) -> Spec:
+    """What is asked for, with all that the sweep says of it.
+
+    Parts of a detector, as `a+b`, have their parameters in the sweep too. What was trained on a
+    model may be named by that model where it ships; without a name the sweep's own is meant.
+
+    Args:
+        config: of the sweep.
+        spec: what is asked for.
+        around: the detectors that it is a part of.
+
+    Raises:
+        InvalidValue: an unknown detector or action, one that is a part of itself, or none of what
+            was trained on the sweep's model.
+    """
+    name, kind = spec.name, DETECTORS.find(spec.name)
+    params = DETECTORS.over(name, config.detector_params.get(name, {}), spec.params)
+    if isinstance(params.get("parts"), str):
+        if name in around and "parts" not in spec.params:
+            raise InvalidValue("parts", params["parts"], f"other detectors than {name} itself")
+        inside = (completed(config, one, (*around, name)) for one in parts(params["parts"]))
+        params["parts"] = [{"name": one.name, **one.params} for one in inside]
+    trained, command = kind.trained
+    if trained:
+        params[trained] = _weights(config, name, params.get(trained), trained, command)
+    if spec.action:
+        params["on_stop"] = {"name": spec.action, **config.action_params.get(spec.action, {})}
+    return Spec(name, params)
+
+
+def _weights(config: Config, name: str, given: Any, parameter: str, command: str) -> Any:
+    """What was trained: as it is given, or what ships with the model that is named or decoded.
+
+    Raises:
+        InvalidValue: none is given, and none ships with the model.
+    """
+    model = config.models[0] if given is None else given
+    shipped = SHIPPED_WEIGHTS.get(name, {})
+    if isinstance(model, str) and model in shipped:
+        return shipped[model]
+    if given is None:
+        allowed = (
+            f"{parameter} for {model} (--set detector_params.{name}.{parameter}=FILE; "
+            f"`{command} --model {model}` makes them), or another: --detector guardian"
+        )
+        raise InvalidValue("detector", name, allowed)
+    return given
+
+
+def _require_actions(config: Config) -> None:
+    for name in config.action_params:
+        if name not in ACTIONS:
+            raise InvalidValue("action", name, f"one of {', '.join(ACTIONS)}", list(ACTIONS))
+        if "name" in config.action_params[name]:
+            given = config.action_params[name]["name"]
+            raise InvalidValue("name", given, f"no name in action_params.{name}: it is one")
+
+
+# ---------------------------------------------------------------- values to try
+
+
+def choices_of(settings: Iterable[str]) -> Choices:
+    """The values to try that are typed as `NAME.PARAMETER=VALUE,...`.
+
+    Raises:
+        InvalidValue: another form, or no value.
+    """
+    choices: Choices = {}
+    for text in settings:
+        keys, raw = setting("detector_params." + text.strip().removeprefix("detector_params."))
+        tried = values(raw)
+        if len(keys) != 3 or not tried:
+            raise InvalidValue("--set", text, "NAME.PARAMETER=VALUE,..., as budget.tokens=200,400")
+        choices.setdefault(keys[1], {}).setdefault(keys[2], []).extend(tried)
+    return choices
+
+
+def combined(config: Config, asked: Sequence[Spec], choices: Choices) -> list[Detector]:
+    """Each detector that is asked for with every combination of the values to try, equal ones once.
+
+    A file of `lil calibrate` stays as it is.
+
+    Args:
+        config: of the sweep.
+        asked: detectors; where none is but files, those that there are values for.
+        choices: values to try.
+
+    Raises:
+        InvalidValue: an unknown detector or parameter, a value it refuses, or values for a detector
+            that is not named.
+    """
+    specs = list(asked)
+    if all(spec.is_file for spec in specs):
+        specs += [Spec(name) for name in choices]
+    names = [spec.name for spec in specs]
+    for name in (*(spec.name for spec in specs if not spec.is_file), *choices):
+        DETECTORS.find(name)
+    for name, parameters in choices.items():
+        if name not in names:
+            what = f"{name}.{next(iter(parameters))}"
+            raise InvalidValue("--set", what, f"a parameter of {', '.join(names)}", names)
+    found: list[Detector] = []
+    for spec in specs:
+        tried = {} if spec.is_file else choices.get(spec.name, {})
+        twins = () if spec.is_file else DETECTORS.find(spec.name).twins
+        for chosen in itertools.product(*tried.values()):
+            own = over(spec.params, dict(zip(tried, chosen, strict=True)), twins)
+            detector = in_sweep(config, opened(replace(spec, params=own)))
+            if detector not in found:  # which would be two rows of one name
+                found.append(detector)
+    return found

@@ -1,0 +1,1 @@
+"""Other ways to generate the same tokens, and ours, measured in turn."""

@@ -1,0 +1,32 @@
+"""The parts of a page that a script writes: between two comments, one of which names the script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+END = "<!-- end of results -->"
+
+
+def put(page: Path, script: str, section: str, check: bool, name: str = "results") -> int:
+    """Print a section and write it into its page; with `check`, 1 if the page has another.
+
+    Args:
+        page: the file, which has the comments already.
+        script: the script's file name.
+        section: Markdown.
+        check: write nothing.
+        name: of the section, where a page has several of one script.
+
+    Raises:
+        ValueError: the page has no place for it.
+    """
+    start = f"<!-- {name}: scripts/pages/{script} -->"
+    before, found, rest = page.read_text().partition(start)
+    old, ended, after = rest.partition(END)
+    if not (found and ended):
+        raise ValueError(f"{page}: no place for {name} of {script}")
+    print(section)
+    if check:
+        return int(old.strip() != section.strip())
+    page.write_text(f"{before}{start}\n\n{section}\n{END}{after}")
+    return 0

@@ -1,0 +1,339 @@
+"""Write docs/results/performance.md from what the benchmarks printed.
+
+    python scripts/bench/step_speed.py --json > step.json
+    python scripts/bench/attention_speed.py --json > attention.json
+    python scripts/bench/attention_speed.py --backends full,sink,h2o,tova,snapkv,rkv,raas \\
+        --batches 1 --contexts 1024,65536 --steps 256 --json > long.json
+    python scripts/bench/throughput.py --json > peers.json
+    python scripts/bench/throughput.py --threads 1 --workers 0 --one 0 --json > single.json
+    python scripts/bench/throughput.py --level hard --workers 0 --one 0 --json > hard.json
+    python scripts/bench/model_speed.py --json > model.json
+    .venv-vllm/bin/python scripts/measuring/serving_throughput.py --json > serving.json
+    lil sweep --workers 2 --out demo && python scripts/measuring/sweep_speed.py demo > sweep.json
+    python scripts/pages/performance_page.py --take step.json attention.json ...
+    python scripts/pages/performance_page.py --check     # print; exit code 1 if the page differs
+
+A file's name says which part it is; parts that are not taken stay as they are. No number of the
+page is typed by hand, and what is aimed at is said to be reached by rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pages
+import records
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "docs" / "performance.json"
+Found = dict[str, Any]
+
+#: Evicting backends: a step costs the same however many tokens were seen.
+EVICTING = ("sink", "h2o", "tova", "snapkv", "rkv", "raas")
+#: (batch, context, backend): what it is compared with, how, and the ratio aimed at.
+FULL_TIMES = 8.0
+EVICTING_TIMES, EVICTING_FLOOR = 25.0, 0.6
+SHARE_OF_BYTES = {"quest": 0.8, "infllm": 0.6}
+BATCH_SHARE = 0.6
+SWEEP_TIMES = 20
+#: Throughput of vLLM with a detector or the LZ penalty, as a share of that without.
+SERVING = {"guardian": 0.97, "recurrence": 0.97, "cycle": 0.97} | dict.fromkeys(
+    ("lz derived", "lz printed", "lz rate"), 0.95
+)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A table; the first columns are words, the others numbers."""
+    rule = ["---" if i < left else "---:" for i in range(len(heads))]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, rule, *rows)) + "\n"
+
+
+def conditions(found: Found) -> str:
+    """What the times depend on."""
+    names = ("threads", "cpus", "machine", "torch", "transformers", "engine", "dtype", "device")
+    told = [f"{name} {found[name]}" for name in names if found.get(name) not in (None, "")]
+    speed = found.get("bandwidth_bytes_per_s")
+    speeds = speed.values() if isinstance(speed, dict) else [] if speed is None else [speed]
+    told += [f"{value / 1e9:.1f} GB/s read" for value in speeds]
+    return "Conditions: " + ", ".join(told) + ".\n"
+
+
+def step(found: Found) -> Iterator[str]:
+    """Where the time of a step goes."""
+    parts = [
+        *("model", "reading", "state", "penalties", "detectors"),
+        *("sampling", "statistics", "loop"),
+    ]
+    heads = ["backend", "threads", "batch", "ms", *parts, "bookkeeping", "tokens/s"]
+    rows = [
+        [
+            f"`{row['backend']}`",
+            str(row["threads"]),
+            str(row["batch"]),
+            *(f"{row[name]:.2f}" for name in ("ms", *parts)),
+            f"{row['bookkeeping']:.0%}",
+            f"{row['tokens_per_s']:,.0f}",
+        ]
+        for row in found["rows"]
+    ]
+    yield table(heads, rows)
+    floors = [
+        [
+            f"`{row['backend']}`",
+            str(row["threads"]),
+            str(row["batch"]),
+            *(f"{row[n]:.2f}" for n in ("model", "model_floor_ms", "reading", "reading_floor_ms")),
+        ]
+        for row in found["rows"]
+    ]
+    yield table(["backend", "threads", "batch", "model", "floor", "reading", "floor"], floors)
+    most = max(row["bookkeeping"] for row in found["rows"] if row["batch"] == 32)
+    yield (
+        f"Statistics and loop (bookkeeping) take at most {most:.0%} of a step at batch 32 "
+        f"(aim: 15%): {'reached' if most <= 0.15 else 'missed'}.\n"
+    )
+    yield conditions(found)
+
+
+def attention(found: Found) -> Iterator[str]:
+    """One layer, beside transformers'."""
+    heads = ["backend", "batch", "context", "ms", "cold", "x full", "cold", "x sdpa", "floor", "MB"]
+    rows = [
+        [
+            f"`{row['backend']}`",
+            str(row["batch"]),
+            f"{row['context']:,}",
+            f"{row['ms']:.2f}",
+            f"{row['cold_ms']:.2f}",
+            *(_ratio(row[f"faster_than_{n}"]) for n in ("full", "full_cold", "transformers")),
+            f"{row['of_floor']:.0%}",
+            f"{row['held_bytes'] / 1e6:,.0f}",
+        ]
+        for row in found["rows"]
+    ]
+    yield table(heads, rows)
+    yield table(["aim", "asked", "found", ""], [*_aims(found["rows"])])
+    yield conditions(found)
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _aims(rows: Sequence[Found]) -> Iterator[list[str]]:
+    at = {(row["backend"], row["batch"], row["context"]): row for row in rows}
+
+    def line(what: str, asked: float, got: float, unit: str = "") -> list[str]:
+        said = "reached" if got >= asked else "missed"
+        form = "{:.0%}" if unit == "%" else "{:.1f}"
+        return [what, form.format(asked), form.format(got), said]
+
+    full = [row for row in rows if row["backend"] == "full"]
+    long = at.get(("full", 1, 32_768))
+    if long is not None:
+        got = long["faster_than_transformers"]
+        yield line("`full` against transformers, 32,768, batch 1", FULL_TIMES, got)
+    least = min(row["faster_than_transformers"] for row in full)
+    yield line("`full` against transformers, anywhere", 1.0, least)
+    for name in ("sink", "h2o"):
+        row = at.get((name, 1, 32_768))
+        if row is not None:
+            where = f"`{name}`, 32,768, batch 1"
+            yield line(f"{where}: times `full`", EVICTING_TIMES, row["faster_than_full"])
+            yield line(f"{where}: share of its floor", EVICTING_FLOOR, row["of_floor"], "%")
+    for name, share in SHARE_OF_BYTES.items():
+        for batch, context, wanted in ((1, 32_768, share), (16, 8_192, BATCH_SHARE)):
+            row, whole = at.get((name, batch, context)), at.get(("full", batch, context))
+            if row is None or whole is None:
+                continue
+            bytes_ = whole["read_bytes"] / row["read_bytes"]
+            what = f"`{name}`, {context:,}, batch {batch}: times `full`, of {bytes_:.1f} by bytes"
+            yield line(what, wanted * bytes_, row["faster_than_full"])
+            if batch == 1:
+                told = f"`{name}`, {context:,}, batch 1: share of its floor"
+                yield line(told, 0.5, row["of_floor"], "%")
+        for context in (1024, 2048):
+            row, whole = at.get((name, 16, context)), at.get(("full", 16, context))
+            if row is not None and whole is not None and row["read_bytes"] <= whole["read_bytes"]:
+                what = f"`{name}`, {context:,}, batch 16: times `full`"
+                yield line(what, 1.0, row["faster_than_full"])
+
+
+def long(found: Found) -> Iterator[str]:
+    """Evicting backends after few and after many tokens."""
+    contexts = sorted({row["context"] for row in found["rows"]})
+    at = {(row["backend"], row["context"]): row for row in found["rows"]}
+    rows = []
+    for name in EVICTING:
+        if (name, contexts[0]) in at:
+            first, last = (at[name, context] for context in (contexts[0], contexts[-1]))
+            ratio = last["of_shortest"]
+            said = "within 10%" if abs(ratio - 1) <= 0.1 else "not within 10%"
+            rows.append(
+                [f"`{name}`", f"{first['ms']:.3f}", f"{last['ms']:.3f}", f"{ratio:.2f}", said]
+            )
+    yield table(["median ms of a step", *(f"{n:,} seen" for n in contexts), "ratio", ""], rows)
+    yield conditions(found)
+
+
+def peers(found: Found) -> Iterator[str]:
+    """Tokens a second beside others."""
+    rows = []
+    for row in found["rows"]:
+        if row["seconds"] is None:
+            rows.append([row["peer"], "not run", "", "", "", "", ""])
+            continue
+        same = "" if row["same"] is None else f"{row['same']}/{row['prompts']}"
+        ratios = (_ratio(row[f"times_{than}"]) for than in ("one", "vllm", "full"))
+        cells = [f"{row['tokens']:,}", f"{row['tokens_per_s']:,.0f}", *ratios, same]
+        rows.append([row["peer"], *cells])
+    heads = ["", "tokens", "tokens/s", "x one", "x vLLM", "x full", "same tokens"]
+    yield table(heads, rows)
+    if not any(row.get("of_bound") for row in found["rows"]):
+        yield (
+            "Ratios of this table are those of median runs minutes apart, not of pairs: it is of a "
+            "version before pairs, and before the layers and steps above.\n"
+        )
+    got, aims = found["reached"], found["aims"]
+    rows = []
+    for which, told in (("one_process", "one process"), ("processes", "several processes")):
+        full = got[which]
+        for name, what in (
+            ("of_bound", "share of the bound"),
+            ("times_vllm", "times vLLM"),
+            ("times_one", "times one at a time"),
+        ):
+            value, asked = full[name], aims[name]
+            if value is not None:
+                said = "reached" if value >= asked else "missed"
+                rows.append([f"`full`, {told}: {what}", f"{asked:.2f}", f"{value:.2f}", said])
+    slower = got["sparse_slower_than_full"]
+    said = "missed by " + ", ".join(slower) if slower else "reached"
+    rows.append(["sparse backends, forced tokens: not slower than `full`", "", "", said])
+    yield table(["aim", "asked", "found", ""], rows)
+    for which, least in (("one process", "bound"), ("the slowest process", "shared_bound")):
+        if found[least] is not None:
+            yield _bound(which, found[least])
+    yield conditions(found)
+
+
+def _bound(whose: str, least: Found) -> str:
+    return (
+        f"Bound of {whose}: {least['seconds']:.2f} s, of which prompts {least['prompts_s']:.2f}, "
+        f"the model without attention {least['model_s']:.2f} in {least['steps']:,} steps, "
+        f"{least['read_bytes'] / 1e9:.1f} GB of keys and values {least['read_s']:.2f}.\n"
+    )
+
+
+def model(found: Found) -> Iterator[str]:
+    """A step of a whole model."""
+    rows = [
+        [
+            f"`{row['backend']}`",
+            str(row["batch"]),
+            f"{row['context']:,}",
+            f"{row['ms']:.0f}",
+            *(_ratio(row[f"faster_than_{than}"]) for than in ("full", "transformers")),
+            f"{row['attention_share']:.0%}",
+            f"{row['held_bytes'] / 1e6:,.0f}",
+        ]
+        for row in found["rows"]
+    ]
+    yield table(["backend", "batch", "context", "ms", "x full", "x sdpa", "attention", "MB"], rows)
+    for line in found["left_out"]:
+        yield f"Left out: {line}.\n"
+    yield conditions(found)
+
+
+def sweep(found: Found) -> Iterator[str]:
+    """The demo's sweep against the same tokens one at a time."""
+    said = "reached" if found["times_faster"] >= SWEEP_TIMES else "missed"
+    alone = f"transformers one at a time, {found['transformers_threads']} thread(s)"
+    rows = [
+        ["this sweep", found["sweep_s"], found["sweep_tokens_per_s"]],
+        [alone, found["transformers_s"], found["transformers_tokens_per_s"]],
+        ["the bound", found["bound_s"], found["tokens"] / found["bound_s"]],
+    ]
+    yield table(["", "s", "tokens/s"], [[name, f"{s:,.0f}", f"{n:,.0f}"] for name, s, n in rows])
+    yield (
+        f"{found['runs']:,} runs, {found['tokens']:,} tokens ({found['reused_tokens']:,} reused), "
+        f"{found['workers']} workers; sample: {found['sample']}. {found['times_faster']:.1f} times "
+        f"faster (aim: {SWEEP_TIMES}): {said}. The bound is {found['bound_model_s']:,.0f} s of the "
+        f"model and {found['bound_reading_s']:,.0f} of reading.\n"
+    )
+    yield conditions(found)
+
+
+def serving(found: Found) -> Iterator[str]:
+    """Throughput of vLLM with what is put into it."""
+    rows = []
+    for name, one in found["throughput"].items():
+        asked, shares = SERVING.get(name), [one[key] for key in ("share", "least", "most")]
+        rows.append([name, *(f"{share:.3f}" for share in shares), *_served(asked, one)])
+    yield table(["asked for", "share", "least", "most", "aim", ""], rows)
+    yield (
+        f"{found['batch']} requests at once, {found['tokens']} tokens each, greedy; "
+        f"{found['tokens_per_second_without']:,.0f} tokens a second without. Two engines with ours "
+        f"loaded and two without, each couple in turns of {found['steps_a_turn']} steps: the share "
+        "is of all together, least and most are of a couple. An aim is reached where the least "
+        "reaches it, missed where the most does not.\n"
+    )
+    yield conditions(found)
+
+
+def _served(asked: float | None, one: Found) -> list[str]:
+    """An aim, and what is said of it."""
+    if asked is None:
+        return ["", ""]
+    if one["least"] >= asked:
+        return [f"{asked}", "reached"]
+    if one["most"] < asked:
+        return [f"{asked}", "missed"]
+    return [f"{asked}", f"{'above' if one['share'] >= asked else 'below'} on the whole"]
+
+
+PARTS: dict[str, tuple[str, Callable[[Found], Iterator[str]]]] = {
+    "step": ("Where the time of a step goes", step),
+    "attention": ("One layer beside transformers'", attention),
+    "long": ("Evicting backends, whatever was seen", long),
+    "peers": ("Tokens a second beside transformers and vLLM", peers),
+    "single": ("Given tokens, one thread", peers),
+    "hard": ("Given tokens, longer outputs", peers),
+    "model": ("A step of a whole model of 1.5B weights", model),
+    "serving": ("In vLLM, with detectors and penalties", serving),
+    "sweep": ("The demo's sweep", sweep),
+}
+
+
+def section(found: dict[str, Found]) -> str:
+    """All tables, with headings."""
+    parts = []
+    for name, (title, told) in PARTS.items():
+        if name in found:
+            parts += [f"## {title}\n", *told(found[name])]
+    return "\n".join(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--take", nargs="+", type=Path, default=[], help="what benchmarks printed")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    args = parser.parse_args()
+    found = records.read(KEPT) if KEPT.exists() else {}
+    for file in args.take:
+        if file.stem not in PARTS:
+            parser.error(f"{file}: expected one of {', '.join(PARTS)} before .json")
+        found[file.stem] = json.loads(file.read_text())
+    if args.take and not args.check:
+        records.write(KEPT, found)
+    page = ROOT / "docs" / "results" / "performance.md"
+    return pages.put(page, "performance_page.py", section(found), args.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""`lil bench`: a step of one's own method beside one of full attention."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+
+from attention.errors import InvalidValue
+from attention.methods import get
+from experiments import bench
+from experiments.cli import main
+
+TINY = bench.Shape(heads=4, kv_heads=2, head_size=8, batch=2, context=130)
+SIZES = "--heads 4 --kv-heads 2 --head-size 8 --batch 2 --context 130 --repeats 2"
+
+
+def test_a_row_for_full_attention_and_for_each_method() -> None:
+    methods = {"h2o": bench.sparse("h2o", 32), "mine": bench.sparse("quest(page=8)", 64)}
+    rows = bench.decode_steps(methods, TINY, repeats=2)
+    assert [row.method for row in rows] == ["full", "h2o", "mine"]
+    assert [row.budget for row in rows] == [None, 32, 64]
+    full, h2o, quest = rows
+    assert full.times_full is None
+    assert all(row.times_full is not None and row.times_full > 0 for row in (h2o, quest))
+    assert all(0 < row.least_ms <= row.ms for row in rows)
+    # 2 rows, 2 KV heads, keys and values of 8 floats: 130 tokens and 5 steps, or 32.
+    assert full.held_bytes == 2 * 2 * 2 * 8 * 4 * 135
+    assert h2o.held_bytes < full.held_bytes < quest.held_bytes
+
+
+def test_a_ratio_is_of_steps_made_after_each_other() -> None:
+    # Full attention and h2o in turn, three of them untimed: 8 and 4, 2 and 4, 4 and 4 seconds.
+    clock = iter([1.0] * 6 + [8.0, 4.0, 2.0, 4.0, 4.0, 4.0])
+    with mock.patch.object(bench, "seconds", side_effect=lambda *_: next(clock)):
+        full, h2o = bench.decode_steps({"h2o": get("h2o", budget=32)}, TINY, repeats=3)
+    assert (full.ms, full.least_ms, h2o.ms) == (4000, 2000, 4000)
+    assert h2o.times_full == 1  # of 2, 0.5 and 1
+
+
+def test_no_prompt_is_attended_to() -> None:
+    function = torch.nn.functional.scaled_dot_product_attention
+    with mock.patch.object(
+        torch.nn.functional, "scaled_dot_product_attention", side_effect=function
+    ) as fused:
+        bench.decode_steps({"rkv": bench.sparse("rkv", 32)}, TINY, repeats=1)
+    assert not fused.called
+
+
+def test_a_prompt_beyond_the_budget_is_not_spared() -> None:
+    rows = bench.decode_steps({"raas": bench.sparse("raas", 64)}, TINY, repeats=1)
+    assert rows[1].budget == 64
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ({"batch": 0}, "batch = 0"),
+        ({"heads": 3}, "heads = 3: expected a multiple of kv_heads = 2"),
+        ({"head_size": 7}, "head_size = 7"),
+        ({"dtype": "int8"}, "dtype = 'int8'"),
+        ({"device": "gpu"}, "device = 'gpu'"),
+        ({"device": "auto"}, "device = 'auto'"),
+        ({"engine": "cuda"}, "engine = 'cuda'"),
+        ({"context": 10**15}, "context = 1000000000000000: expected less: keys and values take"),
+    ],
+)
+def test_layers_that_cannot_be(shape: dict, message: str) -> None:
+    sizes = {"heads": 4, "kv_heads": 2, "head_size": 8, "context": 10}
+    with pytest.raises(InvalidValue, match=message):
+        bench.decode_steps({}, bench.Shape(**{**sizes, **shape}))
+
+
+def test_the_command_takes_a_method_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = "from attention.methods.tova import TOVA\n\nclass Mine(TOVA):\n    name = 'mine'\n"
+    (tmp_path / "bench_of_mine.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    own = ["bench", "bench_of_mine:Mine", "full", "--budget", "32", *SIZES.split()]
+    assert main([*own, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert [row["method"] for row in found["rows"]] == ["full", "bench_of_mine:Mine"]
+    assert found["shape"]["context"] == 130
+    assert found["repeats"] == 2
+    assert main(own) == 0
+    out = capfd.readouterr().out
+    assert "times full" in out
+    assert "bench_of_mine:Mine" in out

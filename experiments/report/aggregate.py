@@ -8,13 +8,15 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 import numpy.typing as npt
 
 from experiments.report.bootstrap import Bootstrap
-from experiments.report.statistics import Interval, swaps
+from experiments.report.statistics import Interval, Ratio, swaps
 from experiments.store.samples.sample import Sample, is_usable
 
 Key = tuple[str, str, str, int]
@@ -66,14 +68,10 @@ def per_solved(samples: Iterable[Sample], cost: Cost, bootstrap: Bootstrap) -> I
     return bootstrap.ratio(sums)
 
 
-def per_solved_ratio(
-    pairs: Pairs, cost: Cost, bootstrap: Bootstrap
-) -> tuple[Interval, int, float | None]:
+def per_solved_ratio(pairs: Pairs, cost: Cost, bootstrap: Bootstrap) -> Ratio:
     """Cost per solved problem of the first over that of the second of each pair.
 
-    Returns:
-        The ratio, how many problems differ in cost or answers, and the two-sided p of swapping the
-        sides of problems; None where nothing is known.
+    What differs is a problem's cost or answers.
     """
     sums = by_problem(
         (m.item_id, cost(m) or 0.0, float(bool(m.correct)), cost(t) or 0.0, float(bool(t.correct)))
@@ -82,10 +80,8 @@ def per_solved_ratio(
     )
     differing = [one for one in sums if one[:2] != one[2:]]
     found = bootstrap.log_ratio(sums, len(differing))
-    if not sums:
-        return found, 0, None
     if not differing:
-        return found, 0, 1.0
+        return Ratio(found.estimate, found.low, found.high, p=1.0 if sums else None)
     same = np.asarray([[math.fsum(column)] for column in zip(*sums, strict=True)])
     theirs = np.asarray([[math.fsum(column)] for column in zip(*differing, strict=True)])
     rest = np.maximum(same - theirs, 0.0)  # of the problems that do not differ
@@ -94,7 +90,8 @@ def per_solved_ratio(
         a, b, c, d = np.log(of + rest)
         return np.asarray(a - b - c + d)
 
-    return found, len(differing), swaps(np.asarray(differing), logs, bootstrap.seed)
+    p = swaps(np.asarray(differing), logs, bootstrap.seed)
+    return Ratio(found.estimate, found.low, found.high, p=p, differs=len(differing))
 
 
 def ratio_of_sums(pairs: Pairs, cost: Cost) -> float | None:
@@ -103,6 +100,68 @@ def ratio_of_sums(pairs: Pairs, cost: Cost) -> float | None:
     known = [(mine, theirs) for mine, theirs in costs if mine is not None and theirs is not None]
     below = math.fsum(theirs for _, theirs in known)
     return math.fsum(mine for mine, _ in known) / below if below else None
+
+
+def pass_at(n: int, solved: int, k: int) -> float:
+    """The chance that k of n samples, drawn without putting back, hold one of the `solved`.
+
+    1 - C(n - solved, k) / C(n, k): unbiased for k fresh samples (Chen et al., 2021), which the
+    share of problems solved by the first k is too, but noisier.
+
+    Raises:
+        ValueError: k is not from 1 to n, or `solved` not from 0 to n.
+    """
+    if not (1 <= k <= n and 0 <= solved <= n):
+        raise ValueError(f"pass@{k} of {n} samples, {solved} solved")
+    return 1 - comb(n - solved, k) / comb(n, k)
+
+
+def steps(n: int) -> Iterator[int]:
+    """1, 2, 5, 10, 20, 50, ... below n, then n."""
+    size = 1
+    while size < n:
+        yield from (step * size for step in (1, 2, 5) if step * size < n)
+        size *= 10
+    yield n
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """Several samples of one problem; None and nothing unless every problem has all, scored.
+
+    Attributes:
+        each: samples of a problem.
+        mean: share of all samples that are solved.
+        any: share of problems that any sample solves.
+        pass_at: the chance that k samples hold a correct one, by k = 1, 2, 5, 10, ... `each`.
+    """
+
+    each: int
+    mean: float | None
+    any: float | None
+    pass_at: dict[int, Interval]
+
+
+def attempts(samples: list[Sample], is_complete: bool, bootstrap: Bootstrap) -> Attempts:
+    """avg@n and pass@k of a row, where every problem has all its n > 1 samples, scored.
+
+    Intervals resample problems: samples of one are not independent of each other.
+    """
+    tried: dict[str, list[bool | None]] = defaultdict(list)
+    for sample in samples:
+        tried[sample.item_id].append(sample.correct)
+    n = max(map(len, tried.values()))
+    is_whole = is_complete and all(len(got) == n and None not in got for got in tried.values())
+    solved = [sum(map(bool, got)) for got in tried.values()] if is_whole and n > 1 else []
+    return Attempts(
+        n,
+        mean(of_problem / n for of_problem in solved),
+        mean(float(of_problem > 0) for of_problem in solved),
+        {
+            k: bootstrap.mean([pass_at(n, of_problem, k) for of_problem in solved])
+            for k in (steps(n) if solved else ())
+        },
+    )
 
 
 def mean_curve(curves: Sequence[npt.NDArray[np.intc]]) -> tuple[tuple[int, float, int], ...]:

@@ -51,12 +51,12 @@ def finding(
 
 def adds(row: ReportRow) -> bool:
     """Whether what its detector does takes more tokens than it saves, clear of 0."""
-    high = row.token_savings_high
+    high = row.token_savings.high
     return high is not None and high < 0 and row.problems >= LEAST
 
 
 def _length(plain: list[ReportRow], factor: int | None) -> str:
-    known = [row for row in plain if row.length_ratio is not None]
+    known = [row for row in plain if row.length_ratio.estimate is not None]
     censored = sum(row.pairs_censored for row in plain)
     left_out = ""
     if censored:
@@ -70,7 +70,7 @@ def _length(plain: list[ReportRow], factor: int | None) -> str:
             f"run of the same problems that ended beside it{left_out}"
         )
     text = "Outputs are " + _counts(known)
-    differ = [row for row in known if row.length_ratio_differs]
+    differ = [row for row in known if row.length_ratio.differs]
     text += f" of {_count(known)}, {len(differ)} of which differ in length at all"
     told = [row for row in known if "longer" in row.claims]
     if told:
@@ -92,7 +92,7 @@ def _counts(known: Sequence[ReportRow | AtCap]) -> str:
 
 
 def _solved(known: Sequence[ReportRow | AtCap]) -> str:
-    of = [row for row in known if row.length_ratio_solved_differs >= LEAST]
+    of = [row for row in known if row.length_ratio_solved.differs >= LEAST]
     longer, shorter = (
         sum(word in row.claims for row in of) for word in ("longer solved", "shorter solved")
     )
@@ -101,11 +101,11 @@ def _solved(known: Sequence[ReportRow | AtCap]) -> str:
 
 def _where(head: ReportRow, among: list[ReportRow]) -> str:
     several = len({row.model for row in among}) > 1
-    text = f"{head.length_ratio:.2f} times"
-    if head.length_ratio_low is None or head.length_ratio_high is None:
-        text += f" ({head.length_ratio_differs} that differ, too few for an interval)"
+    text = f"{head.length_ratio.estimate:.2f} times"
+    if head.length_ratio.low is None or head.length_ratio.high is None:
+        text += f" ({head.length_ratio.differs} that differ, too few for an interval)"
     else:
-        text += f" [{head.length_ratio_low:.2f}, {head.length_ratio_high:.2f}]"
+        text += f" [{head.length_ratio.low:.2f}, {head.length_ratio.high:.2f}]"
     text += f" ({head.backend} {head.budget}, {head.dataset}" + (
         f", {head.model}" if several else ""
     )
@@ -114,7 +114,7 @@ def _where(head: ReportRow, among: list[ReportRow]) -> str:
 
 def _size(row: ReportRow) -> float:
     """How far a length ratio is from 1, a half as far as a double."""
-    ratio = row.length_ratio or 0.0
+    ratio = row.length_ratio.estimate or 0.0
     return max(ratio, 1 / ratio) if ratio else 0.0
 
 
@@ -123,25 +123,28 @@ def _cost(plain: list[ReportRow]) -> str:
     known = [
         row
         for row in plain
-        if row.keys_read_per_solved_ratio is not None or (row.accuracy == 0 and row.solved_lost)
+        if row.keys_read_per_solved_ratio.estimate is not None
+        or (row.accuracy.estimate == 0 and row.accuracy_change.lost)
     ]
     if not known:
         return ""
     fewer, more = (sum(word in row.claims for row in known) for word in ("fewer keys", "more keys"))
-    none = sum(row.accuracy == 0 for row in known)
+    none = sum(row.accuracy.estimate == 0 for row in known)
     text = f"A solved problem takes fewer keys in {fewer} and more in {more} of {len(known)}"
     return text + (f", {none} of which solve none" if none else "")
 
 
 def _answers(plain: list[ReportRow], together: list[ReportRow]) -> str:
     """Where answers are lost beyond chance, and where accuracy is kept."""
-    known = [row for row in plain if row.accuracy_change is not None]
+    known = [row for row in plain if row.accuracy_change.estimate is not None]
     if not known:
         return ""
     lost, gained = (sum(word in row.claims for row in known) for word in ("loses", "gains"))
     text = f"Answers are lost in {lost} of {_count(known)}"
     text += f" and gained in {gained}" if gained else ""
-    told = [(row, keeps_accuracy(row)) for row in together if row.accuracy_change is not None]
+    told = [
+        (row, keeps_accuracy(row)) for row in together if row.accuracy_change.estimate is not None
+    ]
     if all(kept is None for _, kept in told):
         return text + "; that accuracy is kept, too few problems say anywhere"
     kept = [row for row, it in told if it]
@@ -154,14 +157,16 @@ def _controls(controls: list[ReportRow]) -> str:
     """The smallest budget of each control: what choice alone does."""
     told = []
     for name in dict.fromkeys(row.backend for row in controls):
-        mine = [row for row in controls if row.backend == name and row.accuracy is not None]
+        mine = [
+            row for row in controls if row.backend == name and row.accuracy.estimate is not None
+        ]
         if not mine:
             continue
         row = min(mine, key=lambda one: one.budget or 0)
-        solved = round((row.accuracy or 0.0) * row.n)
+        solved = round((row.accuracy.estimate or 0.0) * row.n)
         words = f"{name} {row.budget} solves {solved} of {row.n}"
-        if row.length_ratio is not None:
-            words += f", {row.length_ratio:.2f} times as long"
+        if row.length_ratio.estimate is not None:
+            words += f", {row.length_ratio.estimate:.2f} times as long"
         told.append(words)
     return f"Controls: {'; '.join(told)}" if told else ""
 
@@ -170,11 +175,11 @@ def _null(nulls: list[ReportRow]) -> str:
     """What chance alone does to full attention."""
     told = []
     for row in nulls:
-        if row.length_ratio is None:
+        if row.length_ratio.estimate is None:
             continue
-        words = f"{row.length_ratio:.2f}"
-        if row.length_ratio_low is not None and row.length_ratio_high is not None:
-            words += f" [{row.length_ratio_low:.2f}, {row.length_ratio_high:.2f}]"
+        words = f"{row.length_ratio.estimate:.2f}"
+        if row.length_ratio.low is not None and row.length_ratio.high is not None:
+            words += f" [{row.length_ratio.low:.2f}, {row.length_ratio.high:.2f}]"
         told.append(f"{words} on {row.dataset} ({row.pairs_same} of {row.pairs} the same text)")
     name = nulls[0].backend if nulls else ""
     return f"The null, full attention beside itself ({name}): {'; '.join(told)}" if told else ""
@@ -200,15 +205,15 @@ def _detector(name: str, of_detector: Mapping[Key, ReportRow]) -> str:
     rows = list(of_detector.values())
     without = sum(row.detector_tokens_without or 0 for row in rows)
     saved = 1 - sum(row.detector_tokens or 0 for row in rows) / without if without else 0.0
-    lost, gained, stood, apart = (
-        sum(getattr(row, f"detector_{what}") or 0 for row in rows)
-        for what in ("solved_lost", "solved_gained", "solved", "solved_differing")
-    )
+    lost = sum(row.detector_accuracy_change.lost or 0 for row in rows)
+    gained = sum(row.detector_accuracy_change.gained or 0 for row in rows)
+    stood = sum(row.detector_solved or 0 for row in rows)
+    apart = sum(row.detector_solved_differing or 0 for row in rows)
     fires, more = sum(row.fired > 0 for row in rows), sum(map(adds, rows))
     text = f"{name[:1].upper() + name[1:]} fires in {fires} of {_count(rows)}"
     text += f" and adds tokens in {more}" if more else ""
     text += f", {100 * abs(saved):.1f}% {'fewer' if saved >= 0 else 'more'} tokens over all"
-    if all(row.detector_solved_lost is None for row in rows):
+    if all(row.detector_accuracy_change.lost is None for row in rows):
         return text  # no answer was judged
     return (
         f"{text}; it gains {gained} answers and loses {lost} of {stood:,}, {apart:,} of which "
@@ -223,13 +228,15 @@ def _answers_moved(lost: int, gained: int, judged: int) -> str:
 
 def _penalty(name: str, rows: list[ReportRow]) -> str:
     """How a penalty moves lengths and answers over all configurations, full attention's too."""
-    known = [r for r in rows if r.detector == "none" and r.penalty_length_ratio is not None]
+    known = [
+        r for r in rows if r.detector == "none" and r.penalty_length_ratio.estimate is not None
+    ]
     if not known:
         return ""
     longer, shorter = (sum(word in row.claims for row in known) for word in ("longer", "shorter"))
-    lost = sum(row.penalty_solved_lost or 0 for row in known)
-    gained = sum(row.penalty_solved_gained or 0 for row in known)
-    judged = sum(row.n for row in known if row.penalty_solved_lost is not None)
+    lost = sum(row.penalty_accuracy_change.lost or 0 for row in known)
+    gained = sum(row.penalty_accuracy_change.gained or 0 for row in known)
+    judged = sum(row.n for row in known if row.penalty_accuracy_change.lost is not None)
     return (
         f"With penalty {name} outputs are longer in {longer} and shorter in {shorter} of "
         f"{_count(known)} than without it{_answers_moved(lost, gained, judged)}"

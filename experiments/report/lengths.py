@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from math import log
-from typing import Any
 
 from experiments.report.aggregate import (
     Pairs,
     by_problem,
     mean,
-    ratio_of_sums,
     tokens_of,
 )
 from experiments.report.bootstrap import Bootstrap
-from experiments.report.statistics import sign_flips
+from experiments.report.statistics import Interval, Ratio, sign_flips
 from experiments.store.samples.sample import Sample
 
 
@@ -34,54 +32,40 @@ def _clipped(most: float | None) -> Callable[[Sample, Sample], float]:
     return lambda mine, theirs: max(least, min(-least, log(tokens_of(mine) / tokens_of(theirs))))
 
 
-def length_ratio(
-    name: str, both: Pairs, bootstrap: Bootstrap, most: float | None
-) -> dict[str, Any]:
-    """exp of the mean over problems of the mean of their clipped logs, and its sign-flip test."""
+def length_ratio(pairs: Pairs, bootstrap: Bootstrap, most: float | None) -> Ratio:
+    """exp of the mean over problems of the mean of their clipped logs, and its sign-flip test.
+
+    Args:
+        pairs: of which the lengths can be divided, see `long_pairs`.
+        bootstrap: gives the interval.
+        most: the log of the cap's factor; None where the cap is a number of tokens.
+    """
     of_pair = _clipped(most)
-    sums = by_problem((m.item_id, of_pair(m, t), 1) for m, t in both)
+    sums = by_problem((m.item_id, of_pair(m, t), 1) for m, t in pairs)
     logs = [total / count for total, count in sums]
     found = bootstrap.log_mean(logs, most)
-    return {
-        name: found.estimate,
-        f"{name}_low": found.low,
-        f"{name}_high": found.high,
-        f"{name}_p": sign_flips(logs, bootstrap.seed) if logs else None,
-        f"{name}_differs": sum(abs(one) > 1e-12 for one in logs),
-    }
+    return Ratio(
+        found.estimate,
+        found.low,
+        found.high,
+        p=sign_flips(logs, bootstrap.seed) if logs else None,
+        differs=sum(abs(one) > 1e-12 for one in logs),
+    )
 
 
-def lengths(
-    usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap, most: float | None
-) -> dict[str, Any]:
-    """What a row says of lengths; `most` is the log of the cap's factor."""
-    both = long_pairs(pairs)
-    totals = by_problem((s.item_id, tokens_of(s), 1) for s in usable if s.tokens is not None)
-    tokens = bootstrap.skewed_mean(totals)
+def length_ratio_of(status: str, pairs: Pairs, most: float | None) -> float | None:
+    """exp of the mean of the clipped logs of the pairs whose first ended that way."""
     of_pair = _clipped(most)
-
-    def ended(status: str) -> float | None:
-        found = mean(of_pair(mine, theirs) for mine, theirs in both if mine.status == status)
-        return None if found is None else math.exp(found)
-
-    return {
-        "mean_tokens": tokens.estimate,
-        "mean_tokens_low": tokens.low,
-        "mean_tokens_high": tokens.high,
-        "mean_paid_tokens": mean(s.paid_tokens for s in usable),
-        **length_ratio("length_ratio", both, bootstrap, most),
-        "length_ratio_of_sums": ratio_of_sums(both, tokens_of),
-        "length_ratio_finished": ended("ok"),
-        "length_ratio_capped": ended("capped"),
-        "length_ratio_stopped": ended("stopped"),
-        **solved_by_both(both, bootstrap, most),
-    }
+    found = mean(of_pair(mine, theirs) for mine, theirs in pairs if mine.status == status)
+    return None if found is None else math.exp(found)
 
 
-def solved_by_both(both: Pairs, bootstrap: Bootstrap, most: float | None) -> dict[str, Any]:
-    """The same over the pairs that both solve: longer though right."""
-    solved = [(mine, theirs) for mine, theirs in both if mine.correct and theirs.correct]
-    return {
-        **length_ratio("length_ratio_solved", solved, bootstrap, most),
-        "solved_by_both": len(solved),
-    }
+def mean_tokens(usable: list[Sample], bootstrap: Bootstrap) -> Interval:
+    """Mean length of an output."""
+    known = (one for one in usable if one.tokens is not None)
+    return bootstrap.skewed_mean(by_problem((one.item_id, tokens_of(one), 1) for one in known))
+
+
+def solved_by_both(pairs: Pairs) -> Pairs:
+    """The pairs that both solve: longer though right."""
+    return [(mine, theirs) for mine, theirs in pairs if mine.correct and theirs.correct]

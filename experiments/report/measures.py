@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from math import isfinite, log
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from experiments.report.aggregate import (
     Key,
     Pairs,
+    attempts,
     by_problem,
     keys_read_of,
     maximum,
@@ -36,18 +40,23 @@ from experiments.report.aggregate import (
     tokens_of,
     uncensored,
 )
-from experiments.report.attempts import attempts
 from experiments.report.bootstrap import Bootstrap
-from experiments.report.cheaper import with_cheaper
-from experiments.report.claims import with_claims
+from experiments.report.claims import with_cheaper, with_claims
 from experiments.report.finding import finding
-from experiments.report.lengths import length_ratio, lengths, long_pairs, solved_by_both
+from experiments.report.lengths import (
+    length_ratio,
+    length_ratio_of,
+    long_pairs,
+    mean_tokens,
+    solved_by_both,
+)
 from experiments.report.row import POOLED, AtCap, ReportRow, order
-from experiments.report.statistics import change_p, effective, tango, wilson
-from experiments.report.timing import comparable
-from experiments.store.samples.sample import Sample, is_usable
+from experiments.report.statistics import Change, Interval, change_p, effective, tango, wilson
+from experiments.store.samples.sample import Sample, is_usable, setting
 
 __all__ = ["ReportRow", "finding", "pooled_rows", "rows"]
+
+Curve = tuple[str, npt.NDArray[np.intc]]
 
 _FLOATS = (
     "prefill_sec",
@@ -174,33 +183,106 @@ def _row(
     usable = samples if all(map(is_usable, samples)) else []
     pairs, missing = _pairs(usable, samples, full)
     ended = uncensored(pairs)
+    long = long_pairs(ended)
+    solved = solved_by_both(long)
     most = None if factor is None else log(factor)
+    n, accuracy = _accuracy(usable)
+    tries = attempts(samples, bool(usable), bootstrap)
+    why_untimed = _why_untimed([*usable, *(full for _, full in pairs)])
+    timed, timed_pairs = ([], []) if why_untimed else (usable, ended)
+    watched, watched_missing = _pairs(usable, samples, alone)
+    # What was dropped was decoded and counts.
+    watched = [(m, t) for m, t in watched if m.tokens is not None and t.tokens is not None]
+    is_watched = one.detector != "none"
+    stood = [theirs for _, theirs in watched if theirs.correct]
+    penalised, penalised_missing = _pairs(usable, samples, without)
+    is_penalised = one.penalty != "none"
+    curves = _curves(usable)
+    status = [sample.status for sample in samples]
     return ReportRow(
-        role=one.role,
         model=one.model,
         dataset=one.dataset,
         backend=one.backend,
         budget=one.budget,
-        backend_params=dict(one.backend_params),
         penalty=one.penalty,
         detector=one.detector,
         action=one.action,
+        n=n,
+        accuracy=accuracy,
+        finished=status.count("ok"),
+        capped=status.count("capped"),
+        stopped=status.count("stopped"),
+        errors=status.count("error") + status.count("out_of_memory"),
+        keys_kept_max=maximum(sample.keys_kept_max for sample in usable),
+        keys_read_mean=mean(sample.keys_read_mean for sample in usable),
+        keys_read_max=maximum(sample.keys_read_max for sample in usable),
+        dense_layer_keys_read_mean=mean(s.dense_layer_keys_read_mean for s in usable),
+        repetition_rate=mean(sample.repeated for sample in usable),
+        decode_sec=mean(sample.decode_sec for sample in timed),
+        backend_params=dict(one.backend_params),
+        samples=len(samples),
+        problems=len({sample.item_id for sample in samples}),
+        out_of_memory=status.count("out_of_memory"),
+        missing=status.count("missing"),
+        fired=sum(sample.stopped_at is not None for sample in samples),
         pairs=len(pairs),
         pairs_missing=missing,
         pairs_censored=len(pairs) - len(ended),
         pairs_same=sum(mine.output == theirs.output for mine, theirs in pairs),
-        **_counts(samples),
-        **_accuracy(usable),
-        **_change("", pairs, bootstrap.seed),
-        **attempts(samples, bool(usable), bootstrap),
-        **lengths(usable, ended, bootstrap, most),
-        caps=_smaller_caps(usable, pairs, bootstrap) if one.detector == "none" else (),
-        **_waste(usable),
-        **_detector(one, *_pairs(usable, samples, alone), full, bootstrap),
-        **_penalty(one, *_pairs(usable, samples, without), bootstrap, most),
-        **comparable(_costs(usable, ended, bootstrap), [*usable, *(full for _, full in pairs)]),
-        **_keys(usable),
-        **_compression(usable, bootstrap),
+        role=one.role,
+        accuracy_change=_change(pairs, bootstrap.seed),
+        mean_tokens=mean_tokens(usable, bootstrap),
+        mean_paid_tokens=mean(sample.paid_tokens for sample in usable),
+        length_ratio=length_ratio(long, bootstrap, most),
+        length_ratio_of_sums=ratio_of_sums(long, tokens_of),
+        length_ratio_finished=length_ratio_of("ok", long, most),
+        length_ratio_capped=length_ratio_of("capped", long, most),
+        length_ratio_stopped=length_ratio_of("stopped", long, most),
+        length_ratio_solved=length_ratio(solved, bootstrap, most),
+        solved_by_both=len(solved),
+        token_savings=_spared("paid_tokens", watched, bootstrap),
+        token_savings_correct=_savings([pair for pair in watched if pair[1].correct is True]),
+        token_savings_incorrect=_savings([pair for pair in watched if pair[1].correct is False]),
+        detector_pairs=len(watched) if is_watched else None,
+        detector_pairs_missing=watched_missing if is_watched else None,
+        detector_tokens=sum(paid_of(mine) for mine, _ in watched) if is_watched else None,
+        detector_tokens_without=sum(paid_of(its) for _, its in watched) if is_watched else None,
+        detector_solved=len(stood) if is_watched else None,
+        detector_solved_differing=_differing(stood, full) if is_watched else None,
+        detector_accuracy_change=_change(watched, bootstrap.seed),
+        wasted_loop=_total(sample.wasted_loop for sample in usable),
+        wasted_tail=_total(sample.wasted_tail for sample in usable),
+        wasted_loop_savings=_spared("wasted_loop", watched, bootstrap),
+        wasted_tail_savings=_spared("wasted_tail", watched, bootstrap),
+        penalty_pairs=len(penalised) if is_penalised else None,
+        penalty_pairs_missing=penalised_missing if is_penalised else None,
+        # Both had the same room: a pair that was cut is a comparison under that cap.
+        penalty_length_ratio=length_ratio(long_pairs(penalised), bootstrap, most),
+        penalty_accuracy_change=_change(penalised, bootstrap.seed),
+        penalty_repetition_change=_repetition_change(penalised),
+        keys_read=mean(sample.keys_read for sample in usable),
+        prefill_sec=mean(sample.prefill_sec for sample in timed),
+        end_to_end_sec=mean(sec_of(sample) for sample in timed),
+        end_to_end_ratio=ratio_of_sums(timed_pairs, sec_of),
+        cache_bytes_peak=maximum(sample.cache_bytes_peak for sample in usable),
+        cache_byte_sec=mean(sample.cache_byte_sec for sample in timed),
+        cache_byte_sec_ratio=ratio_of_sums(timed_pairs, lambda sample: sample.cache_byte_sec),
+        keys_read_per_solved=per_solved(usable, keys_read_of, bootstrap),
+        keys_read_per_solved_ratio=per_solved_ratio(ended, keys_read_of, bootstrap),
+        sec_per_solved=per_solved(timed, sec_of, bootstrap).estimate,
+        sec_per_solved_ratio=per_solved_ratio(timed_pairs, sec_of, bootstrap).estimate,
+        compression_curve=mean_curve([curve for _, curve in curves]),
+        samples_per_problem=tries.each,
+        avg_at_k=tries.mean,
+        pass_at_k=tries.any,
+        reused_tokens=sum(sample.reused_tokens for sample in samples if is_usable(sample)),
+        caps=() if is_watched else _smaller_caps(usable, pairs, bootstrap),
+        claims=(),
+        cheaper=None,
+        seconds_null_why=why_untimed,
+        compression_ratio=_compression_ratio(curves, bootstrap),
+        at_positions=sum(sample.at_positions for sample in samples),
+        pass_at=tries.pass_at,
     )
 
 
@@ -213,54 +295,27 @@ def _pairs(
     return ([] if missing else pairs), missing
 
 
-def _counts(samples: list[Sample]) -> dict[str, Any]:
-    ended = [sample.status for sample in samples]
-    return {
-        "samples": len(samples),
-        "problems": len({sample.item_id for sample in samples}),
-        "finished": ended.count("ok"),
-        "capped": ended.count("capped"),
-        "stopped": ended.count("stopped"),
-        "fired": sum(sample.stopped_at is not None for sample in samples),
-        "errors": ended.count("error") + ended.count("out_of_memory"),
-        "out_of_memory": ended.count("out_of_memory"),
-        "missing": ended.count("missing"),
-        "at_positions": sum(sample.at_positions for sample in samples),
-        "reused_tokens": sum(sample.reused_tokens for sample in samples if is_usable(sample)),
-    }
-
-
-def _accuracy(usable: list[Sample]) -> dict[str, Any]:
+def _accuracy(usable: list[Sample]) -> tuple[int, Interval]:
+    """How many are scored, and the share of them that is solved."""
     scored = [sample for sample in usable if sample.correct is not None]
     solved = [float(bool(sample.correct)) for sample in scored]
     n = effective(solved, [sample.item_id for sample in scored])
-    share = wilson(sum(solved) / len(solved) * n if solved else 0, n)
-    return {
-        "n": len(scored),
-        "accuracy": share.estimate,
-        "accuracy_low": share.low,
-        "accuracy_high": share.high,
-    }
+    return len(scored), wilson(sum(solved) / len(solved) * n if solved else 0, n)
 
 
-def _change(prefix: str, pairs: Pairs, seed: int) -> dict[str, Any]:
+def _change(pairs: Pairs, seed: int) -> Change:
     """What the first of each pair changes of the second's accuracy, samples of a problem as one."""
     scored = [(m, t) for m, t in pairs if None not in (m.correct, t.correct)]
+    if not scored:
+        return Change(None, None, None)
     moved = [float(bool(m.correct)) - float(bool(t.correct)) for m, t in scored]
     problems = [m.item_id for m, _ in scored]
     lost, gained = moved.count(-1), moved.count(1)
     n = effective(moved, problems)
-    share = n / len(moved) if moved else 0
+    share = n / len(moved)
     change = tango(lost * share, gained * share, n)
     p = change_p([(problem, int(one)) for problem, one in zip(problems, moved, strict=True)], seed)
-    return {
-        f"{prefix}accuracy_change": change.estimate,
-        f"{prefix}accuracy_change_low": change.low,
-        f"{prefix}accuracy_change_high": change.high,
-        f"{prefix}accuracy_change_p": p if moved else None,
-        f"{prefix}solved_lost": lost if moved else None,
-        f"{prefix}solved_gained": gained if moved else None,
-    }
+    return Change(change.estimate, change.low, change.high, p, lost, gained)
 
 
 def _smaller_caps(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> tuple[AtCap, ...]:
@@ -272,23 +327,18 @@ def _smaller_caps(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> t
         both = [(_at_cap(m, at), _at_cap(t, at)) for m, t in pairs]
         ended, most = uncensored(both), log(factor)
         long = long_pairs(ended)
-        accuracy, change = _accuracy(mine), _change("", both, bootstrap.seed)
-        fields = {
-            **length_ratio("length_ratio", long, bootstrap, most),
-            "length_ratio_of_sums": ratio_of_sums(long, tokens_of),
-            **solved_by_both(long, bootstrap, most),
-            **per_solved_keys(ended, bootstrap),
-            **change,
-        }
-        capped = sum(one.status == "capped" for one in mine)
+        solved = solved_by_both(long)
         found.append(
             AtCap(
                 factor,
-                capped=capped,
-                accuracy=accuracy["accuracy"],
-                accuracy_low=accuracy["accuracy_low"],
-                accuracy_high=accuracy["accuracy_high"],
-                **fields,
+                capped=sum(one.status == "capped" for one in mine),
+                accuracy=_accuracy(mine)[1],
+                accuracy_change=_change(both, bootstrap.seed),
+                length_ratio=length_ratio(long, bootstrap, most),
+                length_ratio_of_sums=ratio_of_sums(long, tokens_of),
+                length_ratio_solved=length_ratio(solved, bootstrap, most),
+                solved_by_both=len(solved),
+                keys_read_per_solved_ratio=per_solved_ratio(ended, keys_read_of, bootstrap),
             )
         )
     return tuple(found)
@@ -305,75 +355,18 @@ def _at_cap(one: Sample, at: int) -> Sample:
     )
 
 
-def _detector(
-    one: Sample,
-    pairs: Pairs,
-    missing: int,
-    full: Mapping[Key, Sample],
-    bootstrap: Bootstrap,
-) -> dict[str, Any]:
-    """What the detector changes: pairs of a sample with it and the same trace left alone."""
-    # What was dropped was decoded and counts.
-    pairs = [(m, t) for m, t in pairs if m.tokens is not None and t.tokens is not None]
-    there = one.detector != "none"
-    solved = [theirs for _, theirs in pairs if theirs.correct]
-    partners = ((theirs, full.get(theirs.pair)) for theirs in solved)
-    apart = sum(other is None or other.output != theirs.output for theirs, other in partners)
-    kept = bootstrap.ratio(by_problem((m.item_id, paid_of(m), paid_of(t)) for m, t in pairs))
-    return {
-        "token_savings": _savings(pairs),
-        "token_savings_low": None if kept.high is None else 1 - kept.high,
-        "token_savings_high": None if kept.low is None else 1 - kept.low,
-        "token_savings_correct": _savings([pair for pair in pairs if pair[1].correct is True]),
-        "token_savings_incorrect": _savings([pair for pair in pairs if pair[1].correct is False]),
-        "detector_pairs": len(pairs) if there else None,
-        "detector_pairs_missing": missing if there else None,
-        "detector_tokens": sum(paid_of(mine) for mine, _ in pairs) if there else None,
-        "detector_tokens_without": sum(paid_of(theirs) for _, theirs in pairs) if there else None,
-        "detector_solved": len(solved) if there else None,
-        "detector_solved_differing": apart if there else None,
-        **_change("detector_", pairs, bootstrap.seed),
-        **_waste_saved(pairs, bootstrap),
-    }
+def _differing(solved: Sequence[Sample], full: Mapping[Key, Sample]) -> int:
+    """How many of these are not full attention's output."""
+    partners = ((sample, full.get(sample.pair)) for sample in solved)
+    return sum(other is None or other.output != sample.output for sample, other in partners)
 
 
-def _waste(usable: list[Sample]) -> dict[str, Any]:
-    """Tokens wasted by all samples together."""
-    wasted = {
-        f"wasted_{kind}": [getattr(sample, f"wasted_{kind}") for sample in usable]
-        for kind in ("loop", "tail")
-    }
-    return {k: sum(v) if v and None not in v else None for k, v in wasted.items()}
-
-
-def _waste_saved(pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
-    """The share of the traces' wasted tokens that the detector spares."""
-    found: dict[str, Any] = {}
-    for kind in ("loop", "tail"):
-        name = f"wasted_{kind}"
-        counts = [(m.item_id, getattr(m, name), getattr(t, name)) for m, t in pairs]
-        known = [one for one in counts if None not in one]
-        left = bootstrap.ratio(by_problem(known))
-        found[f"{name}_savings"] = None if left.estimate is None else 1 - left.estimate
-        found[f"{name}_savings_low"] = None if left.high is None else 1 - left.high
-        found[f"{name}_savings_high"] = None if left.low is None else 1 - left.low
-    return found
-
-
-def _penalty(
-    one: Sample, pairs: Pairs, missing: int, bootstrap: Bootstrap, most: float | None
-) -> dict[str, Any]:
-    """What the penalty changes: pairs of a sample with it and the same decoded without it."""
-    there = one.penalty != "none"
-    # Both had the same room: a pair that was cut is a comparison under that cap.
-    known = [(m.repeated, t.repeated) for m, t in pairs if None not in (m.repeated, t.repeated)]
-    return {
-        "penalty_pairs": len(pairs) if there else None,
-        "penalty_pairs_missing": missing if there else None,
-        **length_ratio("penalty_length_ratio", long_pairs(pairs), bootstrap, most),
-        **_change("penalty_", pairs, bootstrap.seed),
-        "penalty_repetition_change": mean(float(bool(m) - bool(t)) for m, t in known),
-    }
+def _spared(
+    count: Literal["paid_tokens", "wasted_loop", "wasted_tail"], pairs: Pairs, bootstrap: Bootstrap
+) -> Interval:
+    """The share of the second side's tokens that the first spares."""
+    counts = ((m.item_id, getattr(m, count), getattr(t, count)) for m, t in pairs)
+    return bootstrap.ratio(by_problem(one for one in counts if None not in one)).rest
 
 
 def _savings(pairs: Pairs) -> float | None:
@@ -381,59 +374,45 @@ def _savings(pairs: Pairs) -> float | None:
     return None if kept is None else 1 - kept
 
 
-def _costs(usable: list[Sample], pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
-    keys = per_solved(usable, keys_read_of, bootstrap)
-    return {
-        "prefill_sec": mean(sample.prefill_sec for sample in usable),
-        "decode_sec": mean(sample.decode_sec for sample in usable),
-        "end_to_end_sec": mean(sec_of(sample) for sample in usable),
-        "end_to_end_ratio": ratio_of_sums(pairs, sec_of),
-        "cache_bytes_peak": maximum(sample.cache_bytes_peak for sample in usable),
-        "cache_byte_sec": mean(sample.cache_byte_sec for sample in usable),
-        "cache_byte_sec_ratio": ratio_of_sums(pairs, lambda sample: sample.cache_byte_sec),
-        "keys_read_per_solved": keys.estimate,
-        "keys_read_per_solved_low": keys.low,
-        "keys_read_per_solved_high": keys.high,
-        **per_solved_keys(pairs, bootstrap),
-        "sec_per_solved": per_solved(usable, sec_of, bootstrap).estimate,
-        "sec_per_solved_ratio": per_solved_ratio(pairs, sec_of, bootstrap)[0].estimate,
-    }
+def _total(counts: Iterable[int | None]) -> int | None:
+    """The sum, where all are known and there are any."""
+    known = list(counts)
+    return sum(one or 0 for one in known) if known and None not in known else None
 
 
-def per_solved_keys(pairs: Pairs, bootstrap: Bootstrap) -> dict[str, Any]:
-    """Keys read per solved problem over full attention's, with its test."""
-    name = "keys_read_per_solved_ratio"
-    found, differs, p = per_solved_ratio(pairs, keys_read_of, bootstrap)
-    return {
-        name: found.estimate,
-        f"{name}_low": found.low,
-        f"{name}_high": found.high,
-        f"{name}_p": p,
-        f"{name}_differs": differs,
-    }
+def _repetition_change(pairs: Pairs) -> float | None:
+    known = [(m.repeated, t.repeated) for m, t in pairs if None not in (m.repeated, t.repeated)]
+    return mean(float(bool(m) - bool(t)) for m, t in known)
 
 
-def _keys(usable: list[Sample]) -> dict[str, Any]:
-    return {
-        "keys_kept_max": maximum(sample.keys_kept_max for sample in usable),
-        "keys_read": mean(sample.keys_read for sample in usable),
-        "keys_read_mean": mean(sample.keys_read_mean for sample in usable),
-        "keys_read_max": maximum(sample.keys_read_max for sample in usable),
-        "dense_layer_keys_read_mean": mean(s.dense_layer_keys_read_mean for s in usable),
-    }
+def _curves(usable: list[Sample]) -> list[Curve]:
+    """Each output's problem and the points of its curve that hold anything."""
+    curves = ((sample.item_id, sample.curve.columns()) for sample in usable)
+    return [(item, curve[curve[:, 1] > 0]) for item, curve in curves]
 
 
-def _compression(usable: list[Sample], bootstrap: Bootstrap) -> dict[str, Any]:
-    curves = [(sample.item_id, sample.curve.columns()) for sample in usable]
-    curves = [(item, curve[curve[:, 1] > 0]) for item, curve in curves]
-    ends = [(item, curve[-1].tolist()) for item, curve in curves if len(curve)]
-    ratio = bootstrap.ratio(
-        by_problem((item, small / plain, 1) for item, (_, plain, small) in ends)
-    )
-    return {
-        "compression_ratio": ratio.estimate,
-        "compression_ratio_low": ratio.low,
-        "compression_ratio_high": ratio.high,
-        "compression_curve": mean_curve([curve for _, curve in curves]),
-        "repetition_rate": mean(sample.repeated for sample in usable),
-    }
+def _compression_ratio(curves: Sequence[Curve], bootstrap: Bootstrap) -> Interval:
+    ends = ((item, curve[-1].tolist()) for item, curve in curves if len(curve))
+    return bootstrap.ratio(by_problem((item, small / raw, 1) for item, (_, raw, small) in ends))
+
+
+def _why_untimed(samples: Sequence[Sample]) -> str | None:
+    """Why the seconds of these samples have no common measure; None where they have."""
+    if any(sample.workers > 1 for sample in samples):
+        return "runs were decoded by several workers, which slow each other down"
+    found = {setting(sample) for sample in samples}
+    if len(found) <= 1 and None not in found:
+        return None
+    known = [one for one in found if one is not None]
+    if len(known) < len(found):
+        return "it is not known in which sweep and batches the runs were decoded"
+    sweeps = {sweep for sweep, _ in known}
+    if len(sweeps) > 1:
+        return f"runs, or those of full attention, were decoded in {len(sweeps)} sweeps"
+    sizes = sorted(size for _, size in known)
+    return f"runs, or those of full attention, were decoded in batches of {_listed(sizes)} rows"
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    *first, last = map(str, sizes)
+    return f"{', '.join(first)} and {last}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
+from typing import get_type_hints
 
 from experiments.grid.config import Config
+from experiments.report.statistics import Change, Interval, Ratio
 
 # Readers compare with the paper's columns and go from easy to hard; other names follow by alphabet.
 _DATASETS = ("easy", "medium", "hard", "retold", "long", "gsm8k", "math500", "aime")
@@ -15,6 +17,16 @@ _BACKENDS = ("full", "full again", "dither", "h2o", "sink", "quest", "infllm")
 
 #: What a data set is called that is all of them together.
 POOLED = "all"
+
+
+#: The columns that a reader asks for first; the others follow in the order of a row's fields.
+FIRST = (
+    *("model", "dataset", "backend", "budget", "penalty", "detector", "action", "n", "accuracy"),
+    *("accuracy_low", "accuracy_high", "accuracy_change", "mean_tokens", "length_ratio"),
+    *("length_ratio_low", "length_ratio_high", "token_savings", "finished", "capped", "stopped"),
+    *("errors", "keys_kept_max", "keys_read_mean", "keys_read_max", "dense_layer_keys_read_mean"),
+    *("compression_ratio", "repetition_rate", "decode_sec", "keys_read_per_solved"),
+)
 
 
 #: What rows share that differ in their detector alone.
@@ -61,32 +73,13 @@ class AtCap:
 
     factor: int
     capped: int
-    accuracy: float | None
-    accuracy_low: float | None
-    accuracy_high: float | None
-    accuracy_change: float | None
-    accuracy_change_low: float | None
-    accuracy_change_high: float | None
-    accuracy_change_p: float | None
-    solved_lost: int | None
-    solved_gained: int | None
-    length_ratio: float | None
-    length_ratio_low: float | None
-    length_ratio_high: float | None
-    length_ratio_p: float | None
-    length_ratio_differs: int
+    accuracy: Interval
+    accuracy_change: Change
+    length_ratio: Ratio
     length_ratio_of_sums: float | None
-    length_ratio_solved: float | None
-    length_ratio_solved_low: float | None
-    length_ratio_solved_high: float | None
-    length_ratio_solved_p: float | None
-    length_ratio_solved_differs: int
+    length_ratio_solved: Ratio
     solved_by_both: int
-    keys_read_per_solved_ratio: float | None
-    keys_read_per_solved_ratio_low: float | None
-    keys_read_per_solved_ratio_high: float | None
-    keys_read_per_solved_ratio_p: float | None
-    keys_read_per_solved_ratio_differs: int
+    keys_read_per_solved_ratio: Ratio
     claims: tuple[str, ...] = ()
 
 
@@ -161,15 +154,7 @@ class ReportRow:
     detector: str
     action: str
     n: int
-    accuracy: float | None
-    accuracy_low: float | None
-    accuracy_high: float | None
-    accuracy_change: float | None
-    mean_tokens: float | None
-    length_ratio: float | None
-    length_ratio_low: float | None
-    length_ratio_high: float | None
-    token_savings: float | None
+    accuracy: Interval
     finished: int
     capped: int
     stopped: int
@@ -178,10 +163,8 @@ class ReportRow:
     keys_read_mean: float | None
     keys_read_max: int | None
     dense_layer_keys_read_mean: float | None
-    compression_ratio: float | None
     repetition_rate: float | None
     decode_sec: float | None
-    keys_read_per_solved: float | None
 
     backend_params: dict[str, object]
     samples: int
@@ -194,28 +177,17 @@ class ReportRow:
     pairs_censored: int
     pairs_same: int
     role: str
-    accuracy_change_low: float | None
-    accuracy_change_high: float | None
-    accuracy_change_p: float | None
-    solved_lost: int | None
-    solved_gained: int | None
-    mean_tokens_low: float | None
-    mean_tokens_high: float | None
+    accuracy_change: Change
+    mean_tokens: Interval
     mean_paid_tokens: float | None
-    length_ratio_p: float | None
-    length_ratio_differs: int
+    length_ratio: Ratio
     length_ratio_of_sums: float | None
     length_ratio_finished: float | None
     length_ratio_capped: float | None
     length_ratio_stopped: float | None
-    length_ratio_solved: float | None
-    length_ratio_solved_low: float | None
-    length_ratio_solved_high: float | None
-    length_ratio_solved_p: float | None
-    length_ratio_solved_differs: int
+    length_ratio_solved: Ratio
     solved_by_both: int
-    token_savings_low: float | None
-    token_savings_high: float | None
+    token_savings: Interval
     token_savings_correct: float | None
     token_savings_incorrect: float | None
     detector_pairs: int | None
@@ -224,33 +196,15 @@ class ReportRow:
     detector_tokens_without: int | None
     detector_solved: int | None
     detector_solved_differing: int | None
-    detector_accuracy_change: float | None
-    detector_accuracy_change_low: float | None
-    detector_accuracy_change_high: float | None
-    detector_accuracy_change_p: float | None
-    detector_solved_lost: int | None
-    detector_solved_gained: int | None
+    detector_accuracy_change: Change
     wasted_loop: int | None
     wasted_tail: int | None
-    wasted_loop_savings: float | None
-    wasted_loop_savings_low: float | None
-    wasted_loop_savings_high: float | None
-    wasted_tail_savings: float | None
-    wasted_tail_savings_low: float | None
-    wasted_tail_savings_high: float | None
+    wasted_loop_savings: Interval
+    wasted_tail_savings: Interval
     penalty_pairs: int | None
     penalty_pairs_missing: int | None
-    penalty_length_ratio: float | None
-    penalty_length_ratio_low: float | None
-    penalty_length_ratio_high: float | None
-    penalty_length_ratio_p: float | None
-    penalty_length_ratio_differs: int
-    penalty_accuracy_change: float | None
-    penalty_accuracy_change_low: float | None
-    penalty_accuracy_change_high: float | None
-    penalty_accuracy_change_p: float | None
-    penalty_solved_lost: int | None
-    penalty_solved_gained: int | None
+    penalty_length_ratio: Ratio
+    penalty_accuracy_change: Change
     penalty_repetition_change: float | None
     keys_read: float | None
     prefill_sec: float | None
@@ -259,13 +213,8 @@ class ReportRow:
     cache_bytes_peak: int | None
     cache_byte_sec: float | None
     cache_byte_sec_ratio: float | None
-    keys_read_per_solved_low: float | None
-    keys_read_per_solved_high: float | None
-    keys_read_per_solved_ratio: float | None
-    keys_read_per_solved_ratio_low: float | None
-    keys_read_per_solved_ratio_high: float | None
-    keys_read_per_solved_ratio_p: float | None
-    keys_read_per_solved_ratio_differs: int
+    keys_read_per_solved: Interval
+    keys_read_per_solved_ratio: Ratio
     sec_per_solved: float | None
     sec_per_solved_ratio: float | None
     compression_curve: tuple[tuple[int, float, int], ...]
@@ -273,16 +222,13 @@ class ReportRow:
     avg_at_k: float | None
     pass_at_k: float | None
     reused_tokens: int
-    caps: tuple[AtCap, ...] = ()
-    claims: tuple[str, ...] = ()
-    cheaper: Cheaper | None = None
-    seconds_null_why: str | None = None
-    compression_ratio_low: float | None = None
-    compression_ratio_high: float | None = None
-    at_positions: int = 0
-    pass_at: Mapping[int, float | None] = field(default_factory=dict)
-    pass_at_low: Mapping[int, float | None] = field(default_factory=dict)
-    pass_at_high: Mapping[int, float | None] = field(default_factory=dict)
+    caps: tuple[AtCap, ...]
+    claims: tuple[str, ...]
+    cheaper: Cheaper | None
+    seconds_null_why: str | None
+    compression_ratio: Interval
+    at_positions: int
+    pass_at: Mapping[int, Interval]
 
     @property
     def key(self) -> Key:
@@ -311,14 +257,57 @@ class ReportRow:
         return self.backend != "full" and self.role != "null"
 
     def to_dict(self) -> dict[str, object]:
-        """The row as JSON takes it, keys in the order above."""
-        told = {name: getattr(self, name) for name in ("pass_at", "pass_at_low", "pass_at_high")}
-        return asdict(self) | {
+        """The row as JSON takes it: a column each, `FIRST` first; see `columns`."""
+        found = _flat(self)
+        found |= {
+            "cheaper": None if self.cheaper is None else asdict(self.cheaper),
             "claims": list(self.claims),
-            "caps": [asdict(cap) | {"claims": list(cap.claims)} for cap in self.caps],
+            "caps": [_flat(cap) | {"claims": list(cap.claims)} for cap in self.caps],
             "compression_curve": [list(at) for at in self.compression_curve],
-            **{name: {str(k): at for k, at in by_k.items()} for name, by_k in told.items()},
         }
+        for part in (part.name for part in fields(Interval)):
+            by_k = {str(k): getattr(at, part) for k, at in self.pass_at.items()}
+            found[_column("pass_at", part)] = by_k
+        return {name: found[name] for name in (*FIRST, *found)}
+
+
+def columns() -> dict[str, object]:
+    """The names of a row's columns in their order, and the type of each.
+
+    A value with an interval is several: itself under its own name, then `_low`, `_high` and, where
+    it is tested, `_p` and `_differs`; answers lost and gained are `solved_lost` and `solved_gained`
+    behind what stands before `accuracy_change`.
+    """
+    found: dict[str, object] = {}
+    for name, hint in get_type_hints(ReportRow).items():
+        kind = Interval if name == "pass_at" else hint
+        if isinstance(kind, type) and issubclass(kind, Interval):
+            parts = get_type_hints(kind)
+            found |= {_column(name, part): parts[part] for part in parts}
+        else:
+            found[name] = hint
+    found |= dict.fromkeys((_column("pass_at", part.name) for part in fields(Interval)), dict)
+    return {name: found[name] for name in (*FIRST, *found)}
+
+
+def _flat(one: ReportRow | AtCap) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name in (field.name for field in fields(one)):
+        value = getattr(one, name)
+        if isinstance(value, Interval):
+            parts = (part.name for part in fields(value))
+            found |= {_column(name, part): getattr(value, part) for part in parts}
+        else:
+            found[name] = value
+    return found
+
+
+def _column(name: str, part: str) -> str:
+    if part == "estimate":
+        return name
+    if part in ("lost", "gained"):
+        return name.replace("accuracy_change", f"solved_{part}")
+    return f"{name}_{part}"
 
 
 def order(row: ReportRow) -> tuple[object, ...]:

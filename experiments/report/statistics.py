@@ -30,6 +30,41 @@ class Interval:
     low: float | None
     high: float | None
 
+    @property
+    def rest(self) -> Interval:
+        """What is left of 1: the share saved where this is the share kept."""
+        estimate, low, high = (
+            None if one is None else 1 - one for one in (self.estimate, self.high, self.low)
+        )
+        return Interval(estimate, low, high)
+
+
+@dataclass(frozen=True)
+class Ratio(Interval):
+    """A ratio of two sides of pairs, with its test.
+
+    Attributes:
+        p: two-sided, of the exact test that swaps the sides of problems; None without pairs.
+        differs: problems whose two sides differ; of fewer than six there is no interval.
+    """
+
+    p: float | None = None
+    differs: int = 0
+
+
+@dataclass(frozen=True)
+class Change(Interval):
+    """A change of accuracy between two sides of pairs, with its test; None without scored pairs.
+
+    Attributes:
+        p: two-sided, of the exact McNemar test, samples of one problem together.
+        lost, gained: pairs that the second side alone solves, and the first.
+    """
+
+    p: float | None = None
+    lost: int | None = None
+    gained: int | None = None
+
 
 NOTHING = Interval(None, None, None)
 

@@ -119,13 +119,13 @@ def _lines(rows: list[ReportRow]) -> list[_Line]:
 
 
 def _accuracy(row: ReportRow) -> Point:
-    values = (row.accuracy, row.accuracy_low, row.accuracy_high)
+    values = (row.accuracy.estimate, row.accuracy.low, row.accuracy.high)
     value, low, high = (None if at is None else 100 * at for at in values)
     return value, low, high
 
 
 def _tokens(row: ReportRow) -> Point:
-    return row.mean_tokens, row.mean_tokens_low, row.mean_tokens_high
+    return row.mean_tokens.estimate, row.mean_tokens.low, row.mean_tokens.high
 
 
 def _chart(

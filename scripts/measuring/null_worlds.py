@@ -198,7 +198,7 @@ def said(row: ReportRow) -> set[str]:
 
 
 def covered(row: ReportRow, name: str, true: float) -> bool | None:
-    low, high = getattr(row, f"{name}_low"), getattr(row, f"{name}_high")
+    low, high = getattr(row, name).low, getattr(row, name).high
     if low is None and high is None:
         return None
     return (low or -math.inf) <= true + 1e-9 and true - 1e-9 <= (math.inf if high is None else high)
@@ -215,7 +215,10 @@ def measured(pool: Pool, worlds: int, problems: int) -> dict[str, Any]:
         claims.update(words)
         any_claim += bool(words)
         for row in methods(found):
-            logs += [math.log(row.length_ratio), math.log(row.caps[0].length_ratio)]
+            logs += [
+                math.log(row.length_ratio.estimate),
+                math.log(row.caps[0].length_ratio.estimate),
+            ]
             seen["same"] += row.pairs_same
             seen["pairs"] += row.pairs
     solved = [one.solved for some in pool.texts.values() for one in some]
@@ -274,7 +277,7 @@ def power(pool: Pool, worlds: int, problems: int) -> dict[str, Any]:
         found = list(methods(rows(world(pool, problems, draw, True), seed=0, factor=FACTOR)))
         (mine,) = [row for row in found if row.backend == "method1"]
         longer += "longer" in said(mine)
-        logs.append(math.log(mine.length_ratio))
+        logs.append(math.log(mine.length_ratio.estimate))
         false += any(said(row) for row in found if row is not mine)
     return {
         "pool": pool.name,

@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 from synthetic_samples import sample, sparse
 
-from experiments.report.attempts import pass_at, steps
+from experiments.report.aggregate import pass_at, steps
 from experiments.report.measures import rows
 from experiments.report.tables import sampling_tables
 from experiments.store.samples.sample import Sample
@@ -50,11 +50,11 @@ def drawn(of_problem: list[int], n: int = 8) -> list[Sample]:
 def test_a_row_has_them_up_to_the_number_drawn() -> None:
     _, row = rows(drawn([0, 1, 4, 8]), seed=0)
     assert row.samples_per_problem == 8
-    assert list(row.pass_at) == list(row.pass_at_low) == [1, 2, 5, 8]
-    assert row.pass_at[1] == pytest.approx(row.avg_at_k) == pytest.approx(13 / 32)
-    assert row.pass_at[8] == row.pass_at_k == pytest.approx(3 / 4)
+    assert list(row.pass_at) == [1, 2, 5, 8]
+    assert row.pass_at[1].estimate == pytest.approx(row.avg_at_k) == pytest.approx(13 / 32)
+    assert row.pass_at[8].estimate == row.pass_at_k == pytest.approx(3 / 4)
     # of 28 pairs without: 0 solved 28, 1 solved 21, 4 solved 6, 8 solved none
-    assert row.pass_at[2] == pytest.approx((0 + 7 + 22 + 28) / 28 / 4)
+    assert row.pass_at[2].estimate == pytest.approx((0 + 7 + 22 + 28) / 28 / 4)
     assert list(row.to_dict()["pass_at"]) == ["1", "2", "5", "8"]
 
 
@@ -64,9 +64,9 @@ def test_intervals_are_those_of_problems_not_of_samples() -> None:
     alike = [8 * (random.random() < 0.6) for _ in range(20)]
     _, eight = rows(drawn(alike), seed=0)
     _, two = rows(drawn([solved // 4 for solved in alike], n=2), seed=0)
-    assert eight.pass_at_low[1] == pytest.approx(two.pass_at_low[1])
-    assert eight.pass_at_high[2] == pytest.approx(two.pass_at_high[2])
-    assert eight.pass_at_high[1] - eight.pass_at_low[1] > 0.3
+    assert eight.pass_at[1].low == pytest.approx(two.pass_at[1].low)
+    assert eight.pass_at[2].high == pytest.approx(two.pass_at[2].high)
+    assert eight.pass_at[1].high - eight.pass_at[1].low > 0.3
 
 
 def test_one_sample_or_a_missing_one_has_none() -> None:

@@ -44,13 +44,14 @@ def test_what_equals_full_attention_changes_nothing_whatever_the_cap(
     assert sum(row.pairs_censored for row in found) > 0
     for row in found:
         assert row.is_complete
-        assert row.accuracy_change == 0
+        assert row.accuracy_change.estimate == 0
         for ratio in (
-            row.length_ratio, row.length_ratio_of_sums, row.length_ratio_low, row.length_ratio_high,
-            row.length_ratio_solved, row.keys_read_per_solved_ratio,
+            row.length_ratio.estimate, row.length_ratio.low, row.length_ratio.high,
+            row.length_ratio_of_sums,
+            row.length_ratio_solved.estimate, row.keys_read_per_solved_ratio.estimate,
         ):  # fmt: skip
             assert ratio is None or ratio == pytest.approx(1)
-        assert (row.length_ratio is None) == (row.pairs_censored == row.pairs == 4)
+        assert (row.length_ratio.estimate is None) == (row.pairs_censored == row.pairs == 4)
         assert row.capped == row.pairs_censored
     said = finding(found)
     assert "pairs left out: full attention was cut at its cap" in said
@@ -74,7 +75,7 @@ def test_a_corrected_answer_changes_accuracy_and_decodes_nothing(
         config = tiny_config(datasets=",".join(map(str, files)), backends="full,sink", budgets="32")
         outcome, _ = go(config, tmp_path / "out")
         found = rows(Study.open(tmp_path / "out").samples([]).samples, seed=0)
-        return outcome.counts.decoded, {row.dataset: row.accuracy for row in found}
+        return outcome.counts.decoded, {row.dataset: row.accuracy.estimate for row in found}
 
     one, other = f"{tmp_path.name}/mine", "other/mine"
     assert sweep("wrong", "right")[1] == {one: 0, other: 1}
@@ -105,5 +106,9 @@ def test_what_is_still_to_come_is_not_compared(tiny_config: Make, tmp_path: Path
             assert row == before or row.cheaper != before.cheaper
             continue
         assert (row.samples, row.missing, row.n) == (4, 1, 0)
-        assert (row.accuracy, row.length_ratio, row.mean_tokens) == (None, None, None)
+        assert (row.accuracy.estimate, row.length_ratio.estimate, row.mean_tokens.estimate) == (
+            None,
+            None,
+            None,
+        )
     assert manifest.read(tmp_path)["status"] == "finished"

@@ -81,11 +81,11 @@ def test_figure_1_draws_every_row_and_full_attention_dashed(
             shown = [list(line.get_ydata()) for line in solid]
             part = [r for r in found if r.dataset == dataset and r.detector == "none"]
             assert shown == [
-                [getattr(row, name) for row in part if row.backend == backend]
+                [getattr(row, name).estimate for row in part if row.backend == backend]
                 for backend in ("h2o", "quest")
             ]
             (dashed,) = [line for line in axis.lines if line.get_linestyle() == "--"]
-            assert set(dashed.get_ydata()) == {getattr(part[0], name)}
+            assert set(dashed.get_ydata()) == {getattr(part[0], name).estimate}
             assert [tick.get_text() for tick in axis.get_xticklabels()] in (
                 ["16", "32", "64"],
                 [],
@@ -120,7 +120,9 @@ def test_figure_2_is_the_compression_ratio(
     axis = drawn[1]["figure2-compression"].axes[2]
     solid = [line for line in axis.lines if line.get_linestyle() == "-"]
     part = [r for r in rows(sweep, seed=0) if (r.dataset, r.detector) == ("hard", "none")]
-    assert list(solid[0].get_ydata()) == [r.compression_ratio for r in part if r.backend == "h2o"]
+    assert list(solid[0].get_ydata()) == [
+        r.compression_ratio.estimate for r in part if r.backend == "h2o"
+    ]
 
 
 def test_figure_3_draws_one_line_a_sample_green_or_red_at_the_middle_budget(
@@ -264,7 +266,7 @@ def test_figure_4_has_intervals_gaps_and_crosses(
     (dashed,) = [line for line in axis.lines if line.get_linestyle() == "--"]
     assert set(dashed.get_ydata()) == {1.0}
     (line,) = [line for line in axis.lines if line.get_linestyle() == "-" and line is not dashed]
-    known = [row.keys_read_per_solved_ratio for row in found if row.budget]
+    known = [row.keys_read_per_solved_ratio.estimate for row in found if row.budget]
     assert [None if math.isnan(y) else y for y in line.get_ydata()] == known
     assert [value is None for value in known] == [True, False, True, False]
     crosses = [line for line in axis.lines if line.get_marker() == "x"]
@@ -273,7 +275,7 @@ def test_figure_4_has_intervals_gaps_and_crosses(
     assert [round(line.get_xdata()[0]) for line in arrows] == [64]  # one of eight: no upper end
     bars = [tuple(p[:, 1]) for c in axis.collections for p in c.get_segments()]
     last = found[-1]
-    assert (last.keys_read_per_solved_ratio_low, last.keys_read_per_solved_ratio_high) in bars
+    assert (last.keys_read_per_solved_ratio.low, last.keys_read_per_solved_ratio.high) in bars
     low, high = axis.get_ylim()
     assert all(low < end <= high for bar in bars for end in bar)
     assert "none solved: no cost" in [t.get_text() for t in kept["figure4-cost"].legends[0].texts]
@@ -292,7 +294,9 @@ def test_figure_5_pools_each_detector_over_what_all_share(
     (mark,) = [line for line in axis.lines if line.get_markersize() == 6.5]
     assert mark.get_xdata()[0] == pytest.approx(1 - kept / whole)
     small = [line for line in axis.lines if line.get_markersize() == 3]
-    assert sorted(line.get_xdata()[0] for line in small) == sorted(r.token_savings for r in hard)
+    assert sorted(line.get_xdata()[0] for line in small) == sorted(
+        r.token_savings.estimate for r in hard
+    )
     bars = [p for c in axis.collections for p in c.get_segments()]
     (ends,) = [bar[:, 0] for bar in bars if bar[0, 0] < bar[1, 0]]
     assert ends[0] < mark.get_xdata()[0] < ends[1]

@@ -71,8 +71,8 @@ def test_a_saving_within_its_interval_is_not_said() -> None:
     full = [sample(i, keys_read=1000.0) for i in range(8)]
     mixed = [sparse(i, keys_read=1800.0 if i < 2 else 700.0) for i in range(8)]
     (row,) = [row for row in rows(full + mixed, seed=0) if row.backend == "h2o"]
-    assert row.keys_read_per_solved_ratio is not None
-    assert row.keys_read_per_solved_ratio < 1
+    assert row.keys_read_per_solved_ratio.estimate is not None
+    assert row.keys_read_per_solved_ratio.estimate < 1
     assert "takes fewer keys in 0 and more in 0 of 1" in say(full + mixed)
 
 
@@ -150,8 +150,8 @@ def test_what_is_read_at_a_smaller_cap_is_said_of_it() -> None:
     assert "Where both solve, outputs are longer in 1 and shorter in 1 of 2" in said
     assert "read at 2 times, longer in 0 and shorter in 1 of 1 with 6 that differ" in said
     (row,) = [row for row in found if row.budget == 32]
-    assert (row.caps[0].capped, row.caps[0].accuracy, row.accuracy) == (8, 0, 1)
-    assert row.caps[0].length_ratio == pytest.approx(2)
+    assert (row.caps[0].capped, row.caps[0].accuracy.estimate, row.accuracy.estimate) == (8, 0, 1)
+    assert row.caps[0].length_ratio.estimate == pytest.approx(2)
 
 
 def test_censored_pairs_are_said() -> None:
@@ -340,7 +340,9 @@ def test_no_word_where_its_rule_does_not_hold(samples: list[Sample]) -> None:
         wrong = [one.item_id for one in plain if one.budget == budget and not one.correct]
         gone = [item for item in wrong if full[item].correct]
         lost -= len(gone) >= LEAST
-        kept -= problems > 72 and len(gone) / problems < 0.05
+        right = [one.item_id for one in plain if one.budget == budget and one.correct]
+        come = [item for item in right if not full[item].correct]
+        kept -= problems > 72 and (len(gone) - len(come)) / problems < 0.05
     assert max(longer, shorter, cheaper, dearer, lost, kept) <= 0, said
     if not ended:
         assert said.startswith("Nothing can be said about output length")

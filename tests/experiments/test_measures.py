@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from synthetic_samples import demo, failed, guarded, sample, sparse
 
 from experiments.report.measures import ReportRow, rows
+from experiments.report.row import FIRST, columns
 from experiments.store.samples.sample import Sample
 
 
@@ -29,7 +30,8 @@ def row_of(samples: list[Sample], **which: object) -> ReportRow:
 
 def test_a_row_is_json() -> None:
     document = rows(demo(problems=3), seed=0)[5].to_dict()
-    assert list(document) == [field.name for field in fields(ReportRow)]
+    assert list(document) == list(columns())
+    assert list(document)[: len(FIRST)] == list(FIRST)
     assert json.loads(json.dumps(document, allow_nan=False)) == document
 
 
@@ -38,11 +40,11 @@ def test_accuracy_and_its_change_against_the_same_problems() -> None:
     small = [sparse(i, correct=i in (2, 3)) for i in range(6)]
     row = row_of(full + small, backend="h2o")
     assert (row.n, row.pairs, row.pairs_missing) == (6, 6, 0)
-    assert row.accuracy == pytest.approx(2 / 6)
-    assert row.accuracy_change == pytest.approx((2 - 5) / 6)
-    assert (row.solved_lost, row.solved_gained) == (4, 1)
+    assert row.accuracy.estimate == pytest.approx(2 / 6)
+    assert row.accuracy_change.estimate == pytest.approx((2 - 5) / 6)
+    assert (row.accuracy_change.lost, row.accuracy_change.gained) == (4, 1)
     # five differing pairs, four one way: 2 * (1 + 5) / 32
-    assert row.accuracy_change_p == pytest.approx(12 / 32)
+    assert row.accuracy_change.p == pytest.approx(12 / 32)
 
 
 def gmean(*ratios: float) -> float:
@@ -57,23 +59,23 @@ def test_length_ratio_is_of_mean_logs_and_of_sums_apart() -> None:
         sparse(2, tokens=300),
     ]
     row = row_of(full + small, backend="h2o")
-    assert row.length_ratio == pytest.approx(gmean(1.5, 2.0, 0.75))
+    assert row.length_ratio.estimate == pytest.approx(gmean(1.5, 2.0, 0.75))
     assert row.length_ratio_of_sums == pytest.approx(850 / 700)
     assert row.length_ratio_finished == pytest.approx(gmean(1.5, 0.75))
     assert row.length_ratio_capped == pytest.approx(2.0)
     assert row.length_ratio_stopped is None
     # Three problems that differ are too few for an interval.
-    assert (row.length_ratio_low, row.length_ratio_differs) == (None, 3)
+    assert (row.length_ratio.low, row.length_ratio.differs) == (None, 3)
     assert (row.finished, row.capped, row.stopped, row.errors) == (2, 1, 0, 0)
-    assert row.mean_tokens == pytest.approx(850 / 3)
+    assert row.mean_tokens.estimate == pytest.approx(850 / 3)
 
 
 def test_full_attention_compared_with_itself_changes_nothing() -> None:
     row = row_of([sample(i, tokens=100 + i) for i in range(5)], backend="full")
-    assert (row.length_ratio, row.length_ratio_low, row.length_ratio_p) == (1, None, 1)
-    assert (row.length_ratio_differs, row.keys_read_per_solved_ratio_differs) == (0, 0)
-    assert (row.accuracy_change, row.accuracy_change_p) == (0, 1)
-    assert (row.token_savings, row.detector_pairs, row.cheaper) == (None, None, None)
+    assert (row.length_ratio.estimate, row.length_ratio.low, row.length_ratio.p) == (1, None, 1)
+    assert (row.length_ratio.differs, row.keys_read_per_solved_ratio.differs) == (0, 0)
+    assert (row.accuracy_change.estimate, row.accuracy_change.p) == (0, 1)
+    assert (row.token_savings.estimate, row.detector_pairs, row.cheaper) == (None, None, None)
 
 
 def test_detector_saves_tokens_over_all_correct_and_incorrect() -> None:
@@ -90,16 +92,16 @@ def test_detector_saves_tokens_over_all_correct_and_incorrect() -> None:
         replace(guarded(alone[3], 150), correct=True),
     ]
     row = row_of(alone + watched, detector="guardian")
-    assert row.token_savings == pytest.approx(1 - 500 / 1000)
+    assert row.token_savings.estimate == pytest.approx(1 - 500 / 1000)
     assert row.token_savings_correct == pytest.approx(1 - 250 / 400)
     assert row.token_savings_incorrect == pytest.approx(1 - 250 / 600)
-    assert row.token_savings_low <= row.token_savings <= row.token_savings_high
+    assert row.token_savings.low <= row.token_savings.estimate <= row.token_savings.high
     assert (row.detector_tokens, row.detector_tokens_without) == (500, 1000)
-    assert (row.detector_solved_lost, row.detector_solved_gained) == (1, 1)
-    assert (row.detector_accuracy_change, row.detector_accuracy_change_p) == (0, 1)
+    assert (row.detector_accuracy_change.lost, row.detector_accuracy_change.gained) == (1, 1)
+    assert (row.detector_accuracy_change.estimate, row.detector_accuracy_change.p) == (0, 1)
     assert (row.finished, row.stopped) == (1, 3)
     assert row.pairs == 0  # nothing of full attention here
-    assert row.length_ratio is None
+    assert row.length_ratio.estimate is None
 
 
 def test_wasted_tokens_that_a_detector_spares() -> None:
@@ -113,16 +115,16 @@ def test_wasted_tokens_that_a_detector_spares() -> None:
     ] + [guarded(alone[4], None)]
     row = row_of(alone + watched, detector="guardian")
     assert (row.wasted_loop, row.wasted_tail) == (0, 210)
-    assert row.wasted_loop_savings == 1
-    assert row.wasted_tail_savings == pytest.approx(1 - 210 / 410)
+    assert row.wasted_loop_savings.estimate == 1
+    assert row.wasted_tail_savings.estimate == pytest.approx(1 - 210 / 410)
     plain = row_of(alone + watched, detector="none")
     assert (plain.wasted_loop, plain.wasted_tail) == (100, 410)
-    assert plain.wasted_tail_savings is None
+    assert plain.wasted_tail_savings.estimate is None
     # Some resample may hold the one problem that wastes nothing: then there are no bounds.
-    assert row.wasted_tail_savings_low is None
+    assert row.wasted_tail_savings.low is None
     sure = row_of(alone[:4] + watched[:4], detector="guardian")
-    low, high = sure.wasted_tail_savings_low, sure.wasted_tail_savings_high
-    assert 1 - 54 / 104 <= low < sure.wasted_tail_savings < high <= 1 - 51 / 101
+    low, high = sure.wasted_tail_savings.low, sure.wasted_tail_savings.high
+    assert 1 - 54 / 104 <= low < sure.wasted_tail_savings.estimate < high <= 1 - 51 / 101
     unknown = row_of([sparse(1), sparse(2, wasted_loop=0, wasted_tail=0)], backend="h2o")
     assert (unknown.wasted_loop, unknown.wasted_tail) == (None, None)
 
@@ -133,16 +135,16 @@ def test_detector_is_compared_within_its_own_parameters() -> None:
     found = rows(one + other + [guarded(one[0], 50), guarded(other[0], 90)], seed=0)
     watched = {row.backend_params["page"]: row for row in found if row.detector != "none"}
     assert len(found) == 4
-    assert watched[8].token_savings == pytest.approx(0.5)
-    assert watched[16].token_savings == pytest.approx(0.9)
+    assert watched[8].token_savings.estimate == pytest.approx(0.5)
+    assert watched[16].token_savings.estimate == pytest.approx(0.9)
 
 
 def test_cost_per_solved_problem_counts_unsolved_ones_too() -> None:
     full = [sample(i, keys_read=1000.0, correct=i < 3) for i in range(4)]
     small = [sparse(i, keys_read=600.0, decode_sec=7.0, correct=i < 1) for i in range(4)]
     row = row_of(full + small, backend="h2o")
-    assert row.keys_read_per_solved == pytest.approx(2400)
-    assert row.keys_read_per_solved_ratio == pytest.approx(2400 / (4000 / 3))
+    assert row.keys_read_per_solved.estimate == pytest.approx(2400)
+    assert row.keys_read_per_solved_ratio.estimate == pytest.approx(2400 / (4000 / 3))
     assert row.sec_per_solved == pytest.approx(4 * 8)
     assert row.sec_per_solved_ratio == pytest.approx(32 / (16 / 3))
     assert (row.end_to_end_sec, row.end_to_end_ratio) == (pytest.approx(8), pytest.approx(2))
@@ -175,7 +177,7 @@ def test_compression_and_its_curve() -> None:
         sparse(2, curve=()),
     ]
     row = row_of(small)
-    assert row.compression_ratio == pytest.approx((90 / 260 + 60 / 180) / 2)
+    assert row.compression_ratio.estimate == pytest.approx((90 / 260 + 60 / 180) / 2)
     assert row.repetition_rate == pytest.approx(1 / 3)
     # 90 is one output's end and no check of the other; from 100 on only the first is left
     assert [(at, n) for at, _, n in row.compression_curve] == [(50, 2), (100, 1), (130, 1)]
@@ -203,7 +205,9 @@ def test_avg_and_pass_at_k_need_all_samples_of_a_problem() -> None:
 def test_samples_of_a_problem_are_one_value_of_the_length_ratio() -> None:
     full = [sample(0, sample_index=k) for k in (0, 1)] + [sample(1)]
     small = [sparse(0, sample_index=k, tokens=200) for k in (0, 1)] + [sparse(1, tokens=100)]
-    assert row_of(full + small, backend="h2o").length_ratio == pytest.approx(gmean(2.0, 1.0))
+    assert row_of(full + small, backend="h2o").length_ratio.estimate == pytest.approx(
+        gmean(2.0, 1.0)
+    )
 
 
 def test_a_log_is_clipped_on_both_sides_where_the_cap_cuts_one() -> None:
@@ -216,7 +220,7 @@ def test_a_log_is_clipped_on_both_sides_where_the_cap_cuts_one() -> None:
             sparse(i, tokens=min(mine, cap * theirs)) for i, (mine, theirs) in enumerate(pairs)
         ]
         (row,) = [r for r in rows(full + small, seed=0, factor=factor) if r.backend == "h2o"]
-        assert row.length_ratio == pytest.approx(1)
+        assert row.length_ratio.estimate == pytest.approx(1)
         assert row.length_ratio_of_sums < 1  # what is cut on one side alone
 
 
@@ -227,8 +231,8 @@ def test_partner_has_neither_penalty_nor_detector() -> None:
     assert row_of(full + small, backend="h2o").length_ratio_of_sums == pytest.approx(3)
     lz = row_of(full + small, backend="full", penalty="lz")
     assert lz.length_ratio_of_sums == pytest.approx(0.1)
-    assert lz.length_ratio == pytest.approx(0.5)  # clipped at the cap's factor
-    assert row_of(full + small, detector="guardian").length_ratio == pytest.approx(0.5)
+    assert lz.length_ratio.estimate == pytest.approx(0.5)  # clipped at the cap's factor
+    assert row_of(full + small, detector="guardian").length_ratio.estimate == pytest.approx(0.5)
 
 
 def line(costs: dict[int, float], solved: int = 4) -> list[Sample]:
@@ -277,7 +281,10 @@ def test_between_which_budgets_a_solved_problem_costs_less(
 def test_where_nothing_is_solved_a_crossing_is_only_bounded() -> None:
     samples = line({32: 0.5}) + [sparse(i, budget=16, correct=False) for i in range(4)]
     row = row_of(samples, backend="h2o", budget=16)
-    assert (row.keys_read_per_solved, row.keys_read_per_solved_ratio) == (None, None)
+    assert (row.keys_read_per_solved.estimate, row.keys_read_per_solved_ratio.estimate) == (
+        None,
+        None,
+    )
     assert row.cheaper is not None
     assert (row.cheaper.first, row.cheaper.first_kind) == (32.0, "at most")
 
@@ -291,20 +298,28 @@ def test_what_full_attention_was_cut_at_is_in_no_ratio() -> None:
     small.append(sparse(4, tokens=60, status="capped", finish="length", correct=False))
     row = row_of(full + small, backend="h2o")
     assert (row.pairs, row.pairs_censored, row.pairs_missing) == (5, 2, 0)
-    assert (row.length_ratio, row.length_ratio_of_sums) == (pytest.approx(1.5), 1.5)
+    assert (row.length_ratio.estimate, row.length_ratio_of_sums) == (pytest.approx(1.5), 1.5)
     assert row.length_ratio_capped is None
-    assert (row.solved_by_both, row.solved_gained, row.accuracy_change) == (3, 1, 0.2)
-    assert row.keys_read_per_solved_ratio == 1
+    assert (row.solved_by_both, row.accuracy_change.gained, row.accuracy_change.estimate) == (
+        3,
+        1,
+        0.2,
+    )
+    assert row.keys_read_per_solved_ratio.estimate == 1
     alone = row_of(full + small, backend="full")
-    assert (alone.pairs_censored, alone.length_ratio) == (2, 1)
+    assert (alone.pairs_censored, alone.length_ratio.estimate) == (2, 1)
 
 
 def test_where_every_pair_is_censored_there_is_no_ratio() -> None:
     cut = {"status": "capped", "finish": "length", "correct": False}
     row = row_of([sample(i, **cut) for i in range(3)] + [sparse(i, **cut) for i in range(3)],
                  backend="h2o")  # fmt: skip
-    assert (row.pairs, row.pairs_censored, row.accuracy_change) == (3, 3, 0)
-    assert (row.length_ratio, row.keys_read_per_solved_ratio, row.end_to_end_ratio) == (None,) * 3
+    assert (row.pairs, row.pairs_censored, row.accuracy_change.estimate) == (3, 3, 0)
+    assert (
+        row.length_ratio.estimate,
+        row.keys_read_per_solved_ratio.estimate,
+        row.end_to_end_ratio,
+    ) == (None,) * 3
     assert row.cheaper is None
 
 
@@ -312,23 +327,26 @@ def test_longer_though_right() -> None:
     full = [sample(i, correct=i < 4) for i in range(6)]
     small = [sparse(i, tokens=100 * (i + 1), correct=i != 1) for i in range(6)]
     row = row_of(full + small, backend="h2o")
-    assert (row.solved_by_both, row.length_ratio_solved) == (3, pytest.approx(gmean(1, 2, 2)))
+    assert (row.solved_by_both, row.length_ratio_solved.estimate) == (
+        3,
+        pytest.approx(gmean(1, 2, 2)),
+    )
     (row,) = [r for r in rows(full + small, seed=0, factor=8) if r.backend == "h2o"]
-    assert row.length_ratio_solved == pytest.approx(gmean(1, 3, 4))
-    assert row.length_ratio_solved_differs == 2
+    assert row.length_ratio_solved.estimate == pytest.approx(gmean(1, 3, 4))
+    assert row.length_ratio_solved.differs == 2
 
 
 def test_samples_of_a_problem_do_not_count_as_problems() -> None:
     """Four samples of each of eight problems, all solved: not surer than eight are."""
     many = [sample(i, sample_index=k) for i in range(8) for k in range(4)]
     row, eight = row_of(many, backend="full"), row_of([sample(i) for i in range(8)], backend="full")
-    assert (row.n, row.accuracy_low) == (32, pytest.approx(eight.accuracy_low))
+    assert (row.n, row.accuracy.low) == (32, pytest.approx(eight.accuracy.low))
     small = [sparse(i, sample_index=k, correct=i > 0) for i in range(8) for k in range(4)]
     lost = row_of(many + small, backend="h2o")
     one = [sparse(i, correct=i > 0) for i in range(8)]
     alone = row_of([sample(i) for i in range(8)] + one, backend="h2o")
-    assert (lost.solved_lost, lost.accuracy_change_p) == (4, 1)
-    assert lost.accuracy_change_low == pytest.approx(alone.accuracy_change_low)
+    assert (lost.accuracy_change.lost, lost.accuracy_change.p) == (4, 1)
+    assert lost.accuracy_change.low == pytest.approx(alone.accuracy_change.low)
 
 
 def test_order_of_rows_is_a_readers() -> None:
@@ -358,10 +376,10 @@ def test_order_of_samples_changes_nothing(shuffle: random.Random) -> None:
 def test_detector_that_never_fires_saves_nothing(traces: list[tuple[int, bool]]) -> None:
     alone = [sparse(i, tokens=t, correct=c) for i, (t, c) in enumerate(traces)]
     row = row_of(alone + [guarded(one, None) for one in alone], detector="guardian")
-    assert row.token_savings == 0
+    assert row.token_savings.estimate == 0
     assert row.token_savings_correct in (0, None)
     assert row.token_savings_incorrect in (0, None)
-    assert (row.detector_accuracy_change, row.detector_accuracy_change_p) == (0, 1)
+    assert (row.detector_accuracy_change.estimate, row.detector_accuracy_change.p) == (0, 1)
 
 
 @settings(max_examples=30, deadline=None)
@@ -376,15 +394,15 @@ def test_intervals_contain_their_estimates(pairs: list[tuple[int, int, bool, boo
     samples = [sample(i, tokens=full, correct=a) for i, (full, _, a, _) in enumerate(pairs)]
     samples += [sparse(i, tokens=mine, correct=b) for i, (_, mine, _, b) in enumerate(pairs)]
     for row in rows(samples, seed=3):
-        assert 0 <= row.accuracy_low <= row.accuracy <= row.accuracy_high <= 1
-        if row.length_ratio_low is not None:
-            assert row.length_ratio_low <= row.length_ratio <= row.length_ratio_high
-        assert (row.length_ratio_low is None) == (row.length_ratio_differs < 6)
-        assert 0.5 <= row.length_ratio <= 2
-        assert (row.mean_tokens_low is None) == (row.problems < 6)
-        if row.mean_tokens_low is not None:
-            assert 0 < row.mean_tokens_low <= row.mean_tokens <= row.mean_tokens_high
-        assert -1 <= row.accuracy_change <= 1
+        assert 0 <= row.accuracy.low <= row.accuracy.estimate <= row.accuracy.high <= 1
+        if row.length_ratio.low is not None:
+            assert row.length_ratio.low <= row.length_ratio.estimate <= row.length_ratio.high
+        assert (row.length_ratio.low is None) == (row.length_ratio.differs < 6)
+        assert 0.5 <= row.length_ratio.estimate <= 2
+        assert (row.mean_tokens.low is None) == (row.problems < 6)
+        if row.mean_tokens.low is not None:
+            assert 0 < row.mean_tokens.low <= row.mean_tokens.estimate <= row.mean_tokens.high
+        assert -1 <= row.accuracy_change.estimate <= 1
         json.dumps(row.to_dict(), allow_nan=False)
 
 
@@ -415,24 +433,33 @@ def test_what_is_not_complete_compares_nothing() -> None:
         small = [sparse(0, tokens=200), sparse(1, tokens=900), failed(2, status=status)]
         row = row_of(full + small, backend="h2o")
         assert (row.samples, row.errors + row.missing, row.is_complete) == (3, 1, False)
-        assert (row.n, row.accuracy, row.mean_tokens, row.length_ratio) == (0, None, None, None)
+        assert (
+            row.n,
+            row.accuracy.estimate,
+            row.mean_tokens.estimate,
+            row.length_ratio.estimate,
+        ) == (0, None, None, None)
         assert (row.pairs, row.pairs_missing) == (0, 3)
 
 
 def test_beside_full_attention_that_is_not_complete_there_is_no_comparison() -> None:
     full = [sample(0), failed(1, backend="full", budget=None), sample(2)]
     row = row_of(full + [sparse(i, tokens=200) for i in range(3)], backend="h2o")
-    assert (row.accuracy, row.mean_tokens, row.is_complete) == (1, 200, True)
+    assert (row.accuracy.estimate, row.mean_tokens.estimate, row.is_complete) == (1, 200, True)
     assert (row.pairs, row.pairs_missing) == (0, 1)
-    assert (row.length_ratio, row.accuracy_change, row.keys_read_per_solved_ratio) == (None,) * 3
+    assert (
+        row.length_ratio.estimate,
+        row.accuracy_change.estimate,
+        row.keys_read_per_solved_ratio.estimate,
+    ) == (None,) * 3
 
 
 def test_none_solved_has_no_cost_per_solved_problem() -> None:
     samples = [sample(i) for i in range(3)] + [sparse(i, correct=False) for i in range(3)]
     row = row_of(samples, backend="h2o")
-    assert (row.accuracy, row.accuracy_low) == (0, 0)
-    assert (row.keys_read_per_solved, row.sec_per_solved) == (None, None)
-    assert row.keys_read_per_solved_ratio is None
+    assert (row.accuracy.estimate, row.accuracy.low) == (0, 0)
+    assert (row.keys_read_per_solved.estimate, row.sec_per_solved) == (None, None)
+    assert row.keys_read_per_solved_ratio.estimate is None
     assert row.cheaper is not None
     assert (row.cheaper.budgets, row.cheaper.of, row.cheaper.first) == (0, 1, None)
 
@@ -450,20 +477,28 @@ def test_all_capped() -> None:
     assert (row.length_ratio_finished, row.length_ratio_capped) == (None, pytest.approx(2))
     full = [sample(i) for i in range(6)]
     row = row_of(full + [sparse(i, **capped) for i in range(6)], backend="h2o")
-    assert (row.length_ratio_low, row.length_ratio_high) == (pytest.approx(2), pytest.approx(2))
+    assert (row.length_ratio.low, row.length_ratio.high) == (pytest.approx(2), pytest.approx(2))
 
 
 def test_one_problem_has_a_ratio_but_no_interval() -> None:
     row = row_of([sample(0), sparse(0, tokens=150)], backend="h2o")
-    assert (row.length_ratio, row.length_ratio_low) == (pytest.approx(1.5), None)
-    assert row.accuracy_high == 1
-    assert 0 < row.accuracy_low < 1
+    assert (row.length_ratio.estimate, row.length_ratio.low) == (pytest.approx(1.5), None)
+    assert row.accuracy.high == 1
+    assert 0 < row.accuracy.low < 1
 
 
 def test_unscored_samples_still_have_a_length() -> None:
     row = row_of([sample(0, correct=None), sparse(0, correct=None, tokens=150)], backend="h2o")
-    assert (row.n, row.accuracy, row.accuracy_low, row.accuracy_change) == (0, None, None, None)
-    assert (row.length_ratio, row.keys_read_per_solved) == (pytest.approx(1.5), None)
+    assert (row.n, row.accuracy.estimate, row.accuracy.low, row.accuracy_change.estimate) == (
+        0,
+        None,
+        None,
+        None,
+    )
+    assert (row.length_ratio.estimate, row.keys_read_per_solved.estimate) == (
+        pytest.approx(1.5),
+        None,
+    )
 
 
 def test_missing_is_never_zero_and_nan_never_leaves() -> None:
@@ -471,7 +506,10 @@ def test_missing_is_never_zero_and_nan_never_leaves() -> None:
     samples += [sample(1), sparse(1, decode_sec=5.0, keys_read=float("inf"))]
     row = row_of(samples, backend="h2o")
     assert (row.decode_sec, row.end_to_end_sec, row.end_to_end_ratio) == (5.0, 6.0, 1.5)
-    assert (row.keys_read_per_solved, row.keys_read_per_solved_ratio) == (None, None)
+    assert (row.keys_read_per_solved.estimate, row.keys_read_per_solved_ratio.estimate) == (
+        None,
+        None,
+    )
     json.dumps(row.to_dict(), allow_nan=False)
 
 

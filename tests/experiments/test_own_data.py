@@ -141,9 +141,14 @@ def test_lengths_alone_are_measured_and_shown(swept, tmp_path, capsys):
     rows = measures.rows(study.samples([]).samples, 0)
     assert {row.backend for row in rows} == {"full", "sink"}
     for row in rows:
-        assert (row.n, row.samples, row.accuracy, row.accuracy_change) == (0, 4, None, None)
-        assert row.mean_tokens is not None
-        assert (row.keys_read_per_solved, row.solved_by_both) == (None, 0)
+        assert (row.n, row.samples, row.accuracy.estimate, row.accuracy_change.estimate) == (
+            0,
+            4,
+            None,
+            None,
+        )
+        assert row.mean_tokens.estimate is not None
+        assert (row.keys_read_per_solved.estimate, row.solved_by_both) == (None, 0)
     assert tables.main_tables(rows)
     assert Store(tmp_path / "out").frame()["correct"].isna().all()
     assert main(["report", str(tmp_path / "out"), "--no-figures", "--json"]) == 0

@@ -265,11 +265,10 @@ def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
         points = panel["lines"][0]["points"]
         assert [p["x"] for p in points] == [16, 32, 64, 128, 256]
         if field := named.get(chart["title"]):
-            assert [p["y"] for p in points] == [getattr(row, field) for row in plain]
-            if hasattr(plain[0], f"{field}_low"):
-                assert [(p["low"], p["high"]) for p in points] == [
-                    (getattr(row, f"{field}_low"), getattr(row, f"{field}_high")) for row in plain
-                ]
+            measured = [getattr(row, field) for row in plain]
+            assert [(p["y"], p["low"], p["high"]) for p in points] == [
+                (of.estimate, of.low, of.high) for of in measured
+            ]
         else:
             assert [p["y"] for p in points] == [0, 0, 0, 0, None]  # cut at the cap
     cost = made[3]["panels"][0]
@@ -277,7 +276,7 @@ def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
     assert cost["level"]["y"] == 1
     full = next(row for row in found if row.is_baseline)
     assert made[0]["panels"][0]["level"] == {
-        "y": full.accuracy, "low": full.accuracy_low, "high": full.accuracy_high,
+        "y": full.accuracy.estimate, "low": full.accuracy.low, "high": full.accuracy.high,
     }  # fmt: skip
     length = made[1]["panels"][0]["lines"]
     assert length[1]["dotted"]
@@ -411,17 +410,22 @@ def test_a_browser_shows_the_finding_the_tables_and_the_charts(
     assert read == [plain_cells(table) for table in made.tables]
     row = next(r for r in made.rows if (r.dataset, r.budget, r.detector) == ("easy", 32, "none"))
     assert any(
-        line[:2] == ["h2o", "32"] and line[2].startswith(f"{100 * (row.accuracy or 0):.0f} [")
+        line[:2] == ["h2o", "32"]
+        and line[2].startswith(f"{100 * (row.accuracy.estimate or 0):.0f} [")
         for line in read[0]
     )
-    assert row.length_ratio is not None
-    assert any(f"{row.length_ratio:.2f} [" in cell for line in read[0] for cell in line)
+    assert row.length_ratio.estimate is not None
+    assert any(f"{row.length_ratio.estimate:.2f} [" in cell for line in read[0] for cell in line)
     drawn = page.evaluate(
         "[...document.querySelectorAll('figure')[0].querySelectorAll('.panel')].map(p => "
         "[...p.querySelectorAll('.mark:not(.hollow)')].map(m => +m.dataset.y))"
     )
     assert drawn == [
-        [r.accuracy for r in made.rows if r.dataset == d and r.budget and r.detector == "none"]
+        [
+            r.accuracy.estimate
+            for r in made.rows
+            if r.dataset == d and r.budget and r.detector == "none"
+        ]
         for d in ("easy", HOSTILE)
     ]
     page.focus("figure svg[role=img]")

@@ -186,20 +186,25 @@ def test_a_penalty_is_compared_with_the_same_configuration_without_it() -> None:
     samples = full + plain + other + lz
     watched = [guarded(one, 100) for one in plain] + [guarded(one, 75) for one in lz]
     row = _row(samples + watched, penalty="lz", detector="none")
-    assert row.length_ratio == pytest.approx(1.5)
-    assert (row.penalty_length_ratio, row.penalty_pairs) == (pytest.approx(0.75), 4)
+    assert row.length_ratio.estimate == pytest.approx(1.5)
+    assert (row.penalty_length_ratio.estimate, row.penalty_pairs) == (pytest.approx(0.75), 4)
     # Four problems that differ are too few for an interval.
-    assert (row.penalty_length_ratio_low, row.penalty_length_ratio_differs) == (None, 4)
-    assert (row.penalty_solved_lost, row.penalty_solved_gained) == (1, 2)
-    assert row.penalty_accuracy_change == pytest.approx(0.25)
-    assert row.penalty_accuracy_change_p == 1.0
+    assert (row.penalty_length_ratio.low, row.penalty_length_ratio.differs) == (None, 4)
+    assert (row.penalty_accuracy_change.lost, row.penalty_accuracy_change.gained) == (1, 2)
+    assert row.penalty_accuracy_change.estimate == pytest.approx(0.25)
+    assert row.penalty_accuracy_change.p == 1.0
     assert row.penalty_repetition_change == pytest.approx(-0.75)
     # With the detector on both sides: 75 against 100 tokens.
     row = _row(samples + watched, penalty="lz", detector="guardian")
-    assert row.penalty_length_ratio == pytest.approx(0.75)
-    assert row.token_savings == pytest.approx(0.5)
+    assert row.penalty_length_ratio.estimate == pytest.approx(0.75)
+    assert row.token_savings.estimate == pytest.approx(0.5)
     row = _row(samples, penalty="none", backend="h2o", budget=32)
-    assert row.penalty_pairs is row.penalty_length_ratio is row.penalty_accuracy_change is None
+    assert (
+        row.penalty_pairs
+        is row.penalty_length_ratio.estimate
+        is row.penalty_accuracy_change.estimate
+        is None
+    )
 
 
 def test_a_penalty_without_its_counterpart_is_missing_not_zero() -> None:
@@ -207,7 +212,7 @@ def test_a_penalty_without_its_counterpart_is_missing_not_zero() -> None:
     row = _row(samples, penalty="lz")
     assert (row.penalty_pairs, row.penalty_pairs_missing) == (0, 1)
     alone = _row(samples[:2], penalty="lz")
-    assert (alone.penalty_pairs, alone.penalty_length_ratio) == (0, None)
+    assert (alone.penalty_pairs, alone.penalty_length_ratio.estimate) == (0, None)
 
 
 # ---------------------------------------------------------------- where it is said

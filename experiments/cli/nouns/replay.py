@@ -238,7 +238,7 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
             )
         ]
         for name, chosen in parts:
-            judged = any(row.accuracy is not None for row in chosen)
+            judged = any(row.accuracy.estimate is not None for row in chosen)
             without = sum(row.detector_tokens_without or 0 for row in chosen)
             kept = sum(row.detector_tokens or 0 for row in chosen)
             table.add_row(
@@ -254,9 +254,9 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
 def _answers(rows: Sequence[measures.ReportRow]) -> tuple[list[int], ...]:
     """Of each row how many are solved, lost and gained."""
     return (
-        [round((row.accuracy or 0) * row.n) for row in rows],
-        [row.detector_solved_lost or 0 for row in rows],
-        [row.detector_solved_gained or 0 for row in rows],
+        [round((row.accuracy.estimate or 0) * row.n) for row in rows],
+        [row.detector_accuracy_change.lost or 0 for row in rows],
+        [row.detector_accuracy_change.gained or 0 for row in rows],
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from experiments.report.row import ReportRow
+from experiments.report.row import ReportRow, columns
 from experiments.store.samples.sample import Sample
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ _DTYPES = {int: "Int64", float: "Float64", bool: "boolean", str: "string"}
 
 def sample_frame(samples: Sequence[Sample]) -> pd.DataFrame:
     """One line a sample; the two compound fields as text, which every format can hold."""
-    return _frame(Sample, [_flat(sample) for sample in samples])
+    return _frame(typing.get_type_hints(Sample), [_flat(sample) for sample in samples])
 
 
 def row_frame(rows: Sequence[ReportRow]) -> pd.DataFrame:
-    """One line a row, every field; compound ones as JSON, which every format can hold."""
-    return _frame(ReportRow, [_jsoned(row.to_dict()) for row in rows])
+    """One line a row, every column; compound ones as JSON, which every format can hold."""
+    return _frame(columns(), [_jsoned(row.to_dict()) for row in rows])
 
 
 def _flat(sample: Sample) -> dict[str, object]:
@@ -43,17 +43,14 @@ def _jsoned(values: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _frame(kind: type[Any], lines: Sequence[Mapping[str, object]]) -> pd.DataFrame:
+def _frame(hints: Mapping[str, object], lines: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """Typed by the class, not by the values: a column of nothing but missing has its type too."""
     import pandas as pd
 
-    hints = typing.get_type_hints(kind)
     return pd.DataFrame(
         {
-            field.name: pd.array(
-                [line[field.name] for line in lines], dtype=_dtype(hints[field.name])
-            )
-            for field in dataclasses.fields(kind)
+            name: pd.array([line[name] for line in lines], dtype=_dtype(hint))
+            for name, hint in hints.items()
         }
     )
 

@@ -28,11 +28,11 @@ def accuracy_length(rows: list[ReportRow], under: str, conditions: Conditions) -
 
 
 def _accuracy(row: ReportRow) -> Point:
-    return row.accuracy, row.accuracy_low, row.accuracy_high
+    return row.accuracy.estimate, row.accuracy.low, row.accuracy.high
 
 
 def _tokens(row: ReportRow) -> Point:
-    return row.mean_tokens, row.mean_tokens_low, row.mean_tokens_high
+    return row.mean_tokens.estimate, row.mean_tokens.low, row.mean_tokens.high
 
 
 def _cut(row: ReportRow) -> Point:

@@ -24,4 +24,4 @@ def compression(rows: list[ReportRow], under: str, conditions: Conditions) -> Fi
 
 
 def _ratio(row: ReportRow) -> Point:
-    return row.compression_ratio, row.compression_ratio_low, row.compression_ratio_high
+    return row.compression_ratio.estimate, row.compression_ratio.low, row.compression_ratio.high

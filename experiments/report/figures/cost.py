@@ -59,14 +59,14 @@ def _cost(row: ReportRow) -> Point:
         # Measured against itself, and 1 even where every pair is censored.
         return 1.0, None, None
     return (
-        row.keys_read_per_solved_ratio,
-        row.keys_read_per_solved_ratio_low,
-        row.keys_read_per_solved_ratio_high,
+        row.keys_read_per_solved_ratio.estimate,
+        row.keys_read_per_solved_ratio.low,
+        row.keys_read_per_solved_ratio.high,
     )
 
 
 def _none_solved(row: ReportRow) -> bool:
-    return row.accuracy == 0
+    return row.accuracy.estimate == 0
 
 
 def _dress(axis: Any, rows: list[ReportRow], looks: dict[str, tuple[str, str]]) -> None:
@@ -121,7 +121,7 @@ def _why_empty(rows: list[ReportRow]) -> str:
     full = next((row for row in rows if row.is_baseline and row.detector == "none"), None)
     if full is None or not full.is_complete:
         return "nothing to compare with:\nfull attention is not complete"
-    if full.accuracy == 0:
+    if full.accuracy.estimate == 0:
         return "full attention solves none:\nthere is no ratio"
     if full.pairs_censored == full.pairs:
         return "full attention was always\ncut at its cap: no ratio"

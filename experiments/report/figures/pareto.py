@@ -183,9 +183,12 @@ def _look(watched: Watched, among: Sequence[Watched]) -> tuple[str, str]:
 
 def _draw_small(axis: Any, few: Sequence[ReportRow], among: Sequence[Watched]) -> None:
     for row in few:
-        if row.token_savings is not None and row.detector_accuracy_change is not None:
+        if (
+            row.token_savings.estimate is not None
+            and row.detector_accuracy_change.estimate is not None
+        ):
             colour, mark = _look(row.watched, among)
-            x, y = row.token_savings, 100 * row.detector_accuracy_change
+            x, y = row.token_savings.estimate, 100 * row.detector_accuracy_change.estimate
             axis.plot([x], [y], mark, color=colour, markersize=3, alpha=0.3, zorder=2)
 
 

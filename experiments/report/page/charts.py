@@ -50,7 +50,7 @@ def _charts(rows: list[ReportRow]) -> list[dict[str, Any]]:
             "Accuracy",
             "Share of problems solved, with 95% intervals; the band is full attention." + dotted,
             {"unit": "percent", "from": 0, "to": 1},
-            lambda row: (row.accuracy, row.accuracy_low, row.accuracy_high),
+            lambda row: (row.accuracy.estimate, row.accuracy.low, row.accuracy.high),
         ),
         _against_budget(
             rows,
@@ -58,7 +58,7 @@ def _charts(rows: list[ReportRow]) -> list[dict[str, Any]]:
             "Mean tokens of an output, with 95% intervals; what was cut counts as long as it was "
             "let." + dotted,
             {"unit": "tokens", "from": 0},
-            lambda row: (row.mean_tokens, row.mean_tokens_low, row.mean_tokens_high),
+            lambda row: (row.mean_tokens.estimate, row.mean_tokens.low, row.mean_tokens.high),
         ),
         _against_budget(
             rows,
@@ -76,9 +76,9 @@ def _charts(rows: list[ReportRow]) -> list[dict[str, Any]]:
             "intervals. Below the line a method is cheaper than full attention.",
             {"unit": "times", "log": True},
             lambda row: (
-                row.keys_read_per_solved_ratio,
-                row.keys_read_per_solved_ratio_low,
-                row.keys_read_per_solved_ratio_high,
+                row.keys_read_per_solved_ratio.estimate,
+                row.keys_read_per_solved_ratio.low,
+                row.keys_read_per_solved_ratio.high,
             ),
             level=1.0,
             detector=False,
@@ -89,9 +89,9 @@ def _charts(rows: list[ReportRow]) -> list[dict[str, Any]]:
             "Compressed over original bytes of whole outputs: low where a text repeats itself.",
             {"unit": "ratio", "from": 0},
             lambda row: (
-                row.compression_ratio,
-                row.compression_ratio_low,
-                row.compression_ratio_high,
+                row.compression_ratio.estimate,
+                row.compression_ratio.low,
+                row.compression_ratio.high,
             ),
             detector=False,
         ),
@@ -164,7 +164,7 @@ def _why(row: ReportRow) -> str:
     if not row.is_complete:
         there = row.samples - row.missing - row.errors
         return f"{there} of {row.samples} samples, not comparable"
-    return "none solved" if row.accuracy == 0 else "not known"
+    return "none solved" if row.accuracy.estimate == 0 else "not known"
 
 
 def _told(absent: list[tuple[str, str, str]]) -> list[str]:

@@ -27,14 +27,15 @@ def pareto(rows: list[ReportRow]) -> list[dict[str, Any]]:
             told = name if names.count(name) == 1 else f"{name} ({action})"
             points = [
                 {
-                    "x": row.token_savings,
-                    "y": row.detector_accuracy_change,
-                    "low": row.detector_accuracy_change_low,
-                    "high": row.detector_accuracy_change_high,
+                    "x": row.token_savings.estimate,
+                    "y": row.detector_accuracy_change.estimate,
+                    "low": row.detector_accuracy_change.low,
+                    "high": row.detector_accuracy_change.high,
                     "more": f"{row.backend} {row.budget}",
                 }
                 for row in part
-                if row.token_savings is not None and row.detector_accuracy_change is not None
+                if row.token_savings.estimate is not None
+                and row.detector_accuracy_change.estimate is not None
             ]
             total = pooled(part)
             if total is not None:
@@ -66,13 +67,14 @@ def _total(saved: float, change: float) -> dict[str, Any]:
 
 def pooled(rows: Sequence[ReportRow]) -> tuple[float, float] | None:
     """Tokens saved and accuracy changed over all pairs of these rows; None where none is known."""
-    known = [row for row in rows if row.detector_solved_lost is not None]
+    known = [row for row in rows if row.detector_accuracy_change.lost is not None]
     without = sum(row.detector_tokens_without or 0 for row in known)
     if not without:
         return None
     saved = 1 - sum(row.detector_tokens or 0 for row in known) / without
     moved = sum(
-        (row.detector_solved_gained or 0) - (row.detector_solved_lost or 0) for row in known
+        (row.detector_accuracy_change.gained or 0) - (row.detector_accuracy_change.lost or 0)
+        for row in known
     )
     return saved, moved / sum(row.detector_pairs or 0 for row in known)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from experiments.report.names import shortly_named
 from experiments.report.row import AtCap, Cheaper, ReportRow, series
+from experiments.report.statistics import NOTHING
 from experiments.report.tables.cells import (
     Cell,
     change,
@@ -92,10 +93,12 @@ def _cap_cells(at: int) -> Cells:
     def cells(row: ReportRow) -> list[Cell]:
         cap = row.caps[at]
         cut = Cell(f"{percent(cap.capped / row.samples)}%") if row.samples else Cell()
-        solved = share(cap.accuracy, cap.accuracy_low, cap.accuracy_high)
+        solved = share(cap.accuracy)
         if row.is_baseline:
             return [solved, Cell(), cut, Cell(), Cell()]
-        count = Cell() if cap.length_ratio_solved is None else Cell(str(cap.solved_by_both))
+        count = (
+            Cell() if cap.length_ratio_solved.estimate is None else Cell(str(cap.solved_by_both))
+        )
         return [solved, _length(cap), cut, _both(cap), count]
 
     return cells
@@ -136,60 +139,56 @@ def _grid(part: list[ReportRow], names: Sequence[str], cells: Cells, title: str)
 
 
 def _main_cells(row: ReportRow) -> list[Cell]:
-    accuracy = share(row.accuracy, row.accuracy_low, row.accuracy_high)
+    accuracy = share(row.accuracy)
     cut = Cell(f"{percent(row.capped / row.samples)}%") if row.samples else Cell()
     if row.is_baseline:
         return [accuracy, Cell(), Cell(), Cell(), cut]
     moved = change(
         row.accuracy_change,
-        row.accuracy_change_low,
-        row.accuracy_change_high,
         not {"loses", "gains"}.isdisjoint(row.claims),
     )
-    differ = Cell() if row.length_ratio is None else Cell(str(row.length_ratio_differs))
+    differ = Cell() if row.length_ratio.estimate is None else Cell(str(row.length_ratio.differs))
     return [accuracy, moved, _length(row), differ, cut]
 
 
 def _length(row: ReportRow | AtCap) -> Cell:
     claimed = not {"longer", "shorter"}.isdisjoint(row.claims)
-    return ratio(row.length_ratio, row.length_ratio_low, row.length_ratio_high, claimed)
+    return ratio(row.length_ratio, claimed)
 
 
 def _both(row: ReportRow | AtCap) -> Cell:
     return ratio(
         row.length_ratio_solved,
-        row.length_ratio_solved_low,
-        row.length_ratio_solved_high,
         not {"longer solved", "shorter solved"}.isdisjoint(row.claims),
     )
 
 
 def _cost_cells(row: ReportRow) -> list[Cell]:
     both = count = keys = Cell()
-    if row.length_ratio_solved is not None:
+    if row.length_ratio_solved.estimate is not None:
         count = Cell(str(row.solved_by_both))
     if row.is_baseline:
-        if row.keys_read_per_solved is not None:
-            keys = Cell(large(row.keys_read_per_solved))
+        if row.keys_read_per_solved.estimate is not None:
+            keys = Cell(large(row.keys_read_per_solved.estimate))
     else:
         both = _both(row)
         keys = ratio(
             row.keys_read_per_solved_ratio,
-            row.keys_read_per_solved_ratio_low,
-            row.keys_read_per_solved_ratio_high,
             not {"fewer keys", "more keys"}.isdisjoint(row.claims),
         )
-    if row.accuracy == 0:
+    if row.accuracy.estimate == 0:
         keys = Cell("none solved")  # so that no cost can be said
-    compressed = Cell() if row.compression_ratio is None else Cell(f"{row.compression_ratio:.2f}")
+    compressed = (
+        Cell()
+        if row.compression_ratio.estimate is None
+        else Cell(f"{row.compression_ratio.estimate:.2f}")
+    )
     loops = Cell() if row.repetition_rate is None else Cell(f"{percent(row.repetition_rate)}%")
     return [both, count, keys, compressed, loops]
 
 
 def _sampling_cells(chosen: list[int]) -> Cells:
-    return lambda row: [
-        share(row.pass_at.get(k), row.pass_at_low.get(k), row.pass_at_high.get(k)) for k in chosen
-    ]
+    return lambda row: [share(row.pass_at.get(k, NOTHING)) for k in chosen]
 
 
 def _title(part: list[ReportRow]) -> str:

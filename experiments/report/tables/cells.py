@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from experiments.report.statistics import Change, Interval
+
 MISSING = "—"
 
 
@@ -36,40 +38,38 @@ def incomplete(there: int, of: int, columns: int) -> list[Cell]:
     return [*said, *[Cell()] * columns][:columns]
 
 
-def share(value: float | None, low: float | None = None, high: float | None = None) -> Cell:
+def share(of: Interval) -> Cell:
     """A share in per cent, with its interval if there is one."""
-    if value is None:
+    if of.estimate is None:
         return Cell()
-    if low is None or high is None:
-        return Cell(percent(value))
-    return Cell(percent(value), f"[{percent(low)}, {percent(high)}]")
+    if of.low is None or of.high is None:
+        return Cell(percent(of.estimate))
+    return Cell(percent(of.estimate), f"[{percent(of.low)}, {percent(of.high)}]")
 
 
-def ratio(
-    value: float | None, low: float | None, high: float | None, claimed: bool = False
-) -> Cell:
+def ratio(of: Interval, claimed: bool = False) -> Cell:
     """A ratio; bold where it is claimed that it is not 1."""
-    if value is None:
+    if of.estimate is None:
         return Cell()
-    if low is None and high is None:
-        return Cell(f"{value:.2f}")
-    least = "0" if low is None else f"{low:.2f}"
-    most = "∞" if high is None else f"{high:.2f}"
-    return Cell(f"{value:.2f}", f"[{least}, {most}]", bold=claimed)
+    if of.low is None and of.high is None:
+        return Cell(f"{of.estimate:.2f}")
+    least = "0" if of.low is None else f"{of.low:.2f}"
+    most = "∞" if of.high is None else f"{of.high:.2f}"
+    return Cell(f"{of.estimate:.2f}", f"[{least}, {most}]", bold=claimed)
 
 
-def change(
-    value: float | None, low: float | None, high: float | None, claimed: bool = False
-) -> Cell:
+def change(of: Interval, claimed: bool = False) -> Cell:
     """A change in points; bold where it is claimed that it is not 0."""
-    if value is None or low is None or high is None:
+    if of.estimate is None or of.low is None or of.high is None:
         return Cell()
-    return Cell(points(value), f"[{bound(low)}, {bound(high)}]", claimed)
+    return Cell(points(of.estimate), f"[{bound(of.low)}, {bound(of.high)}]", claimed)
 
 
-def tested(value: float | None, p: float | None) -> Cell:
+def tested(of: Change) -> Cell:
     """A change in points without interval, starred where p < 0.05."""
-    return Cell() if value is None else Cell(points(value), star=p is not None and p < 0.05)
+    if of.estimate is None:
+        return Cell()
+    return Cell(points(of.estimate), star=of.p is not None and of.p < 0.05)
 
 
 def bound(value: float) -> str:

@@ -25,7 +25,10 @@ def table1_grids(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Grid]:
     return _grids(
         shortly_named(rows),
         "Table 1: tokens saved by {}, % / change of accuracy, points",
-        lambda row: (saved(row.token_savings), points(row.detector_accuracy_change)),
+        lambda row: (
+            saved(row.token_savings.estimate),
+            points(row.detector_accuracy_change.estimate),
+        ),
         width,
     )
 
@@ -35,7 +38,7 @@ def table3_grids(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Grid]:
 
     Of the detectors that change some length alone.
     """
-    changing = {row.watched for row in rows if row.token_savings}
+    changing = {row.watched for row in rows if row.token_savings.estimate}
     return _grids(
         [row for row in shortly_named(rows) if row.watched in changing],
         "Table 3: tokens saved by {}, %, where correct / incorrect without it",

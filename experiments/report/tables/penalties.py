@@ -46,15 +46,10 @@ def penalty_grids(rows: Sequence[ReportRow]) -> list[Grid]:
 
 
 def _cells(row: ReportRow) -> list[Cell]:
-    lost, gained = row.penalty_solved_lost, row.penalty_solved_gained
+    lost, gained = row.penalty_accuracy_change.lost, row.penalty_accuracy_change.gained
     return [
-        ratio(
-            row.penalty_length_ratio,
-            row.penalty_length_ratio_low,
-            row.penalty_length_ratio_high,
-            bool(row.claims),
-        ),
-        tested(row.penalty_accuracy_change, row.penalty_accuracy_change_p),
+        ratio(row.penalty_length_ratio, bool(row.claims)),
+        tested(row.penalty_accuracy_change),
         Cell(MISSING if lost is None else str(lost)),
         Cell(MISSING if gained is None else str(gained)),
         Cell(points(row.penalty_repetition_change)),

@@ -45,9 +45,9 @@ def _cells(one: Pooled) -> tuple[Cell, ...]:
     full = one.full
     return (
         Cell(one.action),
-        _share(one.tokens),
-        _share(one.loops),
-        _share(one.tails),
+        share(one.tokens),
+        share(one.loops),
+        share(one.tails),
         *_answers(one),
         Cell(f"{full.stopped} of {full.traces}", f"[{percent(full.high)}]"),
     )
@@ -65,10 +65,6 @@ def incomplete(missing: int, columns: int) -> list[Cell]:
     """Without the longest texts there is nothing to compare."""
     said = [Cell(f"{missing} missing"), Cell("not comparable")]
     return [*said, *[Cell()] * columns][:columns]
-
-
-def _share(found: Interval) -> Cell:
-    return share(found.estimate, found.low, found.high)
 
 
 def _net(found: Interval) -> Cell:

@@ -1,7 +1,7 @@
 """Measure all that docs/actions.md tells, and write it: one command, some two hours on two cores.
 
     python scripts/measuring/measure_actions.py lil-out              # goes on where it was stopped
-    python scripts/measuring/measure_actions.py lil-out --only warm  # a part again
+    python scripts/measuring/measure_actions.py lil-out --only full  # a part again
 
 Each part leaves its answer in FOLDER/measured/NAME.json and is not done again while that is there;
 sweeps keep what they decode in stores of their own. The last part writes docs/actions.json and the
@@ -96,15 +96,10 @@ def parts(folder: Path, workers: int) -> Iterator[Part]:
             flags = ("calibrate", str(folder / store), *own, "--json")
             yield Part(told, ["-m", "experiments.cli", *flags], refusal=True)
     watched = ("--detector", detectors(done))
-    warm = ("--temperature", "0.6", "--samples-per-problem", "4", "--limit", "12")
     for cap in CAPS:
         capped = ("--cap", f"{cap}x-full", *watched)
         yield Part(f"greedy-{cap}", sweep("stopping", "stopping", *capped))
         yield Part(f"readings-greedy-{cap}", readings("stopping"))
-    for cap in CAPS:
-        capped = ("--cap", f"{cap}x-full", *watched)
-        yield Part(f"warm-{cap}", sweep("stopping", "warm", *warm, *capped))
-        yield Part(f"readings-warm-{cap}", readings("warm"))
     full = ("--backend", "full", "--limit", "200", "--dataset", "easy,medium,hard")
     # The newest sweep of that store is the one with the smallest cap: every trace is decoded again.
     again = (

@@ -41,7 +41,7 @@ def taken(measured: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """
     found = dict(before)
     for name, document in measured.items():
-        if name.partition("-")[0] in ("greedy", "warm"):
+        if name.startswith("greedy-"):
             counted = measured[f"readings-{name}"]["detectors"]
             found[name] = with_counts(pooled_rows(document), counted)
     calibrated = [
@@ -312,21 +312,16 @@ def kept_prompts(found: Row) -> list[str]:
 def render(found: dict[str, Any]) -> list[str]:
     """All sections."""
     lines = ["## What the tables say, by rule", "", stopping_readings.definition(), ""]
-    kinds = (("greedy", "greedy"), ("warm", "temperature 0.6, four samples a problem"))
-    said = [
-        stopping_readings.reading(told, _cap(name), found[name])
-        for kind, told in kinds
-        for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap)
-    ]
+    sweeps = sorted((name for name in found if name.startswith("greedy-")), key=_cap)
+    said = [stopping_readings.reading("greedy", _cap(name), found[name]) for name in sweeps]
     lines += [*markdown(stopping_readings.HEADS, said), ""]
     lines += [*stopping_readings.kept_readings(found["pairs"]), ""]
-    for kind, told in kinds:
-        for name in sorted((n for n in found if n.startswith(f"{kind}-")), key=_cap):
-            lines += [f"## Detectors at a cap of {_cap(name)} times full attention, {told}", ""]
-            told_of = f"{condition(found, name)} {about(found[name])}"
-            lines += [told_of, "", *table(found[name], SAVED), ""]
-            lines += ["What the stopped outputs had written of the goal, and what is answered:", ""]
-            lines += [*table(found[name], SAID), ""]
+    for name in sweeps:
+        lines += [f"## Detectors at a cap of {_cap(name)} times full attention, greedy", ""]
+        told_of = f"{condition(found, name)} {about(found[name])}"
+        lines += [told_of, "", *table(found[name], SAVED), ""]
+        lines += ["What the stopped outputs had written of the goal, and what is answered:", ""]
+        lines += [*table(found[name], SAID), ""]
     cost_of = found["cost"]
     return [
         *lines,

@@ -45,7 +45,7 @@ def test_it_is_short() -> None:
 def sweeps() -> list[dict[tuple[str, str], dict[str, Any]]]:
     """Each sweep's pooled rows by detector and action."""
     named = [rows for name, rows in FOUND["stopping"].items() if name.startswith("greedy-")]
-    assert len(named) == 6
+    assert len(named) == 3
     return [{(row["detector"], row["action"]): row for row in rows} for rows in named]
 
 

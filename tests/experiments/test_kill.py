@@ -130,9 +130,9 @@ def test_what_a_killed_writer_left_is_deleted_by_the_next_sweep(
     for name in ("sweeps", "cache"):
         (tmp_path / name).mkdir()
         for process in (child.pid, os.getpid()):
-            (tmp_path / name / f".a.json.{process}.0123abcd").write_text("{")
+            (tmp_path / name / f".a.{process}-0123abcd.part.json").write_text("{")
     _sweep(tiny_config(limit=1, backends="full", max_new_tokens=4), tmp_path, sweep.Progress())
-    mine = f".a.json.{os.getpid()}.0123abcd"  # of one that lives
+    mine = f".a.{os.getpid()}-0123abcd.part.json"  # of one that lives
     assert [path.name for path in (tmp_path / "sweeps").glob(".*")] == [mine]
     assert {path.name for path in (tmp_path / "cache").glob(".*")} == {mine, ".gitignore"}
 

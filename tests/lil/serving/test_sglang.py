@@ -248,7 +248,7 @@ def test_a_cue_stays_whole_where_tokens_are_late_now_and_then(sglang, schedule, 
     [
         ("LZPenalty", {"lz_alhpa": 1}, "did you mean 'lz_alpha'"),
         ("StopOn", {"stop_on": "guardain"}, "did you mean 'guardian'"),
-        ("StopOn", {"stop_on": "os:system"}, "an action behind the colon"),
+        ("StopOn", {"stop_on": "os:system"}, "'os:system': expected one of both, budget"),
         ("StopOn", {"stop_on": "cycle:answer", "stop_on_cue": "answer!"}, "cue"),
     ],
 )

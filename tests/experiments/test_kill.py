@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from experiments.grid.plan import Plan
 from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.files import writer
+from experiments.store.files.disk import whole_file
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
@@ -125,16 +127,44 @@ def test_killed_while_writing_a_record(tiny_config: Make, tmp_path: Path, part: 
 def test_what_a_killed_writer_left_is_deleted_by_the_next_sweep(
     tiny_config: Make, tmp_path: Path
 ) -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    for name in ("sweeps", "cache"):
-        (tmp_path / name).mkdir()
-        for process in (child.pid, os.getpid()):
-            (tmp_path / name / f".a.{process}-0123abcd.part.json").write_text("{")
-    _sweep(tiny_config(limit=1, backends="full", max_new_tokens=4), tmp_path, sweep.Progress())
-    mine = f".a.{os.getpid()}-0123abcd.part.json"  # of one that lives
-    assert [path.name for path in (tmp_path / "sweeps").glob(".*")] == [mine]
-    assert {path.name for path in (tmp_path / "cache").glob(".*")} == {mine, ".gitignore"}
+    folders = [tmp_path / name for name in ("sweeps", "cache")]
+
+    def killed() -> None:
+        for folder in folders:
+            stack.enter_context(whole_file(folder / "a.json")).write_text("{")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for folder in folders:
+        folder.mkdir()
+    with ExitStack() as stack:
+        assert _in_a_child(killed) == -signal.SIGKILL
+        left = [path for folder in folders for path in folder.glob(".*")]
+        assert len(left) == 2
+        mine = [stack.enter_context(whole_file(folder / "b.json")) for folder in folders]
+        for half in mine:  # of one that lives
+            half.write_text("{")
+        _sweep(tiny_config(limit=1, backends="full", max_new_tokens=4), tmp_path, sweep.Progress())
+        assert not any(path.exists() for path in left)
+        hidden = {path for folder in folders for path in folder.glob(".*")}
+        assert hidden == {*mine, tmp_path / "cache" / ".gitignore"}
+
+
+def test_what_a_killed_writer_left_is_deleted_by_the_next_write_of_the_same_file(
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "figure.png"
+
+    def killed() -> None:
+        with whole_file(target) as half:
+            half.write_text("half")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert _in_a_child(killed) == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    with whole_file(target) as half:
+        half.write_text("whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]
+    assert target.read_text() == "whole"
 
 
 @pytest.mark.slow

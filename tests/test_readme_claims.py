@@ -45,8 +45,28 @@ def numbers(sentence: str) -> list[float]:
     return [float(one.replace(",", "")) for one in re.findall(r"\d[\d,]*\.?\d*", sentence)]
 
 
-def test_an_oracles_choice_costs_nothing(rows: list[dict[str, Any]]) -> None:
-    assert "With an oracle's choice of 16 tokens nothing gets longer and nothing is lost" in README
+@pytest.fixture(scope="module")
+def again() -> dict[str, Any]:
+    return json.loads((ROOT / "docs" / "replicated.json").read_text())
+
+
+def test_claims_are_made_on_other_problems(again: dict[str, Any]) -> None:
+    fates = [one["fate"] for one in again["claims"]]
+    said(r"\((\d+ of \d+) claims are made", f"{fates.count('holds')} of {len(fates)}")
+    assert "none is reversed" in README
+    assert "reversed" not in fates
+    assert set(fates) == {"holds", "same side", "other side"}
+    said(r"on (\d+) other problems", str(again["limit"] * len(again["datasets"])))
+
+
+def test_an_oracles_choice_costs_next_to_nothing(
+    rows: list[dict[str, Any]], again: dict[str, Any]
+) -> None:
+    assert "choice of 16 tokens nothing gets longer and next to nothing is lost" in README
+    said(r"and (\d+ of \d+) others", "{} of {}".format(*again["controls"]["oracle 16"]))
+    said(r"it solves (\d+ of \d+) problems here", "75 of 75")
+    moved = [one for one in again["claims"] if one["of"][1] == "oracle"]
+    assert {one["claim"] for one in moved} == {"fewer keys"}
     oracle = [row for row in rows if row["backend"] == "oracle" and row["detector"] == "none"]
     assert [row["budget"] for row in oracle] == [16] * 3
     for row in oracle:

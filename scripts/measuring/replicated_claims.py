@@ -3,6 +3,7 @@
     lil report lil-out/demo --json > first.json
     lil sweep --preset demo --split test --limit 40 --out lil-out/fresh --json > second.json
     python scripts/measuring/replicated_claims.py first.json second.json
+    python scripts/measuring/replicated_claims.py first.json second.json --json > replicated.json
 
 A claim of a configuration holds where the second report makes it, too. Otherwise its number there
 lies on the same side of no change or on the other; "reversed" is a claim of the opposite.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +63,34 @@ def compared(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tu
                     yield name, word, fate
 
 
+def document(found: Sequence[tuple[Key, str, str]], second: Mapping[str, Any]) -> dict[str, Any]:
+    """What becomes of all claims, of which problems, and what controls solve of these."""
+    config = second["manifest"]["config"]
+    controls: dict[str, list[int]] = {}
+    for row in second["rows"]:
+        if row["role"] == "control" and row["detector"] == "none":
+            solved, problems = controls.setdefault(f"{row['backend']} {row['budget']}", [0, 0])
+            now = [solved + round(row["accuracy"] * row["n"]), problems + row["n"]]
+            controls[f"{row['backend']} {row['budget']}"] = now
+    return {
+        "split": config["split"],
+        "limit": config["limit"],
+        "datasets": config["datasets"],
+        "controls": controls,
+        "claims": [{"of": list(name), "claim": word, "fate": fate} for name, word, fate in found],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    found = list(compared(*(json.loads(path.read_text()) for path in (args.first, args.second))))
+    first, second = (json.loads(path.read_text()) for path in (args.first, args.second))
+    found = list(compared(first, second))
     if args.json:
-        print(json.dumps([{"of": name, "claim": word, "fate": fate} for name, word, fate in found]))
+        print(json.dumps(document(found, second)))
         return
     counts: dict[str, Counter[str]] = {}
     for _, word, fate in found:

@@ -242,7 +242,10 @@ def stopping(found: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 def render(
-    document: dict[str, Any], found: dict[str, list[dict[str, Any]]], read: dict[str, Any]
+    document: dict[str, Any],
+    found: dict[str, list[dict[str, Any]]],
+    read: dict[str, Any],
+    again: dict[str, Any],
 ) -> str:
     """The page of the demo: conditions, a table a level, and what stands out, from the rows.
 
@@ -250,6 +253,7 @@ def render(
         document: docs/demo.json.
         found: what docs/actions.json has of detectors.
         read: docs/readings.json, what `trace_readings.py` counted.
+        again: docs/replicated.json, what `replicated_claims.py` found.
     """
     rows = [row for row in document["rows"] if row["penalty"] == "none"]
     manifest = document["manifest"]
@@ -305,8 +309,51 @@ def render(
         "",
         *stopping(found),
         "",
+        "## On other problems",
+        "",
+        *others(again),
+        "",
     ]
     return "\n".join(lines)
+
+
+#: What becomes of a claim on other problems, in words.
+FATES = {
+    "holds": "are made there, too",
+    "same side": "are not, with a number on the same side of no change",
+    "other side": "are not, with a number on the other side",
+    "reversed": "are the opposite there",
+}
+
+
+def others(again: dict[str, Any]) -> list[str]:
+    """Which claims of the demo are made on problems that it had no part in.
+
+    Args:
+        again: docs/replicated.json, what `replicated_claims.py` found.
+    """
+    claims = again["claims"]
+    counts = [
+        f"{sum(one['fate'] == fate for one in claims)} {words}" for fate, words in FATES.items()
+    ]
+    solved = "; ".join(
+        f"`{name}` solves {n} of {of}" for name, (n, of) in again["controls"].items()
+    )
+    lines = [
+        f"The same sweep on {again['limit'] * len(again['datasets'])} problems of the split "
+        f"`{again['split']}`, {again['limit']} of each level. Of the {len(claims)} claims about "
+        "lengths, keys and answers, at both caps and over all levels together, "
+        f"{', '.join(counts)}. Controls there: {solved}.",
+        "",
+        "Not made there:",
+        "",
+    ]
+    for one in claims:
+        if one["fate"] != "holds":
+            dataset, backend, budget, _, cap = one["of"]
+            at = "" if cap == "cap" else f", read at {cap} times"
+            lines.append(f"- `{backend}` {budget} on {dataset}{at}: {one['claim']} ({one['fate']})")
+    return lines
 
 
 def main() -> int:
@@ -333,6 +380,7 @@ def main() -> int:
         )
     found = records.read(ROOT / "docs" / "actions.json")["stopping"]
     read = json.loads((ROOT / "docs" / "readings.json").read_text())
+    again = json.loads((ROOT / "docs" / "replicated.json").read_text())
     document = records.read(kept)
     rows = [row for row in document["rows"] if row["penalty"] == "none"]
     factor = int(document["manifest"]["config"]["cap"].partition("x")[0])
@@ -341,7 +389,11 @@ def main() -> int:
         for page, section, name in (
             (ROOT / "README.md", number(rows), "number"),
             (ROOT / "README.md", "\n".join(overview(rows, factor)), "table"),
-            (ROOT / "docs" / "results" / "demo.md", render(document, found, read), "results"),
+            (
+                ROOT / "docs" / "results" / "demo.md",
+                render(document, found, read, again),
+                "results",
+            ),
         )
     ]
     return max(differ)

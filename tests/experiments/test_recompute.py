@@ -140,10 +140,15 @@ def _wrong_pools(one: Row) -> Iterator[tuple[str, object]]:
 
 #: In the stored sweep too little is, in the other store nothing is solved or ended.
 ELSEWHERE = {"end_to_end_ratio", "sec_per_solved", "sec_per_solved_ratio", "cache_byte_sec_ratio"}
-#: Nor do six problems differ, nor is either read at a smaller cap.
+#: Nor are there six problems, nor do six differ, nor is either read at a smaller cap.
 ELSEWHERE |= {"caps", "claims"} | {
     f"{ratio}_{bound}"
-    for ratio in ("length_ratio", "penalty_length_ratio", "keys_read_per_solved_ratio")
+    for ratio in (
+        "mean_tokens",
+        "length_ratio",
+        "penalty_length_ratio",
+        "keys_read_per_solved_ratio",
+    )
     for bound in ("low", "high")
 }
 #: Six that both solve and that differ in length are in no store as small as these.

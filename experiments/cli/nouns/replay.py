@@ -195,7 +195,10 @@ def _detectors(
     found = combined(config, [DETECTORS.spec(one) for one in _asked(args)], choices)
     if not found:
         # What follows a verdict cannot be replayed; that the sweep's detectors fire can.
-        found = [dataclasses.replace(d, on_stop="stop") for d in own_detectors]
+        for detector in own_detectors:
+            plain = dataclasses.replace(detector, on_stop="stop")
+            if plain not in found:  # two that differ in what follows are one here
+                found.append(plain)
     for one in found:
         require_stop(one, "what follows was not decoded")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -118,3 +119,11 @@ def test_its_tables_are_what_was_found() -> None:
     command = [sys.executable, "scripts/pages/actions_table.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+
+
+def test_samples_at_a_low_temperature_are_the_same_text() -> None:
+    """By `null_worlds.py`: pairs of full attention's samples."""
+    (percent,) = re.findall(r"temperature 0.6 would add little: (\d+)% of full attention's", TEXT)
+    worlds = json.loads((ROOT / "docs" / "null.json").read_text())["null"]
+    (same,) = (row["same"] for row in worlds if row["pool"] == "reasoner-0.6")
+    assert f"{100 * same:.0f}" == percent

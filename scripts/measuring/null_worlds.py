@@ -1,6 +1,6 @@
 """Worlds in which nothing differs but chance, and what the report says of them.
 
-    python scripts/measuring/null_worlds.py FOLDER [--worlds 200] [--out docs/null.json]
+    python scripts/measuring/null_worlds.py FOLDER [--worlds 200] [--out found.json]
 
 Pools of texts are decoded into FOLDER first: by the shipped reasoner at temperatures 0.6 and 1.0,
 by a random model whose lengths scatter widely, and greedily under `dither`. A pool is a store of

@@ -180,7 +180,7 @@ def readings(rows: list[dict[str, Any]], factor: int) -> list[str]:
 #: Sentences of `trace_readings.py` that the page holds, in its order.
 COUNTED = (
     "first", "once_right", "unsolved", "gave_up", "shorter", "longer", "before_and_after", "checks",
-    "full", "wasted", "guardian:stop", "cycle:answer",
+    "full", "wasted", "guardian:stop", "cycle:stop",
 )  # fmt: skip
 
 

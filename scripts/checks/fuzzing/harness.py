@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest import mock
 
 PACKAGES = ("attention", "lil", "experiments")
 ROOT = Path(__file__).parents[3]
@@ -152,6 +153,15 @@ def _listing(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
+def _in_place_of(places: Sequence[tuple[object, str, object]]) -> Iterator[None]:
+    """Owners have other attributes of these names in here."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, other in places:
+            stack.enter_context(mock.patch.object(owner, name, other))
+        yield
+
+
+@contextlib.contextmanager
 def nothing_decoded() -> Iterator[None]:
     """No model is loaded, no hub asked, nothing timed; every check before that is the real one."""
     import torch
@@ -195,14 +205,8 @@ def nothing_decoded() -> Iterator[None]:
         # What is asked is whether there are intervals, not where they lie.
         (measures, "Bootstrap", partial(bootstrap.Bootstrap, resamples=20)),
     ]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
-    try:
-        for owner, name, other in places:
-            setattr(owner, name, other)
+    with _in_place_of(places):
         yield
-    finally:
-        for owner, name, own in before:
-            setattr(owner, name, own)
 
 
 @contextlib.contextmanager
@@ -235,11 +239,5 @@ def loaded_once() -> Iterator[None]:
         (bench, "filled", reached),
         (measures, "Bootstrap", partial(bootstrap.Bootstrap, resamples=20)),
     ]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
-    try:
-        for owner, name, other in places:
-            setattr(owner, name, other)
+    with _in_place_of(places):
         yield
-    finally:
-        for owner, name, own in before:
-            setattr(owner, name, own)

@@ -79,7 +79,8 @@ def read(folder: Path, each: int) -> Pool:
             raise SystemExit(f"{folder}: {sample.item_id} is not there")
         trace = study.store.get(sample.record).trace()
         item = f"{sample.dataset}/{sample.item_id}"
-        plain = replace(sample, item_id=item, dataset="pool", shorter=())
+        # A world has one model, wherever its folder lay while the pool was decoded.
+        plain = replace(sample, item_id=item, dataset="pool", model="pool", shorter=())
         # Of random words an answer is right by a coin that the text itself throws.
         coin = sum(trace.new_ids) % 2 == 0
         solved = coin if folder.name.startswith("random") else sample.correct

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 from attention.errors import InvalidValue, check_int
 from attention.spelling import setting
-from experiments.grid.config import Config, check, load
+from experiments.grid.config import Config, check
 from experiments.grid.models import REASONER
 from experiments.grid.plan import lacks_budget
+from experiments.grid.presets import load
 from lil import Detector, Trace, Verdict, Watcher
 
 #: Arguments and the keys of a configuration they stand for.

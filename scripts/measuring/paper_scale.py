@@ -29,10 +29,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the checkout this script b
 
 import numpy as np
 
-from experiments.grid.config import Config, load
+from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import Cell, digest
 from experiments.grid.plan import Plan, Problem, build_backends, build_cells
+from experiments.grid.presets import load
 from experiments.store import manifest
 from experiments.store.store import Store
 from lil import Cost, Trace

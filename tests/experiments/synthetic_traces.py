@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from experiments.grid.config import load
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Problem
+from experiments.grid.presets import load
 from experiments.store.store import Store
 from experiments.store.study import Study
 from lil import Meter, Trace

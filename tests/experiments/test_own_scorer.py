@@ -14,7 +14,7 @@ from sweeping import go
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid import scoring
-from experiments.grid.config import load
+from experiments.grid.presets import load
 from experiments.store.store import Store
 from experiments.store.study import Study
 

@@ -46,7 +46,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 
 def _config(model: Path, **changed: Any) -> Config:
-    from experiments.grid.config import load
+    from experiments.grid.presets import load
 
     values: dict[str, Any] = {
         **GRID,

@@ -10,7 +10,7 @@ import pytest
 from sweeping import go
 
 from experiments.cli import main
-from experiments.grid.config import load
+from experiments.grid.presets import load
 from experiments.report import measures
 from experiments.store.store import Store
 from experiments.store.study import Study

@@ -110,7 +110,7 @@ def _lines(kind: str) -> dict[str, str]:
         from experiments.grid.data.sets import names
 
         return names()
-    from experiments.grid.config import preset_names, preset_text
+    from experiments.grid.presets import preset_names, preset_text
 
     return {name: _about(preset_text(name)) for name in preset_names()}
 

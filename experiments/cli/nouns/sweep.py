@@ -26,9 +26,10 @@ from experiments.cli.show import (
     show,
 )
 from experiments.grid import models
-from experiments.grid.config import Config, load, preset_names
+from experiments.grid.config import Config
 from experiments.grid.data.sets import expand, labels
 from experiments.grid.identity import digest
+from experiments.grid.presets import load, preset_names
 from experiments.grid.stored import import_paths
 from experiments.store.study import Study
 from experiments.sweep import sweep

@@ -16,9 +16,9 @@ from attention.contract.backend import Backend
 from attention.engines import ENGINES, chosen
 from attention.errors import check_choice, check_int
 from experiments.bench import conditions
-from experiments.grid.config import load as load_config
 from experiments.grid.models import REASONER, Loaded, find, load
 from experiments.grid.plan import build_backends
+from experiments.grid.presets import load as load_config
 from experiments.reasoner import LEVELS, problem
 from lil.decoding.entry import eos_ids
 from peers.bound import Bound, bound

@@ -35,7 +35,7 @@ import zstandard
 from attention.errors import InvalidValue
 from experiments.grid import schema
 from experiments.store.files import kept
-from experiments.store.files.fields import RunFields, TraceFields
+from experiments.store.files.fields import RunFields, StoredTrace
 from experiments.store.files.writer import is_written
 from lil.trace import Trace
 
@@ -228,7 +228,7 @@ def _checked(text: bytes) -> dict[str, Any]:
     meta: dict[str, Any] = schema.loads(first, "its first line")
     fields = schema.checked(meta, RunFields, "its first line")
     if fields.status in ("ok", "capped"):
-        schema.read(second, TraceFields, "its trace")
+        schema.read(second, StoredTrace, "its trace")
     return meta
 
 

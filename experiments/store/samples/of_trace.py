@@ -23,9 +23,8 @@ from experiments.grid.identity import Cell, digest, run_id
 from experiments.grid.plan import Problem, Run
 from experiments.grid.scoring import NO_SCORERS, Scorers, correct
 from experiments.store.files.records import Record
-from experiments.store.samples.points import Points
 from experiments.store.samples.repetition import exact, repeats, tolerant
-from experiments.store.samples.sample import Sample, Shorter
+from experiments.store.samples.sample import Points, Sample, Shorter
 from experiments.store.store import Store
 from lil import Detector, Meter, Trace, Verdict, replay
 

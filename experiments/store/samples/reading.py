@@ -28,8 +28,7 @@ from experiments.store.files import kept
 from experiments.store.files.records import Record
 from experiments.store.labels import labels, penalty_labels
 from experiments.store.samples.of_trace import acts, samples_of
-from experiments.store.samples.points import decoded, encoded
-from experiments.store.samples.sample import Sample
+from experiments.store.samples.sample import Points, Sample
 from experiments.store.workers import processes
 
 if TYPE_CHECKING:
@@ -251,7 +250,7 @@ class Cache:
         try:
             packed = kept.load(path)
             samples: list[Sample] = msgspec.msgpack.decode(
-                packed, type=list[Sample], dec_hook=decoded
+                packed, type=list[Sample], dec_hook=_decoded
             )
         except (OSError, zstandard.ZstdError, msgspec.DecodeError):
             return None
@@ -262,7 +261,7 @@ class Cache:
     def put(self, name: str, samples: Sequence[Sample]) -> None:
         """Keep samples under a digest, if there is one and the folder can be written."""
         if name:
-            kept.save(self._path(name), samples, encoded)
+            kept.save(self._path(name), samples, Points.__bytes__)
 
     def tidy(self) -> None:
         """Delete what was not used for longest, above `LARGEST` bytes."""
@@ -276,3 +275,8 @@ class Cache:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.samples"
+
+
+def _decoded(kind: type[Any], value: Any) -> Any:
+    """A curve of the bytes it was kept as; what may be anything stays as it is."""
+    return Points.from_bytes(value) if kind is Points else value

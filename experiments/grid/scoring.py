@@ -33,12 +33,9 @@ _BASED = re.compile(r"(?P<digits>[0-9A-Za-z]+)_\{?(?P<base>\d+)\}?")
 LIMIT = 5
 
 
-def last_boxed(text: str) -> str | None:
-    r"""What stands in the last complete `\boxed{...}`, inner braces balanced; None without one.
-
-    A generation cut inside its box has no answer there: the box before it, if any, is taken.
-    """
-    found = None
+def boxed(text: str) -> list[str]:
+    r"""What stands in each complete `\boxed{...}`, inner braces balanced, in the text's order."""
+    found = []
     start = text.find(_BOX)
     while start >= 0:
         begin = start + len(_BOX)
@@ -49,10 +46,18 @@ def last_boxed(text: str) -> str | None:
             elif text[at] == "}":
                 depth -= 1
             if depth == 0:
-                found = text[begin:at]
+                found.append(text[begin:at])
                 break
         start = text.find(_BOX, begin)
     return found
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What stands in the last complete `\boxed{...}`; None without one.
+
+    A generation cut inside its box has no answer there: the box before it, if any, is taken.
+    """
+    return next(reversed(boxed(text)), None)
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,27 @@ def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Jud
     else:
         right = any(_same_mathematics(answer, one) for one in accepted)
     return Judged(right, rule, answer)
+
+
+def reason(found: Judged, gold: Gold, scorer: str) -> str:
+    """Why an output counts as right, as wrong, or as neither, in words.
+
+    Args:
+        found: what `judged` said of it.
+        gold, scorer: as it was told.
+    """
+    accepted = gold if isinstance(gold, tuple) else () if gold is None else (gold,)
+    shown = " or ".join(map(repr, accepted))
+    if not accepted or scorer == "none":
+        return "no answer is known" if not accepted else "the scorer none judges nothing"
+    if is_path(scorer):
+        said = {None: "is not loaded", True: f"accepts it by {found.rule}", False: "refuses it"}
+        return f"{scorer} {said[found.correct]}"
+    if found.answer is None:
+        return "no \\boxed{} of the output is complete"
+    compared = "character by character" if scorer == "exact" else "as mathematics (math-verify)"
+    same = "equals" if found.correct else "does not equal"
+    return f"{found.answer!r} {same} {shown} {compared}"
 
 
 def correct(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> bool | None:

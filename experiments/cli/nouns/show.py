@@ -16,11 +16,14 @@ from experiments.cli.show import add_scorer_flag, say
 from experiments.cli.texts.shortening import beginning_and_end, dim, ending
 from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.plan import Run
-from experiments.grid.scoring import Judged, judged
+from experiments.grid.scoring import Judged, boxed, correct, judged, reason
+from experiments.store import manifest
+from experiments.store.files.records import Record
 from experiments.store.labels import labels
 from experiments.store.samples.of_trace import samples_of
 from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
+from lil import Trace
 
 EXAMPLES = """\
 examples:
@@ -48,6 +51,9 @@ _COSTS = (
     "batch_size",
 )
 
+#: Answers before the last that are named, the newest.
+_OTHERS = 5
+
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil show`."""
@@ -63,7 +69,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Print one run: prompt, output, answer, cap, costs, and where detectors fired."""
+    """Print one run: prompt, output, why its answer counts as it does, cap, costs, detectors."""
     study, run = find(studies_of(Path(args.store), args.scorer), args.run)
     say(study.said, Console(stderr=True))
     document = _document(study, run)
@@ -116,6 +122,11 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
         "gold": gold,
         "scorer": scorer,
         "correct": found.correct,
+        "reason": None if text is None else reason(found, gold, scorer),
+        "boxed": None if text is None else boxed(text),
+        "correct_of_all_stored": None if trace is None else _right(study, run, trace),
+        "gold_from": _plan_of(study, run),
+        "record": None if record is None else _place(record),
         "costs": {name: getattr(plain, name) for name in _COSTS},
         "compression_ratio": _ratio(plain),
         "detectors": [_watched(one) for one in watched],
@@ -123,9 +134,30 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
     }
 
 
-def _text(trace: Any, tokens: int) -> str:
+def _text(trace: Trace, tokens: int) -> str:
     pieces = trace.pieces[:tokens] if tokens < trace.tokens else trace.text_pieces
     return b"".join(pieces).decode(errors="replace")
+
+
+def _right(study: Study, run: Run, trace: Trace) -> bool | None:
+    """Whether all that is stored of a run solves its problem, what its cap cuts off included."""
+    return correct(trace.text, run.problem.gold, run.problem.scorer, study.scorers)
+
+
+def _plan_of(study: Study, run: Run) -> str | None:
+    """The manifest from whose plan a problem's gold answer and scorer are: the newest that has it.
+
+    None for a study without manifests.
+    """
+    key = (run.cell.model, run.cell.dataset)
+    sweep = next((one for one in study.sweeps if key in one.plan.items), None)
+    return None if sweep is None else f"{manifest.FOLDER}/{sweep.id}.json"
+
+
+def _place(record: Record) -> dict[str, Any]:
+    """Where in the store a run's record lies."""
+    path = f"{record.path.parent.name}/{record.path.name}"
+    return {"file": path, "offset": record.offset, "length": record.length}
 
 
 def _ratio(sample: Sample) -> float | None:
@@ -202,6 +234,9 @@ def _lines(told: dict[str, Any]) -> list[str]:
     lines = [f"status    {told['status']}" + (f": {told['message']}" if told["message"] else "")]
     if told["tokens"] is not None:
         lines.append(f"answer    {_answer(told)}")
+        lines.append(f"because   {_because(told)}")
+        if told["gold_from"] is not None:
+            lines.append(f"gold      from the plan in {told['gold_from']}")
         end = f"ended by {told['finish']}"
         if told["at_positions"]:
             end += ", where the model's positions end or beyond"
@@ -209,6 +244,10 @@ def _lines(told: dict[str, Any]) -> list[str]:
         stored = f"; {more:,} more are stored" if more else ""
         lines.append(f"tokens    {told['tokens']:,}, {end}{stored}")
     lines.append(f"cap       {told['cap']:,} ({told['cap_from']})")
+    if told["record"] is not None:
+        place = told["record"]
+        where = f"{place['file']}, {place['length']:,} bytes from {place['offset']:,}"
+        lines.append(f"record    {where}, decoded in sweep {told['sweep']}")
     if told["full"] is not None and told["full"]["tokens"] is not None:
         right = _verdict(told["full"]["correct"])
         lines.append(f"full      {told['full']['tokens']:,} tokens, {right}")
@@ -232,8 +271,23 @@ def _answer(told: dict[str, Any]) -> str:
     return f"{answer}{rule}, {known}, scorer {told['scorer']}: {_verdict(told['correct'])}"
 
 
-def _verdict(correct: bool | None) -> str:
-    return {None: "not judged", True: "right", False: "wrong"}[correct]
+def _because(told: dict[str, Any]) -> str:
+    """Why the answer counts as it does: the comparison, other answers, and what a cap cut off."""
+    words = str(told["reason"])
+    *before, _ = told["boxed"] or [None]
+    if before:
+        shown = list(dict.fromkeys(before))[-_OTHERS:]
+        words += f"; before it {len(before):,} more in boxes: {', '.join(map(repr, shown))}"
+    if told["status"] == "capped":
+        words += f"; cut at {told['tokens']:,} tokens"
+        if told["stored_tokens"] > told["tokens"]:
+            right = _verdict(told["correct_of_all_stored"])
+            words += f", all {told['stored_tokens']:,} that are stored are {right}"
+    return words
+
+
+def _verdict(right: bool | None) -> str:
+    return {None: "not judged", True: "right", False: "wrong"}[right]
 
 
 def _number(value: float) -> str:

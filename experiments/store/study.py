@@ -16,9 +16,8 @@ from experiments.grid.config import Config
 from experiments.grid.detectors import detectors_of
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run
-from experiments.grid.rebuilt import backend_of, penalties_of
 from experiments.grid.scoring import Scorers, is_path, load
-from experiments.grid.stored import paths_in
+from experiments.grid.stored import backend_of, paths_in, penalties_of
 from experiments.store.files.disk import is_locked
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths

@@ -21,7 +21,7 @@ from experiments.grid.data.sets import SIZES, expand, labels
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import Cell, prompt_digest
 from experiments.grid.plan import Plan, Problem, Run, build_backends, build_cells, build_penalties
-from experiments.grid.rebuilt import backend_of
+from experiments.grid.stored import backend_of
 from experiments.store import manifest
 from experiments.store.study import Study
 

@@ -31,7 +31,7 @@ from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
 from experiments.bench import conditions, device_name, method, seconds
 from experiments.grid import data, models
-from experiments.grid.data.loading import MOST_MADE
+from experiments.grid.data import MOST_MADE
 from experiments.grid.presets import load
 from lil.decoding.batch import BatchPenalties
 from lil.decoding.lane import Lane

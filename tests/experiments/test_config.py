@@ -17,7 +17,7 @@ from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import run_id
 from experiments.grid.plan import build_backends, build_cells, build_penalties
 from experiments.grid.presets import load, parse_assignment, preset_names, preset_text
-from experiments.grid.rebuilt import penalties_of
+from experiments.grid.stored import penalties_of
 
 
 def test_the_preset_beats_the_default_and_the_command_line_beats_both() -> None:

@@ -17,7 +17,7 @@ from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid.detectors import build_detectors
 from experiments.grid.presets import load
-from experiments.grid.rebuilt import backend_of
+from experiments.grid.stored import backend_of
 from experiments.store.files.records import pack
 from experiments.store.store import Store
 from experiments.store.study import Study

@@ -18,11 +18,11 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.texts.stops import require_texts, sentence, told, watched
-from experiments.grid import models, tokenizers
+from experiments.cli.texts import require_texts, sentence, told, watched
+from experiments.grid import models
 from experiments.grid.config import Config, check
 from experiments.grid.detectors import build_detectors
-from experiments.grid.tokenizers import Tokenizer
+from experiments.grid.models import Tokenizer
 from experiments.report.exports import check_file
 from experiments.store.files.disk import whole_file
 from experiments.store.labels import labels
@@ -212,7 +212,7 @@ def _tokenizer(texts: Iterable[_Text], args: argparse.Namespace) -> Tokenizer | 
     detectors = _detectors(args)
     require_texts(detectors)
     models.quiet_transformers()
-    found = tokenizers.load(args.tokenizer)
+    found = models.find_tokenizer(args.tokenizer)
     for one in detectors:
         one.require_tokens(found.table)
     return found

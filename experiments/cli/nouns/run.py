@@ -16,7 +16,7 @@ from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import say
-from experiments.cli.texts.shortening import SHOWN, beginning_and_end, dim
+from experiments.cli.texts import SHOWN, beginning_and_end, dim
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name

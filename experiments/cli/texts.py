@@ -1,4 +1,4 @@
-"""Detectors over texts that came from elsewhere: a line of JSON, or of CSV, each."""
+"""Long texts on a terminal, and where detectors would have stopped texts from elsewhere."""
 
 from __future__ import annotations
 
@@ -11,17 +11,107 @@ from rich.table import Table
 
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
-from experiments.cli.texts.stops import require_texts, watched
-from experiments.grid import tokenizers
+from experiments.grid import models
 from experiments.grid.data import rows as data_rows
 from experiments.store.labels import labels
-from lil import Detector
+from lil import Detector, Verdict
+
+#: Characters of a text that are shown where nobody asked for all.
+SHOWN = 2000
 
 #: Columns that may hold the text, the first that is there.
 COLUMNS = ("text", "output")
 
 _IDS = ("id", "item_id", "unique_id")
 _LINES = 40  # of a table
+
+
+def beginning_and_end(text: str, whole: bool, flag: str) -> str:
+    """A text, of a long one its two ends and how much is left out; `flag` prints all of it."""
+    if whole or len(text) <= SHOWN:
+        return text
+    half = SHOWN // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half:,} characters more: {flag}]\n{text[-half:]}"
+
+
+def ending(text: str, whole: bool, flag: str) -> str:
+    """A text, of a long one its end and how much is left out; `flag` prints all of it."""
+    if whole or len(text) <= SHOWN:
+        return text
+    return f"[{len(text) - SHOWN:,} characters before: {flag}]\n{text[-SHOWN:]}"
+
+
+def dim(text: str, console: Console) -> None:
+    """Print a text as it is, behind what is said about it."""
+    console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+# ---------------------------------------------------------------- one text
+
+
+def require_texts(detectors: Sequence[Detector]) -> None:
+    """Refuse detectors that need more than a text, or go on after a verdict.
+
+    Raises:
+        InvalidValue: one reads hidden states, or its action writes on.
+    """
+    from lil.detectors import require_stop
+
+    for one in detectors:
+        if one.signals:
+            allowed = "one that reads texts: hidden states of a text from elsewhere are not known"
+            raise InvalidValue("detector", one.name, allowed)
+        require_stop(one, "what would follow in a text from elsewhere nobody knows")
+
+
+def watched(
+    pieces: Sequence[bytes], detectors: Sequence[Detector], prompt: bytes = b""
+) -> list[dict[str, Any]]:
+    """Where each detector would have stopped a text, read to its end.
+
+    Args:
+        pieces: bytes of its tokens.
+        detectors: that read texts alone.
+        prompt: what stood before the text.
+    """
+    return [
+        told(label, pieces, one.watch(prompt).update(pieces))
+        for label, one in zip(labels(detectors), detectors, strict=True)
+    ]
+
+
+def told(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> dict[str, Any]:
+    """A verdict as documents have it: `fired_at` tokens were read, `kept` of them stay.
+
+    Args:
+        label: what the detector is called.
+        pieces: bytes of the text's tokens.
+        verdict: None where it was not stopped.
+    """
+    kept = len(pieces) if verdict is None else verdict.token
+    return {
+        "detector": label,
+        "fired_at": None if verdict is None else verdict.step,
+        "kept": kept,
+        "kept_bytes": sum(map(len, pieces[:kept])),
+        "tokens": len(pieces),
+        "bytes": sum(map(len, pieces)),
+        "evidence": None if verdict is None else dict(verdict.evidence),
+    }
+
+
+def sentence(one: dict[str, Any]) -> str:
+    """A verdict in words."""
+    if one["fired_at"] is None:
+        return f"{one['detector']} does not stop it ({one['tokens']:,} tokens)"
+    left = 100 * one["kept"] / one["tokens"]
+    return (
+        f"{one['detector']} stops it at token {one['fired_at']:,} of {one['tokens']:,}: "
+        f"{one['kept']:,} tokens ({one['kept_bytes']:,} bytes, {left:.0f}%) are left"
+    )
+
+
+# ---------------------------------------------------------------- texts of a file
 
 
 def over_texts(
@@ -51,7 +141,7 @@ def over_texts(
     if not found:
         raise InvalidValue("file", str(file), "a file with at least one text")
     texts = [_text(row, column) for row in found]
-    model = tokenizers.load(tokenizer)
+    model = models.find_tokenizer(tokenizer)
     for one in detectors:
         one.require_tokens(model.table)
     told = []

@@ -14,12 +14,13 @@ from attention.registry import parameters
 from attention.spelling import Spec
 from experiments.grid import schema
 from experiments.grid.config import Config
-from experiments.grid.identity import Cell, run_id, sampling
+from experiments.grid.identity import Cell, prompt_digest, run_id, sampling
 from experiments.grid.models import REASONER
 from experiments.grid.scoring import Gold
 
 if TYPE_CHECKING:
     from attention import Backend
+    from experiments.grid.data import Item
     from lil.penalties import Penalty
 
     Penalties = tuple[Penalty, ...]
@@ -41,6 +42,18 @@ class Problem(NamedTuple):
     gold: Gold = None
     scorer: str = "none"
     room: schema.Natural | None = None
+
+    @classmethod
+    def of(cls, item: Item, prompt_ids: Sequence[int], positions: int | None) -> Problem:
+        """A problem of a data set, put to a model.
+
+        Args:
+            item: the problem.
+            prompt_ids: its prompt.
+            positions: of the model, in tokens; None: no number is known.
+        """
+        room = None if positions is None else max(0, positions - len(prompt_ids))
+        return cls(item.id, prompt_digest(prompt_ids), item.gold, item.scorer, room)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,9 @@ Answers = Mapping[tuple[str, str], tuple[Gold, str]]
 #: Fields of a trace that are no columns: lists as long as the output.
 _LONG = ("prompt_ids", "new_ids", "pieces", "prompt_bytes", "curve", "checks", "signals", "dropped")
 
+#: Traces that are read to know how fast a backend decodes.
+_TIMED = 64
+
 _WHOLE = ("sample_index", "budget", "tokens", "batch_size", "keys_kept_max", "keys_read_max")
 
 
@@ -103,6 +106,24 @@ class Store:
             InvalidValue: a manifest that cannot be read.
         """
         return _frame(self, self.path, gold)
+
+    def seconds_per_token(self) -> dict[tuple[str, str], float]:
+        """What a token took, by model and backend: a row's share of its batch, prompts included."""
+        records: dict[tuple[str, str], list[Record]] = {}
+        for record in self:
+            if not record.failed and record.meta.get("detector") is None:
+                cell = record.meta["cell"]
+                records.setdefault((cell["model"], cell["backend"]["name"]), []).append(record)
+        found = {}
+        for key, some in records.items():
+            step = max(1, len(some) // _TIMED)  # spread evenly: later runs are longer
+            traces = [record.trace() for record in some[::step]]
+            timed = [one for one in traces if one.decode_sec is not None and one.tokens]
+            tokens = sum(one.tokens for one in timed)
+            seconds = sum((one.decode_sec or 0.0) + (one.prefill_sec or 0.0) for one in timed)
+            if seconds:
+                found[key] = seconds / tokens
+        return found
 
     # ------------------------------------------------------------ writing
 

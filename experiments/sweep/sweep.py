@@ -21,7 +21,7 @@ from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import read_template
 from experiments.grid.detectors import build_detectors
-from experiments.grid.identity import Cell, prompt_digest
+from experiments.grid.identity import Cell
 from experiments.grid.plan import (
     Plan,
     Problem,
@@ -98,14 +98,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
                 problems[source.name, dataset, item.id] = (item, prompts[item.id])
                 lengths.append(positions.Prompt(dataset, item.id, len(prompts[item.id])))
             planned[source.name, dataset] = tuple(
-                Problem(
-                    item.id,
-                    prompt_digest(prompts[item.id]),
-                    item.gold,
-                    item.scorer,
-                    positions.left(most, prompts[item.id]),
-                )
-                for item in of_set.items
+                Problem.of(item, prompts[item.id], most) for item in of_set.items
             )
         positions.require_room(source.name, most, lengths, beyond=config.beyond_positions)
     plan = Plan(tuple(cells), planned, config.samples_per_problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rich.markup import escape
 from rich.table import Table
@@ -49,6 +49,21 @@ def dim(text: str, console: Console) -> None:
 # ---------------------------------------------------------------- one text
 
 
+class Stop(TypedDict):
+    """Where a detector stops a text: `fired_at` tokens were read, `kept` of `tokens` stay.
+
+    `fired_at` and `evidence` are None where it does not.
+    """
+
+    detector: str
+    fired_at: int | None
+    kept: int
+    kept_bytes: int
+    tokens: int
+    bytes: int
+    evidence: dict[str, object] | None
+
+
 def require_texts(detectors: Sequence[Detector]) -> None:
     """Refuse detectors that need more than a text, or go on after a verdict.
 
@@ -64,9 +79,9 @@ def require_texts(detectors: Sequence[Detector]) -> None:
         require_stop(one, "what would follow in a text from elsewhere nobody knows")
 
 
-def watched(
+def stops_of(
     pieces: Sequence[bytes], detectors: Sequence[Detector], prompt: bytes = b""
-) -> list[dict[str, Any]]:
+) -> list[Stop]:
     """Where each detector would have stopped a text, read to its end.
 
     Args:
@@ -75,13 +90,13 @@ def watched(
         prompt: what stood before the text.
     """
     return [
-        told(label, pieces, one.watch(prompt).update(pieces))
+        stop_of(label, pieces, one.watch(prompt).update(pieces))
         for label, one in zip(labels(detectors), detectors, strict=True)
     ]
 
 
-def told(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> dict[str, Any]:
-    """A verdict as documents have it: `fired_at` tokens were read, `kept` of them stay.
+def stop_of(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> Stop:
+    """A verdict on a text.
 
     Args:
         label: what the detector is called.
@@ -100,18 +115,38 @@ def told(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> dict[s
     }
 
 
-def sentence(one: dict[str, Any]) -> str:
+def sentence(stop: Stop) -> str:
     """A verdict in words."""
-    if one["fired_at"] is None:
-        return f"{one['detector']} does not stop it ({one['tokens']:,} tokens)"
-    left = 100 * one["kept"] / one["tokens"]
+    if stop["fired_at"] is None:
+        return f"{stop['detector']} does not stop it ({stop['tokens']:,} tokens)"
+    left = 100 * stop["kept"] / stop["tokens"]
     return (
-        f"{one['detector']} stops it at token {one['fired_at']:,} of {one['tokens']:,}: "
-        f"{one['kept']:,} tokens ({one['kept_bytes']:,} bytes, {left:.0f}%) are left"
+        f"{stop['detector']} stops it at token {stop['fired_at']:,} of {stop['tokens']:,}: "
+        f"{stop['kept']:,} tokens ({stop['kept_bytes']:,} bytes, {left:.0f}%) are left"
     )
 
 
 # ---------------------------------------------------------------- texts of a file
+
+
+class TextStops(TypedDict):
+    """A text of a file and where each detector stops it."""
+
+    id: str
+    place: str
+    tokens: int
+    detectors: list[Stop]
+
+
+class StopSummary(TypedDict):
+    """What a detector leaves of all texts."""
+
+    label: str
+    texts: int
+    stopped: int
+    tokens: int
+    kept: int
+    token_savings: float | None
 
 
 def over_texts(
@@ -144,18 +179,18 @@ def over_texts(
     model = models.find_tokenizer(tokenizer)
     for one in detectors:
         one.require_tokens(model.table)
-    told = []
+    stopped: list[TextStops] = []
     for row, (text, prompt) in zip(found, texts, strict=True):
         pieces = model.pieces(text)
-        stops = watched(pieces, detectors, prompt.encode())
+        stops = stops_of(pieces, detectors, prompt.encode())
         id_ = data_rows.id_of(row, _IDS)
-        told.append({"id": id_, "place": row.place, "tokens": len(pieces), "detectors": stops})
-    console.print(_each(told))
-    if len(told) * len(detectors) > _LINES:
-        more = len(told) * len(detectors) - _LINES
+        stopped.append({"id": id_, "place": row.place, "tokens": len(pieces), "detectors": stops})
+    console.print(_each(stopped))
+    if len(stopped) * len(detectors) > _LINES:
+        more = len(stopped) * len(detectors) - _LINES
         console.print(f"{more:,} lines more; --json has them all", highlight=False)
-    summary = [_summed(label, told) for label in labels(detectors)]
-    console.print(_summary(summary, len(told)))
+    summary = [_summed(label, stopped) for label in labels(detectors)]
+    console.print(_summary(summary, len(stopped)))
     return {
         "file": str(file),
         "tokenizer": tokenizer,
@@ -163,7 +198,7 @@ def over_texts(
             {**one, "name": detector.name, **detector.params()}
             for one, detector in zip(summary, detectors, strict=True)
         ],
-        "texts": told,
+        "texts": stopped,
     }
 
 
@@ -182,8 +217,8 @@ def _text(row: data_rows.Row, column: str | None) -> tuple[str, str]:
     return data_rows.text_of(row, name), prompt
 
 
-def _summed(label: str, told: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    mine = [one for text in told for one in text["detectors"] if one["detector"] == label]
+def _summed(label: str, texts: Sequence[TextStops]) -> StopSummary:
+    mine = [one for text in texts for one in text["detectors"] if one["detector"] == label]
     tokens, kept = sum(one["tokens"] for one in mine), sum(one["kept"] for one in mine)
     return {
         "label": label,
@@ -195,13 +230,13 @@ def _summed(label: str, told: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _each(told: Sequence[dict[str, Any]]) -> Table:
+def _each(texts: Sequence[TextStops]) -> Table:
     table = Table(title="texts", title_justify="left", box=None, pad_edge=False)
     for name in ("text", "detector"):
         table.add_column(name)
     for name in ("tokens", "fired at", "left", "%"):
         table.add_column(name, justify="right")
-    lines = [(text["id"], one) for text in told for one in text["detectors"]]
+    lines = [(text["id"], one) for text in texts for one in text["detectors"]]
     for id_, one in lines[:_LINES]:
         fired = "—" if one["fired_at"] is None else f"{one['fired_at']:,}"
         share = f"{100 * one['kept'] / one['tokens']:.0f}" if one["tokens"] else "—"
@@ -210,7 +245,7 @@ def _each(told: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _summary(summary: Sequence[dict[str, Any]], texts: int) -> Table:
+def _summary(summary: Sequence[StopSummary], texts: int) -> Table:
     table = Table(title=f"{texts:,} texts", title_justify="left", box=None, pad_edge=False)
     table.add_column("detector")
     for name in ("stopped", "tokens", "left", "tokens saved"):

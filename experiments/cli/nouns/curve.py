@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -18,7 +17,7 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.texts import require_texts, sentence, told, watched
+from experiments.cli.texts import Stop, require_texts, sentence, stop_of, stops_of
 from experiments.grid import models
 from experiments.grid.config import Config, check
 from experiments.grid.detectors import build_detectors
@@ -177,18 +176,16 @@ class _Text:
             return lil.token_curve(self.trace.text_pieces, every_tokens=every, codec=args.codec)
         return lil.curve(self.data, every_bytes=args.every or 1000, codec=args.codec)
 
-    def stops(
-        self, detectors: Sequence[lil.Detector], tokenizer: Tokenizer | None
-    ) -> list[dict[str, Any]]:
+    def stops(self, detectors: Sequence[lil.Detector], tokenizer: Tokenizer | None) -> list[Stop]:
         if self.trace is not None:
             pieces = self.trace.text_pieces
             return [
-                told(label, pieces, lil.replay(self.trace, one))
+                stop_of(label, pieces, lil.replay(self.trace, one))
                 for label, one in zip(labels(detectors), detectors, strict=True)
             ]
         if tokenizer is None:  # no detector is asked for
             return []
-        return watched(tokenizer.pieces(self.data.decode(errors="replace")), detectors)
+        return stops_of(tokenizer.pieces(self.data.decode(errors="replace")), detectors)
 
 
 def _detectors(args: argparse.Namespace) -> list[lil.Detector]:
@@ -286,9 +283,7 @@ def _document(name: str, points: Sequence[Point], codec: str) -> dict[str, objec
     }
 
 
-def _plot(
-    curves: Mapping[str, list[Point]], stops: Mapping[str, list[dict[str, Any]]], path: Path
-) -> None:
+def _plot(curves: Mapping[str, list[Point]], stops: Mapping[str, list[Stop]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

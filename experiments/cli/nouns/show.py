@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypedDict
 
 from rich.markup import escape
 from rich.table import Table
@@ -167,6 +167,35 @@ def studies_of(folder: Path, scorer: str | None) -> list[Study]:
 # ---------------------------------------------------------------- what is known of it
 
 
+class Place(TypedDict):
+    """Where in a store a record lies: a file, and bytes of it."""
+
+    file: str
+    offset: int
+    length: int
+
+
+class DetectorOutcome(TypedDict):
+    """What a detector leaves of a run; `fired_at` is None where it does not fire."""
+
+    detector: str
+    action: str
+    status: str
+    fired_at: int | None
+    tokens: int | None
+    paid_tokens: int | None
+    correct: bool | None
+
+
+class FullRun(TypedDict):
+    """The full-attention run that another is measured against."""
+
+    id: str
+    status: str
+    tokens: int | None
+    correct: bool | None
+
+
 def _document(study: Study, run: Run) -> dict[str, Any]:
     cell, record = run.cell, study.store.get(run.id)
     detectors = study.detectors
@@ -219,7 +248,7 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
         "record": None if record is None else _place(record),
         "costs": {name: getattr(plain, name) for name in _COSTS},
         "compression_ratio": _ratio(plain),
-        "detectors": [_watched(one) for one in watched],
+        "detectors": [_outcome(one) for one in watched],
         "full": None if cell.is_full else _full(study, run),
     }
 
@@ -244,7 +273,7 @@ def _plan_of(study: Study, run: Run) -> str | None:
     return None if sweep is None else f"{manifest.FOLDER}/{sweep.id}.json"
 
 
-def _place(record: Record) -> dict[str, Any]:
+def _place(record: Record) -> Place:
     """Where in the store a run's record lies."""
     path = f"{record.path.parent.name}/{record.path.name}"
     return {"file": path, "offset": record.offset, "length": record.length}
@@ -270,7 +299,7 @@ def _cap_from(study: Study, run: Run, cap: int) -> str:
     return f"{asked}; full attention took {tokens:,} tokens"
 
 
-def _watched(one: Sample) -> dict[str, Any]:
+def _outcome(one: Sample) -> DetectorOutcome:
     return {
         "detector": one.detector,
         "action": one.action,
@@ -282,7 +311,7 @@ def _watched(one: Sample) -> dict[str, Any]:
     }
 
 
-def _full(study: Study, run: Run) -> dict[str, Any]:
+def _full(study: Study, run: Run) -> FullRun:
     full = study.plan.full(run)
     record = study.store.get(full.id)
     (sample,) = samples_of(full, record, study.caps(full), "none", [], study.store, study.scorers)
@@ -297,82 +326,82 @@ def _full(study: Study, run: Run) -> dict[str, Any]:
 # ---------------------------------------------------------------- for readers
 
 
-def _print(told: dict[str, Any], whole: bool, console: Console) -> None:
-    budget = "" if told["budget"] is None else f" {told['budget']}"
-    added = "".join(f" + {one['name']}" for one in told["penalties"])
-    title = f"{told['item_id']} ({told['dataset']}), {told['backend']}{budget}{added}"
+def _print(run: Mapping[str, Any], whole: bool, console: Console) -> None:
+    budget = "" if run["budget"] is None else f" {run['budget']}"
+    added = "".join(f" + {one['name']}" for one in run["penalties"])
+    title = f"{run['item_id']} ({run['dataset']}), {run['backend']}{budget}{added}"
     console.rule(escape(title), style="dim", align="left")
-    _line(f"run {told['id']}, sample {told['sample_index']}, model {told['model']}", console)
-    if told["prompt"] is not None:
-        dim(beginning_and_end(told["prompt"], whole, "--whole"), console)
-    if told["text"] is not None:
+    _line(f"run {run['id']}, sample {run['sample_index']}, model {run['model']}", console)
+    if run["prompt"] is not None:
+        dim(beginning_and_end(run["prompt"], whole, "--whole"), console)
+    if run["text"] is not None:
         console.print()
-        output = ending(told["text"], whole, "--whole")
+        output = ending(run["text"], whole, "--whole")
         console.print(output, markup=False, highlight=False, soft_wrap=True)
         console.print()
-    for line in _lines(told):
+    for line in _lines(run):
         _line(line, console)
-    if told["detectors"]:
-        console.print(_table(told))
+    if run["detectors"]:
+        console.print(_table(run))
 
 
 def _line(text: str, console: Console) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _lines(told: dict[str, Any]) -> list[str]:
-    lines = [f"status    {told['status']}" + (f": {told['message']}" if told["message"] else "")]
-    if told["tokens"] is not None:
-        lines.append(f"answer    {_answer(told)}")
-        lines.append(f"because   {_because(told)}")
-        if told["gold_from"] is not None:
-            lines.append(f"gold      from the plan in {told['gold_from']}")
-        end = f"ended by {told['finish']}"
-        if told["at_positions"]:
+def _lines(run: Mapping[str, Any]) -> list[str]:
+    lines = [f"status    {run['status']}" + (f": {run['message']}" if run["message"] else "")]
+    if run["tokens"] is not None:
+        lines.append(f"answer    {_answer(run)}")
+        lines.append(f"because   {_because(run)}")
+        if run["gold_from"] is not None:
+            lines.append(f"gold      from the plan in {run['gold_from']}")
+        end = f"ended by {run['finish']}"
+        if run["at_positions"]:
             end += ", where the model's positions end or beyond"
-        more = told["stored_tokens"] - told["tokens"]
+        more = run["stored_tokens"] - run["tokens"]
         stored = f"; {more:,} more are stored" if more else ""
-        lines.append(f"tokens    {told['tokens']:,}, {end}{stored}")
-    lines.append(f"cap       {told['cap']:,} ({told['cap_from']})")
-    if told["record"] is not None:
-        place = told["record"]
+        lines.append(f"tokens    {run['tokens']:,}, {end}{stored}")
+    lines.append(f"cap       {run['cap']:,} ({run['cap_from']})")
+    if run["record"] is not None:
+        place = run["record"]
         where = f"{place['file']}, {place['length']:,} bytes from {place['offset']:,}"
-        lines.append(f"record    {where}, decoded in sweep {told['sweep']}")
-    if told["full"] is not None and told["full"]["tokens"] is not None:
-        right = _verdict(told["full"]["correct"])
-        lines.append(f"full      {told['full']['tokens']:,} tokens, {right}")
+        lines.append(f"record    {where}, decoded in sweep {run['sweep']}")
+    if run["full"] is not None and run["full"]["tokens"] is not None:
+        right = _verdict(run["full"]["correct"])
+        lines.append(f"full      {run['full']['tokens']:,} tokens, {right}")
     costs = ", ".join(
-        f"{name} {_number(value)}" for name, value in told["costs"].items() if value is not None
+        f"{name} {_number(value)}" for name, value in run["costs"].items() if value is not None
     )
-    if told["tokens"] is not None:
+    if run["tokens"] is not None:
         lines.append(f"costs     {costs}")
-    if told["compression_ratio"] is not None:
-        lines.append(f"packed    {told['compression_ratio']:.3f} compressed over original bytes")
+    if run["compression_ratio"] is not None:
+        lines.append(f"packed    {run['compression_ratio']:.3f} compressed over original bytes")
     return lines
 
 
-def _answer(told: dict[str, Any]) -> str:
+def _answer(run: Mapping[str, Any]) -> str:
     """The answer, what it was found by, and what is accepted."""
-    answer = "none found" if told["answer"] is None else told["answer"]
-    rule = "" if told["rule"] is None else f" by {told['rule']}"
-    gold = told["gold"]
+    answer = "none found" if run["answer"] is None else run["answer"]
+    rule = "" if run["rule"] is None else f" by {run['rule']}"
+    gold = run["gold"]
     accepted = " or ".join(gold) if isinstance(gold, tuple) else gold
     known = "no answer is known" if accepted is None else f"gold {accepted}"
-    return f"{answer}{rule}, {known}, scorer {told['scorer']}: {_verdict(told['correct'])}"
+    return f"{answer}{rule}, {known}, scorer {run['scorer']}: {_verdict(run['correct'])}"
 
 
-def _because(told: dict[str, Any]) -> str:
+def _because(run: Mapping[str, Any]) -> str:
     """Why the answer counts as it does: the comparison, other answers, and what a cap cut off."""
-    words = str(told["reason"])
-    *before, _ = told["boxed"] or [None]
+    words = str(run["reason"])
+    *before, _ = run["boxed"] or [None]
     if before:
         shown = list(dict.fromkeys(before))[-_OTHERS:]
         words += f"; before it {len(before):,} more in boxes: {', '.join(map(repr, shown))}"
-    if told["status"] == "capped":
-        words += f"; cut at {told['tokens']:,} tokens"
-        if told["stored_tokens"] > told["tokens"]:
-            right = _verdict(told["correct_of_all_stored"])
-            words += f", all {told['stored_tokens']:,} that are stored are {right}"
+    if run["status"] == "capped":
+        words += f"; cut at {run['tokens']:,} tokens"
+        if run["stored_tokens"] > run["tokens"]:
+            right = _verdict(run["correct_of_all_stored"])
+            words += f", all {run['stored_tokens']:,} that are stored are {right}"
     return words
 
 
@@ -384,12 +413,12 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{0 if value >= 100 else 2}f}"
 
 
-def _table(told: dict[str, Any]) -> Table:
+def _table(run: Mapping[str, Any]) -> Table:
     """Where each detector of the store fired, and what is left."""
     table = Table(title="detectors", title_justify="left", box=None, pad_edge=False)
     for name in ("detector", "then", "fired at", "tokens", "answer"):
         table.add_column(name, justify="left" if name in ("detector", "then") else "right")
-    for one in told["detectors"]:
+    for one in run["detectors"]:
         fired = "—" if one["fired_at"] is None else f"{one['fired_at']:,}"
         left = one["status"] if one["tokens"] is None else f"{one['tokens']:,}"
         table.add_row(escape(one["detector"]), one["action"], fired, left, _verdict(one["correct"]))

@@ -49,7 +49,7 @@ def dim(text: str, console: Console) -> None:
 # ---------------------------------------------------------------- one text
 
 
-class Stop(TypedDict):
+class TextStop(TypedDict):
     """Where a detector stops a text: `fired_at` tokens were read, `kept` of `tokens` stay.
 
     `fired_at` and `evidence` are None where it does not.
@@ -81,7 +81,7 @@ def require_texts(detectors: Sequence[Detector]) -> None:
 
 def stops_of(
     pieces: Sequence[bytes], detectors: Sequence[Detector], prompt: bytes = b""
-) -> list[Stop]:
+) -> list[TextStop]:
     """Where each detector would have stopped a text, read to its end.
 
     Args:
@@ -95,7 +95,7 @@ def stops_of(
     ]
 
 
-def stop_of(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> Stop:
+def stop_of(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> TextStop:
     """A verdict on a text.
 
     Args:
@@ -115,7 +115,7 @@ def stop_of(label: str, pieces: Sequence[bytes], verdict: Verdict | None) -> Sto
     }
 
 
-def sentence(stop: Stop) -> str:
+def sentence(stop: TextStop) -> str:
     """A verdict in words."""
     if stop["fired_at"] is None:
         return f"{stop['detector']} does not stop it ({stop['tokens']:,} tokens)"
@@ -135,7 +135,7 @@ class TextStops(TypedDict):
     id: str
     place: str
     tokens: int
-    detectors: list[Stop]
+    detectors: list[TextStop]
 
 
 class StopSummary(TypedDict):

@@ -23,7 +23,7 @@ from tqdm import tqdm
 import lil
 from attention import Backend
 from attention.errors import InvalidValue, check_int
-from experiments.evals.model_args import Until, Wanted, configuration, text_before
+from experiments.evals.model_args import GenerationArguments, Until, configuration, text_before
 from experiments.grid import models
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import (
@@ -183,7 +183,7 @@ class LilLM(TemplateLM):
         groups: dict[str, list[tuple[int, lil.Request]]] = defaultdict(list)
         for at, one in enumerate(requests):
             context, given = one.args
-            wanted = Wanted.read(given, self.settings, self.max_gen_toks)
+            wanted = GenerationArguments.read(given, self.settings, self.max_gen_toks)
             # Where a task wants several samples, the harness names the request so many times.
             name = f"{one.task_name}/{one.doc_id}/{one.idx}"
             ids = self._context(context, wanted.max_new_tokens)
@@ -193,7 +193,7 @@ class LilLM(TemplateLM):
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate_until") as bar:
             for group in groups.values():
                 given = requests[group[0][0]].args[1]
-                wanted = Wanted.read(given, self.settings, self.max_gen_toks)
+                wanted = GenerationArguments.read(given, self.settings, self.max_gen_toks)
                 for index, trace in self._stream([request for _, request in group], wanted):
                     at = group[index][0]
                     answers[at] = text_before(trace, wanted.until, self.tokenizer.all_special_ids)
@@ -216,7 +216,7 @@ class LilLM(TemplateLM):
         return ids[-room:]
 
     def _stream(
-        self, requests: Sequence[lil.Request], wanted: Wanted
+        self, requests: Sequence[lil.Request], wanted: GenerationArguments
     ) -> Iterator[tuple[int, lil.Trace]]:
         stops = [Until(wanted.until)] if wanted.until else []
         return lil.stream(

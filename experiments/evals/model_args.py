@@ -81,7 +81,7 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GenerationArguments:
     """How one generation is asked for.
 
     Args:
@@ -95,7 +95,9 @@ class Wanted:
     sampling: Mapping[str, Any]
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], config: Config, max_gen_toks: int) -> Wanted:
+    def read(
+        cls, given: Mapping[str, Any], config: Config, max_gen_toks: int
+    ) -> GenerationArguments:
         """What a task's generation arguments ask for.
 
         Args:
@@ -161,11 +163,11 @@ class Until(Detector):
         """The parameters, resolved and JSON-able."""
         return {**super().params(), "strings": list(self.strings)}
 
-    def watch(self, prompt: bytes = b"") -> Reading:  # noqa: ARG002 - the output alone counts
-        return Reading(self)
+    def watch(self, prompt: bytes = b"") -> UntilWatcher:  # noqa: ARG002 - the output alone counts
+        return UntilWatcher(self)
 
 
-class Reading(Watcher[Until]):
+class UntilWatcher(Watcher[Until]):
     """Keeps as much of the text as the beginning of a string may take."""
 
     def __init__(self, detector: Until) -> None:

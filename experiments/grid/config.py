@@ -31,8 +31,8 @@ EXECUTORS = ("local", "ray")
 
 _CAP = re.compile(r"(?:(?P<times>[1-9]\d{0,8})x-full|(?P<tokens>[1-9]\d{0,8}))")
 
-#: Parameters by name, for each method that has some.
-Tables: TypeAlias = dict[str, dict[str, Any]]
+#: Parameters of a method by name, as TOML has them.
+Parameters: TypeAlias = dict[str, Any]
 
 #: What a column of a data set can be: a prompt is a question that is used as it is, messages are
 #: a chat.
@@ -52,7 +52,7 @@ _temperature = schema.typed(Annotated[float, Meta(ge=0, le=100)], "a number from
 _share = schema.typed(Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1")
 _yes_or_no = schema.typed(bool, "true or false")
 _text = schema.typed(schema.Name, "a name")
-_tables_of_parameters = schema.typed(Tables, "a table of parameters for each method")
+_tables_of_parameters = schema.typed(dict[str, Parameters], "a table of parameters for each method")
 _text_or_none = schema.unless(_text, "none")
 _count_or_none = schema.unless(_count, "none", 0, "0")
 
@@ -123,8 +123,8 @@ def _cap(key: str, value: object) -> str:
     return str(value)
 
 
-def _tables(key: str, value: object) -> Tables:
-    tables: Tables = _tables_of_parameters(key, value)
+def _tables(key: str, value: object) -> dict[str, Parameters]:
+    tables: dict[str, Parameters] = _tables_of_parameters(key, value)
     for method, params in tables.items():
         if "name" in params and key != "action_params":  # where it is refused in other words
             raise InvalidValue("name", params["name"], f"no name in {key}.{method}: it is one")
@@ -236,7 +236,7 @@ class Config:
         "with another seed (needs a temperature above 0); dither, with a little noise; auto: seed "
         "when sampling, dither in half precision, else none",
     )
-    backend_params: Tables = _attention(
+    backend_params: Mapping[str, Parameters] = _attention(
         {}, _tables, "parameters of a backend, as in backend_params.quest.page"
     )
     penalties: tuple[str, ...] = _sampling(
@@ -246,7 +246,7 @@ class Config:
         "against it",
         "none,lz,...",
     )
-    penalty_params: Tables = _sampling(
+    penalty_params: Mapping[str, Parameters] = _sampling(
         {}, _tables, "parameters of a penalty, as in penalty_params.lz.alpha"
     )
     detectors: tuple[str, ...] = _stopping(
@@ -257,10 +257,10 @@ class Config:
         "of its own in brackets: guardian(f=250)",
         "NAME[:ACTION]|FILE",
     )
-    detector_params: Tables = _stopping(
+    detector_params: Mapping[str, Parameters] = _stopping(
         {}, _tables, "parameters of a detector, as in detector_params.guardian.f"
     )
-    action_params: Tables = _stopping(
+    action_params: Mapping[str, Parameters] = _stopping(
         {}, _tables, "parameters of an action, as in action_params.answer.cue"
     )
     cap: str = _stopping(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SHIPPED_CHOPPERS = {REASONER: "experiments.reasoner:chopper-2.safetensors"}
 
 
-class Problem(NamedTuple):
+class PlannedProblem(NamedTuple):
     """What a plan keeps of a problem; gold and scorer change no token, so no run is known by them.
 
     Where no answer is known the scorer is "none".
@@ -44,7 +44,7 @@ class Problem(NamedTuple):
     room: schema.Natural | None = None
 
     @classmethod
-    def of(cls, item: Item, prompt_ids: Sequence[int], positions: int | None) -> Problem:
+    def of(cls, item: Item, prompt_ids: Sequence[int], positions: int | None) -> PlannedProblem:
         """A problem of a data set, put to a model.
 
         Args:
@@ -61,7 +61,7 @@ class Run:
     """One decode run: a problem under one configuration."""
 
     cell: Cell
-    problem: Problem
+    problem: PlannedProblem
     sample_index: int
 
     @property
@@ -84,7 +84,7 @@ class Plan:
     """
 
     cells: tuple[Cell, ...]
-    items: Mapping[tuple[str, str], tuple[Problem, ...]]
+    items: Mapping[tuple[str, str], tuple[PlannedProblem, ...]]
     samples_per_problem: int
 
     def runs(self, cell: Cell) -> tuple[Run, ...]:
@@ -181,7 +181,7 @@ class _Items(msgspec.Struct, forbid_unknown_fields=True):
 
     model: str
     dataset: str
-    problems: tuple[Problem, ...]
+    problems: tuple[PlannedProblem, ...]
 
 
 class _Fields(msgspec.Struct, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from attention.errors import InvalidValue
-from experiments.grid.models import Source
+from experiments.grid.models import ModelSource
 
 #: Problems that a message names.
 _NAMED = 5
@@ -20,7 +20,7 @@ class Prompt(NamedTuple):
     tokens: int
 
 
-def positions(source: Source, *, here: bool = False) -> int | None:
+def positions(source: ModelSource, *, here: bool = False) -> int | None:
     """Tokens that a model was made for, by its config; None where that names no number.
 
     Args:

@@ -61,7 +61,7 @@ def last_boxed(text: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnScorer:
     """A scorer of one's own.
 
     Args:
@@ -77,7 +77,7 @@ class Own:
 
 
 #: Scorers of one's own that were asked for, by path.
-Scorers: TypeAlias = Mapping[str, Own]
+Scorers: TypeAlias = Mapping[str, OwnScorer]
 NO_SCORERS: Scorers = {}
 
 
@@ -86,7 +86,7 @@ def is_path(scorer: str) -> bool:
     return ":" in scorer
 
 
-def load(path: str) -> Own:
+def load(path: str) -> OwnScorer:
     """Import a scorer of one's own, as `module:function` typed by the user.
 
     Raises:
@@ -101,7 +101,7 @@ def load(path: str) -> Own:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         allowed = f"an importable module:function of an output and an answer ({reason})"
         raise InvalidValue("scorer", path, allowed) from error
-    return Own(path, score, hashlib.sha256(source).hexdigest()[:32])
+    return OwnScorer(path, score, hashlib.sha256(source).hexdigest()[:32])
 
 
 def loaded(scorer: str) -> Scorers:
@@ -114,7 +114,7 @@ def loaded(scorer: str) -> Scorers:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """What was made of a text.
 
     Attributes:
@@ -128,7 +128,7 @@ class Judged:
     answer: str | None = None
 
 
-def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Judged:
+def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Judgement:
     """What a scorer makes of a generated text; one cut before its answer is not right.
 
     Args:
@@ -145,24 +145,24 @@ def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Jud
     accepted = gold if isinstance(gold, tuple) else () if gold is None else (gold,)
     if is_path(scorer):
         if scorer not in own or not accepted:
-            return Judged(None)
+            return Judgement(None)
         return _by_own(text, accepted, own[scorer])
     if scorer not in SCORERS:
         raise InvalidValue("scorer", scorer, f"one of {', '.join(SCORERS)}", SCORERS)
     answer = last_boxed(text)
     rule = None if answer is None else "the last \\boxed{}"
     if scorer == "none" or not accepted:
-        return Judged(None, rule, answer)
+        return Judgement(None, rule, answer)
     if answer is None:
-        return Judged(False)
+        return Judgement(False)
     if scorer == "exact":
         right = any(answer.strip() == one.strip() for one in accepted)
     else:
         right = any(_same_mathematics(answer, one) for one in accepted)
-    return Judged(right, rule, answer)
+    return Judgement(right, rule, answer)
 
 
-def reason(found: Judged, gold: Gold, scorer: str) -> str:
+def reason(found: Judgement, gold: Gold, scorer: str) -> str:
     """Why an output counts as right, as wrong, or as neither, in words.
 
     Args:
@@ -188,7 +188,7 @@ def correct(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> bo
     return judged(text, gold, scorer, own).correct
 
 
-def _by_own(text: str, accepted: tuple[str, ...], own: Own) -> Judged:
+def _by_own(text: str, accepted: tuple[str, ...], own: OwnScorer) -> Judgement:
     for gold in accepted:
         try:
             said = own.score(text, gold)
@@ -199,8 +199,8 @@ def _by_own(text: str, accepted: tuple[str, ...], own: Own) -> Judged:
             allowed = "one that returns true or false, or the name of a rule"
             raise InvalidValue("scorer", own.path, f"{allowed}, not {type(said).__name__}")
         if said:
-            return Judged(True, said if isinstance(said, str) else own.path)
-    return Judged(False)
+            return Judgement(True, said if isinstance(said, str) else own.path)
+    return Judgement(False)
 
 
 def require(scorer: str, dataset: str) -> None:

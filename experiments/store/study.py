@@ -25,7 +25,7 @@ from experiments.store.samples.of_trace import with_text
 from experiments.store.samples.reading import read
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
-from experiments.store.sweeps import Group, Sweep, grouped, named, read_all, together
+from experiments.store.sweeps import Sweep, SweepGroup, grouped, named, read_all, together
 
 if TYPE_CHECKING:
     from attention import Backend
@@ -104,7 +104,7 @@ class Study:
 
     @classmethod
     def _of(
-        cls, store: Store, group: Group, notices: Sequence[str], load: Collection[str]
+        cls, store: Store, group: SweepGroup, notices: Sequence[str], load: Collection[str]
     ) -> Study:
         writing = paths(store.path)[-1].stem if is_locked(store.path) else None
         said = [*notices, *group.said(store.path, writing)]

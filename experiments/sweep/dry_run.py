@@ -18,7 +18,14 @@ from experiments.grid.config import Config
 from experiments.grid.data.sets import SIZES, expand, labels
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import Cell
-from experiments.grid.plan import Plan, Problem, Run, build_backends, build_cells, build_penalties
+from experiments.grid.plan import (
+    Plan,
+    PlannedProblem,
+    Run,
+    build_backends,
+    build_cells,
+    build_penalties,
+)
 from experiments.grid.stored import backend_of
 from experiments.store import manifest
 from experiments.store.study import Study
@@ -108,7 +115,7 @@ class _Known:
     stored: Study | None
     unknown: list[str] = field(default_factory=list)
     prompts: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # lengths, tokens
-    problems: dict[tuple[str, str], tuple[Problem, ...]] = field(default_factory=dict)
+    problems: dict[tuple[str, str], tuple[PlannedProblem, ...]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)  # of data sets
 
     def miss(self, sentence: str) -> None:
@@ -168,7 +175,7 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
 def _sets(known: _Known) -> dict[str, data.DataSet | int]:
     """Each data set's problems; of one that would be fetched, how many there are."""
     config = known.config
-    wanted = data.Wanted.of(config)
+    wanted = data.ProblemChoice.of(config)
     found: dict[str, data.DataSet | int] = {}
     for name in expand(config.datasets):
         if name in SIZES:
@@ -184,7 +191,7 @@ def _sets(known: _Known) -> dict[str, data.DataSet | int]:
     return found
 
 
-def _source(known: _Known, name: str) -> models.Source | None:
+def _source(known: _Known, name: str) -> models.ModelSource | None:
     try:
         return models.find(name, known.config.revision, here=True)
     except InvalidValue:
@@ -203,11 +210,11 @@ def _digest(known: _Known, name: str) -> str | None:
 def _planned(
     known: _Known,
     model: str,
-    source: models.Source | None,
+    source: models.ModelSource | None,
     sets: Mapping[str, data.DataSet | int],
-) -> dict[tuple[str, str], tuple[Problem, ...]]:
+) -> dict[tuple[str, str], tuple[PlannedProblem, ...]]:
     """Problems with their prompts' digests, where tokenizer and texts are here or were before."""
-    found: dict[tuple[str, str], tuple[Problem, ...]] = {}
+    found: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
     tokenizer = _tokenizer(source)
     most = None if source is None else positions.positions(source, here=True)
     lengths = []
@@ -217,7 +224,8 @@ def _planned(
             prompts = [item.prompt_ids(tokenizer) for item in one.items]
             known.prompts[model, name] = [len(ids) for ids in prompts]
             found[model, name] = tuple(
-                Problem.of(item, ids, most) for item, ids in zip(one.items, prompts, strict=True)
+                PlannedProblem.of(item, ids, most)
+                for item, ids in zip(one.items, prompts, strict=True)
             )
             lengths += [
                 positions.Prompt(name, item.id, len(ids))
@@ -230,7 +238,7 @@ def _planned(
     return found
 
 
-def _tokenizer(source: models.Source | None) -> Any:
+def _tokenizer(source: models.ModelSource | None) -> Any:
     if source is None:
         return None
     try:
@@ -241,7 +249,7 @@ def _tokenizer(source: models.Source | None) -> Any:
         return None  # of a hub model whose config.json alone is in the cache
 
 
-def _earlier(known: _Known) -> Mapping[tuple[str, str], tuple[Problem, ...]]:
+def _earlier(known: _Known) -> Mapping[tuple[str, str], tuple[PlannedProblem, ...]]:
     """Problems of the store's own plan, if it asked for the same ones in the same way."""
     stored = known.stored
     if stored is None:
@@ -250,7 +258,7 @@ def _earlier(known: _Known) -> Mapping[tuple[str, str], tuple[Problem, ...]]:
     return stored.plan.items if same else {}
 
 
-def _size(known: _Known, name: str, source: models.Source | None) -> Footprint | None:
+def _size(known: _Known, name: str, source: models.ModelSource | None) -> Footprint | None:
     if source is None:
         return None
     try:

@@ -218,7 +218,7 @@ def step(
 
 def _row(
     case: Case,
-    loaded: models.Loaded,
+    loaded: models.LoadedModel,
     prompts: Sequence[Sequence[int]],
     backend: Any,
     options: dict[str, Any],

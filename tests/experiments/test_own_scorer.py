@@ -114,7 +114,7 @@ def test_only_what_the_store_names_is_taken(store, capsys):
 def test_any_accepted_answer_and_the_rule():
     own = scoring.loaded("own_scores:ruled")
     judged = scoring.judged("x" * 6, ("9", "5"), "own_scores:ruled", own)
-    assert judged == scoring.Judged(True, "long enough")
+    assert judged == scoring.Judgement(True, "long enough")
     assert scoring.judged("x", ("9", "5"), "own_scores:ruled", own).correct is False
     assert scoring.judged("x", "5", "own_scores:ruled").correct is None
     assert scoring.judged("x", None, "own_scores:ruled", own).correct is None

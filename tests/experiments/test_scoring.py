@@ -76,7 +76,11 @@ def test_why_an_output_counts_as_it_does(
 
 
 def test_a_scorer_of_ones_own_says_by_which_rule() -> None:
-    own = {"mine:scorer": scoring.Own("mine:scorer", lambda text, gold: gold in text and "in", "0")}
+    own = {
+        "mine:scorer": scoring.OwnScorer(
+            "mine:scorer", lambda text, gold: gold in text and "in", "0"
+        )
+    }
     right, wrong = (scoring.judged(text, "5", "mine:scorer", own) for text in ("5", "6"))
     assert scoring.reason(right, "5", "mine:scorer") == "mine:scorer accepts it by in"
     assert scoring.reason(wrong, "5", "mine:scorer") == "mine:scorer refuses it"

@@ -17,7 +17,7 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.texts import Stop, require_texts, sentence, stop_of, stops_of
+from experiments.cli.texts import TextStop, require_texts, sentence, stop_of, stops_of
 from experiments.grid import models
 from experiments.grid.config import Config, check
 from experiments.grid.detectors import build_detectors
@@ -176,7 +176,9 @@ class _Text:
             return lil.token_curve(self.trace.text_pieces, every_tokens=every, codec=args.codec)
         return lil.curve(self.data, every_bytes=args.every or 1000, codec=args.codec)
 
-    def stops(self, detectors: Sequence[lil.Detector], tokenizer: Tokenizer | None) -> list[Stop]:
+    def stops(
+        self, detectors: Sequence[lil.Detector], tokenizer: Tokenizer | None
+    ) -> list[TextStop]:
         if self.trace is not None:
             pieces = self.trace.text_pieces
             return [
@@ -283,7 +285,9 @@ def _document(name: str, points: Sequence[Point], codec: str) -> dict[str, objec
     }
 
 
-def _plot(curves: Mapping[str, list[Point]], stops: Mapping[str, list[Stop]], path: Path) -> None:
+def _plot(
+    curves: Mapping[str, list[Point]], stops: Mapping[str, list[TextStop]], path: Path
+) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

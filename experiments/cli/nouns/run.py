@@ -201,7 +201,7 @@ def _typed(args: argparse.Namespace) -> str | None:
 def _problems(config: Config, text: str | None) -> tuple[list[tuple[str, data.Item]], list[str]]:
     """The problems with their data sets' names, and what should be said of those."""
     if text is not None:
-        return [("", data.typed(text, data.Wanted.of(config)))], []
+        return [("", data.typed(text, data.ProblemChoice.of(config)))], []
     sets = data.load_all(config)
     said = [line for one in sets.values() for line in one.said]
     return [(name, item) for name, one in sets.items() for item in one.items], said

@@ -17,7 +17,7 @@ from experiments.cli.show import add_scorer_flag, say
 from experiments.cli.texts import beginning_and_end, dim, ending
 from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.plan import Run
-from experiments.grid.scoring import Judged, boxed, correct, judged, reason
+from experiments.grid.scoring import Judgement, boxed, correct, judged, reason
 from experiments.store import manifest
 from experiments.store.files.records import Record
 from experiments.store.labels import labels, penalty_labels
@@ -167,7 +167,7 @@ def studies_of(folder: Path, scorer: str | None) -> list[Study]:
 # ---------------------------------------------------------------- what is known of it
 
 
-class Place(TypedDict):
+class RecordPlace(TypedDict):
     """Where in a store a record lies: a file, and bytes of it."""
 
     file: str
@@ -209,7 +209,7 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
     trace = record.trace() if record is not None and is_usable(plain) else None
     text = None if trace is None or plain.tokens is None else _text(trace, plain.tokens)
     gold, scorer = run.problem.gold, run.problem.scorer
-    found = Judged(None) if text is None else judged(text, gold, scorer, study.scorers)
+    found = Judgement(None) if text is None else judged(text, gold, scorer, study.scorers)
     called = dataset_labels([one.dataset for one in study.plan.cells])
     return {
         "id": run.id,
@@ -273,7 +273,7 @@ def _plan_of(study: Study, run: Run) -> str | None:
     return None if sweep is None else f"{manifest.FOLDER}/{sweep.id}.json"
 
 
-def _place(record: Record) -> Place:
+def _place(record: Record) -> RecordPlace:
     """Where in the store a run's record lies."""
     path = f"{record.path.parent.name}/{record.path.name}"
     return {"file": path, "offset": record.offset, "length": record.length}

@@ -62,7 +62,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ProblemChoice:
     """Which problems of a data set, and how they are put; as the keys of `Config` of these names.
 
     `template` is the text of the file `prompt_template`; `revisions` are of hub sets, by name.
@@ -78,7 +78,7 @@ class Wanted:
     revisions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: Config) -> Wanted:
+    def of(cls, config: Config) -> ProblemChoice:
         """What a configuration says.
 
         Raises:
@@ -119,7 +119,7 @@ def load_all(config: Config) -> dict[str, DataSet]:
     Raises:
         InvalidValue: as `load`, or a template that cannot be used.
     """
-    wanted = Wanted.of(config)
+    wanted = ProblemChoice.of(config)
     sets = expand(config.datasets)
     return {name: load_set(name, config.split, config.limit, wanted) for name in sets}
 
@@ -127,10 +127,10 @@ def load_all(config: Config) -> dict[str, DataSet]:
 def load(dataset: str, split: str, limit: int | None) -> list[Item]:
     """The first `limit` problems of a data set (all of them, if it has fewer), as they are put by
     default; see `load_set`."""
-    return list(load_set(dataset, split, limit, Wanted()).items)
+    return list(load_set(dataset, split, limit, ProblemChoice()).items)
 
 
-def load_set(dataset: str, split: str, limit: int | None, wanted: Wanted) -> DataSet:
+def load_set(dataset: str, split: str, limit: int | None, wanted: ProblemChoice) -> DataSet:
     """Problems of a data set, chosen and put as asked for.
 
     Args:
@@ -156,7 +156,7 @@ def load_set(dataset: str, split: str, limit: int | None, wanted: Wanted) -> Dat
     return DataSet(dataset, tuple(items), about, tuple(_said(dataset, items, rows.of, wanted)))
 
 
-def _said(dataset: str, items: Sequence[Item], of: int, wanted: Wanted) -> Iterator[str]:
+def _said(dataset: str, items: Sequence[Item], of: int, wanted: ProblemChoice) -> Iterator[str]:
     """What nobody should overlook: problems that are left out, and those that cannot be judged."""
     if len(items) < of:
         how = "the first; --limit all takes all" if wanted.sample is None else "at random"
@@ -167,7 +167,7 @@ def _said(dataset: str, items: Sequence[Item], of: int, wanted: Wanted) -> Itera
         yield f"{dataset}: {what} an answer; of those lengths alone are measured"
 
 
-def typed(text: str, wanted: Wanted) -> Item:
+def typed(text: str, wanted: ProblemChoice) -> Item:
     """One problem of which nobody knows the answer: a prompt as somebody typed it.
 
     It goes through the model's chat template where there is one, and through a template that was
@@ -184,7 +184,7 @@ def typed(text: str, wanted: Wanted) -> Item:
     return Item("prompt", text, None, "none", message, True, wanted.system)
 
 
-def _of_level(limit: int | None, wanted: Wanted) -> int:
+def _of_level(limit: int | None, wanted: ProblemChoice) -> int:
     if wanted.sample is not None:
         allowed = "--limit N for the reasoner's problems, whose first N are as random as any"
         raise InvalidValue("sample", wanted.sample, allowed)
@@ -195,14 +195,14 @@ def _of_level(limit: int | None, wanted: Wanted) -> int:
     return limit
 
 
-def _reasoner_item(level: str, split: str, index: int, wanted: Wanted) -> Item:
+def _reasoner_item(level: str, split: str, index: int, wanted: ProblemChoice) -> Item:
     made = problem(level, split, index)
     values = {"prompt": made.prompt, "answer": str(made.answer), "id": str(made.id)}
     row = Row(index, f"problem {index + 1} of {level}", values)
     return _put(row, {"prompt": "prompt", "answer": "answer"}, str(made.id), made.answer, wanted)
 
 
-def _rows(dataset: str, limit: int | None, wanted: Wanted) -> Rows:
+def _rows(dataset: str, limit: int | None, wanted: ProblemChoice) -> Rows:
     choice = (limit, wanted.sample, wanted.seed)
     if dataset not in HUB:
         return data_rows.file_rows(Path(dataset), *choice)
@@ -211,14 +211,14 @@ def _rows(dataset: str, limit: int | None, wanted: Wanted) -> Rows:
     return data_rows.hub_rows(dataset, where, wanted.revisions.get(dataset), *choice)
 
 
-def _item(dataset: str, row: Row, wanted: Wanted) -> Item:
+def _item(dataset: str, row: Row, wanted: ProblemChoice) -> Item:
     roles = _roles(dataset, row, wanted)
     ids = (roles["id"],) if "id" in wanted.columns else tuple(_named(row, _IDS))
     gold = data_rows.gold_of(row, roles.get("answer"), behind_marks=dataset == "gsm8k")
     return _put(row, roles, data_rows.id_of(row, ids), gold, wanted)
 
 
-def _put(row: Row, roles: Mapping[str, str], id_: str, gold: Gold, wanted: Wanted) -> Item:
+def _put(row: Row, roles: Mapping[str, str], id_: str, gold: Gold, wanted: ProblemChoice) -> Item:
     """The problem in its template; a `prompt` is one already, unless another is asked for."""
     raw = "prompt" in roles
     scorer = wanted.scorer if wanted.scorer != "auto" else "exact" if raw else "math"
@@ -242,7 +242,7 @@ def _put(row: Row, roles: Mapping[str, str], id_: str, gold: Gold, wanted: Wante
     return Item(id_, question, gold, scorer, message, chat, wanted.system)
 
 
-def _roles(dataset: str, row: Row, wanted: Wanted) -> dict[str, str]:
+def _roles(dataset: str, row: Row, wanted: ProblemChoice) -> dict[str, str]:
     """Role -> column: what is asked, and the answer; those given, else known ones.
 
     A column of answers may be missing where neither columns nor a scorer were asked for.

@@ -44,7 +44,7 @@ FEW = 1000
 LARGEST = 512 << 20
 
 
-class Planned(Protocol):
+class SampleSource(Protocol):
     """What of a `Study` its samples follow from."""
 
     @property
@@ -66,7 +66,7 @@ class Planned(Protocol):
         """Whether the cell's backend can do what follows the detector's verdict."""
 
 
-class Job(NamedTuple):
+class ReadingJob(NamedTuple):
     """One configuration to read: what its data set and its penalty are called, and the detectors it
     is able to have, with what they are called.
     """
@@ -78,7 +78,7 @@ class Job(NamedTuple):
 
 
 def read(
-    study: Planned,
+    study: SampleSource,
     detectors: Sequence[Detector],
     on_run: Callable[[], None] | None = None,
     workers: int = 1,
@@ -115,16 +115,16 @@ def read(
     return [sample for at in range(len(jobs)) for sample in found[at]]
 
 
-def names(study: Planned, detectors: Sequence[Detector]) -> list[str]:
+def names(study: SampleSource, detectors: Sequence[Detector]) -> list[str]:
     """What the samples of each configuration are kept under: a digest of all they follow from."""
     return [key(study, *job) for job in _jobs(study, detectors)]
 
 
-def _jobs(study: Planned, detectors: Sequence[Detector]) -> Iterator[Job]:
+def _jobs(study: SampleSource, detectors: Sequence[Detector]) -> Iterator[ReadingJob]:
     named = list(zip(labels(detectors), detectors, strict=True))
     called = dataset_labels([cell.dataset for cell in study.plan.cells])
     for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
-        yield Job(
+        yield ReadingJob(
             cell,
             called[cell.dataset],
             penalty,
@@ -132,14 +132,14 @@ def _jobs(study: Planned, detectors: Sequence[Detector]) -> Iterator[Job]:
         )
 
 
-def _tell(on_run: Callable[[], None] | None, study: Planned, job: Job) -> None:
+def _tell(on_run: Callable[[], None] | None, study: SampleSource, job: ReadingJob) -> None:
     for _ in study.plan.runs(job.cell) if on_run is not None else ():
         assert on_run is not None
         on_run()
 
 
 def _made(
-    study: Planned, jobs: Sequence[Job], left: Sequence[int], workers: int
+    study: SampleSource, jobs: Sequence[ReadingJob], left: Sequence[int], workers: int
 ) -> Iterator[tuple[int, list[Sample]]]:
     traces = sum(len(study.plan.runs(jobs[at].cell)) for at in left)
     if workers < 2 or traces < FEW:
@@ -152,7 +152,7 @@ def _made(
             yield waiting[done], done.result()
 
 
-def _samples(study: Planned, job: Job) -> list[Sample]:
+def _samples(study: SampleSource, job: ReadingJob) -> list[Sample]:
     return [
         replace(sample, dataset=job.dataset)
         for run in study.plan.runs(job.cell)
@@ -169,15 +169,15 @@ def _samples(study: Planned, job: Job) -> list[Sample]:
 
 
 # What a worker reads, handed to it once as it begins.
-_study: Planned | None = None
+_study: SampleSource | None = None
 
 
-def _begin(study: Planned) -> None:
+def _begin(study: SampleSource) -> None:
     global _study
     _study = study
 
 
-def _work(job: Job) -> list[Sample]:
+def _work(job: ReadingJob) -> list[Sample]:
     assert _study is not None
     return _samples(_study, job)
 
@@ -186,7 +186,7 @@ def _work(job: Job) -> list[Sample]:
 
 
 def key(
-    study: Planned,
+    study: SampleSource,
     cell: Cell,
     dataset: str,
     penalty: str,

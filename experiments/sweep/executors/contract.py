@@ -9,8 +9,16 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from attention.errors import InvalidValue
 from experiments.grid import models
-from experiments.sweep.backlog import Prepared
-from experiments.sweep.decoder import Ended, Event, Job, Lost, Said, Stepped, decode
+from experiments.sweep.backlog import Preparation
+from experiments.sweep.decoder import (
+    DecodeJob,
+    Event,
+    JobEnd,
+    Remark,
+    StepCount,
+    WorkerLoss,
+    decode,
+)
 
 #: Called with a worker's number and what it has to say.
 Tell = Callable[[int, Event], None]
@@ -34,21 +42,21 @@ class Executor(Protocol):
     def free(self) -> Sequence[int]:
         """Workers that are ready and have no job."""
 
-    def submit(self, worker: int, job: Job) -> None:
+    def submit(self, worker: int, job: DecodeJob) -> None:
         """Give a free worker a job."""
 
     def wait(self, tell: Tell) -> None:
         """Wait until something happens, and tell of it.
 
-        A job ends with `Ended`, or with `Lost` where its worker died; what it had said before has
-        been told by then.
+        A job ends with `JobEnd`, or with `WorkerLoss` where its worker died; what it had said
+        before has been told by then.
 
         Raises:
             InvalidValue: a model that does not load, or no worker can start.
         """
 
 
-Open = Callable[[Prepared, models.Source], AbstractContextManager[Executor]]
+Open = Callable[[Preparation, models.ModelSource], AbstractContextManager[Executor]]
 
 
 class InProcess:
@@ -60,9 +68,9 @@ class InProcess:
 
     found: Mapping[str, Any] = {}
 
-    def __init__(self, loaded: models.Loaded) -> None:
+    def __init__(self, loaded: models.LoadedModel) -> None:
         self._loaded = loaded
-        self._job: Job | None = None
+        self._job: DecodeJob | None = None
 
     def hire(self, jobs: int) -> None:
         """It is there already."""
@@ -71,7 +79,7 @@ class InProcess:
         """Worker 0, if it has no job."""
         return [0] if self._job is None else []
 
-    def submit(self, worker: int, job: Job) -> None:
+    def submit(self, worker: int, job: DecodeJob) -> None:
         """Keep the job for `wait`."""
         del worker
         self._job = job
@@ -80,10 +88,10 @@ class InProcess:
         """Decode the job."""
         job, self._job = self._job, None
         assert job is not None
-        with closing(decode(self._loaded, job, lambda n: tell(0, Stepped(n)))) as events:
+        with closing(decode(self._loaded, job, lambda n: tell(0, StepCount(n)))) as events:
             for event in events:
                 tell(0, event)
-        tell(0, Ended())
+        tell(0, JobEnd())
 
 
 class Worker(Protocol):
@@ -150,11 +158,11 @@ class Crew(ABC, Generic[W]):
         worker = self._workers.pop(at)
         if worker.ready:
             if worker.busy:
-                tell(at, Lost(reason))
+                tell(at, WorkerLoss(reason))
             return
         self._failed_starts += 1
         if self._failed_starts < STARTS:
             return
         if not self._workers:
             raise InvalidValue("workers", self._count, startable)
-        tell(at, Said(f"a worker could not start ({reason}); {len(self._workers)} go on without"))
+        tell(at, Remark(f"a worker could not start ({reason}); {len(self._workers)} go on without"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ from lil.chopper.classifier import Classifier
 from lil.chopper.features import chunk_states
 from lil.chopper.labels import Labeller
 from lil.chopper.training import Training, evaluate
+
+T = TypeVar("T")
 
 #: A line of the table of what a classifier does, see `measured`.
 Measured = dict[str, Any]
@@ -224,9 +226,9 @@ def fit(
     )
 
 
-def _apart(tables: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _apart(tables: Iterable[T]) -> list[T]:
     """Each once, in order."""
-    found: list[dict[str, Any]] = []
+    found: list[T] = []
     for table in tables:
         if table not in found:
             found.append(table)

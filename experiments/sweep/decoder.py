@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import lil
 from experiments.grid import models
@@ -15,6 +15,15 @@ from experiments.store import manifest
 if TYPE_CHECKING:
     import attention
     from lil.penalties import Penalty
+
+
+class WorkerPlace(TypedDict, total=False):
+    """What a manifest says of where models are; nothing until one is loaded."""
+
+    engine: str
+    device: str
+    device_name: str
+    threads: int
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Setup:
     device_map: str | None = None
     threads: int | None = None
 
-    def load(self) -> tuple[models.LoadedModel, dict[str, Any]]:
+    def load(self) -> tuple[models.LoadedModel, WorkerPlace]:
         """The model, and what a manifest says of where it is.
 
         Raises:

@@ -115,13 +115,10 @@ class Keeper:
         self, task: Task[PendingRun], outcome: Mapping[str, Any], trace: lil.Trace | None
     ) -> None:
         run, fired = task.what
-        method = self.code(run.cell)
-        made_by: dict[str, Any]
-        if fired is None:
-            made_by = {"code": method, "notes_code": self.notes_code}
-        else:
-            verdict = stored_verdict(fired.verdict)
-            made_by = {"code": method | code(fired.detector), "verdict": verdict}
+        made_by: dict[str, object] = {"code": self.code(run.cell), "notes_code": self.notes_code}
+        if fired is not None:
+            digests = self.code(run.cell) | code(fired.detector)
+            made_by = {"code": digests, "verdict": stored_verdict(fired.verdict)}
         meta = {
             "cell": run.cell.to_dict(),
             "item_id": run.item_id,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from experiments.grid import models
 from experiments.grid.identity import Cell
@@ -21,6 +20,7 @@ from experiments.sweep.decoder import (
     RowTrace,
     StepCount,
     WorkerLoss,
+    WorkerPlace,
 )
 from experiments.sweep.executors import Executor, Open
 from experiments.sweep.keeper import Counts, Keeper, Progress
@@ -56,7 +56,7 @@ class Runner:
         self.backlog = Backlog(prepared, self.study, retry_failed)
         workers = prepared.config.workers
         self.keeper = Keeper(store, progress, counts, sweep, workers, self.backlog)
-        self.found: dict[str, Any] = {}  # what workers say of where they are, for the manifest
+        self.place: WorkerPlace = {}  # of the workers, for the manifest
 
     def run(self) -> None:
         """Decode everything that is left."""
@@ -72,7 +72,7 @@ class Runner:
         if work.schedule.left:
             with self.open_executor(self.prepared, source) as executor:
                 work.do(executor)
-                self.found |= executor.found
+                self.place |= executor.place
 
 
 class _Work:

@@ -235,7 +235,7 @@ def _run(
             try:
                 runner.run()
             finally:
-                values |= runner.found
+                values |= runner.place
         values["status"] = "finished"
     except KeyboardInterrupt:
         values["status"] = "interrupted"

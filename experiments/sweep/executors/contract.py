@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from attention.errors import InvalidValue
 from experiments.grid import models
@@ -17,6 +17,7 @@ from experiments.sweep.decoder import (
     Remark,
     StepCount,
     WorkerLoss,
+    WorkerPlace,
     decode,
 )
 
@@ -31,10 +32,10 @@ class Executor(Protocol):
     """Workers with one model each, known by numbers from 0.
 
     Attributes:
-        found: what a manifest says of where they are; empty until one is ready.
+        place: what a manifest says of where they are; empty until one is ready.
     """
 
-    found: Mapping[str, Any]
+    place: WorkerPlace
 
     def hire(self, jobs: int) -> None:
         """Let there be as many workers as there are jobs for, at most as many as were asked for."""
@@ -66,9 +67,8 @@ class InProcess:
         loaded: the model.
     """
 
-    found: Mapping[str, Any] = {}
-
     def __init__(self, loaded: models.LoadedModel) -> None:
+        self.place: WorkerPlace = {}
         self._loaded = loaded
         self._job: DecodeJob | None = None
 
@@ -119,7 +119,7 @@ class Crew(ABC, Generic[W]):
     """
 
     def __init__(self, count: int) -> None:
-        self.found: Mapping[str, Any] = {}
+        self.place: WorkerPlace = {}
         self._count = count
         self._workers: dict[int, W] = {}
         self._failed_starts = 0
@@ -141,10 +141,10 @@ class Crew(ABC, Generic[W]):
         """Workers that are ready and have no job."""
         return [at for at, worker in self._workers.items() if worker.ready and not worker.busy]
 
-    def _begun(self, found: Mapping[str, Any]) -> None:
+    def _begun(self, place: WorkerPlace) -> None:
         """A worker has loaded its model."""
         self._failed_starts = 0
-        self.found = self.found or found
+        self.place = self.place or place
 
     def _bury(self, at: int, tell: Tell, reason: str, startable: str) -> None:
         """A worker has died.

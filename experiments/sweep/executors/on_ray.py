@@ -14,7 +14,15 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.grid.config import Config
-from experiments.sweep.decoder import DecodeJob, Event, JobEnd, Setup, StepCount, decode
+from experiments.sweep.decoder import (
+    DecodeJob,
+    Event,
+    JobEnd,
+    Setup,
+    StepCount,
+    WorkerPlace,
+    decode,
+)
 from experiments.sweep.executors.contract import Crew, Tell
 
 
@@ -28,13 +36,13 @@ class ModelActor:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
 
-    def load(self) -> Mapping[str, Any] | tuple[str, str, str]:
+    def load(self) -> WorkerPlace | tuple[str, str, str]:
         """What a manifest says of where the model is; the parts of an `InvalidValue` otherwise."""
         try:
-            self._loaded, found = self._setup.load()
+            self._loaded, place = self._setup.load()
         except InvalidValue as error:
             return error.field, str(error.value), error.allowed
-        return found
+        return place
 
     def decode(self, job: DecodeJob) -> Generator[Event, None, None]:
         """What happens to a job's rows; steps are told of with the next row that ends."""

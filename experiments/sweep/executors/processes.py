@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection as connections
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from attention.errors import InvalidValue
-from experiments.sweep.decoder import DecodeJob, JobEnd, Setup, StepCount, decode
+from experiments.sweep.decoder import DecodeJob, JobEnd, Setup, StepCount, WorkerPlace, decode
 from experiments.sweep.executors.contract import Crew, Tell
 
 #: What takes seconds to import, once for all workers; a model of any family needs most of it.
@@ -107,9 +107,9 @@ class Processes(Crew[_Worker]):
             return
         if isinstance(event, Refusal):
             event.raised()
-        if isinstance(event, WorkerPlace):
+        if isinstance(event, Readiness):
             worker.ready = True
-            self._begun(event.found)
+            self._begun(event.place)
             return
         worker.busy = not isinstance(event, JobEnd)
         tell(at, event)
@@ -168,10 +168,10 @@ def _undisturbed() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class WorkerPlace:
+class Readiness:
     """The model is loaded; what a manifest says of where it is."""
 
-    found: Mapping[str, Any]
+    place: WorkerPlace
 
 
 @dataclass(frozen=True)
@@ -197,14 +197,14 @@ def serve(connection: Connection, setup: Setup) -> None:
     """
     _take_signals()
     try:
-        loaded, found = setup.load()
+        loaded, place = setup.load()
     except InvalidValue as error:
-        answer: WorkerPlace | Refusal = Refusal(error.field, str(error.value), error.allowed)
+        answer: Readiness | Refusal = Refusal(error.field, str(error.value), error.allowed)
     else:
-        answer = WorkerPlace(found)
+        answer = Readiness(place)
     try:
         connection.send(answer)
-        while isinstance(answer, WorkerPlace):
+        while isinstance(answer, Readiness):
             job = connection.recv()
             steps = _Steps(connection)
             with closing(decode(loaded, job, steps.add)) as events:

@@ -121,9 +121,9 @@ class Backlog:
                 if record is None or (record.failed and self.retry_failed):
                     yield PendingRun(run, fired)
 
-    def key(self, wanted: PendingRun) -> str:
+    def key(self, pending: PendingRun) -> str:
         """What its record will be called."""
-        return wanted.run.id if wanted.fired is None else wanted.fired.id
+        return pending.run.id if pending.fired is None else pending.fired.id
 
     def weight(self, run: Run) -> float:
         """Tokens to expect: what full attention took; until that is known, a quarter of the cap."""
@@ -138,12 +138,12 @@ class Backlog:
         """Token ids of its prompt."""
         return self.prepared.problems[run.cell.model, run.cell.dataset, run.item_id][1]
 
-    def job(self, wanted: Sequence[PendingRun]) -> DecodeJob:
+    def job(self, pending: Sequence[PendingRun]) -> DecodeJob:
         """What is asked for: runs of one configuration and one detector."""
-        run, detector = wanted[0].run, wanted[0].detector
+        run, detector = pending[0].run, pending[0].detector
         return DecodeJob(
             told=run.cell.told,
-            requests=tuple(self._request(one.run, one.detector) for one in wanted),
+            requests=tuple(self._request(one.run, one.detector) for one in pending),
             backend=self.study.backend(run.cell),
             penalties=self.study.penalties(run.cell),
             # Where none acts, those that read hidden states take notes.

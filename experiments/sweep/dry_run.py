@@ -175,7 +175,7 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
 def _sets(known: _Known) -> dict[str, data.DataSet | int]:
     """Each data set's problems; of one that would be fetched, how many there are."""
     config = known.config
-    wanted = data.ProblemChoice.of(config)
+    choice = data.ProblemChoice.of(config)
     found: dict[str, data.DataSet | int] = {}
     for name in expand(config.datasets):
         if name in SIZES:
@@ -184,7 +184,7 @@ def _sets(known: _Known) -> dict[str, data.DataSet | int]:
             known.miss(f"{name} is not fetched: {found[name]} problems, as published")
             scoring.require("math" if config.scorer == "auto" else config.scorer, name)
         else:
-            found[name] = one = data.load_set(name, config.split, config.limit, wanted)
+            found[name] = one = data.load_set(name, config.split, config.limit, choice)
             known.said += one.said
             for scorer in {item.scorer for item in one.items}:
                 scoring.require(scorer, name)

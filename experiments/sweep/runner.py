@@ -103,23 +103,23 @@ class _Work:
         for run in self._runs(number):
             self._begin_or_wait(BatchGroup(number), PendingRun(run))
 
-    def _begin_or_wait(self, group: BatchGroup, wanted: PendingRun) -> None:
+    def _begin_or_wait(self, group: BatchGroup, pending: PendingRun) -> None:
         """The length of a sparse run follows from all of full attention's on the problem."""
-        run = wanted.run
+        run = pending.run
         for full in () if run.cell.is_full else self.study.plan.fulls(run):
             if full.id not in self.ended and self.backlog.pending(full):
-                self.schedule.hold(full.id, group, wanted)
+                self.schedule.hold(full.id, group, pending)
                 return
         if self.backlog.pending(run):
-            self._add(group, wanted)
+            self._add(group, pending)
 
     def _runs(self, number: int) -> Iterator[Run]:
         for cell in self.configs[number]:
             yield from self.study.plan.runs(cell)
 
-    def _add(self, group: BatchGroup, wanted: PendingRun) -> Task[PendingRun]:
-        expected, prompt = self.backlog.weight(wanted.run), len(self.backlog.prompt(wanted.run))
-        task = Task(self.backlog.key(wanted), group, wanted, expected, prompt)
+    def _add(self, group: BatchGroup, pending: PendingRun) -> Task[PendingRun]:
+        expected, prompt = self.backlog.weight(pending.run), len(self.backlog.prompt(pending.run))
+        task = Task(self.backlog.key(pending), group, pending, expected, prompt)
         self.schedule.add(task)
         return task
 
@@ -139,10 +139,10 @@ class _Work:
 
     def _begin(self, executor: Executor, worker: int, tasks: Sequence[Task[PendingRun]]) -> None:
         self.jobs[worker] = dict(enumerate(tasks))
-        wanted = [task.what for task in tasks]
-        datasets = dict.fromkeys(one.run.cell.dataset for one in wanted)
-        self.progress.cell(wanted[0].run.cell, tuple(datasets))
-        executor.submit(worker, self.backlog.job(wanted))
+        pending = [task.what for task in tasks]
+        datasets = dict.fromkeys(one.run.cell.dataset for one in pending)
+        self.progress.cell(pending[0].run.cell, tuple(datasets))
+        executor.submit(worker, self.backlog.job(pending))
 
     def _hear(self, worker: int, event: Event) -> None:
         """What a worker has to say."""
@@ -188,8 +188,8 @@ class _Work:
         if plain_full:
             self.ended.add(task.key)
         released = self.schedule.done(task)
-        for group, wanted in released:
-            self._begin_or_wait(group, wanted)
+        for group, pending in released:
+            self._begin_or_wait(group, pending)
         if plain_full and self.schedule.finished(task.group):
             # Now the lengths are known that everything else depends on.
             self.progress.weigh(self.backlog.weight_left() + self.acting_left)

@@ -119,9 +119,9 @@ def load_all(config: Config) -> dict[str, DataSet]:
     Raises:
         InvalidValue: as `load`, or a template that cannot be used.
     """
-    wanted = ProblemChoice.of(config)
+    choice = ProblemChoice.of(config)
     sets = expand(config.datasets)
-    return {name: load_set(name, config.split, config.limit, wanted) for name in sets}
+    return {name: load_set(name, config.split, config.limit, choice) for name in sets}
 
 
 def load(dataset: str, split: str, limit: int | None) -> list[Item]:
@@ -130,44 +130,44 @@ def load(dataset: str, split: str, limit: int | None) -> list[Item]:
     return list(load_set(dataset, split, limit, ProblemChoice()).items)
 
 
-def load_set(dataset: str, split: str, limit: int | None, wanted: ProblemChoice) -> DataSet:
+def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice) -> DataSet:
     """Problems of a data set, chosen and put as asked for.
 
     Args:
         dataset: a level of the reasoner, a name of `HUB`, or a JSONL or CSV file.
         split: of the reasoner's problems; other data sets have one.
         limit: the first so many; None for all.
-        wanted: which, and how they are put.
+        choice: which, and how they are put.
 
     Raises:
         InvalidValue: an unknown name, an unreadable file, a missing column, no `datasets` package,
             a template with an unknown name.
     """
     if dataset in RECIPES:
-        items = [_reasoner_item(dataset, split, i, wanted) for i in range(_of_level(limit, wanted))]
+        items = [_reasoner_item(dataset, split, i, choice) for i in range(_of_level(limit, choice))]
         return DataSet(dataset, tuple(items), {"split": split})
     (dataset,) = expand([dataset])
-    rows = _rows(dataset, limit, wanted)
-    items = [_item(dataset, row, wanted) for row in rows.rows]
+    rows = _rows(dataset, limit, choice)
+    items = [_item(dataset, row, choice) for row in rows.rows]
     if not items:
         raise InvalidValue("dataset", dataset, "a data set with at least one problem")
     _refuse_repeated_ids(items, rows.rows)
     about = {**rows.source, "of": rows.of}
-    return DataSet(dataset, tuple(items), about, tuple(_said(dataset, items, rows.of, wanted)))
+    return DataSet(dataset, tuple(items), about, tuple(_said(dataset, items, rows.of, choice)))
 
 
-def _said(dataset: str, items: Sequence[Item], of: int, wanted: ProblemChoice) -> Iterator[str]:
+def _said(dataset: str, items: Sequence[Item], of: int, choice: ProblemChoice) -> Iterator[str]:
     """What nobody should overlook: problems that are left out, and those that cannot be judged."""
     if len(items) < of:
-        how = "the first; --limit all takes all" if wanted.sample is None else "at random"
+        how = "the first; --limit all takes all" if choice.sample is None else "at random"
         yield f"{dataset}: {len(items):,} of {of:,} problems ({how})"
     lacking = sum(item.gold is None for item in items)
-    if lacking and wanted.scorer != "none":
+    if lacking and choice.scorer != "none":
         what = "no problem has" if lacking == len(items) else f"{lacking:,} problems lack"
         yield f"{dataset}: {what} an answer; of those lengths alone are measured"
 
 
-def typed(text: str, wanted: ProblemChoice) -> Item:
+def typed(text: str, choice: ProblemChoice) -> Item:
     """One problem of which nobody knows the answer: a prompt as somebody typed it.
 
     It goes through the model's chat template where there is one, and through a template that was
@@ -179,15 +179,15 @@ def typed(text: str, wanted: ProblemChoice) -> Item:
     if not text.strip():
         raise InvalidValue("prompt", text, "a text")
     message = text
-    if wanted.template is not None:
-        message = prompts.fill(wanted.template, wanted.prompt_template, text, {}, None)
-    return Item("prompt", text, None, "none", message, True, wanted.system)
+    if choice.template is not None:
+        message = prompts.fill(choice.template, choice.prompt_template, text, {}, None)
+    return Item("prompt", text, None, "none", message, True, choice.system)
 
 
-def _of_level(limit: int | None, wanted: ProblemChoice) -> int:
-    if wanted.sample is not None:
+def _of_level(limit: int | None, choice: ProblemChoice) -> int:
+    if choice.sample is not None:
         allowed = "--limit N for the reasoner's problems, whose first N are as random as any"
-        raise InvalidValue("sample", wanted.sample, allowed)
+        raise InvalidValue("sample", choice.sample, allowed)
     if limit is None:
         raise InvalidValue("limit", "all", "a number: the reasoner's problems never end")
     if limit > MOST_MADE:  # a problem is made for every number
@@ -195,59 +195,59 @@ def _of_level(limit: int | None, wanted: ProblemChoice) -> int:
     return limit
 
 
-def _reasoner_item(level: str, split: str, index: int, wanted: ProblemChoice) -> Item:
+def _reasoner_item(level: str, split: str, index: int, choice: ProblemChoice) -> Item:
     made = problem(level, split, index)
     values = {"prompt": made.prompt, "answer": str(made.answer), "id": str(made.id)}
     row = Row(index, f"problem {index + 1} of {level}", values)
-    return _put(row, {"prompt": "prompt", "answer": "answer"}, str(made.id), made.answer, wanted)
+    return _put(row, {"prompt": "prompt", "answer": "answer"}, str(made.id), made.answer, choice)
 
 
-def _rows(dataset: str, limit: int | None, wanted: ProblemChoice) -> Rows:
-    choice = (limit, wanted.sample, wanted.seed)
+def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
+    which = (limit, choice.sample, choice.seed)
     if dataset not in HUB:
-        return data_rows.file_rows(Path(dataset), *choice)
+        return data_rows.file_rows(Path(dataset), *which)
     repository, configuration, split, _ = HUB[dataset]
     where = (repository, configuration, split)
-    return data_rows.hub_rows(dataset, where, wanted.revisions.get(dataset), *choice)
+    return data_rows.hub_rows(dataset, where, choice.revisions.get(dataset), *which)
 
 
-def _item(dataset: str, row: Row, wanted: ProblemChoice) -> Item:
-    roles = _roles(dataset, row, wanted)
-    ids = (roles["id"],) if "id" in wanted.columns else tuple(_named(row, _IDS))
+def _item(dataset: str, row: Row, choice: ProblemChoice) -> Item:
+    roles = _roles(dataset, row, choice)
+    ids = (roles["id"],) if "id" in choice.columns else tuple(_named(row, _IDS))
     gold = data_rows.gold_of(row, roles.get("answer"), behind_marks=dataset == "gsm8k")
-    return _put(row, roles, data_rows.id_of(row, ids), gold, wanted)
+    return _put(row, roles, data_rows.id_of(row, ids), gold, choice)
 
 
-def _put(row: Row, roles: Mapping[str, str], id_: str, gold: Gold, wanted: ProblemChoice) -> Item:
+def _put(row: Row, roles: Mapping[str, str], id_: str, gold: Gold, choice: ProblemChoice) -> Item:
     """The problem in its template; a `prompt` is one already, unless another is asked for."""
     raw = "prompt" in roles
-    scorer = wanted.scorer if wanted.scorer != "auto" else "exact" if raw else "math"
+    scorer = choice.scorer if choice.scorer != "auto" else "exact" if raw else "math"
     if gold is None or scorer == "none":
         gold, scorer = None, "none"
     if "messages" in roles:
-        if wanted.template is not None:
+        if choice.template is not None:
             allowed = "none with a column of messages, which are used as they are"
-            raise InvalidValue("prompt_template", wanted.prompt_template, allowed)
+            raise InvalidValue("prompt_template", choice.prompt_template, allowed)
         messages = data_rows.messages_of(row, roles["messages"])
         last = messages[-1][1]
-        return Item(id_, last, gold, scorer, last, True, wanted.system, messages)
+        return Item(id_, last, gold, scorer, last, True, choice.system, messages)
     question = data_rows.text_of(row, roles["prompt" if raw else "question"])
-    if wanted.template is not None:
-        file = wanted.prompt_template
+    if choice.template is not None:
+        file = choice.prompt_template
         kept = roles.get("answer")
-        message = prompts.fill(wanted.template, file, question, row.values, kept)
+        message = prompts.fill(choice.template, file, question, row.values, kept)
     else:
         message = question if raw else prompts.MATH_TEMPLATE.format(problem=question)
-    chat = not raw or wanted.template is not None
-    return Item(id_, question, gold, scorer, message, chat, wanted.system)
+    chat = not raw or choice.template is not None
+    return Item(id_, question, gold, scorer, message, chat, choice.system)
 
 
-def _roles(dataset: str, row: Row, wanted: ProblemChoice) -> dict[str, str]:
+def _roles(dataset: str, row: Row, choice: ProblemChoice) -> dict[str, str]:
     """Role -> column: what is asked, and the answer; those given, else known ones.
 
     A column of answers may be missing where neither columns nor a scorer were asked for.
     """
-    roles = dict(wanted.columns)
+    roles = dict(choice.columns)
     for role, column in roles.items():
         if column not in row.values:
             allowed = f"a column for {role} ({', '.join(row.values) or 'there is none'})"
@@ -258,7 +258,7 @@ def _roles(dataset: str, row: Row, wanted: ProblemChoice) -> dict[str, str]:
     if "answer" not in roles and (found := _named(row, ["answer"])):
         roles["answer"] = found[0]
     # Who names columns and no answer has forgotten it.
-    judged = wanted.scorer != "none" and (wanted.scorer != "auto" or bool(wanted.columns))
+    judged = choice.scorer != "none" and (choice.scorer != "auto" or bool(choice.columns))
     if (judged and "answer" not in roles) or not roles.keys() & set(_ASKING):
         pairs = "; ".join(f"{column} and answer" for column, _ in _QUESTIONS)
         allowed = (

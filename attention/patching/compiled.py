@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 import safetensors.torch
@@ -31,7 +30,8 @@ from attention.patching.cache import AttentionCache
 from attention.patching.operator import CALL, VERSION, Call, constants, exported, operator, refusal
 
 #: What a compiled step may differ by from an eager one, of the largest score: roundings of sums.
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 0.06, torch.float16: 0.02}
+#: Norms of many models are in float32 whatever the model is in.
+TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 0.06, torch.float16: 0.02}
 
 
 class NotCompiled(Exception):  # noqa: N818 - it names a state that callers go on from, not a fault
@@ -81,7 +81,9 @@ class CompiledStep:
         return scores
 
 
-def compiled(model: PreTrainedModel, *, wait: bool = True, make: bool = True) -> CompiledStep | None:
+def compiled(
+    model: PreTrainedModel, *, wait: bool = True, make: bool = True
+) -> CompiledStep | None:
     """The compiled decode step of a model; made where none is kept.
 
     Steps are kept by everything that they depend on, in `folder()`: no weights, which are bound
@@ -176,13 +178,12 @@ def _make(path: Path, model: PreTrainedModel) -> None:
     """Compile a step to `path`, whole or not at all, and what it holds beside the weights."""
     from torch._inductor import aoti_compile_and_package
 
-    options = {"aot_inductor.package_constants_in_so": False}
+    # Rounded to half precision where the model itself rounds.
+    options = {"aot_inductor.package_constants_in_so": False, "emulate_precision_casts": True}
     with _quiet(), tempfile.TemporaryDirectory(dir=path.parent) as made:
         program = exported(model)
         own = constants(model)
-        beside = {
-            name: x.contiguous() for name, x in program.constants.items() if name not in own
-        }
+        beside = {name: x.contiguous() for name, x in program.constants.items() if name not in own}
         package = Path(made) / "step.pt2"
         aoti_compile_and_package(program, package_path=str(package), inductor_configs=options)
         if beside:

@@ -48,7 +48,7 @@ def operator() -> Any:
 
     q (B, Hq, 1, D), k and v (B, Hkv, 1, D) to (B, 1, Hq, D); state is that of the cache in `CALL`.
     """
-    library = torch.library.Library("lil", "FRAGMENT")
+    library: Any = torch.library.Library("lil", "FRAGMENT")  # type: ignore[no-untyped-call]
     library.define(
         "attend(Tensor q, Tensor k, Tensor v, float scaling, int layer, Tensor? sinks) -> Tensor"
     )

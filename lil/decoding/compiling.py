@@ -1,0 +1,69 @@
+"""Whether a run's decode steps are compiled: asked for, kept from earlier, or worth their time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from attention import AttentionCache
+from attention.patching.compiled import CompiledStep, NotCompiled, compiled, probe
+from lil.decoding.options import DecodeOptions, Request
+
+# Seconds on one core of a server: what compiling takes for any model and for each layer of it, and
+# what a compiled step saves for each. `scripts/bench/step_compile.py` measures them.
+_COMPILING, _COMPILING_A_LAYER = 15.0, 2.0
+_SAVED_A_LAYER = 4e-4
+# Compiling has to pay this often: output may end far before its cap.
+_TIMES = 4
+
+
+class CompileWarning(UserWarning):
+    """Steps were to be compiled and are not, with the reason."""
+
+
+def pays(layers: int, steps: float) -> bool:
+    """Whether compiling takes less time than so many steps save by it, with room for error."""
+    cost = _COMPILING + _COMPILING_A_LAYER * layers
+    return _SAVED_A_LAYER * layers * steps > _TIMES * cost
+
+
+def step_of(
+    model: Any,
+    cache: AttentionCache,
+    options: DecodeOptions,
+    requests: Sequence[Request],
+    *,
+    reads_states: bool,
+) -> CompiledStep | None:
+    """The compiled step that a run decodes with; None where the model runs as it is.
+
+    Args:
+        model: of the run.
+        cache: of the open block on it.
+        options: of the run.
+        requests: all of them.
+        reads_states: whether detectors read hidden states, for which the model is hooked.
+    """
+    if options.compile == "off":
+        return None
+    wanted = options.compile == "on"
+    if reads_states:
+        reason = "detectors read hidden states, through hooks that a compiled step would not call"
+        if wanted:
+            _warn(reason)
+        return None
+    caps = sum(request.max_new_tokens or 0 for request in requests)
+    make = wanted or pays(model.config.num_hidden_layers, caps / options.batch_size)
+    try:
+        step = compiled(model, wait=wanted, make=make)
+        if step is not None and step.seconds:
+            probe(step, model, cache)
+    except NotCompiled as error:
+        _warn(str(error))
+        return None
+    return step
+
+
+def _warn(reason: str) -> None:
+    warnings.warn(f"steps are not compiled: {reason}", CompileWarning, stacklevel=3)

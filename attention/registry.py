@@ -82,6 +82,11 @@ class Entry:
     parameters: tuple[Parameter, ...] = ()
     error: str | None = None
 
+    @property
+    def line(self) -> str:
+        """The line that describes it, or what is wrong."""
+        return self.source if self.error is None else f"broken: {self.error}"
+
 
 def parameters(found: type) -> tuple[Parameter, ...]:
     """What a class can be given: the fields of a dataclass, nothing else."""
@@ -207,19 +212,17 @@ class Registry(Generic[T]):
 
     def known(self) -> tuple[Entry, ...]:
         """Every name with its package and parameters, sorted; what cannot be used says why."""
-        own, made = self._own(), []
-        for name, module in own.items():
-            found = self._shipped(module)
-            made.append(Entry(name, OWN, self._described(found), parameters(found)))
+        own = self._own()
+        entries = [self._entry(name, OWN, self._shipped(module)) for name, module in own.items()]
         for name, points in self._foreign().items():
-            made += [self._listed(name, point, points, taken=name in own) for point in points]
-        return tuple(sorted(made, key=lambda k: (k.name, k.package != OWN, k.package)))
+            entries += [self._listed(name, point, points, taken=name in own) for point in points]
+        return tuple(sorted(entries, key=lambda one: (one.name, one.package != OWN, one.package)))
 
     def describe(self) -> dict[str, str]:
         """Each name with the one line that describes it, or what is wrong."""
         lines: dict[str, str] = {}
-        for k in self.known():
-            lines.setdefault(k.name, k.source if k.error is None else f"broken: {k.error}")
+        for entry in self.known():
+            lines.setdefault(entry.name, entry.line)
         return lines
 
     # Where classes come from
@@ -337,20 +340,19 @@ class Registry(Generic[T]):
             raise InvalidValue(self._line, None, allowed)
         return found
 
-    def _described(self, found: type[T]) -> str:
-        if self._line is not None:
-            return str(getattr(found, self._line))
-        return (inspect.getdoc(found) or "").partition("\n")[0]
+    def _entry(self, name: str, package: str, found: type[T]) -> Entry:
+        doc = (inspect.getdoc(found) or "").partition("\n")[0]
+        source = doc if self._line is None else str(getattr(found, self._line))
+        return Entry(name, package, source, parameters(found))
 
     def _listed(self, name: str, point: EntryPoint, points: list[EntryPoint], taken: bool) -> Entry:
         package = _package(point)
         if taken:
             return Entry(name, package, error=f"the name belongs to {OWN}, whose it is")
         try:
-            found = self._installed(name, points)
+            return self._entry(name, package, self._installed(name, points))
         except InvalidValue as error:
             return Entry(name, package, error=f"expected {error.allowed}")
-        return Entry(name, package, self._described(found), parameters(found))
 
 
 def _package(point: EntryPoint) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from attention import Backend
 from attention.errors import InvalidValue
-from experiments.grid.models import Loaded
+from experiments.grid.models import LoadedModel
 from experiments.grid.plan import Run
 from experiments.store.study import Study
 from lil import Trace
@@ -21,12 +21,14 @@ from lil.chopper.features import chunk_states
 from lil.chopper.labels import Labeller
 from lil.chopper.training import Training, evaluate
 
+T = TypeVar("T")
+
 #: A line of the table of what a classifier does, see `measured`.
 Measured = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Labelled:
+class ChunkedTrace:
     """A trace in chunks, where its word salad begins, and its hidden states at the chunks' ends.
 
     Args:
@@ -59,7 +61,7 @@ def labelled(
     study: Study,
     labeller: Labeller,
     on_run: Callable[[], None] | None = None,
-) -> list[Labelled]:
+) -> list[ChunkedTrace]:
     """Every trace of a sweep up to its cap, labelled; those the store lacks are left out.
 
     So are those of nulls, which would count full attention twice.
@@ -76,7 +78,7 @@ def labelled(
             parts = chunks(trace.text_pieces)
             texts = [_text(trace, chunk) for chunk in parts]
             first = labeller.salad_from(texts)
-            found.append(Labelled(run, trace, tuple(parts), first, torch.zeros(0, 0)))
+            found.append(ChunkedTrace(run, trace, tuple(parts), first, torch.zeros(0, 0)))
         if on_run is not None:
             on_run()
     return found
@@ -94,12 +96,12 @@ def _text(trace: Trace, chunk: Chunk) -> str:
 
 
 def with_states(
-    loaded: Loaded,
+    loaded: LoadedModel,
     study: Study,
-    traces: Sequence[Labelled],
+    traces: Sequence[ChunkedTrace],
     block: int,
     on_tokens: Callable[[int], None] | None = None,
-) -> list[Labelled]:
+) -> list[ChunkedTrace]:
     """The same traces with the hidden states they were decoded with, in another order.
 
     Args:
@@ -114,7 +116,7 @@ def with_states(
     """
     found = []
     # Where a penalty chose the tokens, the states are still the backend's.
-    groups: list[tuple[Backend, list[Labelled]]] = []
+    groups: list[tuple[Backend, list[ChunkedTrace]]] = []
     for one in traces:
         backend = study.backend(one.run.cell)
         group = next((group for other, group in groups if other == backend), None)
@@ -148,7 +150,9 @@ def require_fifth(problems: Mapping[str, int]) -> None:
         raise InvalidValue("problems", sum(problems.values()), allowed)
 
 
-def held_out_by_problem(traces: Sequence[Labelled]) -> tuple[list[Labelled], list[Labelled]]:
+def held_out_by_problem(
+    traces: Sequence[ChunkedTrace],
+) -> tuple[list[ChunkedTrace], list[ChunkedTrace]]:
     """Training and evaluation from one sweep: every fifth problem of a data set is held out.
 
     Raises:
@@ -159,13 +163,13 @@ def held_out_by_problem(traces: Sequence[Labelled]) -> tuple[list[Labelled], lis
         items.setdefault(one.run.cell.dataset, {})[one.run.item_id] = None
     require_fifth({name: len(found) for name, found in items.items()})
     held = {(name, item) for name, found in items.items() for item in list(found)[4::5]}
-    split: tuple[list[Labelled], list[Labelled]] = ([], [])
+    split: tuple[list[ChunkedTrace], list[ChunkedTrace]] = ([], [])
     for one in traces:
         split[(one.run.cell.dataset, one.run.item_id) in held].append(one)
     return split
 
 
-def refuse_shared_problems(train: Sequence[Labelled], held_out: Sequence[Labelled]) -> None:
+def refuse_shared_problems(train: Sequence[ChunkedTrace], held_out: Sequence[ChunkedTrace]) -> None:
     """Make sure that nothing is measured on a problem it was trained on.
 
     Raises:
@@ -179,7 +183,7 @@ def refuse_shared_problems(train: Sequence[Labelled], held_out: Sequence[Labelle
 
 
 def fit(
-    traces: Sequence[Labelled],
+    traces: Sequence[ChunkedTrace],
     training: Training,
     *,
     model: str,
@@ -222,9 +226,9 @@ def fit(
     )
 
 
-def _apart(tables: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _apart(tables: Iterable[T]) -> list[T]:
     """Each once, in order."""
-    found: list[dict[str, Any]] = []
+    found: list[T] = []
     for table in tables:
         if table not in found:
             found.append(table)
@@ -234,7 +238,7 @@ def _apart(tables: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- measuring
 
 
-def measured(classifier: Classifier, traces: Sequence[Labelled], short: int) -> list[Measured]:
+def measured(classifier: Classifier, traces: Sequence[ChunkedTrace], short: int) -> list[Measured]:
     """A row for each data set and backend, all budgets together, and one for everything.
 
     Accuracy and AUROC are over chunks of more than `short` tokens, as in training. `chopped_salad`
@@ -254,9 +258,9 @@ def measured(classifier: Classifier, traces: Sequence[Labelled], short: int) -> 
     )
 
 
-def tabled(known: Sequence[tuple[Labelled, list[float]]], short: int) -> list[Measured]:
+def tabled(known: Sequence[tuple[ChunkedTrace, list[float]]], short: int) -> list[Measured]:
     """The same from the probabilities of each trace's chunks, as signals keep them."""
-    groups: dict[tuple[str, str], list[tuple[Labelled, list[float]]]] = {}
+    groups: dict[tuple[str, str], list[tuple[ChunkedTrace, list[float]]]] = {}
     for one, numbers in known:
         cell = one.run.cell
         groups.setdefault((cell.dataset, cell.backend["name"]), []).append((one, numbers))
@@ -265,7 +269,7 @@ def tabled(known: Sequence[tuple[Labelled, list[float]]], short: int) -> list[Me
 
 
 def _row(
-    dataset: str, backend: str, group: Sequence[tuple[Labelled, list[float]]], short: int
+    dataset: str, backend: str, group: Sequence[tuple[ChunkedTrace, list[float]]], short: int
 ) -> Measured:
     pairs = [
         (p, label)
@@ -286,6 +290,6 @@ def _row(
     }
 
 
-def _chops(one: Labelled, numbers: Sequence[float]) -> bool:
+def _chops(one: ChunkedTrace, numbers: Sequence[float]) -> bool:
     streaks = Streaks()
     return any(streaks.push(n, p) for n, p in zip(one.lengths, numbers, strict=True))

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Meta
 
 from attention.errors import InvalidValue
 from lil.compression.curves import Point
 
 #: What a detector made of the model's states: (generated tokens, number), ascending.
 Signal: TypeAlias = tuple[tuple[int, float], ...]
+
+
+Natural: TypeAlias = Annotated[int, Meta(ge=0)]
+Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 
 
 class Cost(NamedTuple):
@@ -174,88 +181,78 @@ class Trace:
         for name in (*known, *record):
             if name not in record or name not in known:
                 raise InvalidValue("trace", name, "exactly the fields " + ", ".join(known), known)
-        values = dict(record)
         try:
-            for name in ("prompt_ids", "new_ids", "dropped"):
-                values[name] = _whole(name, record[name])
-            values["prompt_bytes"] = _from_text(record["prompt_bytes"])
-            lengths = _whole("lengths", record["pieces"]["lengths"])
-            values["pieces"] = _split(_from_text(record["pieces"]), lengths)
-            values["curve"] = tuple(
-                (None if tokens is None else _natural(tokens), _natural(raw), _natural(small))
-                for tokens, raw, small in record["curve"]
-            )
-            values["checks"] = tuple(_cost(check) for check in record["checks"])
-            values["signals"] = {
-                _word(name): tuple((_natural(tokens), _number(number)) for tokens, number in signal)
-                for name, signal in record["signals"].items()
-            }
-            for name, check in _SCALARS.items():
-                check(record[name])
-            for name in ("evidence", "action"):
-                if not (record[name] is None or isinstance(record[name], Mapping)):
-                    raise TypeError(f"{name} is {record[name]!r}")
-            if len(values["pieces"]) != len(values["new_ids"]):
-                raise ValueError("a piece of text for every token")
-            return cls(**values)
-        # OverflowError: numbers too large for bytes; LookupError: an encoding nobody knows.
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            return msgspec.convert(record, TraceFields).trace()
+        # Half a character is in no encoding, and some numbers are too large to be told.
+        except (msgspec.ValidationError, UnicodeError, OverflowError) as error:
             raise InvalidValue("trace", str(error), "a record written by Trace.to_dict") from error
 
 
-def _natural(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r} is no whole number from 0")
-    return value
+class CostFields(msgspec.Struct, forbid_unknown_fields=True):
+    """A `Cost` in a record."""
+
+    tokens: Natural
+    keys_read: Amount
+    cache_bytes: Amount
+    seconds: Amount | None
+    read_sum: Amount
+    dense_read_sum: Amount | None
 
 
-def _number(value: object) -> float:
-    if type(value) not in (int, float):
-        raise TypeError(f"{value!r} is no number")
-    return value  # type: ignore[return-value]  # just looked at
+class TextFields(msgspec.Struct):
+    """Bytes in a record, readable where they are text."""
+
+    text: str
+    encoding: Literal["utf-8", "latin-1"]
+
+    def bytes(self) -> bytes:
+        """What they were."""
+        return self.text.encode(self.encoding)
 
 
-def _word(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
+class PiecesFields(TextFields):
+    """The bytes of all tokens in a record, and how many each has."""
+
+    lengths: tuple[Natural, ...]
 
 
-def _or_none(check: Callable[[object], object]) -> Callable[[object], object]:
-    return lambda value: None if value is None else check(value)
+class TraceFields(msgspec.Struct, forbid_unknown_fields=True):
+    """A record as `Trace.to_dict` makes it: fields, types and ranges."""
 
+    prompt_ids: tuple[Natural, ...]
+    new_ids: tuple[Natural, ...]
+    prompt_bytes: TextFields
+    pieces: PiecesFields
+    finish: str
+    evidence: dict[str, Any] | None
+    curve: tuple[tuple[Natural | None, Natural, Natural], ...]
+    checks: tuple[CostFields, ...]
+    keys_kept_max: Natural
+    keys_read_max: Natural | None
+    keys_read_mean: Amount | None
+    dense_layer_keys_read_mean: Amount | None
+    cache_bytes_peak: Natural
+    prefill_sec: Amount
+    decode_sec: Amount | None
+    reused_tokens: Natural
+    dropped: tuple[Natural, ...]
+    action: dict[str, Any] | None
+    signals: dict[str, tuple[tuple[Natural, float], ...]]
+    positions: Natural | None
 
-#: Checks of the fields that stand in a record as they are.
-_SCALARS: Mapping[str, Callable[[object], object]] = {
-    "finish": _word,
-    "keys_kept_max": _natural,
-    "keys_read_max": _or_none(_natural),
-    "keys_read_mean": _or_none(_number),
-    "dense_layer_keys_read_mean": _or_none(_number),
-    "cache_bytes_peak": _natural,
-    "prefill_sec": _number,
-    "decode_sec": _or_none(_number),
-    "reused_tokens": _natural,
-    "positions": _or_none(_natural),
-}
+    def __post_init__(self) -> None:
+        lengths = self.pieces.lengths
+        if len(lengths) != len(self.new_ids) or sum(lengths) != len(self.pieces.bytes()):
+            raise ValueError("a piece of text for each token")
 
-
-def _whole(name: str, values: Sequence[Any]) -> tuple[int, ...]:
-    """Token ids or lengths; looked at all at once, for there are thousands."""
-    found = tuple(values)
-    if not set(map(type, found)) <= {int} or (found and min(found) < 0):
-        raise TypeError(f"{name} are no whole numbers from 0")
-    return found
-
-
-def _cost(check: Mapping[str, Any]) -> Cost:
-    cost = Cost(*(check[name] for name in Cost._fields))
-    _natural(cost.tokens)
-    for value in (cost.keys_read, cost.cache_bytes, cost.read_sum):
-        _number(value)
-    for maybe in (cost.seconds, cost.dense_read_sum):
-        _or_none(_number)(maybe)
-    return cost
+    def trace(self) -> Trace:
+        """The trace it is a record of."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        data, ends = self.pieces.bytes(), [*accumulate(self.pieces.lengths)]
+        values["prompt_bytes"] = self.prompt_bytes.bytes()
+        values["pieces"] = tuple(map(data.__getitem__, map(slice, [0, *ends], ends)))
+        values["checks"] = tuple(Cost(*msgspec.structs.astuple(one)) for one in self.checks)
+        return Trace(**values)
 
 
 def _to_text(data: bytes) -> dict[str, Any]:
@@ -264,14 +261,3 @@ def _to_text(data: bytes) -> dict[str, Any]:
         return {"text": data.decode(), "encoding": "utf-8"}
     except UnicodeDecodeError:
         return {"text": data.decode("latin-1"), "encoding": "latin-1"}
-
-
-def _from_text(record: Mapping[str, Any]) -> bytes:
-    return _word(record["text"]).encode(_word(record["encoding"]))
-
-
-def _split(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:
-    if sum(lengths) != len(data):
-        raise ValueError(f"pieces: {len(data)} bytes, lengths add up to {sum(lengths)}")
-    ends = [*accumulate(lengths)]
-    return tuple(map(data.__getitem__, map(slice, [0, *ends], ends)))

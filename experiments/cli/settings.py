@@ -10,8 +10,9 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.cli.parser import Parser, typed
-from experiments.grid.config import Config, load, merged, parse_assignment, preset_names
+from experiments.grid.config import Config
 from experiments.grid.models import REASONER
+from experiments.grid.presets import load, merged, parse_assignment, preset_names
 
 
 def add_config_flags(
@@ -46,7 +47,7 @@ def add_config_flags(
     usual = [load(name) for name in presets]
     groups: dict[str, Any] = {}
     for key in dataclasses.fields(Config):
-        flag, name = key.metadata["flag"], key.metadata["group"]
+        flag, name = _flag(key), key.metadata["group"]
         if flag is None or key.name in skipped:
             continue
         if name not in groups:
@@ -62,6 +63,16 @@ def add_config_flags(
             help=f"{key.metadata['help']} (default: {default})".replace("%", "%%"),
             **taken,
         )
+
+
+def _flag(key: dataclasses.Field[Any]) -> str | None:
+    """A key's flag; that of a list is named by one of what it takes, and tables have none."""
+    if key.default is dataclasses.MISSING:
+        return None
+    name = key.name
+    if isinstance(key.default, tuple):
+        name = f"{name.removesuffix('ies')}y" if name.endswith("ies") else name.removesuffix("s")
+    return f"--{name.replace('_', '-')}"
 
 
 def _default(key: str, usual: Sequence[Config]) -> str:

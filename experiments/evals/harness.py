@@ -23,7 +23,7 @@ from tqdm import tqdm
 import lil
 from attention import Backend
 from attention.errors import InvalidValue, check_int
-from experiments.evals.model_args import Until, Wanted, configuration, text_before
+from experiments.evals.model_args import GenerationArguments, Until, configuration, text_before
 from experiments.grid import models
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import (
@@ -183,20 +183,22 @@ class LilLM(TemplateLM):
         groups: dict[str, list[tuple[int, lil.Request]]] = defaultdict(list)
         for at, one in enumerate(requests):
             context, given = one.args
-            wanted = Wanted.read(given, self.settings, self.max_gen_toks)
+            generation = GenerationArguments.read(given, self.settings, self.max_gen_toks)
             # Where a task wants several samples, the harness names the request so many times.
             name = f"{one.task_name}/{one.doc_id}/{one.idx}"
-            ids = self._context(context, wanted.max_new_tokens)
-            request = lil.Request(ids, wanted.max_new_tokens, name, times[name])
+            ids = self._context(context, generation.max_new_tokens)
+            request = lil.Request(ids, generation.max_new_tokens, name, times[name])
             times[name] += 1
             groups[json.dumps(given, sort_keys=True, default=str)].append((at, request))
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate_until") as bar:
             for group in groups.values():
                 given = requests[group[0][0]].args[1]
-                wanted = Wanted.read(given, self.settings, self.max_gen_toks)
-                for index, trace in self._stream([request for _, request in group], wanted):
+                generation = GenerationArguments.read(given, self.settings, self.max_gen_toks)
+                for index, trace in self._stream([request for _, request in group], generation):
                     at = group[index][0]
-                    answers[at] = text_before(trace, wanted.until, self.tokenizer.all_special_ids)
+                    answers[at] = text_before(
+                        trace, generation.until, self.tokenizer.all_special_ids
+                    )
                     self._note(trace)
                     self.cache_hook.add_partial("generate_until", requests[at].args, answers[at])
                     bar.update()
@@ -216,9 +218,9 @@ class LilLM(TemplateLM):
         return ids[-room:]
 
     def _stream(
-        self, requests: Sequence[lil.Request], wanted: Wanted
+        self, requests: Sequence[lil.Request], generation: GenerationArguments
     ) -> Iterator[tuple[int, lil.Trace]]:
-        stops = [Until(wanted.until)] if wanted.until else []
+        stops = [Until(generation.until)] if generation.until else []
         return lil.stream(
             self.loaded.model,
             self.tokenizer,
@@ -230,7 +232,7 @@ class LilLM(TemplateLM):
             check_every=self.settings.check_every,
             token_bytes=self.loaded.token_bytes,
             beyond_positions=True,  # max_length bounds a context and its answer
-            **wanted.sampling,
+            **generation.sampling,
         )
 
     def _note(self, trace: lil.Trace) -> None:

@@ -36,7 +36,7 @@ _TOLD = ("model", "dataset", "item_id", "sample_index", "text", "message")
 _STOP_REASONS = {"eos": "stop", "length": "max_tokens"}
 
 
-class Asked(NamedTuple):
+class StoredProblem(NamedTuple):
     """A problem as the store knows it; what no trace tells is None."""
 
     prompt: str | None
@@ -110,7 +110,7 @@ def _log(
     study: Study,
     row: Mapping[str, Any],
     samples: Sequence[Sample],
-    problems: Mapping[tuple[str, str, str], Asked],
+    problems: Mapping[tuple[str, str, str], StoredProblem],
 ) -> EvalLog:
     from inspect_ai.log import EvalLog, EvalPlan, EvalPlanStep, EvalStats
     from inspect_ai.model import ModelUsage
@@ -210,25 +210,25 @@ def _results(row: Mapping[str, Any], scorers: set[str]) -> Any:
 # ---------------------------------------------------------------- samples
 
 
-def problems_of(study: Study) -> dict[tuple[str, str, str], Asked]:
+def problems_of(study: Study) -> dict[tuple[str, str, str], StoredProblem]:
     """Every problem of the plan by model, data set's label and id, from any run with a trace."""
-    found: dict[tuple[str, str, str], Asked] = {}
+    found: dict[tuple[str, str, str], StoredProblem] = {}
     called = labels([cell.dataset for cell in study.plan.cells])
     for run in study.runs():
         name = (run.cell.model, called[run.cell.dataset], run.item_id)
         if name in found and found[name].prompt is not None:
             continue
         gold, scorer = run.problem.gold, run.problem.scorer
-        found[name] = Asked(None, None, gold, scorer)
+        found[name] = StoredProblem(None, None, gold, scorer)
         record = study.store.get(run.id)
         if record is not None and not record.failed:
             trace = record.trace()
             text = trace.prompt_bytes.decode(errors="replace")
-            found[name] = Asked(text, len(trace.prompt_ids), gold, scorer)
+            found[name] = StoredProblem(text, len(trace.prompt_ids), gold, scorer)
     return found
 
 
-def logged_sample(one: Sample, asked: Asked) -> EvalSample:
+def logged_sample(one: Sample, asked: StoredProblem) -> EvalSample:
     """The sample; one that failed has its error, and neither output nor score."""
     from inspect_ai.log import EvalSample, EvalSampleLimit
     from inspect_ai.model import (

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 from attention.errors import InvalidValue, check_int
 from attention.spelling import setting
-from experiments.grid.config import Config, check, load
+from experiments.grid.config import Config, check
 from experiments.grid.models import REASONER
 from experiments.grid.plan import lacks_budget
+from experiments.grid.presets import load
 from lil import Detector, Trace, Verdict, Watcher
 
 #: Arguments and the keys of a configuration they stand for.
@@ -80,7 +81,7 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GenerationArguments:
     """How one generation is asked for.
 
     Args:
@@ -94,7 +95,9 @@ class Wanted:
     sampling: Mapping[str, Any]
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], config: Config, max_gen_toks: int) -> Wanted:
+    def read(
+        cls, given: Mapping[str, Any], config: Config, max_gen_toks: int
+    ) -> GenerationArguments:
         """What a task's generation arguments ask for.
 
         Args:
@@ -160,11 +163,11 @@ class Until(Detector):
         """The parameters, resolved and JSON-able."""
         return {**super().params(), "strings": list(self.strings)}
 
-    def watch(self, prompt: bytes = b"") -> Reading:  # noqa: ARG002 - the output alone counts
-        return Reading(self)
+    def watch(self, prompt: bytes = b"") -> UntilWatcher:  # noqa: ARG002 - the output alone counts
+        return UntilWatcher(self)
 
 
-class Reading(Watcher[Until]):
+class UntilWatcher(Watcher[Until]):
     """Keeps as much of the text as the beginning of a string may take."""
 
     def __init__(self, detector: Until) -> None:

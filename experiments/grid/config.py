@@ -1,7 +1,7 @@
-"""What a sweep is asked to do: plain values, resolved as defaults < preset < command line.
+"""What a sweep is asked to do: plain values.
 
-Every key is declared once, with its default, its check, its flag and its help text; the command
-line is generated from these declarations, so the two cannot disagree.
+Every key is declared once, with its default, its check and its help text; the command line is
+generated from these declarations, so the two cannot disagree.
 """
 
 from __future__ import annotations
@@ -12,23 +12,17 @@ import dataclasses
 import itertools
 import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from importlib import resources
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from functools import partial
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from msgspec import Meta
 
-from attention import spelling
 from attention.errors import InvalidValue
-from attention.spelling import Twins, over, setting, split
+from attention.spelling import split
 from experiments.grid import schema
-
-if TYPE_CHECKING:
-    from attention.registry import Registry
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 ENGINES = ("cpp", "triton", "flash", "torch")
@@ -37,6 +31,9 @@ EXECUTORS = ("local", "ray")
 
 _CAP = re.compile(r"(?:(?P<times>[1-9]\d{0,8})x-full|(?P<tokens>[1-9]\d{0,8}))")
 
+#: Parameters of a method by name, as TOML has them.
+Parameters: TypeAlias = dict[str, Any]
+
 #: What a column of a data set can be: a prompt is a question that is used as it is, messages are
 #: a chat.
 COLUMN_ROLES = ("question", "prompt", "messages", "answer", "id")
@@ -44,21 +41,20 @@ COLUMN_ROLES = ("question", "prompt", "messages", "answer", "id")
 
 # ---------------------------------------------------------------- checks of one value each
 
-
-def _as(kind: Any, allowed: str) -> Callable[[str, object], Any]:
-    """The check that a value is of this type, named in the words of its message."""
-    return lambda key, value: schema.typed(key, value, kind, allowed)
-
-
-_names_list = _as(tuple[schema.Name, ...], "one or more names, separated by commas")
-_count = _as(schema.Count, "a whole number, at least 1, at most 10^9")
-_threads = _as(Annotated[int, Meta(ge=1, le=1024)], "a whole number from 1 to 1024")
-_gpus = _as(Annotated[float, Meta(ge=0, le=64)], "a number from 0 to 64, or auto")
-_seed = _as(Annotated[int, Meta(ge=0, le=2**63 - 1)], "a whole number, at least 0, below 2^63")
-_temperature = _as(Annotated[float, Meta(ge=0, le=100)], "a number from 0 (greedy) to 100")
-_share = _as(Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1")
-_yes_or_no = _as(bool, "true or false")
-_text = _as(schema.Name, "a name")
+_names_list = schema.typed(tuple[schema.Name, ...], "one or more names, separated by commas")
+_count = schema.typed(schema.Count, "a whole number, at least 1, at most 10^9")
+_threads = schema.typed(Annotated[int, Meta(ge=1, le=1024)], "a whole number from 1 to 1024")
+_gpus = schema.typed(Annotated[float, Meta(ge=0, le=64)], "a number from 0 to 64, or auto")
+_seed = schema.typed(
+    Annotated[int, Meta(ge=0, le=2**63 - 1)], "a whole number, at least 0, below 2^63"
+)
+_temperature = schema.typed(Annotated[float, Meta(ge=0, le=100)], "a number from 0 (greedy) to 100")
+_share = schema.typed(Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1")
+_yes_or_no = schema.typed(bool, "true or false")
+_text = schema.typed(schema.Name, "a name")
+_tables_of_parameters = schema.typed(dict[str, Parameters], "a table of parameters for each method")
+_text_or_none = schema.unless(_text, "none")
+_count_or_none = schema.unless(_count, "none", 0, "0")
 
 
 def _parts(value: object) -> object:
@@ -84,40 +80,11 @@ def _names_or_just_none(key: str, value: object) -> tuple[str, ...]:
     return _names(key, value or "none")
 
 
-def _count_or_none(key: str, value: object) -> int | None:
-    return None if value in (None, "none", 0, "0") else int(_count(key, value))
-
-
-def _threads_or_none(key: str, value: object) -> int | None:
-    return None if value in (None, "none", 0, "0") else int(_threads(key, value))
-
-
-def _gpus_or_auto(key: str, value: object) -> float | None:
-    return None if value in (None, "none", "auto") else float(_gpus(key, value))
-
-
-def _count_or_all(key: str, value: object) -> int | None:
-    return None if value is None or value == "all" else int(_count(key, value))
-
-
 def _counts(key: str, value: object) -> tuple[int, ...]:
     parts = [value] if isinstance(value, int) else _parts(value)
     if not isinstance(parts, (list, tuple)) or not parts:
         raise InvalidValue(key, value, "whole numbers of tokens, separated by commas")
     return tuple(dict.fromkeys(_count(key, part) for part in parts))
-
-
-def _text_or_none(key: str, value: object) -> str | None:
-    return None if value is None or value == "none" else str(_text(key, value))
-
-
-def _one_of(*allowed: str) -> Callable[[str, object], str]:
-    def check(key: str, value: object) -> str:
-        if value not in allowed:
-            raise InvalidValue(key, value, f"one of {', '.join(allowed)}", allowed)
-        return str(value)
-
-    return check
 
 
 def _columns(key: str, value: object) -> tuple[str, ...]:
@@ -141,7 +108,7 @@ def _scorer(key: str, value: object) -> str:
     own = colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
     if value not in _SCORERS and not own:
         allowed = f"one of {', '.join(_SCORERS)}, or a function of yours as module:function"
-        raise InvalidValue(key, value, allowed, _SCORERS)
+        raise InvalidValue(key, schema.shown(value), allowed, _SCORERS)
     return str(value)
 
 
@@ -156,10 +123,8 @@ def _cap(key: str, value: object) -> str:
     return str(value)
 
 
-def _tables(key: str, value: object) -> dict[str, dict[str, Any]]:
-    allowed = "a table of parameters for each method"
-    tables: dict[str, dict[str, Any]]
-    tables = schema.typed(key, value, dict[str, dict[str, Any]], allowed)
+def _tables(key: str, value: object) -> dict[str, Parameters]:
+    tables: dict[str, Parameters] = _tables_of_parameters(key, value)
     for method, params in tables.items():
         if "name" in params and key != "action_params":  # where it is refused in other words
             raise InvalidValue("name", params["name"], f"no name in {key}.{method}: it is one")
@@ -172,25 +137,25 @@ def _tables(key: str, value: object) -> dict[str, dict[str, Any]]:
 
 
 def _key(
+    group: str,
     default: Any,
     check: Callable[[str, object], Any],
     help_text: str,
-    *,
-    group: str,
-    flag: str | None = None,
     metavar: str | None = None,
 ) -> Any:
-    """A field of `Config` with everything the command line and the loader need to know of it."""
-    metadata = {
-        "check": check,
-        "help": help_text,
-        "group": group,
-        "flag": flag,
-        "metavar": metavar,
-    }
+    """A field of `Config` with what the command line and the loader need to know of it."""
+    metadata = {"check": check, "help": help_text, "group": group, "metavar": metavar}
     if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
+        return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+#: The groups in which flags are shown.
+_problems = partial(_key, "what to run")
+_attention = partial(_key, "attention")
+_sampling = partial(_key, "sampling")
+_stopping = partial(_key, "stopping")
+_machine = partial(_key, "machine")
 
 
 # ---------------------------------------------------------------- the configuration
@@ -200,269 +165,171 @@ def _key(
 class Config:
     """One grid of decode runs: models x datasets x backends x budgets x penalties.
 
-    Lengths and budgets are in tokens. Build it with `load`, which checks every value.
+    Lengths and budgets are in tokens. Build it with `presets.load`, which checks every value.
     """
 
-    models: tuple[str, ...] = _key(
+    models: tuple[str, ...] = _problems(
         ("reasoner",),
         _some_names,
         "hub ids or folders; 'reasoner' ships with the project",
-        group="what to run",
-        flag="--model",
-        metavar="ID|DIR",
+        "ID|DIR",
     )
-    revision: str | None = _key(
-        None,
-        _text_or_none,
-        "commit, tag or branch of a hub model",
-        group="what to run",
-        flag="--revision",
-    )
-    datasets: tuple[str, ...] = _key(
+    revision: str | None = _problems(None, _text_or_none, "commit, tag or branch of a hub model")
+    datasets: tuple[str, ...] = _problems(
         ("easy", "medium", "hard"),
         _some_names,
         "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime (a revision of the "
         "hub behind an @: gsm8k@main), or JSONL or CSV files",
-        group="what to run",
-        flag="--dataset",
-        metavar="NAME|FILE",
+        "NAME|FILE",
     )
-    split: str = _key(
+    split: str = _problems(
         "study",
-        _one_of("study", "test", "heldout", "train"),
+        schema.one_of("study", "test", "heldout", "train"),
         "split of the reasoner's problems",
-        group="what to run",
-        flag="--split",
     )
-    limit: int | None = _key(
-        32,
-        _count_or_all,
-        "the first N problems of each data set, or all",
-        group="what to run",
-        flag="--limit",
-        metavar="N",
+    limit: int | None = _problems(
+        32, schema.unless(_count, "all"), "the first N problems of each data set, or all", "N"
     )
-    sample: int | None = _key(
+    sample: int | None = _problems(
         None,
         _count_or_none,
         "N problems of each data set at random instead, by the seed; the same for all models",
-        group="what to run",
-        flag="--sample",
-        metavar="N",
+        "N",
     )
-    columns: tuple[str, ...] = _key(
+    columns: tuple[str, ...] = _problems(
         (),
         _columns,
         "columns of data sets: question (or prompt, used as it is, or messages, a chat), answer, "
         "id",
-        group="what to run",
-        flag="--column",
-        metavar="question=...,answer=...,id=...",
+        "question=...,answer=...,id=...",
     )
-    scorer: str = _key(
+    scorer: str = _problems(
         "auto",
         _scorer,
         "how answers are judged: exact, math, none (lengths alone), a function of yours, or auto: "
         "math, exact for a column `prompt`, none for problems without an answer",
-        group="what to run",
-        flag="--scorer",
-        metavar="NAME|MODULE:FUNCTION",
+        "NAME|MODULE:FUNCTION",
     )
-    prompt_template: str | None = _key(
+    prompt_template: str | None = _problems(
         None,
         _text_or_none,
         "a text with {problem} or names of columns in it, used for every problem",
-        group="what to run",
-        flag="--prompt-template",
-        metavar="FILE",
+        "FILE",
     )
-    system: str | None = _key(
-        None,
-        _text_or_none,
-        "system prompt, for models with a chat template",
-        group="what to run",
-        flag="--system",
-        metavar="TEXT",
+    system: str | None = _problems(
+        None, _text_or_none, "system prompt, for models with a chat template", "TEXT"
     )
-    backends: tuple[str, ...] = _key(
+    backends: tuple[str, ...] = _attention(
         ("full", "h2o", "sink", "quest", "infllm"),
         _some_names,
         "attention backends; full attention always runs, the others are measured against it; a "
         "budget of its own in brackets: oracle(budget=16)",
-        group="attention",
-        flag="--backend",
-        metavar="full,h2o,...",
+        "full,h2o,...",
     )
-    budgets: tuple[int, ...] = _key(
-        (128, 256, 512, 1024),
-        _counts,
-        "tokens one decode query may attend to",
-        group="attention",
-        flag="--budget",
-        metavar="32,64,...",
+    budgets: tuple[int, ...] = _attention(
+        (128, 256, 512, 1024), _counts, "tokens one decode query may attend to", "32,64,..."
     )
-    null: str = _key(
+    null: str = _attention(
         "auto",
-        _one_of("auto", "seed", "dither", "none"),
+        schema.one_of("auto", "seed", "dither", "none"),
         "full attention beside itself, which every sentence is held against: seed, drawn again "
         "with another seed (needs a temperature above 0); dither, with a little noise; auto: seed "
         "when sampling, dither in half precision, else none",
-        group="attention",
-        flag="--null",
     )
-    backend_params: Mapping[str, dict[str, Any]] = _key(
-        {}, _tables, "parameters of a backend, as in backend_params.quest.page", group="attention"
+    backend_params: Mapping[str, Parameters] = _attention(
+        {}, _tables, "parameters of a backend, as in backend_params.quest.page"
     )
-    penalties: tuple[str, ...] = _key(
+    penalties: tuple[str, ...] = _sampling(
         ("none",),
         _names_or_just_none,
         "penalties on the logits, one at a time; none always runs, the others are measured "
         "against it",
-        group="sampling",
-        flag="--penalty",
-        metavar="none,lz,...",
+        "none,lz,...",
     )
-    penalty_params: Mapping[str, dict[str, Any]] = _key(
-        {}, _tables, "parameters of a penalty, as in penalty_params.lz.alpha", group="sampling"
+    penalty_params: Mapping[str, Parameters] = _sampling(
+        {}, _tables, "parameters of a penalty, as in penalty_params.lz.alpha"
     )
-    detectors: tuple[str, ...] = _key(
+    detectors: tuple[str, ...] = _stopping(
         ("guardian",),
         _names_or_none,
         "early-stop detectors, or none; each is also compared with no detector; what follows a "
         "verdict after a colon: guardian:answer, guardian:regenerate, guardian:densify; parameters "
         "of its own in brackets: guardian(f=250)",
-        group="stopping",
-        flag="--detector",
-        metavar="NAME[:ACTION]|FILE",
+        "NAME[:ACTION]|FILE",
     )
-    detector_params: Mapping[str, dict[str, Any]] = _key(
-        {}, _tables, "parameters of a detector, as in detector_params.guardian.f", group="stopping"
+    detector_params: Mapping[str, Parameters] = _stopping(
+        {}, _tables, "parameters of a detector, as in detector_params.guardian.f"
     )
-    action_params: Mapping[str, dict[str, Any]] = _key(
-        {}, _tables, "parameters of an action, as in action_params.answer.cue", group="stopping"
+    action_params: Mapping[str, Parameters] = _stopping(
+        {}, _tables, "parameters of an action, as in action_params.answer.cue"
     )
-    cap: str = _key(
+    cap: str = _stopping(
         "2x-full",
         _cap,
         "most tokens of a sparse run: 2x-full, 4x-full (read at 2 as well), or a number for all",
-        group="stopping",
-        flag="--cap",
     )
-    max_new_tokens: int = _key(
+    max_new_tokens: int = _stopping(
         4096,
         _count,
         "most tokens of a full-attention run; never more than the model's positions leave",
-        group="stopping",
-        flag="--max-new-tokens",
-        metavar="N",
+        "N",
     )
-    beyond_positions: bool = _key(
-        False,
-        _yes_or_no,
-        "decode beyond the positions that the model's config names",
-        group="stopping",
-        flag="--beyond-positions",
+    beyond_positions: bool = _stopping(
+        False, _yes_or_no, "decode beyond the positions that the model's config names"
     )
-    temperature: float = _key(
-        0.0, _temperature, "0 is greedy", group="sampling", flag="--temperature"
+    temperature: float = _sampling(0.0, _temperature, "0 is greedy")
+    top_k: int | None = _sampling(None, _count_or_none, "sample from the k likeliest tokens")
+    top_p: float = _sampling(
+        1.0, _share, "sample from the likeliest tokens of this total probability"
     )
-    top_k: int | None = _key(
-        None, _count_or_none, "sample from the k likeliest tokens", group="sampling", flag="--top-k"
+    samples_per_problem: int = _sampling(
+        1, _count, "outputs drawn for each problem (needs a temperature above 0)", "N"
     )
-    top_p: float = _key(
-        1.0,
-        _share,
-        "sample from the likeliest tokens of this total probability",
-        group="sampling",
-        flag="--top-p",
-    )
-    samples_per_problem: int = _key(
-        1,
-        _count,
-        "outputs drawn for each problem (needs a temperature above 0)",
-        group="sampling",
-        flag="--samples-per-problem",
-        metavar="N",
-    )
-    seed: int = _key(
-        0, _seed, "of sampling and of the bootstrap", group="sampling", flag="--seed", metavar="N"
-    )
-    dtype: str = _key(
-        "float32", _one_of(*DTYPES), ", ".join(DTYPES), group="machine", flag="--dtype"
-    )
-    device: str = _key(
-        "auto",
-        _text,
-        "auto takes a GPU where there is one; cpu, cuda, cuda:1",
-        group="machine",
-        flag="--device",
-    )
-    device_map: str | None = _key(
+    seed: int = _sampling(0, _seed, "of sampling and of the bootstrap", "N")
+    dtype: str = _machine("float32", schema.one_of(*DTYPES), ", ".join(DTYPES))
+    device: str = _machine("auto", _text, "auto takes a GPU where there is one; cpu, cuda, cuda:1")
+    device_map: str | None = _machine(
         None,
         _text_or_none,
         "as transformers takes it, such as auto: weights go straight to the device (needs "
         "accelerate); the model has to end up on one",
-        group="machine",
-        flag="--device-map",
-        metavar="auto|...",
+        "auto|...",
     )
-    engine: str = _key(
+    engine: str = _machine(
         "auto",
-        _one_of("auto", *ENGINES),
+        schema.one_of("auto", *ENGINES),
         f"what decode queries read keys and values with: {', '.join(ENGINES)}; auto takes the "
         "fastest that works here",
-        group="machine",
-        flag="--engine",
     )
-    batch_size: int = _key(
-        32, _count, "rows decoded together", group="machine", flag="--batch-size", metavar="N"
-    )
-    threads: int | None = _key(
+    batch_size: int = _machine(32, _count, "rows decoded together", "N")
+    threads: int | None = _machine(
         None,
-        _threads_or_none,
+        schema.unless(_threads, "none", 0, "0"),
         "CPU threads of each worker; all cores, shared out, unless OMP_NUM_THREADS says otherwise",
-        group="machine",
-        flag="--threads",
-        metavar="N",
+        "N",
     )
-    workers: int = _key(
-        1,
-        _threads,
-        "processes that decode at the same time, each with a model of its own",
-        group="machine",
-        flag="--workers",
-        metavar="N",
+    workers: int = _machine(
+        1, _threads, "processes that decode at the same time, each with a model of its own", "N"
     )
-    executor: str = _key(
+    executor: str = _machine(
         "local",
-        _one_of(*EXECUTORS),
+        schema.one_of(*EXECUTORS),
         "where workers are: local, on this machine; ray, on a Ray cluster",
-        group="machine",
-        flag="--executor",
     )
-    address: str | None = _key(
+    address: str | None = _machine(
         None,
         _text_or_none,
         "Ray cluster: auto for the one that runs here; none starts one of this machine alone",
-        group="machine",
-        flag="--address",
-        metavar="auto|HOST:PORT",
+        "auto|HOST:PORT",
     )
-    gpus_per_worker: float | None = _key(
+    gpus_per_worker: float | None = _machine(
         None,
-        _gpus_or_auto,
+        schema.unless(_gpus, "none", "auto"),
         "GPUs that Ray gives each worker; auto: 1 where the cluster has any",
-        group="machine",
-        flag="--gpus-per-worker",
-        metavar="N",
+        "N",
     )
-    check_every: int = _key(
-        50,
-        _count,
-        "tokens between two recorded points of cost and compressed size",
-        group="machine",
-        flag="--check-every",
-        metavar="N",
+    check_every: int = _machine(
+        50, _count, "tokens between two recorded points of cost and compressed size", "N"
     )
 
     def __post_init__(self) -> None:
@@ -558,127 +425,3 @@ def check(values: Mapping[str, object], source: str) -> dict[str, Any]:
             raise InvalidValue(f"key in {source}", key, allowed, known)
         checked[key] = known[key](key, value)
     return checked
-
-
-# ---------------------------------------------------------------- presets and overrides
-
-
-def preset_names() -> tuple[str, ...]:
-    """The presets that ship with the package."""
-    folder = resources.files("experiments") / "presets"
-    return tuple(sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if _is_toml(p.name)))
-
-
-def _is_toml(name: str) -> bool:
-    return name.endswith(".toml")
-
-
-def preset_text(name: str) -> str:
-    """The TOML of a preset, by name or by the path of a file of one's own.
-
-    Raises:
-        InvalidValue: no such preset or file.
-    """
-    if _is_toml(name) or "/" in name:
-        try:
-            return Path(name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidValue("preset", name, f"a readable TOML file ({error})") from error
-    if name not in preset_names():
-        allowed = f"one of {', '.join(preset_names())}, or a TOML file"
-        raise InvalidValue("preset", name, allowed, preset_names())
-    return (resources.files("experiments") / "presets" / f"{name}.toml").read_text("utf-8")
-
-
-def load(preset: str, overrides: Mapping[str, object] | None = None) -> Config:
-    """The configuration of a preset, changed by what the caller says.
-
-    Tables (`backend_params`, `penalty_params`, `detector_params`) are merged method by method and
-    key by key; every other override replaces the preset's value.
-
-    Raises:
-        InvalidValue: an unknown preset or key, or a value that cannot be used.
-    """
-    try:
-        raw = tomllib.loads(preset_text(preset))
-    except InvalidValue:  # there is none of that name
-        raise
-    except (ValueError, RecursionError) as error:  # TOML that is none, or a number too long
-        raise InvalidValue("preset", preset, f"valid TOML ({error})") from error
-    values = check(raw, f"preset {preset}")
-    changes = check(overrides or {}, "the command line")
-    _choose(values, changes)
-    for key, given in changes.items():
-        tables = isinstance(given, dict)
-        values[key] = merged(key, values.get(key, {}), given) if tables else given
-    if "detectors" in values:
-        values["detectors"] = _with_opened(values["detectors"])
-    return Config(**values)
-
-
-def _choose(values: dict[str, Any], changes: dict[str, Any]) -> None:
-    """The first so many problems or a sample: what is asked for later takes the other's place."""
-    for asked in (values, changes):
-        if asked.get("sample") and asked.get("limit"):
-            raise InvalidValue("sample", asked["sample"], "--sample or --limit, not both")
-        if asked.get("sample"):
-            asked["limit"] = None
-        elif "limit" in asked:
-            asked["sample"] = None
-
-
-def _with_opened(detectors: tuple[str, ...]) -> tuple[str, ...]:
-    """Detectors as they were asked for, with name and parameters where a file stands.
-
-    So a sweep's manifest says what was used, wherever the file may be later.
-
-    Raises:
-        InvalidValue: a file that cannot be read, or names no detector that there is.
-    """
-    from lil.detectors import DETECTORS, opened
-
-    specs = ((entry, DETECTORS.spec(entry)) for entry in detectors)
-    return tuple(str(opened(spec)) if spec.is_file else entry for entry, spec in specs)
-
-
-def merged(key: str, table: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of parameters by method with what was said later.
-
-    Args:
-        key: of the configuration, such as "detector_params".
-        table, later: parameters by the name of what has them.
-    """
-    both = ((name, table[name], later[name]) for name in later if name in table)
-    return {**table, **later, **{name: over(a, b, _twins(key, name)) for name, a, b in both}}
-
-
-def _twins(key: str, name: str) -> Twins:
-    """Parameters that say the same; none of what is not there, which is told where it is made."""
-    from attention.methods import METHODS
-    from lil.detectors import DETECTORS
-    from lil.penalties import PENALTIES
-
-    kinds: dict[str, Registry[Any]] = {
-        "backend_params": METHODS,
-        "penalty_params": PENALTIES,
-        "detector_params": DETECTORS,
-    }
-    try:
-        return kinds[key].find(name).twins if key in kinds else ()
-    except InvalidValue:
-        return ()
-
-
-def parse_assignment(text: str) -> dict[str, Any]:
-    """`key=value` as typed after --set, nested by dots: `backend_params.quest.page=16`.
-
-    A method may be an import path: `backend_params.package.module:Class.page=16`.
-
-    Raises:
-        InvalidValue: no equals sign, or a dotted path through a key that is no table.
-    """
-    keys, raw = setting(text)
-    if len(keys) not in (1, 3):
-        raise InvalidValue("--set", text, "KEY=VALUE, such as backend_params.quest.page=16")
-    given = spelling.value(raw)
-    return {keys[0]: given} if len(keys) == 1 else {keys[0]: {keys[1]: {keys[2]: given}}}

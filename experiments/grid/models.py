@@ -7,6 +7,7 @@ import importlib.util
 import json
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -41,7 +42,7 @@ _KERNELS = (
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A model found but not loaded: its name as typed, where it is, and which weights it holds."""
 
     name: str
@@ -51,10 +52,10 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model ready to decode with, on its device."""
 
-    source: Source
+    source: ModelSource
     model: Any
     tokenizer: Any
 
@@ -66,7 +67,7 @@ class Loaded:
         return token_bytes(self.tokenizer)
 
 
-def find(name: str, revision: str | None = None, *, here: bool = False) -> Source:
+def find(name: str, revision: str | None = None, *, here: bool = False) -> ModelSource:
     """Locate a model and make sure that it can generate text, without loading its weights.
 
     Args:
@@ -104,7 +105,7 @@ def _exists(location: str) -> bool:
         return False
 
 
-def _folder(name: str, folder: Path) -> Source:
+def _folder(name: str, folder: Path) -> ModelSource:
     if not _exists(str(folder)) or not folder.is_dir():
         parent = str(folder.parent)
         near = [str(p) for p in folder.parent.glob("*/")] if _exists(parent) else []
@@ -127,10 +128,10 @@ def _folder(name: str, folder: Path) -> Source:
         with path.open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
-    return Source(name, str(folder), None, digest.hexdigest()[:32])
+    return ModelSource(name, str(folder), None, digest.hexdigest()[:32])
 
 
-def _hub(name: str, revision: str | None, here: bool) -> Source:
+def _hub(name: str, revision: str | None, here: bool) -> ModelSource:
     from transformers import AutoConfig
 
     try:
@@ -146,7 +147,7 @@ def _hub(name: str, revision: str | None, here: bool) -> Source:
     commit = getattr(config, "_commit_hash", None)
     if not commit:
         raise InvalidValue("model", name, "a hub id whose commit is known, or a folder")
-    return Source(name, name, commit, commit)
+    return ModelSource(name, name, commit, commit)
 
 
 def _require_own_kernels(name: str, implementations: list[object]) -> None:
@@ -198,7 +199,7 @@ def gpus() -> int:
     return int(torch.cuda.device_count())
 
 
-def load_tokenizer(source: Source, *, here: bool = False) -> Any:
+def load_tokenizer(source: ModelSource, *, here: bool = False) -> Any:
     """The tokenizer alone; nothing in a model's folder is asked about or run.
 
     Args:
@@ -231,7 +232,9 @@ def _reason(error: Exception) -> str:
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 
-def load(source: Source, dtype: str, device: str, device_map: str | None = None) -> Loaded:
+def load(
+    source: ModelSource, dtype: str, device: str, device_map: str | None = None
+) -> LoadedModel:
     """Read the weights and the tokenizer.
 
     Args:
@@ -273,12 +276,12 @@ def load(source: Source, dtype: str, device: str, device_map: str | None = None)
         allowed = f"complete weights ({len(missing)} missing, {missing[0]} the first)"
         raise InvalidValue("model", source.name, allowed)
     if device_map is None:
-        return Loaded(source, model.to(device).eval(), tokenizer)
+        return LoadedModel(source, model.to(device).eval(), tokenizer)
     devices = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(devices) > 1 or devices == ["meta"]:
         allowed = f"a map that puts the whole model on one device (not on {', '.join(devices)})"
         raise InvalidValue("device_map", device_map, allowed)
-    return Loaded(source, model.eval(), tokenizer)
+    return LoadedModel(source, model.eval(), tokenizer)
 
 
 class Shelf:
@@ -293,9 +296,9 @@ class Shelf:
 
     def __init__(self, dtype: str, device: str, device_map: str | None = None) -> None:
         self.dtype, self.device, self.device_map = dtype, device, device_map
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedModel | None = None
 
-    def take(self, source: Source) -> Loaded:
+    def take(self, source: ModelSource) -> LoadedModel:
         """The model, loaded if it is not there already.
 
         Raises:
@@ -344,3 +347,44 @@ def quiet_transformers() -> None:
     transformers.disable_progress_bar()
     transformers.set_verbosity_error()
     hub.set_verbosity(logging.CRITICAL)
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A tokenizer and the bytes of each of its tokens."""
+
+    name: str
+    tokenizer: Any
+    table: Sequence[bytes]
+
+    def pieces(self, text: str) -> list[bytes]:
+        """A text in the bytes of its tokens, without special ones around it."""
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return [self.table[i] for i in ids]
+
+
+def find_tokenizer(name: str) -> Tokenizer:
+    """A model's tokenizer alone, for texts from elsewhere; none of its weights are needed.
+
+    Args:
+        name: `reasoner`, a folder or a hub id.
+
+    Raises:
+        InvalidValue: none there, or one whose tokens have no bytes of their own.
+    """
+    from transformers import AutoTokenizer
+
+    from lil import token_bytes
+
+    location = name
+    if name == REASONER:
+        from experiments.reasoner import checkpoint_path
+
+        location = str(checkpoint_path())
+    try:
+        found = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
+    except Exception as error:  # the hub's client raises many kinds
+        reason = str(error).strip().split("\n")[0]
+        allowed = f"{REASONER}, a folder with a tokenizer, or a hub id ({reason})"
+        raise InvalidValue("tokenizer", name, allowed, [REASONER]) from error
+    return Tokenizer(name, found, token_bytes(found))

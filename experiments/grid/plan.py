@@ -14,12 +14,13 @@ from attention.registry import parameters
 from attention.spelling import Spec
 from experiments.grid import schema
 from experiments.grid.config import Config
-from experiments.grid.identity import Cell, run_id, sampling
+from experiments.grid.identity import Cell, prompt_digest, run_id, sampling
 from experiments.grid.models import REASONER
 from experiments.grid.scoring import Gold
 
 if TYPE_CHECKING:
     from attention import Backend
+    from experiments.grid.data import Item
     from lil.penalties import Penalty
 
     Penalties = tuple[Penalty, ...]
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 SHIPPED_CHOPPERS = {REASONER: "experiments.reasoner:chopper-2.safetensors"}
 
 
-class Problem(NamedTuple):
+class PlannedProblem(NamedTuple):
     """What a plan keeps of a problem; gold and scorer change no token, so no run is known by them.
 
     Where no answer is known the scorer is "none".
@@ -42,13 +43,25 @@ class Problem(NamedTuple):
     scorer: str = "none"
     room: schema.Natural | None = None
 
+    @classmethod
+    def of(cls, item: Item, prompt_ids: Sequence[int], positions: int | None) -> PlannedProblem:
+        """A problem of a data set, put to a model.
+
+        Args:
+            item: the problem.
+            prompt_ids: its prompt.
+            positions: of the model, in tokens; None: no number is known.
+        """
+        room = None if positions is None else max(0, positions - len(prompt_ids))
+        return cls(item.id, prompt_digest(prompt_ids), item.gold, item.scorer, room)
+
 
 @dataclass(frozen=True)
 class Run:
     """One decode run: a problem under one configuration."""
 
     cell: Cell
-    problem: Problem
+    problem: PlannedProblem
     sample_index: int
 
     @property
@@ -71,7 +84,7 @@ class Plan:
     """
 
     cells: tuple[Cell, ...]
-    items: Mapping[tuple[str, str], tuple[Problem, ...]]
+    items: Mapping[tuple[str, str], tuple[PlannedProblem, ...]]
     samples_per_problem: int
 
     def runs(self, cell: Cell) -> tuple[Run, ...]:
@@ -168,7 +181,7 @@ class _Items(msgspec.Struct, forbid_unknown_fields=True):
 
     model: str
     dataset: str
-    problems: tuple[Problem, ...]
+    problems: tuple[PlannedProblem, ...]
 
 
 class _Fields(msgspec.Struct, forbid_unknown_fields=True):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from attention.errors import InvalidValue
-from experiments.grid.models import Source
+from experiments.grid.models import ModelSource
 
 #: Problems that a message names.
 _NAMED = 5
@@ -20,7 +20,7 @@ class Prompt(NamedTuple):
     tokens: int
 
 
-def positions(source: Source, *, here: bool = False) -> int | None:
+def positions(source: ModelSource, *, here: bool = False) -> int | None:
     """Tokens that a model was made for, by its config; None where that names no number.
 
     Args:
@@ -45,11 +45,6 @@ def positions(source: Source, *, here: bool = False) -> int | None:
     except Exception as error:  # whatever a foreign config makes of it
         reason = str(error).strip().split("\n")[0]
         raise InvalidValue("model", source.name, f"a readable config.json ({reason})") from error
-
-
-def left(most: int | None, prompt_ids: Sequence[int]) -> int | None:
-    """Tokens that so many positions leave behind a prompt, 0 or more; None: no number is known."""
-    return None if most is None else max(0, most - len(prompt_ids))
 
 
 def require_room(

@@ -8,8 +8,8 @@ project gives, with the nearest match.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -23,21 +23,45 @@ Count = Annotated[int, Meta(ge=1, le=10**9)]
 Natural = Annotated[int, Meta(ge=0)]
 Name = Annotated[str, Meta(min_length=1)]
 
+#: Brings the value of a key to its type, or raises `InvalidValue`.
+Check: TypeAlias = Callable[[str, object], Any]
+
 _PATH = re.compile(r"^(?P<said>.*?)(?: - at `(?:key` in `)?(?P<path>[^`]*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>[^`]*)`")
 _STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]")
 
 
-def typed(key: str, value: object, kind: Any, allowed: str) -> Any:
-    """A value as a user typed it, brought to its type; numbers may be texts.
+def typed(kind: Any, allowed: str) -> Check:
+    """The check that brings what a user typed to a type; numbers may be texts.
 
-    Raises:
-        InvalidValue: it is no such value: `key`, the value, `allowed`.
+    Args:
+        kind: the type, with its constraints.
+        allowed: what a refusal says is allowed.
     """
-    try:
-        return msgspec.convert(value, kind, strict=False)
-    except (msgspec.ValidationError, UnicodeError) as error:  # half a character is in no encoding
-        raise InvalidValue(key, shown(value), allowed) from error
+
+    def check(key: str, value: object) -> Any:
+        try:
+            return msgspec.convert(value, kind, strict=False)
+        except (msgspec.ValidationError, UnicodeError) as error:  # half a character has no bytes
+            raise InvalidValue(key, shown(value), allowed) from error
+
+    return check
+
+
+def unless(check: Check, *nothing: object) -> Check:
+    """A check that takes None and these words for it as well."""
+    return lambda key, value: None if value in (None, *nothing) else check(key, value)
+
+
+def one_of(*allowed: str) -> Check:
+    """The check that a value is one of these words."""
+
+    def check(key: str, value: object) -> str:
+        if value not in allowed:
+            raise InvalidValue(key, shown(value), f"one of {', '.join(allowed)}", allowed)
+        return str(value)
+
+    return check
 
 
 def loads(data: bytes | str, what: str) -> Any:

@@ -33,12 +33,9 @@ _BASED = re.compile(r"(?P<digits>[0-9A-Za-z]+)_\{?(?P<base>\d+)\}?")
 LIMIT = 5
 
 
-def last_boxed(text: str) -> str | None:
-    r"""What stands in the last complete `\boxed{...}`, inner braces balanced; None without one.
-
-    A generation cut inside its box has no answer there: the box before it, if any, is taken.
-    """
-    found = None
+def boxed(text: str) -> list[str]:
+    r"""What stands in each complete `\boxed{...}`, inner braces balanced, in the text's order."""
+    found = []
     start = text.find(_BOX)
     while start >= 0:
         begin = start + len(_BOX)
@@ -49,14 +46,22 @@ def last_boxed(text: str) -> str | None:
             elif text[at] == "}":
                 depth -= 1
             if depth == 0:
-                found = text[begin:at]
+                found.append(text[begin:at])
                 break
         start = text.find(_BOX, begin)
     return found
 
 
+def last_boxed(text: str) -> str | None:
+    r"""What stands in the last complete `\boxed{...}`; None without one.
+
+    A generation cut inside its box has no answer there: the box before it, if any, is taken.
+    """
+    return next(reversed(boxed(text)), None)
+
+
 @dataclass(frozen=True)
-class Own:
+class OwnScorer:
     """A scorer of one's own.
 
     Args:
@@ -72,7 +77,7 @@ class Own:
 
 
 #: Scorers of one's own that were asked for, by path.
-Scorers: TypeAlias = Mapping[str, Own]
+Scorers: TypeAlias = Mapping[str, OwnScorer]
 NO_SCORERS: Scorers = {}
 
 
@@ -81,7 +86,7 @@ def is_path(scorer: str) -> bool:
     return ":" in scorer
 
 
-def load(path: str) -> Own:
+def load(path: str) -> OwnScorer:
     """Import a scorer of one's own, as `module:function` typed by the user.
 
     Raises:
@@ -96,7 +101,7 @@ def load(path: str) -> Own:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         allowed = f"an importable module:function of an output and an answer ({reason})"
         raise InvalidValue("scorer", path, allowed) from error
-    return Own(path, score, hashlib.sha256(source).hexdigest()[:32])
+    return OwnScorer(path, score, hashlib.sha256(source).hexdigest()[:32])
 
 
 def loaded(scorer: str) -> Scorers:
@@ -109,7 +114,7 @@ def loaded(scorer: str) -> Scorers:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """What was made of a text.
 
     Attributes:
@@ -123,7 +128,7 @@ class Judged:
     answer: str | None = None
 
 
-def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Judged:
+def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Judgement:
     """What a scorer makes of a generated text; one cut before its answer is not right.
 
     Args:
@@ -140,21 +145,42 @@ def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Jud
     accepted = gold if isinstance(gold, tuple) else () if gold is None else (gold,)
     if is_path(scorer):
         if scorer not in own or not accepted:
-            return Judged(None)
+            return Judgement(None)
         return _by_own(text, accepted, own[scorer])
     if scorer not in SCORERS:
         raise InvalidValue("scorer", scorer, f"one of {', '.join(SCORERS)}", SCORERS)
     answer = last_boxed(text)
     rule = None if answer is None else "the last \\boxed{}"
     if scorer == "none" or not accepted:
-        return Judged(None, rule, answer)
+        return Judgement(None, rule, answer)
     if answer is None:
-        return Judged(False)
+        return Judgement(False)
     if scorer == "exact":
         right = any(answer.strip() == one.strip() for one in accepted)
     else:
         right = any(_same_mathematics(answer, one) for one in accepted)
-    return Judged(right, rule, answer)
+    return Judgement(right, rule, answer)
+
+
+def reason(found: Judgement, gold: Gold, scorer: str) -> str:
+    """Why an output counts as right, as wrong, or as neither, in words.
+
+    Args:
+        found: what `judged` said of it.
+        gold, scorer: as it was told.
+    """
+    accepted = gold if isinstance(gold, tuple) else () if gold is None else (gold,)
+    shown = " or ".join(map(repr, accepted))
+    if not accepted or scorer == "none":
+        return "no answer is known" if not accepted else "the scorer none judges nothing"
+    if is_path(scorer):
+        said = {None: "is not loaded", True: f"accepts it by {found.rule}", False: "refuses it"}
+        return f"{scorer} {said[found.correct]}"
+    if found.answer is None:
+        return "no \\boxed{} of the output is complete"
+    compared = "character by character" if scorer == "exact" else "as mathematics (math-verify)"
+    same = "equals" if found.correct else "does not equal"
+    return f"{found.answer!r} {same} {shown} {compared}"
 
 
 def correct(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> bool | None:
@@ -162,7 +188,7 @@ def correct(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> bo
     return judged(text, gold, scorer, own).correct
 
 
-def _by_own(text: str, accepted: tuple[str, ...], own: Own) -> Judged:
+def _by_own(text: str, accepted: tuple[str, ...], own: OwnScorer) -> Judgement:
     for gold in accepted:
         try:
             said = own.score(text, gold)
@@ -173,8 +199,8 @@ def _by_own(text: str, accepted: tuple[str, ...], own: Own) -> Judged:
             allowed = "one that returns true or false, or the name of a rule"
             raise InvalidValue("scorer", own.path, f"{allowed}, not {type(said).__name__}")
         if said:
-            return Judged(True, said if isinstance(said, str) else own.path)
-    return Judged(False)
+            return Judgement(True, said if isinstance(said, str) else own.path)
+    return Judgement(False)
 
 
 def require(scorer: str, dataset: str) -> None:

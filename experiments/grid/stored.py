@@ -1,16 +1,26 @@
-"""A configuration that a store has: data, of which nothing is imported that nobody typed."""
+"""What a store has: its configuration, and methods and penalties again from its cells.
+
+It is data: nothing is imported that nobody typed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from attention.registry import following
+from attention.errors import InvalidValue
+from attention.identity import version_of
+from attention.registry import following, parameters
 from attention.spelling import parse, paths, setting, values
 from experiments.grid.config import Config
+from experiments.grid.identity import Cell
 from lil.detectors import DETECTORS
+
+if TYPE_CHECKING:
+    from attention import Backend
+    from experiments.grid.plan import Penalties
 
 
 @dataclass(frozen=True)
@@ -56,3 +66,49 @@ def paths_set(settings: Iterable[str]) -> Iterator[str]:
         keys, raw = setting("detector_params." + text.removeprefix("detector_params."))
         yield from (key for key in keys if ":" in key)
         yield from paths(values(raw))
+
+
+def backend_of(config: Config, cell: Cell) -> Backend:
+    """The backend that a cell names, with the parameters it was decoded with.
+
+    Raises:
+        InvalidValue: it is not installed here, or no longer takes these parameters.
+    """
+    from attention import methods
+
+    with config.following():
+        return cast("Backend", _rebuilt(methods, config, config.backends, cell.backend))
+
+
+def penalties_of(config: Config, cell: Cell) -> Penalties:
+    """The penalties that a cell names, with the parameters it was decoded with.
+
+    Raises:
+        InvalidValue: one is not installed here, or no longer takes these parameters.
+    """
+    from lil import penalties
+
+    with config.following():
+        return tuple(
+            _rebuilt(penalties, config, config.penalties, table) for table in cell.penalties
+        )
+
+
+def _rebuilt(
+    registry: Any, config: Config, asked: Sequence[str], described: Mapping[str, Any]
+) -> Any:
+    """What a cell describes under its name, which for a class by import path is no way to it."""
+    params = dict(described)
+    name = params.pop("name")
+    if ":" in name:
+        raise InvalidValue("name of a method", name, "a name, which has no colon")
+    bare = (entry.partition("(")[0].strip() for entry in asked)
+    paths = (path for path in bare if ":" in path and config.follows(path))
+    path = next((path for path in paths if registry.find(path).name == name), name)
+    kind = registry.find(path)
+    if "version" not in (one.name for one in parameters(kind)):
+        decoded, here = params.pop("version", 1), version_of(kind)
+        if decoded != here:
+            allowed = f"{here}: another version of {name} decoded these runs"
+            raise InvalidValue("version", decoded, allowed)
+    return registry.get(path, **params)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from .lines import Clause, Line, line
+from .lines import ChainLine, Clause, line
 from .problems import Fact, Problem
 
 #: What a line does. "lost": a fact that is not found, a new start, or a line that the language does
@@ -61,7 +61,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class ReadLine:
+class LineReading:
     """A line of the output, its blank line among it.
 
     Args:
@@ -83,7 +83,7 @@ class ReadLine:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ChainReading:
     """What an output says. Places are numbers of tokens from its beginning.
 
     Args:
@@ -108,7 +108,7 @@ class Reading:
 
     goal: str
     tokens: int
-    lines: tuple[ReadLine, ...]
+    lines: tuple[LineReading, ...]
     statements: tuple[Statement, ...]
     answer: str | None
     solved: bool
@@ -187,7 +187,7 @@ def _result(fact: Fact, operands: Sequence[int]) -> int:
     return operands[0] + fact.number * (1 if fact.kind == "plus" else -1)
 
 
-def read(problem: Problem, output: str | Sequence[bytes]) -> Reading:
+def read(problem: Problem, output: str | Sequence[bytes]) -> ChainReading:
     """What an output of a problem says, whatever text it is.
 
     Args:
@@ -217,7 +217,7 @@ class _Reader:
     def __init__(self, problem: Problem, ends: Sequence[int]) -> None:
         self.problem, self.ends = problem, ends
         self.true = values(problem)
-        self.lines: list[ReadLine] = []
+        self.lines: list[LineReading] = []
         self.statements: list[Statement] = []
         self.held: dict[str, int] = {}  # what was settled or mended last
         self.lacked: set[tuple[str, str]] = set()  # names and operands that were not known there
@@ -228,7 +228,7 @@ class _Reader:
         self.mended: Counter[tuple[bool, bool]] = Counter()
         self.passes = self.forgotten = self.best = self.best_at = 0
 
-    def take(self, one: Line, start: int, end: int, *, cut: bool) -> None:
+    def take(self, one: ChainLine, start: int, end: int, *, cut: bool) -> None:
         """The next line.
 
         Args:
@@ -244,7 +244,7 @@ class _Reader:
             whole = False
         kind = self.kind(one, whole)
         self.lines.append(
-            ReadLine(
+            LineReading(
                 kind, name, self.count(start), self.count(end), whole,
                 self.misread(one, cut), one.has("X"),
             )
@@ -261,7 +261,7 @@ class _Reader:
 
     # -- what a line does --------------------------------------------------------------------
 
-    def kind(self, one: Line, whole: bool) -> LineKind:
+    def kind(self, one: ChainLine, whole: bool) -> LineKind:
         head = one.head
         if head is None:
             return "unknown"
@@ -278,7 +278,7 @@ class _Reader:
             return "checked" if self.passes == 1 else "checked again"
         return _SIMPLE[head.letter]
 
-    def check(self, one: Line, head: Clause) -> LineKind | None:
+    def check(self, one: ChainLine, head: Clause) -> LineKind | None:
         """Of a check; None for a line that goes on with a derivation."""
         assert head.name is not None
         if head.letter == "b" and head.name not in self.checks and not one.has("MVXI"):
@@ -291,7 +291,7 @@ class _Reader:
             self.checked.add(head.name)
         return "mended" if one.has("I") else kind
 
-    def derivation(self, one: Line, head: Clause) -> LineKind:
+    def derivation(self, one: ChainLine, head: Clause) -> LineKind:
         assert head.name is not None
         lacks = one.last("U")
         again = head.name in self.held
@@ -300,7 +300,7 @@ class _Reader:
             self.lacked.add((head.name, lacks.name))
         return "derived again" if again else "derived"
 
-    def misread(self, one: Line, cut: bool) -> bool:
+    def misread(self, one: ChainLine, cut: bool) -> bool:
         head, taken = one.head, one.last("T")
         fact = self.problem.fact_of.get(head.name or "") if head else None
         if head is None or (taken is None and head.quote is None and not one.has("G")):
@@ -346,14 +346,14 @@ class _Reader:
             if right is False:
                 self.wrong.add(of)
 
-    def reading(self, text: str) -> Reading:
+    def reading(self, text: str) -> ChainReading:
         """All that was said."""
         boxes = _BOX.findall(text)
         answer = boxes[-1].strip() if boxes else None
         goal = self.problem.goal
         stated = [one for one in self.statements if one.says(goal)]
         first, last = (stated[0], stated[-1]) if stated else (None, None)
-        return Reading(
+        return ChainReading(
             goal=goal,
             tokens=len(self.ends),
             lines=tuple(self.lines),

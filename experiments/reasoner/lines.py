@@ -113,7 +113,7 @@ class Clause:
 
 
 @dataclass(frozen=True)
-class Line:
+class ChainLine:
     """A line of a chain, without the blank line behind it.
 
     Args:
@@ -138,7 +138,7 @@ class Line:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def line(text: str) -> Line:
+def line(text: str) -> ChainLine:
     """A line of any text whatever."""
     head = _clause(_BEGIN, text, 0)
     at = head.end if head else 0
@@ -158,7 +158,7 @@ def line(text: str) -> Line:
             clauses.append(found)
     broken |= head is not None and head.letter == "c" and head.quote is None and at > head.end
     letters = (head.letter if head else "") + "".join(one.letter for one in clauses)
-    return Line(
+    return ChainLine(
         head,
         tuple(clauses),
         letters in _WHOLE and not broken and not behind and text.endswith((".", ">")),

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
+from experiments.grid.scoring import Gold, correct
 from experiments.store.files.disk import require_writable
-from experiments.store.files.records import HEAD, Record, forget_indices, pack, read
-from experiments.store.files.writer import Writer
+from experiments.store.files.records import HEAD, Record, Writer, forget_indices, pack, read
+from experiments.store.manifest import paths
+from experiments.store.sweeps import read_all
+from lil.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.grid.scoring import Gold
-
 __all__ = ["Record", "Store", "require_writable"]
+
+
+#: By data set and item id, the gold answer and its scorer.
+Answers = Mapping[tuple[str, str], tuple[Gold, str]]
+
+#: Fields of a trace that are no columns: lists as long as the output.
+_LONG = ("prompt_ids", "new_ids", "pieces", "prompt_bytes", "curve", "checks", "signals", "dropped")
+
+#: Traces that are read to know how fast a backend decodes.
+_TIMED = 64
+
+_WHOLE = ("sample_index", "budget", "tokens", "batch_size", "keys_kept_max", "keys_read_max")
 
 
 class Store:
@@ -82,7 +95,7 @@ class Store:
         """Readable records in all files, repeated ones counted."""
         return sum(1 for file in (self.path / "traces").glob("*.zst") for _ in read(file, []))
 
-    def frame(self, gold: Mapping[tuple[str, str], tuple[Gold, str]] | None = None) -> pd.DataFrame:
+    def frame(self, gold: Answers | None = None) -> pd.DataFrame:
         """One row a run: identity, status, text, tokens, correct and costs; missing is null.
 
         Args:
@@ -92,9 +105,25 @@ class Store:
         Raises:
             InvalidValue: a manifest that cannot be read.
         """
-        from experiments.store.frame import frame_of
+        return _frame(self, self.path, gold)
 
-        return frame_of(self, self.path, gold)
+    def seconds_per_token(self) -> dict[tuple[str, str], float]:
+        """What a token took, by model and backend: a row's share of its batch, prompts included."""
+        records: dict[tuple[str, str], list[Record]] = {}
+        for record in self:
+            if not record.failed and record.meta.get("detector") is None:
+                cell = record.meta["cell"]
+                records.setdefault((cell["model"], cell["backend"]["name"]), []).append(record)
+        found = {}
+        for key, some in records.items():
+            step = max(1, len(some) // _TIMED)  # spread evenly: later runs are longer
+            traces = [record.trace() for record in some[::step]]
+            timed = [one for one in traces if one.decode_sec is not None and one.tokens]
+            tokens = sum(one.tokens for one in timed)
+            seconds = sum((one.decode_sec or 0.0) + (one.prefill_sec or 0.0) for one in timed)
+            if seconds:
+                found[key] = seconds / tokens
+        return found
 
     # ------------------------------------------------------------ writing
 
@@ -160,3 +189,61 @@ def _beats(record: Record, old: Record) -> bool:
 
 def _worth(record: Record) -> tuple[int, int]:
     return int(record.meta["tokens"]), len(record.meta.get("signals", ()))
+
+
+# ---------------------------------------------------------------- as a table
+
+
+def _frame(records: Iterable[Record], folder: Path, answers: Answers | None) -> pd.DataFrame:
+    """One row a run: identity, status, text, tokens, correct and costs; missing is null.
+
+    Args:
+        records: the runs.
+        folder: of their store.
+        answers: by default those of the store's newest sweep that has the problem.
+    """
+    import pandas as pd
+
+    known = _answers(folder) if answers is None else answers
+    frame = pd.DataFrame([_row(record, known) for record in records])
+    # With a missing value among them pandas would make them floats.
+    whole = [name for name in _WHOLE if name in frame]
+    return frame.astype(dict.fromkeys(whole, "Int64"))
+
+
+def _row(record: Record, known: Answers) -> dict[str, Any]:
+    meta = dict(record.meta)
+    cell = meta.pop("cell")
+    for key in ("code", "notes_code", "verdict"):
+        meta.pop(key, None)
+    backend = dict(cell["backend"])
+    values = {} if record.failed else record.values()
+    trace = None if record.failed else Trace.from_dict(values)
+    text = None if trace is None else trace.text
+    gold, scorer = known.get((cell["dataset"], meta["item_id"]), (None, "none"))
+    return {
+        "id": record.id,
+        **{key: cell[key] for key in ("model", "dataset", "dtype")},
+        "backend": backend.pop("name"),
+        "budget": backend.pop("budget", None),
+        "backend_params": ", ".join(f"{key}={backend[key]}" for key in sorted(backend)),
+        "penalty": "+".join(p["name"] for p in cell["penalties"]) or "none",
+        **meta,
+        "correct": None if text is None else correct(text, gold, scorer),
+        "text": text,
+        "keys_read": None if trace is None else trace.checks[-1].keys_read,
+        **{key: value for key, value in values.items() if key not in _LONG},
+    }
+
+
+def _answers(folder: Path) -> Answers:
+    try:
+        paths(folder)
+    except InvalidValue:
+        return {}  # there are traces without a manifest, and then no answers
+    return {
+        (dataset, problem.item_id): (problem.gold, problem.scorer)
+        for sweep in reversed(read_all(folder, []))  # the newest last: its answers stand
+        for (_, dataset), problems in sweep.plan.items.items()
+        for problem in problems
+    }

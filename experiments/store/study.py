@@ -16,9 +16,8 @@ from experiments.grid.config import Config
 from experiments.grid.detectors import detectors_of
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run
-from experiments.grid.rebuilt import backend_of, penalties_of
 from experiments.grid.scoring import Scorers, is_path, load
-from experiments.grid.stored import paths_in
+from experiments.grid.stored import backend_of, paths_in, penalties_of
 from experiments.store.files.disk import is_locked
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
@@ -26,7 +25,7 @@ from experiments.store.samples.of_trace import with_text
 from experiments.store.samples.reading import read
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
-from experiments.store.sweeps import Group, Sweep, grouped, named, read_all, together
+from experiments.store.sweeps import Sweep, SweepGroup, grouped, named, read_all, together
 
 if TYPE_CHECKING:
     from attention import Backend
@@ -105,7 +104,7 @@ class Study:
 
     @classmethod
     def _of(
-        cls, store: Store, group: Group, notices: Sequence[str], load: Collection[str]
+        cls, store: Store, group: SweepGroup, notices: Sequence[str], load: Collection[str]
     ) -> Study:
         writing = paths(store.path)[-1].stem if is_locked(store.path) else None
         said = [*notices, *group.said(store.path, writing)]

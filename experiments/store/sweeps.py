@@ -12,7 +12,7 @@ from typing import Any
 from attention.errors import InvalidValue
 from experiments.grid.config import check
 from experiments.grid.identity import Cell
-from experiments.grid.plan import Plan, Problem
+from experiments.grid.plan import Plan, PlannedProblem
 from experiments.grid.stored import StoredConfig
 from experiments.store import manifest
 
@@ -64,7 +64,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Group:
+class SweepGroup:
     """Sweeps that fit together, the newest first, and why others do not fit them."""
 
     sweeps: tuple[Sweep, ...]
@@ -74,7 +74,7 @@ class Group:
     def plan(self) -> Plan:
         """All their cells; problems as the newest has them, with its answers."""
         cells: list[Cell] = []
-        items: dict[tuple[str, str], tuple[Problem, ...]] = {}
+        items: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
         for sweep in self.sweeps:
             cells += [cell for cell in sweep.plan.cells if cell not in cells]
             for key, problems in sweep.plan.items.items():
@@ -161,7 +161,7 @@ def named(folder: Path, id_: str) -> Sweep:
     return Sweep.read(known[fit[0]])
 
 
-def together(sweeps: Sequence[Sweep]) -> Group:
+def together(sweeps: Sequence[Sweep]) -> SweepGroup:
     """The newest sweep and all others that fit it and each other."""
     chosen = list(sweeps[:1])
     apart: dict[str, str] = {}
@@ -171,16 +171,16 @@ def together(sweeps: Sequence[Sweep]) -> Group:
             chosen.append(sweep)
         else:
             apart[sweep.id] = why
-    return Group(tuple(chosen), apart)
+    return SweepGroup(tuple(chosen), apart)
 
 
-def grouped(sweeps: Sequence[Sweep]) -> list[Group]:
+def grouped(sweeps: Sequence[Sweep]) -> list[SweepGroup]:
     """All sweeps in as few groups that fit together as there are."""
     groups = []
     left = list(sweeps)
     while left:
         group = together(left)
-        groups.append(Group(group.sweeps))
+        groups.append(SweepGroup(group.sweeps))
         left = [sweep for sweep in left if sweep.id in group.apart]
     return groups
 
@@ -212,7 +212,7 @@ def _digests(plan: Plan) -> dict[str, set[str]]:
     return found
 
 
-def _asked(problems: Sequence[Problem], prompts: bool) -> list[tuple[object, ...]]:
+def _asked(problems: Sequence[PlannedProblem], prompts: bool) -> list[tuple[object, ...]]:
     """What makes them the same problems."""
     return [(one.item_id, one.gold, one.scorer, prompts and one.prompt) for one in problems]
 

@@ -14,9 +14,9 @@ from experiments.grid.data.sets import stream_name
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run
 from experiments.grid.scoring import Scorers
-from experiments.store.samples.of_trace import Fired, acted_record, acts, verdict_on
+from experiments.store.samples.of_trace import Firing, acted_record, acts, verdict_on
 from experiments.store.study import Study
-from experiments.sweep.decoder import Job
+from experiments.sweep.decoder import DecodeJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Preparation:
     """Everything a sweep needs, checked, before anything is written or decoded.
 
     `problems` maps (model, data set, item id) to the problem and its prompt's token ids.
@@ -34,7 +34,7 @@ class Prepared:
     config: Config
     plan: Plan
     threads: int
-    sources: tuple[models.Source, ...]
+    sources: tuple[models.ModelSource, ...]
     shelf: models.Shelf  # with the first model on it: only once loaded is it known to work
     detectors: tuple[lil.Detector, ...]
     problems: Mapping[tuple[str, str, str], tuple[data.Item, list[int]]]
@@ -43,11 +43,11 @@ class Prepared:
     said: tuple[str, ...] = ()  # what nobody should overlook
 
 
-class Wanted(NamedTuple):
+class PendingRun(NamedTuple):
     """A run to decode, and what a detector that acts in it said of the plain one, None for none."""
 
     run: Run
-    fired: Fired | None = None
+    fired: Firing | None = None
 
     @property
     def detector(self) -> lil.Detector | None:
@@ -64,7 +64,7 @@ class Backlog:
         retry_failed: whether what failed before is left.
     """
 
-    def __init__(self, prepared: Prepared, study: Study, retry_failed: bool) -> None:
+    def __init__(self, prepared: Preparation, study: Study, retry_failed: bool) -> None:
         self.prepared, self.study, self.config = prepared, study, prepared.config
         self.retry_failed = retry_failed
         self.readers = tuple(d for d in prepared.detectors if d.signals)
@@ -104,7 +104,7 @@ class Backlog:
             self._codes[id(cell)] = code(self.study.backend(cell), *self.study.penalties(cell))
         return self._codes[id(cell)]
 
-    def acted(self, cell: Cell) -> Iterator[Wanted]:
+    def acted(self, cell: Cell) -> Iterator[PendingRun]:
         """Runs in which a detector that acts fires, and that have not been decoded with it."""
         able = [detector for detector in self.acting if self.study.able(detector, cell)]
         for run in self.study.plan.runs(cell) if able else ():
@@ -116,14 +116,14 @@ class Backlog:
                 verdict = verdict_on(trace, detector, cap)
                 if verdict is None:
                     continue
-                fired = Fired(run, plain, cap, detector, verdict)
+                fired = Firing(run, plain, cap, detector, verdict)
                 record = acted_record(self.study.store, fired)
                 if record is None or (record.failed and self.retry_failed):
-                    yield Wanted(run, fired)
+                    yield PendingRun(run, fired)
 
-    def key(self, wanted: Wanted) -> str:
+    def key(self, pending: PendingRun) -> str:
         """What its record will be called."""
-        return wanted.run.id if wanted.fired is None else wanted.fired.id
+        return pending.run.id if pending.fired is None else pending.fired.id
 
     def weight(self, run: Run) -> float:
         """Tokens to expect: what full attention took; until that is known, a quarter of the cap."""
@@ -138,12 +138,12 @@ class Backlog:
         """Token ids of its prompt."""
         return self.prepared.problems[run.cell.model, run.cell.dataset, run.item_id][1]
 
-    def job(self, wanted: Sequence[Wanted]) -> Job:
+    def job(self, pending: Sequence[PendingRun]) -> DecodeJob:
         """What is asked for: runs of one configuration and one detector."""
-        run, detector = wanted[0].run, wanted[0].detector
-        return Job(
+        run, detector = pending[0].run, pending[0].detector
+        return DecodeJob(
             told=run.cell.told,
-            requests=tuple(self._request(one.run, one.detector) for one in wanted),
+            requests=tuple(self._request(one.run, one.detector) for one in pending),
             backend=self.study.backend(run.cell),
             penalties=self.study.penalties(run.cell),
             # Where none acts, those that read hidden states take notes.

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import lil
 from experiments.grid import models
@@ -15,6 +15,15 @@ from experiments.store import manifest
 if TYPE_CHECKING:
     import attention
     from lil.penalties import Penalty
+
+
+class WorkerPlace(TypedDict, total=False):
+    """What a manifest says of where models are; nothing until one is loaded."""
+
+    engine: str
+    device: str
+    device_name: str
+    threads: int
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class Setup:
         threads: of torch on the CPU; None leaves them as they are.
     """
 
-    source: models.Source
+    source: models.ModelSource
     backends: tuple[attention.Backend, ...]
     engine: str
     dtype: str
@@ -36,7 +45,7 @@ class Setup:
     device_map: str | None = None
     threads: int | None = None
 
-    def load(self) -> tuple[models.Loaded, dict[str, Any]]:
+    def load(self) -> tuple[models.LoadedModel, WorkerPlace]:
         """The model, and what a manifest says of where it is.
 
         Raises:
@@ -56,7 +65,7 @@ class Setup:
 
 
 def require_supported(
-    loaded: models.Loaded, backends: Sequence[attention.Backend], engine: str
+    loaded: models.LoadedModel, backends: Sequence[attention.Backend], engine: str
 ) -> str:
     """Let every backend refuse the model now rather than after hours of other work.
 
@@ -73,7 +82,7 @@ def require_supported(
 
 
 @dataclass(frozen=True)
-class Job:
+class DecodeJob:
     """Rows of one configuration, and how to decode them.
 
     Args:
@@ -95,14 +104,14 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Stepped:
+class StepCount:
     """So many tokens were chosen since the last such event."""
 
     tokens: int
 
 
 @dataclass(frozen=True)
-class Decoded:
+class RowTrace:
     """A row ended; `rows` were decoded together."""
 
     index: int
@@ -111,7 +120,7 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class Failed:
+class RowFailure:
     """A row cannot be decoded; `status` is "out_of_memory" or "error"."""
 
     index: int
@@ -121,30 +130,30 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Said:
+class Remark:
     """Something a reader should know."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """All rows of the job have ended."""
 
 
 @dataclass(frozen=True)
-class Lost:
+class WorkerLoss:
     """The worker is gone, its job unfinished."""
 
     reason: str
 
 
-Event = Stepped | Decoded | Failed | Said | Ended | Lost
+Event = StepCount | RowTrace | RowFailure | Remark | JobEnd | WorkerLoss
 
 
 def decode(
-    loaded: models.Loaded, job: Job, on_step: Callable[[int], None]
-) -> Generator[Decoded | Failed | Said, None, None]:
+    loaded: models.LoadedModel, job: DecodeJob, on_step: Callable[[int], None]
+) -> Generator[RowTrace | RowFailure | Remark, None, None]:
     """Every row as it ends; on a failure it goes on with halves of what is left.
 
     Args:
@@ -156,8 +165,8 @@ def decode(
 
 
 def _decode(
-    loaded: models.Loaded, job: Job, rows: Sequence[int], on_step: Callable[[int], None]
-) -> Generator[Decoded | Failed | Said, None, None]:
+    loaded: models.LoadedModel, job: DecodeJob, rows: Sequence[int], on_step: Callable[[int], None]
+) -> Generator[RowTrace | RowFailure | Remark, None, None]:
     left = dict(enumerate(rows))
     together = min(len(left), job.options["batch_size"])
     failure: Exception | None = None
@@ -169,16 +178,16 @@ def _decode(
                 # Without its frames: they hold the batch's memory, which the next try needs.
                 failure = error.with_traceback(None)
                 break
-            yield Decoded(left.pop(at), trace, together)
+            yield RowTrace(left.pop(at), trace, together)
     if failure is None:
         return
     rest = list(left.values())
     free_memory(failure)
     if len(rest) == 1:
         status = "out_of_memory" if is_out_of_memory(failure) else "error"
-        yield Failed(rest[0], status, message(failure), together)
+        yield RowFailure(rest[0], status, message(failure), together)
         return
-    yield Said(
+    yield Remark(
         f"{job.told}: a batch failed ({message(failure)}); "
         f"its {len(rest)} unfinished rows are tried again in halves"
     )
@@ -189,7 +198,7 @@ def _decode(
 
 
 def _stream(
-    loaded: models.Loaded, job: Job, rows: Sequence[int], on_step: Callable[[int], None]
+    loaded: models.LoadedModel, job: DecodeJob, rows: Sequence[int], on_step: Callable[[int], None]
 ) -> Generator[tuple[int, lil.Trace], None, None]:
     done = 0
 

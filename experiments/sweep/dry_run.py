@@ -6,12 +6,10 @@ holds of it. What is not here is not known, and is named.
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from attention.errors import InvalidValue
 from attention.identity import code
@@ -19,23 +17,28 @@ from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import SIZES, expand, labels
 from experiments.grid.detectors import build_detectors
-from experiments.grid.identity import Cell, prompt_digest
-from experiments.grid.plan import Plan, Problem, Run, build_backends, build_cells, build_penalties
-from experiments.grid.rebuilt import backend_of
+from experiments.grid.identity import Cell
+from experiments.grid.plan import (
+    Plan,
+    PlannedProblem,
+    Run,
+    build_backends,
+    build_cells,
+    build_penalties,
+)
+from experiments.grid.stored import backend_of
 from experiments.store import manifest
 from experiments.store.study import Study
 
 if TYPE_CHECKING:
     from attention import Backend
-    from experiments.store.store import Store
+
+N = TypeVar("N", int, float)
 
 #: Keys that say which problems are asked and how; of the same, an earlier plan has the prompts.
 _ASKS = ("split", "limit", "sample", "seed", "columns", "scorer", "prompt_template", "system")
 
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-
-#: Stored traces that are read to know how fast a backend decodes.
-_TIMED = 64
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,40 @@ class Footprint:
         return held * self.kv_bytes_per_token
 
 
+class CellForecast(TypedDict):
+    """One configuration: its runs, what is stored of them, the tokens and seconds left.
+
+    `stored` is None where that is not known, `seconds` and `tokens_per_sec` where nothing was
+    measured. Runs of unknown length are those whose full attention is not stored.
+    """
+
+    model: str
+    dataset: str
+    backend: str
+    budget: int | None
+    penalty: str
+    runs: int
+    stored: int | None
+    tokens_expected: int
+    runs_of_unknown_length: int
+    tokens_at_most: int
+    tokens_per_sec: float | None
+    seconds: float | None
+
+
+class MemoryForecast(TypedDict):
+    """Bytes of a model's weights, and of keys and values of a row and of a batch."""
+
+    model: str
+    backend: str
+    budget: int | None
+    weight_bytes: int | None
+    row_tokens: int
+    prompt_tokens_max: int | None
+    kv_bytes_per_row: int | None
+    kv_bytes_per_batch: int | None
+
+
 @dataclass
 class _Known:
     """What was found out on the way, and sentences about what was not."""
@@ -78,7 +115,7 @@ class _Known:
     stored: Study | None
     unknown: list[str] = field(default_factory=list)
     prompts: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # lengths, tokens
-    problems: dict[tuple[str, str], tuple[Problem, ...]] = field(default_factory=dict)
+    problems: dict[tuple[str, str], tuple[PlannedProblem, ...]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)  # of data sets
 
     def miss(self, sentence: str) -> None:
@@ -109,8 +146,9 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
     scoring.loaded(config.scorer)
     known = _Known(config, Study.open(out) if manifest.any_in(out) else None)
     sets = _sets(known)
-    cells: list[dict[str, Any]] = []
-    memory: list[dict[str, Any]] = []
+    cells: list[CellForecast] = []
+    memory: list[MemoryForecast] = []
+    speeds = {} if known.stored is None else known.stored.store.seconds_per_token()
     for name in config.models:
         source = _source(known, name)
         planned = _planned(known, name, source, sets)
@@ -122,9 +160,12 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
         if known.stored is not None and here:
             plan = Plan(here, planned, config.samples_per_problem)
             study = Study(known.stored.store, plan, config)
-        cells += [_cell(known, cell, sets[cell.dataset], study, here) for cell in of_model]
+        for cell in of_model:
+            speed = speeds.get((name, cell.backend["name"]))
+            cells.append(
+                _cell(known, cell, sets[cell.dataset], study if cell in here else None, speed)
+            )
         memory += _memory(known, name, size, of_model)
-    _add_seconds(cells, known)
     return _document(known, cells, memory)
 
 
@@ -134,7 +175,7 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
 def _sets(known: _Known) -> dict[str, data.DataSet | int]:
     """Each data set's problems; of one that would be fetched, how many there are."""
     config = known.config
-    wanted = data.Wanted.of(config)
+    choice = data.ProblemChoice.of(config)
     found: dict[str, data.DataSet | int] = {}
     for name in expand(config.datasets):
         if name in SIZES:
@@ -143,14 +184,14 @@ def _sets(known: _Known) -> dict[str, data.DataSet | int]:
             known.miss(f"{name} is not fetched: {found[name]} problems, as published")
             scoring.require("math" if config.scorer == "auto" else config.scorer, name)
         else:
-            found[name] = one = data.load_set(name, config.split, config.limit, wanted)
+            found[name] = one = data.load_set(name, config.split, config.limit, choice)
             known.said += one.said
             for scorer in {item.scorer for item in one.items}:
                 scoring.require(scorer, name)
     return found
 
 
-def _source(known: _Known, name: str) -> models.Source | None:
+def _source(known: _Known, name: str) -> models.ModelSource | None:
     try:
         return models.find(name, known.config.revision, here=True)
     except InvalidValue:
@@ -169,11 +210,11 @@ def _digest(known: _Known, name: str) -> str | None:
 def _planned(
     known: _Known,
     model: str,
-    source: models.Source | None,
+    source: models.ModelSource | None,
     sets: Mapping[str, data.DataSet | int],
-) -> dict[tuple[str, str], tuple[Problem, ...]]:
+) -> dict[tuple[str, str], tuple[PlannedProblem, ...]]:
     """Problems with their prompts' digests, where tokenizer and texts are here or were before."""
-    found: dict[tuple[str, str], tuple[Problem, ...]] = {}
+    found: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
     tokenizer = _tokenizer(source)
     most = None if source is None else positions.positions(source, here=True)
     lengths = []
@@ -183,13 +224,7 @@ def _planned(
             prompts = [item.prompt_ids(tokenizer) for item in one.items]
             known.prompts[model, name] = [len(ids) for ids in prompts]
             found[model, name] = tuple(
-                Problem(
-                    item.id,
-                    prompt_digest(ids),
-                    item.gold,
-                    item.scorer,
-                    positions.left(most, ids),
-                )
+                PlannedProblem.of(item, ids, most)
                 for item, ids in zip(one.items, prompts, strict=True)
             )
             lengths += [
@@ -203,7 +238,7 @@ def _planned(
     return found
 
 
-def _tokenizer(source: models.Source | None) -> Any:
+def _tokenizer(source: models.ModelSource | None) -> Any:
     if source is None:
         return None
     try:
@@ -214,7 +249,7 @@ def _tokenizer(source: models.Source | None) -> Any:
         return None  # of a hub model whose config.json alone is in the cache
 
 
-def _earlier(known: _Known) -> Mapping[tuple[str, str], tuple[Problem, ...]]:
+def _earlier(known: _Known) -> Mapping[tuple[str, str], tuple[PlannedProblem, ...]]:
     """Problems of the store's own plan, if it asked for the same ones in the same way."""
     stored = known.stored
     if stored is None:
@@ -223,7 +258,7 @@ def _earlier(known: _Known) -> Mapping[tuple[str, str], tuple[Problem, ...]]:
     return stored.plan.items if same else {}
 
 
-def _size(known: _Known, name: str, source: models.Source | None) -> Footprint | None:
+def _size(known: _Known, name: str, source: models.ModelSource | None) -> Footprint | None:
     if source is None:
         return None
     try:
@@ -241,32 +276,30 @@ def _cell(
     cell: Cell,
     one: data.DataSet | int,
     study: Study | None,
-    here: Sequence[Cell],
-) -> dict[str, Any]:
-    """One configuration: its runs, what is stored of them, the tokens left."""
+    per_token: float | None,
+) -> CellForecast:
+    """What one configuration would take.
+
+    Args:
+        one: its data set, or how many problems that has.
+        study: what is stored of it; None where that is not known.
+        per_token: seconds a token takes; None where none was measured.
+    """
     config = known.config
     problems = len(one.items) if isinstance(one, data.DataSet) else one
     total = problems * config.samples_per_problem
-    told: dict[str, Any] = {
-        "model": cell.model,
-        "dataset": cell.dataset,
-        "backend": cell.backend["name"],
-        "budget": cell.budget,
-        "penalty": "+".join(str(table["name"]) for table in cell.penalties) or "none",
-        "runs": total,
-        "stored": 0 if known.stored is None else None,
-    }
+    stored = 0 if known.stored is None else None
     longest = config.max_new_tokens if cell.is_full else _most(config)
     lengths: list[int | None] = [None] * total
     rooms = known.rooms(cell, total)
     most = [_cut(longest, room) for room in rooms]
-    if study is not None and cell in here:
+    if study is not None:
         made_by = code(study.backend(cell), *study.penalties(cell))
         left = [run for run in study.plan.runs(cell) if _pending(study, run, made_by)]
         if any(study.served(run) for run in left):
             known.miss(f"some runs of {cell.told} are of other code: --again decodes them anew")
         rooms = [None if config.beyond_positions else run.problem.room for run in left]
-        told["stored"] = total - len(left)
+        stored = total - len(left)
         lengths = [study.full_tokens(run) for run in left]
         most = [
             study.cap(run) if length is not None else _cut(longest, room)
@@ -274,14 +307,23 @@ def _cell(
         ]
     elif known.stored is not None:
         known.miss(f"what is stored of {cell.dataset} under {cell.model} is not known")
-    guessed = [
+    expected = sum(
         _cut(config.max_new_tokens, room) if length is None else length
         for length, room in zip(lengths, rooms, strict=True)
-    ]
-    return told | {
-        "tokens_expected": sum(guessed),
+    )
+    return {
+        "model": cell.model,
+        "dataset": cell.dataset,
+        "backend": cell.backend["name"],
+        "budget": cell.budget,
+        "penalty": "+".join(str(table["name"]) for table in cell.penalties) or "none",
+        "runs": total,
+        "stored": stored,
+        "tokens_expected": expected,
         "runs_of_unknown_length": lengths.count(None),
         "tokens_at_most": sum(most),
+        "tokens_per_sec": None if per_token is None else 1 / per_token,
+        "seconds": None if per_token is None and expected else expected * (per_token or 0.0),
     }
 
 
@@ -305,15 +347,14 @@ def _most(config: Config) -> int:
 
 def _memory(
     known: _Known, name: str, size: Footprint | None, cells: Sequence[Cell]
-) -> list[dict[str, Any]]:
+) -> list[MemoryForecast]:
     """Weights, and keys and values of a row and of a batch, of every backend and budget."""
     config = known.config
     prompts = [n for (model, _), of in known.prompts.items() if model == name for n in of]
-    found: list[dict[str, Any]] = []
-    for backend, alike in itertools.groupby(cells, key=lambda cell: dict(cell.backend)):
-        cell = next(alike)
-        told = {"model": name, "backend": backend["name"], "budget": cell.budget}
-        if any(told.items() <= other.items() for other in found):
+    found: dict[tuple[str, int | None], MemoryForecast] = {}
+    for cell in cells:
+        backend = str(cell.backend["name"])
+        if (backend, cell.budget) in found:
             continue  # the same under another penalty
         asked = config.max_new_tokens if cell.is_full else _most(config)
         tokens = max(prompts, default=0) + asked
@@ -326,17 +367,17 @@ def _memory(
         if ends and not config.beyond_positions:
             tokens = min(tokens, max(ends))
         row = None if size is None else size.kv_bytes(backend_of(config, cell), tokens)
-        found.append(
-            told
-            | {
-                "weight_bytes": None if size is None else size.weight_bytes,
-                "row_tokens": tokens,
-                "prompt_tokens_max": max(prompts, default=None),
-                "kv_bytes_per_row": row,
-                "kv_bytes_per_batch": None if row is None else row * config.batch_size,
-            }
-        )
-    return found
+        found[backend, cell.budget] = {
+            "model": name,
+            "backend": backend,
+            "budget": cell.budget,
+            "weight_bytes": None if size is None else size.weight_bytes,
+            "row_tokens": tokens,
+            "prompt_tokens_max": max(prompts, default=None),
+            "kv_bytes_per_row": row,
+            "kv_bytes_per_batch": None if row is None else row * config.batch_size,
+        }
+    return list(found.values())
 
 
 def footprint(location: str, revision: str | None, dtype: str) -> Footprint:
@@ -366,52 +407,17 @@ def footprint(location: str, revision: str | None, dtype: str) -> Footprint:
     except Exception as error:  # whatever a foreign config makes of it
         reason = str(error).strip().split("\n")[0]
         raise InvalidValue("model", location, f"a config.json that is here ({reason})") from error
-    parameters = _count(model)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     width = _BYTES[dtype]
     return Footprint(parameters, parameters * width, layers, 2 * heads * size * width)
 
 
-def _count(model: Any) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-# ---------------------------------------------------------------- time
-
-
-def _add_seconds(cells: Iterable[dict[str, Any]], known: _Known) -> None:
-    """Seconds of each configuration from what stored runs took; None where none was measured."""
-    speeds = _speeds(None if known.stored is None else known.stored.store)
-    for cell in cells:
-        per_token = speeds.get((cell["model"], cell["backend"]))
-        cell["tokens_per_sec"] = None if per_token is None else 1 / per_token
-        left = cell["tokens_expected"]
-        cell["seconds"] = None if per_token is None and left else left * (per_token or 0.0)
-
-
-def _speeds(store: Store | None) -> dict[tuple[str, str], float]:
-    """Seconds a token took, by model and backend: a row's share of its batch, prompts included."""
-    records = defaultdict(list)
-    for record in store or ():
-        if not record.failed and record.meta.get("detector") is None:
-            cell = record.meta["cell"]
-            records[cell["model"], cell["backend"]["name"]].append(record)
-    found = {}
-    for key, some in records.items():
-        step = max(1, len(some) // _TIMED)  # spread evenly: later runs are longer
-        traces = [record.trace() for record in some[::step]]
-        timed = [one for one in traces if one.decode_sec is not None and one.tokens]
-        tokens = sum(one.tokens for one in timed)
-        seconds = sum((one.decode_sec or 0.0) + (one.prefill_sec or 0.0) for one in timed)
-        if seconds:
-            found[key] = seconds / tokens
-    return found
+# ---------------------------------------------------------------- all of it
 
 
 def _document(
-    known: _Known, cells: list[dict[str, Any]], memory: list[dict[str, Any]]
+    known: _Known, cells: list[CellForecast], memory: list[MemoryForecast]
 ) -> dict[str, Any]:
-    seconds = [cell["seconds"] for cell in cells]
-    stored = [cell["stored"] for cell in cells]
     unmeasured: dict[str, list[str]] = {}
     for cell in cells:
         if cell["seconds"] is None and cell["backend"] not in unmeasured.get(cell["model"], []):
@@ -423,11 +429,11 @@ def _document(
         )
     return {
         "runs": sum(cell["runs"] for cell in cells),
-        "stored": None if None in stored else sum(stored),
+        "stored": total(cell["stored"] for cell in cells),
         "tokens_expected": sum(cell["tokens_expected"] for cell in cells),
         "runs_of_unknown_length": sum(cell["runs_of_unknown_length"] for cell in cells),
         "tokens_at_most": sum(cell["tokens_at_most"] for cell in cells),
-        "seconds": None if None in seconds else sum(seconds),
+        "seconds": total(cell["seconds"] for cell in cells),
         "batch_size": known.config.batch_size,
         "dtype": known.config.dtype,
         "config": known.config.to_dict(),
@@ -437,3 +443,13 @@ def _document(
         "unknown": known.unknown,
         "notices": known.said,
     }
+
+
+def total(values: Iterable[N | None]) -> N | None:
+    """The sum; None where one of them is not known."""
+    found: N = 0
+    for value in values:
+        if value is None:
+            return None
+        found += value
+    return found

@@ -12,8 +12,8 @@ from experiments.grid.data.sets import labels
 from experiments.grid.identity import Cell
 from experiments.store.samples.of_trace import stored_verdict
 from experiments.store.store import Store
-from experiments.sweep.backlog import Backlog, Wanted
-from experiments.sweep.decoder import Decoded, Failed
+from experiments.sweep.backlog import Backlog, PendingRun
+from experiments.sweep.decoder import RowFailure, RowTrace
 from experiments.sweep.schedule import Task
 
 
@@ -85,7 +85,7 @@ class Keeper:
         self.code, self.notes_code = backlog.code, backlog.notes_code
         self.names = labels([cell.dataset for cell in backlog.study.plan.cells])
 
-    def keep(self, task: Task[Wanted], event: Decoded) -> None:
+    def keep(self, task: Task[PendingRun], event: RowTrace) -> None:
         """A run that was decoded."""
         trace = event.trace
         outcome = {
@@ -102,7 +102,7 @@ class Keeper:
         self.counts.decoded_tokens += trace.decoded_tokens - trace.reused_tokens
         self.counts.reused_tokens += trace.reused_tokens
 
-    def keep_failure(self, task: Task[Wanted], event: Failed) -> None:
+    def keep_failure(self, task: Task[PendingRun], event: RowFailure) -> None:
         """A run that cannot be decoded."""
         outcome = {"status": event.status, "message": event.message, "batch_size": event.rows}
         self._append(task, outcome, None)
@@ -112,16 +112,13 @@ class Keeper:
         self.progress.note(f"{run.cell.told}, {name} {run.item_id}: {event.message}")
 
     def _append(
-        self, task: Task[Wanted], outcome: Mapping[str, Any], trace: lil.Trace | None
+        self, task: Task[PendingRun], outcome: Mapping[str, Any], trace: lil.Trace | None
     ) -> None:
         run, fired = task.what
-        method = self.code(run.cell)
-        made_by: dict[str, Any]
-        if fired is None:
-            made_by = {"code": method, "notes_code": self.notes_code}
-        else:
-            verdict = stored_verdict(fired.verdict)
-            made_by = {"code": method | code(fired.detector), "verdict": verdict}
+        made_by: dict[str, object] = {"code": self.code(run.cell), "notes_code": self.notes_code}
+        if fired is not None:
+            digests = self.code(run.cell) | code(fired.detector)
+            made_by = {"code": digests, "verdict": stored_verdict(fired.verdict)}
         meta = {
             "cell": run.cell.to_dict(),
             "item_id": run.item_id,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from experiments.grid import models
 from experiments.grid.identity import Cell
@@ -12,11 +11,20 @@ from experiments.grid.plan import Run
 from experiments.store.samples import reading
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep.backlog import Backlog, Prepared, Wanted
-from experiments.sweep.decoder import Decoded, Ended, Event, Failed, Lost, Said, Stepped
+from experiments.sweep.backlog import Backlog, PendingRun, Preparation
+from experiments.sweep.decoder import (
+    Event,
+    JobEnd,
+    Remark,
+    RowFailure,
+    RowTrace,
+    StepCount,
+    WorkerLoss,
+    WorkerPlace,
+)
 from experiments.sweep.executors import Executor, Open
 from experiments.sweep.keeper import Counts, Keeper, Progress
-from experiments.sweep.schedule import Group, Schedule, Task
+from experiments.sweep.schedule import BatchGroup, Schedule, Task
 
 
 class Runner:
@@ -34,7 +42,7 @@ class Runner:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: Preparation,
         store: Store,
         progress: Progress,
         counts: Counts,
@@ -48,7 +56,7 @@ class Runner:
         self.backlog = Backlog(prepared, self.study, retry_failed)
         workers = prepared.config.workers
         self.keeper = Keeper(store, progress, counts, sweep, workers, self.backlog)
-        self.found: dict[str, Any] = {}  # what workers say of where they are, for the manifest
+        self.place: WorkerPlace = {}  # of the workers, for the manifest
 
     def run(self) -> None:
         """Decode everything that is left."""
@@ -58,13 +66,13 @@ class Runner:
         for source in self.prepared.sources:
             self._decode_model(source)
 
-    def _decode_model(self, source: models.Source) -> None:
+    def _decode_model(self, source: models.ModelSource) -> None:
         """One model's runs; when it returns, nothing here holds the model any more."""
         work = _Work(self, [cell for cell in self.plan.cells if cell.model == source.name])
         if work.schedule.left:
             with self.open_executor(self.prepared, source) as executor:
                 work.do(executor)
-                self.found |= executor.found
+                self.place |= executor.place
 
 
 class _Work:
@@ -79,8 +87,8 @@ class _Work:
         self.study, self.backlog, self.keeper = runner.study, runner.backlog, runner.keeper
         self.progress, self.detectors = runner.progress, runner.prepared.detectors
         config = runner.prepared.config
-        self.schedule = Schedule[Wanted](config.workers, max(1, config.batch_size // 4))
-        self.jobs: dict[int, dict[int, Task[Wanted]]] = {}  # by worker, then place in the job
+        self.schedule = Schedule[PendingRun](config.workers, max(1, config.batch_size // 4))
+        self.jobs: dict[int, dict[int, Task[PendingRun]]] = {}  # by worker, then place in the job
         self.unread: list[Cell] = []  # complete, their samples not yet kept for the report
         self.acting_left = 0.0  # tokens expected of runs with detectors that act
         self.ended: set[str] = set()  # full attention's runs that ended here, well or not
@@ -88,30 +96,30 @@ class _Work:
         for number in range(len(self.configs)):
             self._plan(number)
         for number in range(len(self.configs)):
-            self._settle(Group(number))
+            self._settle(BatchGroup(number))
 
     def _plan(self, number: int) -> None:
         """Put a configuration's runs into the schedule; sparse ones wait for full attention."""
         for run in self._runs(number):
-            self._begin_or_wait(Group(number), Wanted(run))
+            self._begin_or_wait(BatchGroup(number), PendingRun(run))
 
-    def _begin_or_wait(self, group: Group, wanted: Wanted) -> None:
+    def _begin_or_wait(self, group: BatchGroup, pending: PendingRun) -> None:
         """The length of a sparse run follows from all of full attention's on the problem."""
-        run = wanted.run
+        run = pending.run
         for full in () if run.cell.is_full else self.study.plan.fulls(run):
             if full.id not in self.ended and self.backlog.pending(full):
-                self.schedule.hold(full.id, group, wanted)
+                self.schedule.hold(full.id, group, pending)
                 return
         if self.backlog.pending(run):
-            self._add(group, wanted)
+            self._add(group, pending)
 
     def _runs(self, number: int) -> Iterator[Run]:
         for cell in self.configs[number]:
             yield from self.study.plan.runs(cell)
 
-    def _add(self, group: Group, wanted: Wanted) -> Task[Wanted]:
-        expected, prompt = self.backlog.weight(wanted.run), len(self.backlog.prompt(wanted.run))
-        task = Task(self.backlog.key(wanted), group, wanted, expected, prompt)
+    def _add(self, group: BatchGroup, pending: PendingRun) -> Task[PendingRun]:
+        expected, prompt = self.backlog.weight(pending.run), len(self.backlog.prompt(pending.run))
+        task = Task(self.backlog.key(pending), group, pending, expected, prompt)
         self.schedule.add(task)
         return task
 
@@ -129,41 +137,41 @@ class _Work:
             executor.wait(self._hear)
         self._read()
 
-    def _begin(self, executor: Executor, worker: int, tasks: Sequence[Task[Wanted]]) -> None:
+    def _begin(self, executor: Executor, worker: int, tasks: Sequence[Task[PendingRun]]) -> None:
         self.jobs[worker] = dict(enumerate(tasks))
-        wanted = [task.what for task in tasks]
-        datasets = dict.fromkeys(one.run.cell.dataset for one in wanted)
-        self.progress.cell(wanted[0].run.cell, tuple(datasets))
-        executor.submit(worker, self.backlog.job(wanted))
+        pending = [task.what for task in tasks]
+        datasets = dict.fromkeys(one.run.cell.dataset for one in pending)
+        self.progress.cell(pending[0].run.cell, tuple(datasets))
+        executor.submit(worker, self.backlog.job(pending))
 
     def _hear(self, worker: int, event: Event) -> None:
         """What a worker has to say."""
         match event:
-            case Stepped(tokens):
+            case StepCount(tokens):
                 self.progress.step(tokens)
-            case Said(text):
+            case Remark(text):
                 self.progress.note(text)
-            case Decoded(index):
+            case RowTrace(index):
                 task = self.jobs[worker].pop(index)
                 self.keeper.keep(task, event)
                 self._ended(task)
-            case Failed(index):
+            case RowFailure(index):
                 task = self.jobs[worker].pop(index)
                 self.keeper.keep_failure(task, event)
                 self._ended(task)
-            case Ended():
+            case JobEnd():
                 del self.jobs[worker]
                 self.keeper.store.sync()
-            case Lost(reason):
+            case WorkerLoss(reason):
                 self._lost(list(self.jobs.pop(worker).values()), reason)
 
-    def _lost(self, tasks: list[Task[Wanted]], reason: str) -> None:
+    def _lost(self, tasks: list[Task[PendingRun]], reason: str) -> None:
         """A worker died: what it had is tried again elsewhere."""
         self.keeper.store.sync()
         given_up = self.schedule.lost(tasks)
         for task in given_up:
             said = f"its worker was lost twice with nothing else at work ({reason})"
-            self.keeper.keep_failure(task, Failed(0, "error", said, 1))
+            self.keeper.keep_failure(task, RowFailure(0, "error", said, 1))
             self._ended(task)
         if len(tasks) > len(given_up):
             told = tasks[0].what.run.cell.told
@@ -172,7 +180,7 @@ class _Work:
 
     # ------------------------------------------------------------ what follows
 
-    def _ended(self, task: Task[Wanted]) -> None:
+    def _ended(self, task: Task[PendingRun]) -> None:
         """A run is stored: what waited for it can begin."""
         if task.group.acting:
             self.acting_left -= task.expected
@@ -180,15 +188,15 @@ class _Work:
         if plain_full:
             self.ended.add(task.key)
         released = self.schedule.done(task)
-        for group, wanted in released:
-            self._begin_or_wait(group, wanted)
+        for group, pending in released:
+            self._begin_or_wait(group, pending)
         if plain_full and self.schedule.finished(task.group):
             # Now the lengths are known that everything else depends on.
             self.progress.weigh(self.backlog.weight_left() + self.acting_left)
         for group in dict.fromkeys([task.group, *(group for group, _ in released)]):
             self._settle(group)
 
-    def _settle(self, group: Group) -> None:
+    def _settle(self, group: BatchGroup) -> None:
         """After the last plain run of a configuration come those with detectors that act."""
         number = group.config
         if not self.schedule.finished(group):
@@ -197,11 +205,11 @@ class _Work:
             acted = [one for cell in self.configs[number] for one in self.backlog.acted(cell)]
             for at, detector in enumerate(self.backlog.acting, start=1):
                 mine = [one for one in acted if one.detector == detector]
-                tasks = [self._add(Group(number, at), one) for one in mine]
+                tasks = [self._add(BatchGroup(number, at), one) for one in mine]
                 if weight := sum(task.expected for task in tasks):
                     self.progress.more(len(mine), weight)
                     self.acting_left += weight
-        groups = [Group(number, at) for at in range(len(self.backlog.acting) + 1)]
+        groups = [BatchGroup(number, at) for at in range(len(self.backlog.acting) + 1)]
         if all(self.schedule.finished(one) for one in groups):
             self.unread += self.configs[number]
 

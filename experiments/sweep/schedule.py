@@ -17,7 +17,7 @@ T = TypeVar("T")
 TRIES = 2
 
 
-class Group(NamedTuple):
+class BatchGroup(NamedTuple):
     """What can be decoded together: a configuration, and the detector that acts in it.
 
     `acting` is 0 where none does. Among groups that are worth the same, lower ones come first.
@@ -40,7 +40,7 @@ class Task(Generic[T]):
     """
 
     key: str
-    group: Group
+    group: BatchGroup
     what: T
     expected: float
     prompt: int = 0
@@ -59,12 +59,12 @@ class Schedule(Generic[T]):
 
     def __init__(self, workers: int, least: int = 1) -> None:
         self._workers, self._least = workers, least
-        self._ready: dict[Group, dict[str, Task[T]]] = {}
+        self._ready: dict[BatchGroup, dict[str, Task[T]]] = {}
         self._again: deque[list[Task[T]]] = deque()  # of workers that were lost
         self._taken: dict[str, Task[T]] = {}
-        self._held: dict[str, list[tuple[Group, T]]] = {}  # by what they wait for
+        self._held: dict[str, list[tuple[BatchGroup, T]]] = {}  # by what they wait for
         self._alone: Counter[str] = Counter()  # how often a job was this task alone
-        self._open: Counter[Group] = Counter()  # what has not ended, by group
+        self._open: Counter[BatchGroup] = Counter()  # what has not ended, by group
 
     # ------------------------------------------------------------ what comes in
 
@@ -75,7 +75,7 @@ class Schedule(Generic[T]):
         self._ready.setdefault(task.group, {})[task.key] = task
         self._open[task.group] += 1
 
-    def hold(self, until: str, group: Group, what: T) -> None:
+    def hold(self, until: str, group: BatchGroup, what: T) -> None:
         """Something that may be needed, once the task of that key has ended."""
         self._held.setdefault(until, []).append((group, what))
         self._open[group] += 1
@@ -110,12 +110,12 @@ class Schedule(Generic[T]):
             self._alone[job[0].key] += 1
         return job
 
-    def _rank(self, group: Group) -> tuple[bool, float, Group]:
+    def _rank(self, group: BatchGroup) -> tuple[bool, float, BatchGroup]:
         tasks = self._ready[group]
         awaited = any(key in self._held for key in tasks)
         return not awaited, -_work(tasks.values()), group
 
-    def _share(self, group: Group) -> list[Task[T]]:
+    def _share(self, group: BatchGroup) -> list[Task[T]]:
         """Every n-th of a group's tasks, so that n workers have as much as there is for each."""
         tasks = sorted(self._ready[group].values(), key=lambda one: (-one.expected, -one.prompt))
         left = sum(_work(some.values()) for some in self._ready.values())
@@ -125,7 +125,7 @@ class Schedule(Generic[T]):
 
     # ------------------------------------------------------------ what comes back
 
-    def done(self, task: Task[T]) -> list[tuple[Group, T]]:
+    def done(self, task: Task[T]) -> list[tuple[BatchGroup, T]]:
         """A task has ended, well or not; what waited for it, and is held no more."""
         del self._taken[task.key]
         released = self._held.pop(task.key, [])
@@ -147,7 +147,7 @@ class Schedule(Generic[T]):
                 self._again.append(list(half))
         return []
 
-    def finished(self, group: Group) -> bool:
+    def finished(self, group: BatchGroup) -> bool:
         """Whether nothing of a group is left."""
         return not self._open[group]
 

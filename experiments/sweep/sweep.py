@@ -21,10 +21,10 @@ from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import read_template
 from experiments.grid.detectors import build_detectors
-from experiments.grid.identity import Cell, prompt_digest
+from experiments.grid.identity import Cell
 from experiments.grid.plan import (
     Plan,
-    Problem,
+    PlannedProblem,
     build_backends,
     build_cells,
     build_penalties,
@@ -32,10 +32,10 @@ from experiments.grid.plan import (
 )
 from experiments.store import manifest
 from experiments.store.files import kept
-from experiments.store.files.disk import Busy, drop_halves, is_locked, lock
+from experiments.store.files.disk import StoreBusyError, drop_halves, is_locked, lock
 from experiments.store.store import Store, require_writable
 from experiments.store.study import Study
-from experiments.sweep.backlog import Backlog, Prepared
+from experiments.sweep.backlog import Backlog, Preparation
 from experiments.sweep.decoder import require_supported
 from experiments.sweep.executors import begin, open_executor
 from experiments.sweep.keeper import Counts, Progress
@@ -53,7 +53,7 @@ class Outcome:
     counts: Counts = field(default_factory=Counts)
 
 
-def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
+def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
     """Check all of a sweep: names, budgets, problems, models, output folder; nothing is written.
 
     Args:
@@ -84,7 +84,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
 
     cells: list[Cell] = []
     problems: dict[tuple[str, str, str], tuple[data.Item, list[int]]] = {}
-    planned: dict[tuple[str, str], tuple[Problem, ...]] = {}
+    planned: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
     for source in sources:
         tokenizer = models.load_tokenizer(source)
         table = token_bytes(tokenizer)
@@ -98,21 +98,14 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
                 problems[source.name, dataset, item.id] = (item, prompts[item.id])
                 lengths.append(positions.Prompt(dataset, item.id, len(prompts[item.id])))
             planned[source.name, dataset] = tuple(
-                Problem(
-                    item.id,
-                    prompt_digest(prompts[item.id]),
-                    item.gold,
-                    item.scorer,
-                    positions.left(most, prompts[item.id]),
-                )
-                for item in of_set.items
+                PlannedProblem.of(item, prompts[item.id], most) for item in of_set.items
             )
         positions.require_room(source.name, most, lengths, beyond=config.beyond_positions)
     plan = Plan(tuple(cells), planned, config.samples_per_problem)
     shelf = models.Shelf(config.dtype, device, None if remote else config.device_map)
     made_by = code(*backends, *itertools.chain(*penalties), *detectors)
     said = tuple(line for one in sets.values() for line in one.said)
-    prepared = Prepared(
+    prepared = Preparation(
         config, plan, threads, sources, shelf, detectors, problems, scorers=scorers, said=said
     )
     if made_by and not again:
@@ -129,7 +122,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Prepared:
     return dataclasses.replace(prepared, about=about)
 
 
-def _require_same_code(prepared: Prepared, out: Path) -> None:
+def _require_same_code(prepared: Preparation, out: Path) -> None:
     """Refuse a store with runs of this plan that were decoded by classes as they are no more.
 
     Raises:
@@ -157,7 +150,7 @@ def _prompt(config: Config) -> dict[str, str | None]:
 
 
 def run(
-    prepared: Prepared,
+    prepared: Preparation,
     out: Path,
     *,
     preset: str,
@@ -186,7 +179,7 @@ def run(
             for folder in (out / manifest.FOLDER, kept.folder(out)):
                 drop_halves(folder)
             return _run(prepared, out, preset, arguments, progress, retry_failed)
-    except Busy:
+    except StoreBusyError:
         raise _busy(out) from None
 
 
@@ -203,7 +196,7 @@ def _busy(out: Path) -> InvalidValue:
 
 
 def _run(
-    prepared: Prepared,
+    prepared: Preparation,
     out: Path,
     preset: str,
     arguments: Sequence[str],
@@ -242,7 +235,7 @@ def _run(
             try:
                 runner.run()
             finally:
-                values |= runner.found
+                values |= runner.place
         values["status"] = "finished"
     except KeyboardInterrupt:
         values["status"] = "interrupted"
@@ -257,4 +250,4 @@ def _run(
     return Outcome(values, sweep, counts)
 
 
-__all__ = ["Counts", "Outcome", "Prepared", "Progress", "prepare", "require_supported", "run"]
+__all__ = ["Counts", "Outcome", "Preparation", "Progress", "prepare", "require_supported", "run"]

@@ -21,8 +21,8 @@ from programs import conditions as shown
 from attention.errors import InvalidValue
 from experiments.bench import conditions
 from experiments.grid import models
-from experiments.grid.config import load
 from experiments.grid.detectors import build_detectors
+from experiments.grid.presets import load
 from experiments.store.labels import labels
 from lil import Detector
 from lil.hidden_states import Reading

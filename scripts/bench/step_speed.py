@@ -31,8 +31,8 @@ from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
 from experiments.bench import conditions, device_name, method, seconds
 from experiments.grid import data, models
-from experiments.grid.config import load
-from experiments.grid.data.loading import MOST_MADE
+from experiments.grid.data import MOST_MADE
+from experiments.grid.presets import load
 from lil.decoding.batch import BatchPenalties
 from lil.decoding.lane import Lane
 from lil.decoding.ledger import Ledger
@@ -218,7 +218,7 @@ def step(
 
 def _row(
     case: Case,
-    loaded: models.Loaded,
+    loaded: models.LoadedModel,
     prompts: Sequence[Sequence[int]],
     backend: Any,
     options: dict[str, Any],

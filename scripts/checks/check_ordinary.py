@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from experiments.grid.config import load
 from experiments.grid.detectors import build_detectors
+from experiments.grid.presets import load
 from experiments.store.labels import labels
 from lil import Detector
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.grid.config import Config, load
+from experiments.grid.config import Config
+from experiments.grid.presets import load
 from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
 from experiments.sweep import sweep

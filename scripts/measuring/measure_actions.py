@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.grid.config import load
+from experiments.grid.presets import load
 
 SCRIPTS = Path(__file__).parents[1]
 CALIBRATED = ("guardian", "cycle", "recurrence", "stall", "margin", "chopper")

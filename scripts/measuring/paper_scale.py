@@ -29,10 +29,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the checkout this script b
 
 import numpy as np
 
-from experiments.grid.config import Config, load
+from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import Cell, digest
-from experiments.grid.plan import Plan, Problem, build_backends, build_cells
+from experiments.grid.plan import Plan, PlannedProblem, build_backends, build_cells
+from experiments.grid.presets import load
 from experiments.store import manifest
 from experiments.store.store import Store
 from lil import Cost, Trace
@@ -67,7 +68,7 @@ def plan_of(config: Config, problems: int) -> Plan:
         cells += build_cells(config, model, digest(model), config.datasets, backends)
         for dataset in config.datasets:
             items[model, dataset] = tuple(
-                Problem(f"{dataset}-{i}", digest([model, dataset, i]), str(i * 7), "math")
+                PlannedProblem(f"{dataset}-{i}", digest([model, dataset, i]), str(i * 7), "math")
                 for i in range(problems)
             )
     return Plan(tuple(cells), items, 1)

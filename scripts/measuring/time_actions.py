@@ -16,9 +16,9 @@ from pathlib import Path
 
 import lil
 from experiments.grid import data, models, scoring
-from experiments.grid.config import load
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import build_backends
+from experiments.grid.presets import load
 from experiments.store.manifest import conditions
 
 PLACES = (("h2o", 256, "medium"), ("quest", 128, "hard"))

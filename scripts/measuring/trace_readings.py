@@ -24,7 +24,7 @@ from attention.errors import InvalidValue
 from experiments.grid.detectors import build_detectors
 from experiments.grid.scoring import last_boxed
 from experiments.reasoner import RECIPES, SPLITS, Problem, problem
-from experiments.reasoner.judge import Reading, pieces, read
+from experiments.reasoner.judge import ChainReading, pieces, read
 from experiments.report.statistics import change_p, mcnemar
 from experiments.store.samples.repetition import exact
 from experiments.store.samples.sample import Sample, is_usable
@@ -51,7 +51,7 @@ class Output:
 
     sample: Sample
     problem: Problem
-    reading: Reading
+    reading: ChainReading
     loop: int
 
     @property
@@ -236,7 +236,7 @@ def unsolved(group: Sequence[Output]) -> Row:
 def checks(group: Sequence[Output]) -> Row:
     """What is wrong, and what checks make of it."""
 
-    def total(of: Callable[[Reading], int]) -> int:
+    def total(of: Callable[[ChainReading], int]) -> int:
         return sum(of(one.reading) for one in group)
 
     return {

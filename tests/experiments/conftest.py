@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from saved_models import save_tiny_model
 
-from experiments.grid.config import Config, load
+from experiments.grid.config import Config
+from experiments.grid.presets import load
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from experiments.store.samples.points import Points
-from experiments.store.samples.sample import Sample
+from experiments.store.samples.sample import Points, Sample
 
 
 def sample(item: int | str = 0, **fields: Any) -> Sample:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from experiments.grid.config import load
 from experiments.grid.identity import Cell
-from experiments.grid.plan import Plan, Problem
+from experiments.grid.plan import Plan, PlannedProblem
+from experiments.grid.presets import load
 from experiments.store.store import Store
 from experiments.store.study import Study
 from lil import Meter, Trace
@@ -88,7 +88,7 @@ def study(folder: Path, problems: int = 3) -> Study:
             table: dict[str, Any] = {"name": backend} | ({"budget": budget} if budget else {})
             cells.append(Cell(MODEL, "0" * 32, dataset, table, (), {"temperature": 0.0}, "float32"))
             items[MODEL, dataset] = tuple(
-                Problem(ITEM if item == 2 else str(item), f"{item}", str(item), "exact")
+                PlannedProblem(ITEM if item == 2 else str(item), f"{item}", str(item), "exact")
                 for item in range(problems)
             )
     plan = Plan(tuple(cells), items, 1)

@@ -20,7 +20,7 @@ from experiments.grid.plan import Plan
 from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.labels import labels
-from experiments.store.samples.of_trace import Fired, acted_id, acted_record
+from experiments.store.samples.of_trace import Firing, acted_id, acted_record
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Results, Study
@@ -207,9 +207,9 @@ def test_a_run_serves_the_caps_it_did_not_come_up_to(
     plain = store.get(acted_id(run, detector, 30))
     assert plain is not None
 
-    def fired(cap: int) -> Fired:
+    def fired(cap: int) -> Firing:
         verdict = lil.Verdict("guardian", kept, {"step": 11})
-        return Fired(run, plain, cap, detector, verdict)
+        return Firing(run, plain, cap, detector, verdict)
 
     for cap, expected in served.items():
         assert (acted_record(store, fired(cap)) is not None) is expected

@@ -191,14 +191,14 @@ def test_a_full_disk_is_one_message(
     place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from experiments.store import manifest
-    from experiments.store.files import disk, writer
+    from experiments.store.files import disk, records
 
     def refuse(_self: object, _blob: bytes) -> int:
         with disk.disk(place / "out"):
             raise OSError(28, "No space left on device")
         return 0
 
-    monkeypatch.setattr(writer.Writer, "write", refuse)
+    monkeypatch.setattr(records.Writer, "write", refuse)
     small = ["--preset", "demo-small", "--limit", "1", "--max-new-tokens", "3", "--json"]
     code = main(["sweep", "--model", "model", "--out", "out", *small])
     out, err = capfd.readouterr()

@@ -12,8 +12,8 @@ import pytest
 import lil
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.grid.config import load
 from experiments.grid.detectors import build_detectors
+from experiments.grid.presets import load
 from experiments.report import figures
 from experiments.store.study import Study
 

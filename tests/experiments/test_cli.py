@@ -20,7 +20,8 @@ import pytest
 import lil
 from experiments.cli import entry, main, show
 from experiments.cli.parser import Parser
-from experiments.grid.config import Config, check, load, preset_text
+from experiments.grid.config import Config, check
+from experiments.grid.presets import load, preset_text
 from experiments.report import figures
 from experiments.report.row import columns
 from experiments.store import manifest

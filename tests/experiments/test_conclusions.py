@@ -64,7 +64,7 @@ def test_a_corrected_answer_changes_accuracy_and_decodes_nothing(
     """Nor does a text of the same name with other answers share its verdicts."""
     judged = lambda _text, gold, *_: gold == "right"  # noqa: E731 - a random model solves none
     monkeypatch.setattr("experiments.store.samples.of_trace.correct", judged)
-    monkeypatch.setattr("experiments.store.frame.correct", judged)
+    monkeypatch.setattr("experiments.store.store.correct", judged)
     files = [tmp_path / "mine.jsonl", tmp_path / "other" / "mine.jsonl"]
     files[1].parent.mkdir()
 

@@ -12,11 +12,12 @@ import attention
 from attention.engines import ENGINES
 from attention.errors import InvalidValue
 from experiments.grid import config
-from experiments.grid.config import Config, load, parse_assignment, preset_names, preset_text
+from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import run_id
 from experiments.grid.plan import build_backends, build_cells, build_penalties
-from experiments.grid.rebuilt import penalties_of
+from experiments.grid.presets import load, parse_assignment, preset_names, preset_text
+from experiments.grid.stored import penalties_of
 
 
 def test_the_preset_beats_the_default_and_the_command_line_beats_both() -> None:
@@ -250,3 +251,11 @@ def test_nothing_in_a_preset_is_unknown_to_the_dataclass() -> None:
 
 def test_the_engines_are_those_there_are() -> None:
     assert set(config.ENGINES) == set(ENGINES)
+
+
+def test_a_number_too_long_to_print_is_refused_like_another(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    for key in ("split", "scorer", "dtype", "cap", "batch_size"):
+        file.write_text(f"{key} = 0x{'f' * 5000}\n")
+        with pytest.raises(InvalidValue, match=f"{key} = 'a number of thousands of digits'"):
+            load(str(file))

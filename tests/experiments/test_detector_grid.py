@@ -11,8 +11,8 @@ import torch
 import lil
 from attention.errors import InvalidValue
 from attention.spelling import Spec, values
-from experiments.grid.config import load
 from experiments.grid.detectors import build_detectors, choices_of, combined, completed
+from experiments.grid.presets import load
 from experiments.store.labels import labels
 from lil.chopper import Classifier
 from lil.detectors import DETECTORS

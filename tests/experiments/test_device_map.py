@@ -15,7 +15,8 @@ from sweeping import go
 
 from attention.errors import InvalidValue
 from experiments.grid import models
-from experiments.grid.config import Config, load
+from experiments.grid.config import Config
+from experiments.grid.presets import load
 from experiments.store.study import Study
 
 MISSING = importlib.util.find_spec("accelerate") is None

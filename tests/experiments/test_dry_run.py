@@ -63,7 +63,7 @@ def test_before_during_and_after_a_sweep(
     assert dry_run(config, out)["stored"] == 0
 
 
-def _other(find: Callable[..., models.Source]) -> Callable[..., models.Source]:
+def _other(find: Callable[..., models.ModelSource]) -> Callable[..., models.ModelSource]:
     import dataclasses
 
     return lambda *given, **more: dataclasses.replace(find(*given, **more), digest="other")

@@ -10,7 +10,7 @@ import pytest
 
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.evals.model_args import Until, Wanted, configuration, text_before
+from experiments.evals.model_args import GenerationArguments, Until, configuration, text_before
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import build_backends, build_penalties
 from lil import Trace, Verdict
@@ -132,16 +132,19 @@ def test_a_tasks_generation_arguments(
     given: dict[str, Any], until: tuple[str, ...], tokens: int, temperature: float
 ) -> None:
     config = configuration({"temperature": 0.5, "seed": 4, "top_p": 0.9})
-    wanted = Wanted.read(given, config, 99)
+    wanted = GenerationArguments.read(given, config, 99)
     assert (wanted.until, wanted.max_new_tokens) == (until, tokens)
     drawn = {"temperature": temperature, "seed": 4, "top_p": 0.9, "top_k": None}
     assert wanted.sampling == drawn
 
 
 def test_sampling_without_a_temperature_is_transformers() -> None:
-    assert Wanted.read({"do_sample": True}, configuration({}), 9).sampling["temperature"] == 1.0
+    assert (
+        GenerationArguments.read({"do_sample": True}, configuration({}), 9).sampling["temperature"]
+        == 1.0
+    )
     with pytest.warns(UserWarning, match="do_sample=False"):
-        Wanted.read({"do_sample": False, "temperature": 0.7}, configuration({}), 9)
+        GenerationArguments.read({"do_sample": False, "temperature": 0.7}, configuration({}), 9)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +159,7 @@ def test_sampling_without_a_temperature_is_transformers() -> None:
 )
 def test_what_is_not_supported_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidValue, match=said):
-        Wanted.read(given, configuration({}), 9)
+        GenerationArguments.read(given, configuration({}), 9)
 
 
 def test_without_the_packages_one_message_says_so(

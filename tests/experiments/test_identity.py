@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from experiments.grid import identity, schema
-from experiments.grid.config import Config, load
+from experiments.grid.config import Config
 from experiments.grid.identity import Cell, run_id
 from experiments.grid.plan import build_cells, describe_backend, describe_penalties
+from experiments.grid.presets import load
 from experiments.store.study import Study
 
 SMALL = Path(__file__).parent / "data" / "small"

@@ -14,7 +14,7 @@ from reasoner_training import tokenizer, traces
 from reasoner_training.traces import NO_FAULTS, TraceConfig
 
 from experiments.reasoner import LEVELS, RECIPES, words
-from experiments.reasoner.judge import LOOP, Reading, pieces, read, values
+from experiments.reasoner.judge import LOOP, ChainReading, pieces, read, values
 from experiments.reasoner.problems import Problem, problem
 from experiments.store.samples.repetition import exact
 from experiments.store.study import Study
@@ -217,7 +217,7 @@ def test_a_text_that_is_cut_off(level: str, index: int, data: st.DataObject) -> 
     cut = read(drawn, tokens[:at])
     assert cut.tokens == at == sum(cut.by_kind().values())
 
-    def said(reading: Reading) -> list[tuple[object, ...]]:
+    def said(reading: ChainReading) -> list[tuple[object, ...]]:
         stated = [one for one in reading.statements if one.value is not None and one.at <= at]
         return [(one.kind, one.name, one.value, one.at) for one in stated]
 

@@ -16,7 +16,7 @@ from experiments.grid.detectors import build_detectors
 from experiments.report.found import Found
 from experiments.store.files import kept, records
 from experiments.store.samples import reading
-from experiments.store.samples.points import Point, Points
+from experiments.store.samples.sample import Point, Points
 from experiments.store.store import Store
 from experiments.store.study import Study
 

@@ -23,7 +23,7 @@ from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
 from experiments.report import measures
 from experiments.store import manifest
-from experiments.store.files import writer
+from experiments.store.files import records
 from experiments.store.files.disk import whole_file
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -101,7 +101,7 @@ def test_killed_while_writing_a_record(tiny_config: Make, tmp_path: Path, part: 
     config = tiny_config(limit=2, budgets="32", max_new_tokens=8)
 
     def torn() -> None:
-        real = writer.Writer.write
+        real = records.Writer.write
         written = 0
 
         def write(self: Any, blob: bytes) -> int:
@@ -112,7 +112,7 @@ def test_killed_while_writing_a_record(tiny_config: Make, tmp_path: Path, part: 
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(self, blob)
 
-        writer.Writer.write = write  # type: ignore[method-assign]
+        records.Writer.write = write  # type: ignore[method-assign]
         _sweep(config, tmp_path, sweep.Progress())
 
     assert _in_a_child(torn) == -signal.SIGKILL

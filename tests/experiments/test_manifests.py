@@ -20,7 +20,8 @@ from experiments.cli import main
 from experiments.cli.console import Console
 from experiments.cli.nouns.sweep import default_folder
 from experiments.cli.show import listing
-from experiments.grid.config import Config, load
+from experiments.grid.config import Config
+from experiments.grid.presets import load
 from experiments.report import figures, measures
 from experiments.store import manifest
 from experiments.store.files.disk import lock

@@ -15,7 +15,7 @@ from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid import data
 from experiments.grid.config import Config
-from experiments.grid.data import Wanted
+from experiments.grid.data import ProblemChoice
 from experiments.report import measures, tables
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -33,7 +33,7 @@ def _file(path: Path, *rows: dict[str, Any]) -> str:
 
 
 def _load(file: str, **wanted: Any) -> data.DataSet:
-    return data.load_set(file, "study", wanted.pop("limit", None), Wanted(**wanted))
+    return data.load_set(file, "study", wanted.pop("limit", None), ProblemChoice(**wanted))
 
 
 # ---------------------------------------------------------------- chats

@@ -14,7 +14,7 @@ from sweeping import go
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid import scoring
-from experiments.grid.config import load
+from experiments.grid.presets import load
 from experiments.store.store import Store
 from experiments.store.study import Study
 
@@ -114,7 +114,7 @@ def test_only_what_the_store_names_is_taken(store, capsys):
 def test_any_accepted_answer_and_the_rule():
     own = scoring.loaded("own_scores:ruled")
     judged = scoring.judged("x" * 6, ("9", "5"), "own_scores:ruled", own)
-    assert judged == scoring.Judged(True, "long enough")
+    assert judged == scoring.Judgement(True, "long enough")
     assert scoring.judged("x", ("9", "5"), "own_scores:ruled", own).correct is False
     assert scoring.judged("x", "5", "own_scores:ruled").correct is None
     assert scoring.judged("x", None, "own_scores:ruled", own).correct is None

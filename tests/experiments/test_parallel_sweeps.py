@@ -26,7 +26,7 @@ from experiments.store.samples.sample import setting
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import executors, sweep
-from experiments.sweep.decoder import Decoded, Ended, Event, Job, Lost, Setup, decode
+from experiments.sweep.decoder import DecodeJob, Event, JobEnd, RowTrace, Setup, WorkerLoss, decode
 from experiments.sweep.executors import processes
 from experiments.sweep.executors.contract import InProcess
 from tests.sampling import some_slow
@@ -46,7 +46,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 
 def _config(model: Path, **changed: Any) -> Config:
-    from experiments.grid.config import load
+    from experiments.grid.presets import load
 
     values: dict[str, Any] = {
         **GRID,
@@ -162,7 +162,7 @@ def test_workers_killed_at_work_cost_nothing(
     hired: list[processes._Worker] = []
     submit = processes.Processes.submit
 
-    def watched(self: processes.Processes, worker: int, job: Job) -> None:
+    def watched(self: processes.Processes, worker: int, job: DecodeJob) -> None:
         submit(self, worker, job)
         hired.append(self._workers[worker])
 
@@ -179,7 +179,7 @@ def test_workers_killed_at_work_cost_nothing(
 class Mortal(InProcess):
     """Dies whenever a certain prompt is among its rows, once it has said what came before."""
 
-    def __init__(self, loaded: models.Loaded, victim: list[int]) -> None:
+    def __init__(self, loaded: models.LoadedModel, victim: list[int]) -> None:
         super().__init__(loaded)
         self._victim = victim
         self.sizes: list[int] = []
@@ -190,12 +190,12 @@ class Mortal(InProcess):
         self.sizes.append(len(job.requests))
         with closing(decode(self._loaded, job, lambda _: None)) as events:
             for event in events:
-                assert isinstance(event, Decoded)
+                assert isinstance(event, RowTrace)
                 if job.requests[event.index].prompt == self._victim:
-                    tell(0, Lost("killed by SIGKILL"))
+                    tell(0, WorkerLoss("killed by SIGKILL"))
                     return
                 tell(0, event)
-        tell(0, Ended())
+        tell(0, JobEnd())
 
 
 def test_a_run_that_kills_its_worker_costs_itself_alone(
@@ -206,7 +206,7 @@ def test_a_run_that_kills_its_worker_costs_itself_alone(
     mortals = []
 
     @contextlib.contextmanager
-    def mortal(prepared: Any, source: models.Source) -> Iterator[Mortal]:
+    def mortal(prepared: Any, source: models.ModelSource) -> Iterator[Mortal]:
         mortals.append(Mortal(prepared.shelf.take(source), victim))
         yield mortals[0]
 
@@ -229,7 +229,7 @@ def test_a_run_that_kills_its_worker_costs_itself_alone(
 class Dying(Setup):
     """Ends its process instead of loading."""
 
-    def load(self) -> tuple[models.Loaded, dict[str, Any]]:
+    def load(self) -> tuple[models.LoadedModel, dict[str, Any]]:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 

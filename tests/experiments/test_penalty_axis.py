@@ -15,10 +15,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lil
 from experiments.cli import main
-from experiments.grid.config import Config, load
+from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import run_id
 from experiments.grid.plan import Plan, build_backends, build_cells, build_penalties
+from experiments.grid.presets import load
 from experiments.report import figures
 from experiments.report.finding import finding
 from experiments.report.measures import ReportRow, rows

@@ -15,7 +15,8 @@ from sweeping import go
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid import data
-from experiments.grid.config import Config, load
+from experiments.grid.config import Config
+from experiments.grid.presets import load
 from experiments.report import measures, tables
 from experiments.store.store import Store
 from experiments.store.study import Study

@@ -14,8 +14,9 @@ from sweeping import go
 
 from attention.errors import InvalidValue
 from experiments.grid import data
-from experiments.grid.config import Config, load
+from experiments.grid.config import Config
 from experiments.grid.data.sets import expand, labels
+from experiments.grid.presets import load
 from experiments.reasoner import problem
 from experiments.store.study import Study
 from experiments.sweep import sweep

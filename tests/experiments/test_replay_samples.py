@@ -27,7 +27,7 @@ Make = Callable[..., Config]
 def swept(
     tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Store, Plan, Config, Path]:
-    from experiments.grid.config import load
+    from experiments.grid.presets import load
 
     out = tmp_path_factory.mktemp("swept")
     config = load(

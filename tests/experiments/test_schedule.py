@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from experiments.sweep.schedule import Group, Schedule, Task
+from experiments.sweep.schedule import BatchGroup, Schedule, Task
 
-FULL, SPARSE, OTHER = Group(0), Group(1), Group(2)
+FULL, SPARSE, OTHER = BatchGroup(0), BatchGroup(1), BatchGroup(2)
 
 
-def filled(workers: int, sizes: dict[Group, Sequence[float]], least: int = 1) -> Schedule[str]:
+def filled(workers: int, sizes: dict[BatchGroup, Sequence[float]], least: int = 1) -> Schedule[str]:
     schedule = Schedule[str](workers, least)
     for group, costs in sizes.items():
         for at, cost in enumerate(costs):
@@ -79,7 +79,7 @@ def test_one_group_is_split_evenly_long_and_short_ones_mixed(workers: int) -> No
 
 
 def test_plenty_of_groups_stay_whole_and_the_last_is_split() -> None:
-    schedule = filled(2, {Group(n): [10.0] * 8 for n in range(5)}, least=2)
+    schedule = filled(2, {BatchGroup(n): [10.0] * 8 for n in range(5)}, least=2)
     whole = [schedule.take() for _ in range(4)]
     assert [len(job) for job in whole] == [8] * 4
     for job in whole:
@@ -136,7 +136,7 @@ def test_every_task_ends_once_whatever_dies(seed: int) -> None:
     rng = random.Random(seed)
     workers = rng.randrange(1, 6)
     schedule = Schedule[str](workers, rng.randrange(1, 5))
-    groups = [Group(number) for number in range(4)]
+    groups = [BatchGroup(number) for number in range(4)]
     full = [Task(f"full{at}", groups[0], "", rng.uniform(1, 9)) for at in range(9)]
     for task in full:
         schedule.add(task)
@@ -161,11 +161,11 @@ def test_every_task_ends_once_whatever_dies(seed: int) -> None:
 
 def test_what_two_want_is_decoded_once() -> None:
     schedule = Schedule[str](1)
-    one = Task("same", Group(0), "a", 1.0)
+    one = Task("same", BatchGroup(0), "a", 1.0)
     schedule.add(one)
-    schedule.add(Task("same", Group(0), "b", 1.0))
+    schedule.add(Task("same", BatchGroup(0), "b", 1.0))
     assert schedule.take() == [one]
-    schedule.add(Task("same", Group(0), "c", 1.0))  # while it is at work
+    schedule.add(Task("same", BatchGroup(0), "c", 1.0))  # while it is at work
     assert schedule.take() == []
     schedule.done(one)
     assert not schedule.left

@@ -15,9 +15,9 @@ import pytest
 
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.grid.config import load
 from experiments.grid.detectors import build_detectors
-from experiments.grid.rebuilt import backend_of
+from experiments.grid.presets import load
+from experiments.grid.stored import backend_of
 from experiments.store.files.records import pack
 from experiments.store.store import Store
 from experiments.store.study import Study

@@ -51,6 +51,41 @@ def test_a_generation_cut_before_its_answer_is_incorrect() -> None:
     assert not scoring.correct("I derive 17, so \\boxed{17", "17", "exact")
 
 
+@pytest.mark.parametrize(
+    ("text", "gold", "scorer", "words"),
+    [
+        ("\\boxed{5}", "5", "exact", "'5' equals '5' character by character"),
+        ("\\boxed{5} \\boxed{6}", ("5", "7"), "exact", "'6' does not equal '5' or '7' character"),
+        ("\\boxed{5", "5", "exact", "no \\boxed{} of the output is complete"),
+        ("\\boxed{5}", None, "exact", "no answer is known"),
+        ("\\boxed{5}", "5", "none", "the scorer none judges nothing"),
+        ("\\boxed{5}", "5", "mine:scorer", "mine:scorer is not loaded"),
+        pytest.param(
+            "\\boxed{0.5}",
+            "\\frac{1}{2}",
+            "math",
+            "equals '\\\\frac{1}{2}' as math",
+            marks=NEEDS_MATH,
+        ),
+    ],
+)
+def test_why_an_output_counts_as_it_does(
+    text: str, gold: scoring.Gold, scorer: str, words: str
+) -> None:
+    assert words in scoring.reason(scoring.judged(text, gold, scorer), gold, scorer)
+
+
+def test_a_scorer_of_ones_own_says_by_which_rule() -> None:
+    own = {
+        "mine:scorer": scoring.OwnScorer(
+            "mine:scorer", lambda text, gold: gold in text and "in", "0"
+        )
+    }
+    right, wrong = (scoring.judged(text, "5", "mine:scorer", own) for text in ("5", "6"))
+    assert scoring.reason(right, "5", "mine:scorer") == "mine:scorer accepts it by in"
+    assert scoring.reason(wrong, "5", "mine:scorer") == "mine:scorer refuses it"
+
+
 def test_an_unknown_scorer_is_refused() -> None:
     with pytest.raises(InvalidValue, match="exact"):
         scoring.correct("\\boxed{1}", "1", "exat")

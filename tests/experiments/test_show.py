@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +12,17 @@ import pytest
 from sweeping import go
 
 from experiments.cli import main
-from experiments.grid.config import load
+from experiments.grid.presets import load
 from experiments.report import measures
-from experiments.store.store import Store
+from experiments.store.store import Record, Store
 from experiments.store.study import Study
 
 
-@pytest.fixture(scope="module")
-def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shown")
+def _values(tiny_model: Path, folder: Path) -> dict[str, object]:
     rows = [{"prompt": f"{n} {n} " * (n + 1), "answer": ["7", str(n)]} for n in range(3)]
     file = folder / "p.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    values = {
+    return {
         "models": str(tiny_model),
         "datasets": str(file),
         "backends": "full,h2o,sink",
@@ -35,7 +35,12 @@ def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             "cycle": {"min_tokens": 4, "outside": 0},
         },
     }
-    go(load("demo-small", values), folder / "out")
+
+
+@pytest.fixture(scope="module")
+def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shown")
+    go(load("demo-small", _values(tiny_model, folder)), folder / "out")
     return folder / "out"
 
 
@@ -95,6 +100,44 @@ def test_a_reader_sees_answer_cap_and_detectors(store, capsys):
     assert "cycle" in out
 
 
+def test_why_an_answer_counts_as_it_does_and_where_that_is_from(
+    store, tiny_model, tmp_path, capsys, monkeypatch
+):
+    """Read at a smaller cap: two boxes are left, what comes behind the cap would be right."""
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    go(load("demo-small", _values(tiny_model, store.parent) | {"max_new_tokens": 5}), copy)
+    runs = [run for run in Study.open(copy).runs() if run.cell.is_full]
+    run = max(runs, key=lambda run: Store(copy).get(run.id).meta["tokens"])
+    record = Store(copy).get(run.id)
+    trace = record.trace()
+    assert trace.tokens > 5
+    pieces = [b""] * trace.tokens
+    pieces[1], pieces[3], pieces[-1] = rb"\boxed{8}", rb"\boxed{9}", rb"\boxed{7}"
+    changed = dataclasses.replace(trace, pieces=tuple(pieces), finish="length")
+    monkeypatch.setattr(Record, "values", lambda _: changed.to_dict())
+    told = _shown(capsys, copy, run.id)
+    newest = max((copy / "sweeps").iterdir())
+    assert (told["tokens"], told["stored_tokens"], told["status"]) == (5, trace.tokens, "capped")
+    assert (told["answer"], told["boxed"]) == ("9", ["8", "9"])
+    assert (told["correct"], told["correct_of_all_stored"]) == (False, True)
+    assert told["gold_from"] == f"sweeps/{newest.name}"
+    place = told["record"]
+    assert (place["offset"], place["length"]) == (record.offset, record.length)
+    assert main(["show", str(copy), run.id]) == 0
+    out = capsys.readouterr().out
+    assert (
+        f"answer    9 by the last \\boxed{{}}, gold 7 or {run.item_id}, scorer exact: wrong" in out
+    )
+    assert (
+        f"because   '9' does not equal '7' or '{run.item_id}' character by character; before it 1 "
+        "more in boxes:"
+        f" '8'; cut at 5 tokens, all {trace.tokens} that are stored are right\n"
+    ) in out
+    assert f"gold      from the plan in sweeps/{newest.name}" in out
+    assert f"decoded in sweep {min((copy / 'sweeps').iterdir()).stem}" in out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -116,7 +159,7 @@ def test_a_word_is_a_problem_before_it_is_the_beginning_of_an_id(store, capsys):
 
 
 def test_long_texts_are_cut_unless_asked_for_whole(store, capsys, monkeypatch):
-    monkeypatch.setattr("experiments.cli.texts.shortening.SHOWN", 8)
+    monkeypatch.setattr("experiments.cli.texts.SHOWN", 8)
     run = next(iter(Study.open(store).runs()))
     text = Store(store).get(run.id).trace().text
     assert len(text) > 8

@@ -302,7 +302,7 @@ def test_a_model_is_let_go_before_the_next_is_read(
     alive: list[int] = []
     real = models.load
 
-    def load(*args: Any) -> models.Loaded:
+    def load(*args: Any) -> models.LoadedModel:
         gc.collect()
         alive.append(sum(model() is not None for model in loaded))
         one = real(*args)

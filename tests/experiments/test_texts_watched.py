@@ -13,7 +13,7 @@ from sweeping import go
 
 import lil
 from experiments.cli import main
-from experiments.grid.config import load
+from experiments.grid.presets import load
 from experiments.store.store import Store
 
 LOOP = "Riga is 4 . " * 200

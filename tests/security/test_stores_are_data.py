@@ -23,9 +23,9 @@ import lil.detectors
 from attention.errors import InvalidValue
 from attention.spelling import Spec
 from experiments.cli import main
-from experiments.grid.config import load
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
+from experiments.grid.presets import load
 from experiments.store.store import Store
 from experiments.store.study import Study
 

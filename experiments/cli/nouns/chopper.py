@@ -224,7 +224,9 @@ def _decoded(args: argparse.Namespace) -> list[Study]:
     return found
 
 
-def _model(sweeps: Sequence[Study], config: Config) -> tuple[models.Source, models.Loaded]:
+def _model(
+    sweeps: Sequence[Study], config: Config
+) -> tuple[models.ModelSource, models.LoadedModel]:
     """The one model of all sweeps, with the weights they were made with."""
     names = {name for one in sweeps for name in one.config.models}
     if len(names) > 1:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -18,11 +17,11 @@ import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
-from experiments.cli.texts.stops import require_texts, sentence, told, watched
-from experiments.grid import models, tokenizers
+from experiments.cli.texts import TextStop, require_texts, sentence, stop_of, stops_of
+from experiments.grid import models
 from experiments.grid.config import Config, check
 from experiments.grid.detectors import build_detectors
-from experiments.grid.tokenizers import Tokenizer
+from experiments.grid.models import Tokenizer
 from experiments.report.exports import check_file
 from experiments.store.files.disk import whole_file
 from experiments.store.labels import labels
@@ -179,16 +178,16 @@ class _Text:
 
     def stops(
         self, detectors: Sequence[lil.Detector], tokenizer: Tokenizer | None
-    ) -> list[dict[str, Any]]:
+    ) -> list[TextStop]:
         if self.trace is not None:
             pieces = self.trace.text_pieces
             return [
-                told(label, pieces, lil.replay(self.trace, one))
+                stop_of(label, pieces, lil.replay(self.trace, one))
                 for label, one in zip(labels(detectors), detectors, strict=True)
             ]
         if tokenizer is None:  # no detector is asked for
             return []
-        return watched(tokenizer.pieces(self.data.decode(errors="replace")), detectors)
+        return stops_of(tokenizer.pieces(self.data.decode(errors="replace")), detectors)
 
 
 def _detectors(args: argparse.Namespace) -> list[lil.Detector]:
@@ -212,7 +211,7 @@ def _tokenizer(texts: Iterable[_Text], args: argparse.Namespace) -> Tokenizer | 
     detectors = _detectors(args)
     require_texts(detectors)
     models.quiet_transformers()
-    found = tokenizers.load(args.tokenizer)
+    found = models.find_tokenizer(args.tokenizer)
     for one in detectors:
         one.require_tokens(found.table)
     return found
@@ -287,7 +286,7 @@ def _document(name: str, points: Sequence[Point], codec: str) -> dict[str, objec
 
 
 def _plot(
-    curves: Mapping[str, list[Point]], stops: Mapping[str, list[dict[str, Any]]], path: Path
+    curves: Mapping[str, list[Point]], stops: Mapping[str, list[TextStop]], path: Path
 ) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

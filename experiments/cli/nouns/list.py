@@ -8,7 +8,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -50,9 +50,10 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         table = Table(title=kind, title_justify="left", box=None, show_header=False, min_width=40)
         module = importlib.import_module(_MODULES[kind]) if kind in _MODULES else None
         if module is not None:
-            registered = _registered(module.known(), table)
-            lines = {one["name"]: _line(one) for one in registered}
-            found[kind] = registered if kind == "backends" else lines
+            entries = module.known()
+            _list_entries(entries, table)
+            lines = {entry.name: entry.line for entry in entries}
+            found[kind] = list(map(_document, entries)) if kind == "backends" else lines
         else:
             lines = _lines(kind)
             for name, line in lines.items():
@@ -63,33 +64,29 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done(found)
 
 
-def _registered(known: Iterable[Entry], table: Table) -> list[dict[str, Any]]:
+def _list_entries(entries: Iterable[Entry], table: Table) -> None:
     """Fill the table; what is wrong with a name, or what else goes by it, stands beside it."""
     from attention.registry import OWN
 
-    found = []
-    for k in known:
-        lines = [f"broken: {k.error}"] if k.error else [k.source, _declared(k.parameters)]
-        if k.package != OWN:
-            lines.append(f"from {k.package}")
-        table.add_row(k.name, Text("\n".join(lines)))
-        found.append(
-            {
-                "name": k.name,
-                "package": k.package,
-                "source": k.source,
-                "parameters": [
-                    {"name": p.name, "required": p.required, "default": _plain(p.default)}
-                    for p in k.parameters
-                ],
-                "error": k.error,
-            }
-        )
-    return found
+    for entry in entries:
+        lines = [entry.line] if entry.error else [entry.source, _declared(entry.parameters)]
+        if entry.package != OWN:
+            lines.append(f"from {entry.package}")
+        table.add_row(entry.name, Text("\n".join(lines)))
 
 
-def _line(one: dict[str, Any]) -> str:
-    return str(one["source"]) if one["error"] is None else f"broken: {one['error']}"
+def _document(entry: Entry) -> dict[str, object]:
+    parameters = [
+        {"name": one.name, "required": one.required, "default": _plain(one.default)}
+        for one in entry.parameters
+    ]
+    return {
+        "name": entry.name,
+        "package": entry.package,
+        "source": entry.source,
+        "parameters": parameters,
+        "error": entry.error,
+    }
 
 
 def _plain(default: object) -> object:
@@ -110,7 +107,7 @@ def _lines(kind: str) -> dict[str, str]:
         from experiments.grid.data.sets import names
 
         return names()
-    from experiments.grid.config import preset_names, preset_text
+    from experiments.grid.presets import preset_names, preset_text
 
     return {name: _about(preset_text(name)) for name in preset_names()}
 

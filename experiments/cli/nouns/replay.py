@@ -18,7 +18,7 @@ from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import bar
 from experiments.cli.show import add_load_flag, add_scorer_flag, found_in, open_store, to_load
-from experiments.cli.texts.replayed import COLUMNS, over_texts
+from experiments.cli.texts import COLUMNS, over_texts
 from experiments.grid import models
 from experiments.grid.config import Config, check
 from experiments.grid.data.sets import is_file

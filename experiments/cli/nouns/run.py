@@ -16,7 +16,7 @@ from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.show import say
-from experiments.cli.texts.shortening import SHOWN, beginning_and_end, dim
+from experiments.cli.texts import SHOWN, beginning_and_end, dim
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
@@ -201,7 +201,7 @@ def _typed(args: argparse.Namespace) -> str | None:
 def _problems(config: Config, text: str | None) -> tuple[list[tuple[str, data.Item]], list[str]]:
     """The problems with their data sets' names, and what should be said of those."""
     if text is not None:
-        return [("", data.typed(text, data.Wanted.of(config)))], []
+        return [("", data.typed(text, data.ProblemChoice.of(config)))], []
     sets = data.load_all(config)
     said = [line for one in sets.values() for line in one.said]
     return [(name, item) for name, one in sets.items() for item in one.items], said

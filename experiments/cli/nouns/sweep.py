@@ -26,13 +26,14 @@ from experiments.cli.show import (
     show,
 )
 from experiments.grid import models
-from experiments.grid.config import Config, load, preset_names
+from experiments.grid.config import Config
 from experiments.grid.data.sets import expand, labels
 from experiments.grid.identity import digest
+from experiments.grid.presets import load, preset_names
 from experiments.grid.stored import import_paths
 from experiments.store.study import Study
 from experiments.sweep import sweep
-from experiments.sweep.dry_run import dry_run
+from experiments.sweep.dry_run import CellForecast, MemoryForecast, dry_run, total
 
 EXAMPLES = """\
 examples:
@@ -192,7 +193,7 @@ def _foresee(found: dict[str, Any], console: Console) -> None:
         console.print(line, highlight=False, markup=False)
 
 
-def _memory(found: dict[str, Any], sized: Sequence[dict[str, Any]]) -> Table:
+def _memory(found: dict[str, Any], sized: Sequence[MemoryForecast]) -> Table:
     """Weights, and keys and values, where they are known."""
     title = f"memory in {found['dtype']}, keys and values of a row and of {found['batch_size']}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -207,28 +208,22 @@ def _memory(found: dict[str, Any], sized: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _by_backend(
-    cells: Sequence[dict[str, Any]], names: Mapping[str, str]
-) -> Iterator[tuple[str, ...]]:
+def _by_backend(cells: Sequence[CellForecast], names: Mapping[str, str]) -> Iterator[list[str]]:
     """Lines of a model's table: budgets of a backend together."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[CellForecast]] = {}
     for one in cells:
-        told = one["backend"] + ("" if one["penalty"] == "none" else f" + {one['penalty']}")
-        groups.setdefault((names[one["dataset"]], told), []).append(one)
+        added = "" if one["penalty"] == "none" else f" + {one['penalty']}"
+        groups.setdefault((names[one["dataset"]], one["backend"] + added), []).append(one)
     for (dataset, backend), some in groups.items():
-        sums: dict[str, Any] = {}
-        for key in ("runs", "stored", "tokens_expected", "tokens_at_most", "seconds"):
-            values = [one[key] for one in some]
-            sums[key] = None if None in values else sum(values)
-        yield (
+        yield [
             dataset,
             backend,
-            _number(sums["runs"]),
-            _number(sums["stored"]),
-            _short(sums["tokens_expected"]),
-            _short(sums["tokens_at_most"]),
-            _time(sums["seconds"]),
-        )
+            _number(sum(one["runs"] for one in some)),
+            _number(total(one["stored"] for one in some)),
+            _short(sum(one["tokens_expected"] for one in some)),
+            _short(sum(one["tokens_at_most"] for one in some)),
+            _time(total(one["seconds"] for one in some)),
+        ]
 
 
 def _short(count: int) -> str:

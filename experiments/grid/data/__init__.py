@@ -1,14 +1,284 @@
-"""Data sets: which there are, their lines, the prompts made of them."""
+"""Problems to decode: the reasoner's levels, three mathematical data sets, local files."""
 
-from experiments.grid.data.loading import (
-    MOST_MADE,
-    DataSet,
-    Item,
-    Wanted,
-    load,
-    load_all,
-    load_set,
-    typed,
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attention.errors import InvalidValue
+from experiments.grid.config import Config
+from experiments.grid.data import prompts
+from experiments.grid.data import rows as data_rows
+from experiments.grid.data.rows import Row, Rows
+from experiments.grid.data.sets import HUB, expand, split_revision
+from experiments.grid.identity import digest
+from experiments.grid.scoring import Gold
+from experiments.reasoner import RECIPES, problem
+
+#: Problems of a level of the reasoner that may be asked for: there is no last one.
+MOST_MADE = 10_000
+
+# Columns a question may have, the first that is there, and what it is used as.
+_QUESTIONS = (
+    ("question", "question"),  # gsm8k; AIME as published, capital letters aside
+    ("problem", "question"),  # MATH-500, AIME
+    ("prompt", "prompt"),  # problems with prompts of their own, used as they are
+    ("messages", "messages"),  # chats
 )
+_ASKING = ("question", "prompt", "messages")
+_IDS = ("unique_id", "item_id", "id")
 
-__all__ = ["MOST_MADE", "DataSet", "Item", "Wanted", "load", "load_all", "load_set", "typed"]
+
+@dataclass(frozen=True)
+class Item:
+    """One problem: what the model is told and what counts as solved.
+
+    `message` is the question in its template; it goes through the model's chat template where
+    `chat` is true and the tokenizer has one, behind the system prompt if there is one. Where the
+    problem is a chat, its `messages` do, as (role, content), and the question is the last of them.
+    `gold` is what is accepted; None where nobody knows, and then `scorer` is "none".
+    """
+
+    id: str
+    question: str
+    gold: Gold
+    scorer: str
+    message: str
+    chat: bool
+    system: str | None = None
+    messages: tuple[tuple[str, str], ...] = ()
+
+    def prompt_ids(self, tokenizer: Any) -> list[int]:
+        """The prompt as the model sees it, in token ids.
+
+        Raises:
+            InvalidValue: a system prompt or a chat that the tokenizer has no place for.
+        """
+        if self.messages:
+            return prompts.chat_ids(tokenizer, self.messages, self.system)
+        return prompts.token_ids(tokenizer, self.message, self.chat, self.system)
+
+
+@dataclass(frozen=True)
+class ProblemChoice:
+    """Which problems of a data set, and how they are put; as the keys of `Config` of these names.
+
+    `template` is the text of the file `prompt_template`; `revisions` are of hub sets, by name.
+    """
+
+    sample: int | None = None
+    seed: int = 0
+    columns: Mapping[str, str] = field(default_factory=dict)
+    scorer: str = "auto"
+    prompt_template: str = ""
+    template: str | None = None
+    system: str | None = None
+    revisions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config) -> ProblemChoice:
+        """What a configuration says.
+
+        Raises:
+            InvalidValue: a template that cannot be used.
+        """
+        file = config.prompt_template
+        return cls(
+            config.sample,
+            config.seed,
+            dict(pair.split("=", 1) for pair in config.columns),
+            config.scorer,
+            file or "",
+            None if file is None else prompts.read_template(file),
+            config.system,
+            dict(filter(all, map(split_revision, config.datasets))),
+        )
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set's problems, what a manifest says of it, and sentences that users should read."""
+
+    name: str
+    items: tuple[Item, ...]
+    source: Mapping[str, Any]
+    said: tuple[str, ...] = ()
+
+    def about(self) -> dict[str, Any]:
+        """Where the problems are from and what they are, as digests."""
+        told = [[item.id, item.question, item.gold, item.scorer] for item in self.items]
+        known = {"name": self.name, "problems": len(self.items), "digest": digest(told)}
+        return known | dict(self.source)
+
+
+def load_all(config: Config) -> dict[str, DataSet]:
+    """Every data set of a configuration, by name.
+
+    Raises:
+        InvalidValue: as `load`, or a template that cannot be used.
+    """
+    choice = ProblemChoice.of(config)
+    sets = expand(config.datasets)
+    return {name: load_set(name, config.split, config.limit, choice) for name in sets}
+
+
+def load(dataset: str, split: str, limit: int | None) -> list[Item]:
+    """The first `limit` problems of a data set (all of them, if it has fewer), as they are put by
+    default; see `load_set`."""
+    return list(load_set(dataset, split, limit, ProblemChoice()).items)
+
+
+def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice) -> DataSet:
+    """Problems of a data set, chosen and put as asked for.
+
+    Args:
+        dataset: a level of the reasoner, a name of `HUB`, or a JSONL or CSV file.
+        split: of the reasoner's problems; other data sets have one.
+        limit: the first so many; None for all.
+        choice: which, and how they are put.
+
+    Raises:
+        InvalidValue: an unknown name, an unreadable file, a missing column, no `datasets` package,
+            a template with an unknown name.
+    """
+    if dataset in RECIPES:
+        items = [_reasoner_item(dataset, split, i, choice) for i in range(_of_level(limit, choice))]
+        return DataSet(dataset, tuple(items), {"split": split})
+    (dataset,) = expand([dataset])
+    rows = _rows(dataset, limit, choice)
+    items = [_item(dataset, row, choice) for row in rows.rows]
+    if not items:
+        raise InvalidValue("dataset", dataset, "a data set with at least one problem")
+    _refuse_repeated_ids(items, rows.rows)
+    about = {**rows.source, "of": rows.of}
+    return DataSet(dataset, tuple(items), about, tuple(_said(dataset, items, rows.of, choice)))
+
+
+def _said(dataset: str, items: Sequence[Item], of: int, choice: ProblemChoice) -> Iterator[str]:
+    """What nobody should overlook: problems that are left out, and those that cannot be judged."""
+    if len(items) < of:
+        how = "the first; --limit all takes all" if choice.sample is None else "at random"
+        yield f"{dataset}: {len(items):,} of {of:,} problems ({how})"
+    lacking = sum(item.gold is None for item in items)
+    if lacking and choice.scorer != "none":
+        what = "no problem has" if lacking == len(items) else f"{lacking:,} problems lack"
+        yield f"{dataset}: {what} an answer; of those lengths alone are measured"
+
+
+def typed(text: str, choice: ProblemChoice) -> Item:
+    """One problem of which nobody knows the answer: a prompt as somebody typed it.
+
+    It goes through the model's chat template where there is one, and through a template that was
+    asked for, and no other.
+
+    Raises:
+        InvalidValue: no text, or a template with another name than {problem} in it.
+    """
+    if not text.strip():
+        raise InvalidValue("prompt", text, "a text")
+    message = text
+    if choice.template is not None:
+        message = prompts.fill(choice.template, choice.prompt_template, text, {}, None)
+    return Item("prompt", text, None, "none", message, True, choice.system)
+
+
+def _of_level(limit: int | None, choice: ProblemChoice) -> int:
+    if choice.sample is not None:
+        allowed = "--limit N for the reasoner's problems, whose first N are as random as any"
+        raise InvalidValue("sample", choice.sample, allowed)
+    if limit is None:
+        raise InvalidValue("limit", "all", "a number: the reasoner's problems never end")
+    if limit > MOST_MADE:  # a problem is made for every number
+        raise InvalidValue("limit", limit, f"at most {MOST_MADE:,} problems of the reasoner")
+    return limit
+
+
+def _reasoner_item(level: str, split: str, index: int, choice: ProblemChoice) -> Item:
+    made = problem(level, split, index)
+    values = {"prompt": made.prompt, "answer": str(made.answer), "id": str(made.id)}
+    row = Row(index, f"problem {index + 1} of {level}", values)
+    return _put(row, {"prompt": "prompt", "answer": "answer"}, str(made.id), made.answer, choice)
+
+
+def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
+    which = (limit, choice.sample, choice.seed)
+    if dataset not in HUB:
+        return data_rows.file_rows(Path(dataset), *which)
+    repository, configuration, split, _ = HUB[dataset]
+    where = (repository, configuration, split)
+    return data_rows.hub_rows(dataset, where, choice.revisions.get(dataset), *which)
+
+
+def _item(dataset: str, row: Row, choice: ProblemChoice) -> Item:
+    roles = _roles(dataset, row, choice)
+    ids = (roles["id"],) if "id" in choice.columns else tuple(_named(row, _IDS))
+    gold = data_rows.gold_of(row, roles.get("answer"), behind_marks=dataset == "gsm8k")
+    return _put(row, roles, data_rows.id_of(row, ids), gold, choice)
+
+
+def _put(row: Row, roles: Mapping[str, str], id_: str, gold: Gold, choice: ProblemChoice) -> Item:
+    """The problem in its template; a `prompt` is one already, unless another is asked for."""
+    raw = "prompt" in roles
+    scorer = choice.scorer if choice.scorer != "auto" else "exact" if raw else "math"
+    if gold is None or scorer == "none":
+        gold, scorer = None, "none"
+    if "messages" in roles:
+        if choice.template is not None:
+            allowed = "none with a column of messages, which are used as they are"
+            raise InvalidValue("prompt_template", choice.prompt_template, allowed)
+        messages = data_rows.messages_of(row, roles["messages"])
+        last = messages[-1][1]
+        return Item(id_, last, gold, scorer, last, True, choice.system, messages)
+    question = data_rows.text_of(row, roles["prompt" if raw else "question"])
+    if choice.template is not None:
+        file = choice.prompt_template
+        kept = roles.get("answer")
+        message = prompts.fill(choice.template, file, question, row.values, kept)
+    else:
+        message = question if raw else prompts.MATH_TEMPLATE.format(problem=question)
+    chat = not raw or choice.template is not None
+    return Item(id_, question, gold, scorer, message, chat, choice.system)
+
+
+def _roles(dataset: str, row: Row, choice: ProblemChoice) -> dict[str, str]:
+    """Role -> column: what is asked, and the answer; those given, else known ones.
+
+    A column of answers may be missing where neither columns nor a scorer were asked for.
+    """
+    roles = dict(choice.columns)
+    for role, column in roles.items():
+        if column not in row.values:
+            allowed = f"a column for {role} ({', '.join(row.values) or 'there is none'})"
+            raise InvalidValue(f"columns of {row.place}", column, allowed, row.values)
+    if not roles.keys() & set(_ASKING):
+        known = ((role, _named(row, [column])) for column, role in _QUESTIONS)
+        roles |= next(({role: found[0]} for role, found in known if found), {})
+    if "answer" not in roles and (found := _named(row, ["answer"])):
+        roles["answer"] = found[0]
+    # Who names columns and no answer has forgotten it.
+    judged = choice.scorer != "none" and (choice.scorer != "auto" or bool(choice.columns))
+    if (judged and "answer" not in roles) or not roles.keys() & set(_ASKING):
+        pairs = "; ".join(f"{column} and answer" for column, _ in _QUESTIONS)
+        allowed = (
+            f"the columns {pairs}; or name yours (--column question=...,answer=...; without an "
+            "answer --scorer none)"
+        )
+        raise InvalidValue(f"columns of {dataset}", sorted(row.values), allowed)
+    return roles
+
+
+def _named(row: Row, columns: Sequence[str]) -> list[str]:
+    """Those of the columns that are there, as they are spelt there."""
+    spelt = {key.lower(): key for key in row.values}
+    return [spelt[column] for column in columns if column in spelt]
+
+
+def _refuse_repeated_ids(items: Sequence[Item], rows: Sequence[Row]) -> None:
+    seen: dict[str, str] = {}
+    for item, row in zip(items, rows, strict=True):
+        if item.id in seen:
+            allowed = f"a different id for every problem ({seen[item.id]} has it too)"
+            raise InvalidValue(f"id in {row.place}", item.id, allowed)
+        seen[item.id] = row.place

@@ -162,7 +162,7 @@ def require_writable(folder: Path, field: str = "out") -> None:
 # ---------------------------------------------------------------- who writes
 
 
-class Busy(Exception):  # noqa: N818
+class StoreBusyError(Exception):
     """Another process holds the lock."""
 
 
@@ -198,7 +198,7 @@ def is_locked(folder: Path) -> bool:
     try:
         if _acquired(file):
             file.release()
-    except Busy:
+    except StoreBusyError:
         return True
     except OSError:  # a store one may only read
         return False
@@ -209,7 +209,7 @@ def _acquired(file: FileLock) -> bool:
     try:
         file.acquire()
     except Timeout:
-        raise Busy from None
+        raise StoreBusyError from None
     except NotImplementedError:  # a file system without locks
         return False
     return True

@@ -8,10 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from experiments.grid.identity import Cell
-from experiments.grid.schema import Count
+from experiments.grid.schema import Count, Natural
+from lil.trace import CostFields, TraceFields
 
-Natural = Annotated[int, Meta(ge=0)]
-Amount = Annotated[float, Meta(ge=0)]
 Status = Literal["running", "finished", "interrupted", "failed"]
 
 
@@ -50,55 +49,15 @@ class RunFields(msgspec.Struct, frozen=True):
             raise ValueError(f"what belongs to a run that ended {self.status!r}")
 
 
-class _Check(msgspec.Struct, forbid_unknown_fields=True):
-    tokens: Natural
-    keys_read: Amount
-    cache_bytes: Amount
-    seconds: Amount | None
-    read_sum: Amount
-    dense_read_sum: Amount | None
+class StoredTrace(TraceFields, forbid_unknown_fields=True):
+    """The second line of a record: a trace whose costs are known up to its end."""
 
-
-class _Text(msgspec.Struct):
-    text: str
-    encoding: Literal["utf-8", "latin-1"]
-
-
-class _Pieces(_Text):
-    lengths: list[Natural]
-
-
-class TraceFields(msgspec.Struct, forbid_unknown_fields=True):
-    """The second line of a record: a trace as `lil.Trace.to_dict` gives it."""
-
-    prompt_ids: list[Natural]
-    new_ids: list[Natural]
-    prompt_bytes: _Text
-    pieces: _Pieces
-    finish: str
-    evidence: dict[str, Any] | None
-    curve: list[tuple[Natural | None, Natural, Natural]]
-    checks: Annotated[list[_Check], Meta(min_length=1)]
-    keys_kept_max: Natural
-    keys_read_max: Natural | None
-    keys_read_mean: Amount | None
-    dense_layer_keys_read_mean: Amount | None
-    cache_bytes_peak: Natural
-    prefill_sec: Amount
-    decode_sec: Amount | None
-    reused_tokens: Natural
-    dropped: list[Natural]
-    action: dict[str, Any] | None
-    signals: dict[str, list[tuple[Natural, float]]]
-    positions: Natural | None
+    checks: Annotated[tuple[CostFields, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        tokens = len(self.new_ids)
-        size = len(self.pieces.text.encode(self.pieces.encoding))
-        if len(self.pieces.lengths) != tokens or sum(self.pieces.lengths) != size:
-            raise ValueError("a piece of text for each token")
+        super().__post_init__()
         ends = [check.tokens for check in self.checks]
-        if ends != sorted(set(ends)) or ends[-1] != tokens:
+        if ends != sorted(set(ends)) or ends[-1] != len(self.new_ids):
             raise ValueError("checks in ascending order up to the last token")
 
 

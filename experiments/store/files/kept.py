@@ -70,7 +70,7 @@ def unpacked(frame: bytes) -> bytes:
         raise zstandard.ZstdError("a damaged size") from error
 
 
-class Made(msgspec.Struct, frozen=True):
+class OutputNote(msgspec.Struct, frozen=True):
     """Files that were made, of what, and what there was to say of them.
 
     Attributes:
@@ -88,7 +88,7 @@ class Made(msgspec.Struct, frozen=True):
         return [Path(name) for name, _, _ in self.files]
 
 
-def made(path: Path, key: str) -> Made | None:
+def made(path: Path, key: str) -> OutputNote | None:
     """What was made under this key, if every file is as it was then; else None.
 
     Args:
@@ -96,7 +96,7 @@ def made(path: Path, key: str) -> Made | None:
         key: a digest of all that the files follow from now.
     """
     try:
-        noted = msgspec.msgpack.decode(load(path), type=Made)
+        noted = msgspec.msgpack.decode(load(path), type=OutputNote)
         there = all(_state(Path(name)) == (size, at) for name, size, at in noted.files)
     except (OSError, ValueError, zstandard.ZstdError, msgspec.DecodeError):
         return None
@@ -106,7 +106,7 @@ def made(path: Path, key: str) -> Made | None:
 def note(path: Path, key: str, files: Sequence[Path], said: str = "") -> None:
     """Note which files were made, so that they need not be made again."""
     with contextlib.suppress(OSError):
-        save(path, Made(key, tuple((str(file), *_state(file)) for file in files), said))
+        save(path, OutputNote(key, tuple((str(file), *_state(file)) for file in files), said))
 
 
 def _state(path: Path) -> tuple[int, int]:

@@ -20,12 +20,11 @@ from typing import NamedTuple
 
 from attention.identity import code
 from experiments.grid.identity import Cell, digest, run_id
-from experiments.grid.plan import Problem, Run
+from experiments.grid.plan import PlannedProblem, Run
 from experiments.grid.scoring import NO_SCORERS, Scorers, correct
 from experiments.store.files.records import Record
-from experiments.store.samples.points import Points
 from experiments.store.samples.repetition import exact, repeats, tolerant
-from experiments.store.samples.sample import Sample, Shorter
+from experiments.store.samples.sample import Points, Sample, Shorter
 from experiments.store.store import Store
 from lil import Detector, Meter, Trace, Verdict, replay
 
@@ -76,7 +75,7 @@ def samples_of(
             stopped = judge(one, run.problem, record, trace, verdict.token, verdict)
             yield _with_waste_left(stopped, plain, verdict)
         else:
-            later = acted_record(store, Fired(run, record, cap, detector, verdict))
+            later = acted_record(store, Firing(run, record, cap, detector, verdict))
             if later is not None:
                 one = _acted(one, run.problem, later, verdict, scorers)
             lacks = later is None or later.failed
@@ -102,7 +101,7 @@ def blank(run: Run, penalty: str) -> Sample:
 
 def _shorter(
     plain: Sample,
-    problem: Problem,
+    problem: PlannedProblem,
     trace: Trace,
     caps: Mapping[int | None, int],
     scorers: Scorers,
@@ -153,7 +152,7 @@ def _untimed(sample: Sample) -> Sample:
 
 
 def _acted(
-    one: Sample, problem: Problem, record: Record, verdict: Verdict, scorers: Scorers
+    one: Sample, problem: PlannedProblem, record: Record, verdict: Verdict, scorers: Scorers
 ) -> Sample:
     """A run that went on after its verdict, as it was decoded."""
     if record.failed:
@@ -166,7 +165,7 @@ def _acted(
 
 def measured(
     one: Sample,
-    problem: Problem,
+    problem: PlannedProblem,
     record: Record,
     trace: Trace,
     kept: int,
@@ -208,7 +207,7 @@ def _digest(ids: Sequence[int]) -> str:
     return hashlib.blake2b(array("q", ids).tobytes(), digest_size=8).hexdigest()
 
 
-def _at_positions(problem: Problem, finish: str | None, paid: int) -> bool:
+def _at_positions(problem: PlannedProblem, finish: str | None, paid: int) -> bool:
     """Whether so many tokens were cut where the model's positions end, or went beyond them."""
     room = problem.room
     return room is not None and (paid > room or (paid == room and finish == "length"))
@@ -229,7 +228,7 @@ def with_text(samples: Iterable[Sample], store: Store) -> Iterator[Sample]:
             yield replace(sample, text=_text(record.trace(), sample.tokens))
 
 
-def _solved(text: str, problem: Problem, scorers: Scorers) -> bool | None:
+def _solved(text: str, problem: PlannedProblem, scorers: Scorers) -> bool | None:
     """Judged whenever it is read: a corrected answer or a better scorer decodes nothing again."""
     return correct(text, problem.gold, problem.scorer, scorers)
 
@@ -304,7 +303,7 @@ def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
     return replay(trace, detector, max_tokens=cap)
 
 
-class Fired(NamedTuple):
+class Firing(NamedTuple):
     """A plain run, and what a detector that acts says of it now.
 
     Attributes:
@@ -325,7 +324,7 @@ class Fired(NamedTuple):
         return acted_id(self.run, self.detector, self.cap)
 
 
-def acted_record(store: Store, fired: Fired) -> Record | None:
+def acted_record(store: Store, fired: Firing) -> Record | None:
     """The run with this detector at work, if it was decoded: for this cap, or for another that it
     did not come up to, and neither to this one. What acted upon another verdict is no such run.
     """
@@ -338,7 +337,7 @@ def acted_record(store: Store, fired: Fired) -> Record | None:
     return next((one for one in fit if _follows(one, fired)), None)
 
 
-def _follows(record: Record, fired: Fired) -> bool:
+def _follows(record: Record, fired: Firing) -> bool:
     """Whether a stored run is what the detector makes of this verdict, by the same methods.
 
     The same first verdict by other code is enough only where no second one could end the row.

@@ -28,8 +28,7 @@ from experiments.store.files import kept
 from experiments.store.files.records import Record
 from experiments.store.labels import labels, penalty_labels
 from experiments.store.samples.of_trace import acts, samples_of
-from experiments.store.samples.points import decoded, encoded
-from experiments.store.samples.sample import Sample
+from experiments.store.samples.sample import Points, Sample
 from experiments.store.workers import processes
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ FEW = 1000
 LARGEST = 512 << 20
 
 
-class Planned(Protocol):
+class SampleSource(Protocol):
     """What of a `Study` its samples follow from."""
 
     @property
@@ -67,7 +66,7 @@ class Planned(Protocol):
         """Whether the cell's backend can do what follows the detector's verdict."""
 
 
-class Job(NamedTuple):
+class ReadingJob(NamedTuple):
     """One configuration to read: what its data set and its penalty are called, and the detectors it
     is able to have, with what they are called.
     """
@@ -79,7 +78,7 @@ class Job(NamedTuple):
 
 
 def read(
-    study: Planned,
+    study: SampleSource,
     detectors: Sequence[Detector],
     on_run: Callable[[], None] | None = None,
     workers: int = 1,
@@ -116,16 +115,16 @@ def read(
     return [sample for at in range(len(jobs)) for sample in found[at]]
 
 
-def names(study: Planned, detectors: Sequence[Detector]) -> list[str]:
+def names(study: SampleSource, detectors: Sequence[Detector]) -> list[str]:
     """What the samples of each configuration are kept under: a digest of all they follow from."""
     return [key(study, *job) for job in _jobs(study, detectors)]
 
 
-def _jobs(study: Planned, detectors: Sequence[Detector]) -> Iterator[Job]:
+def _jobs(study: SampleSource, detectors: Sequence[Detector]) -> Iterator[ReadingJob]:
     named = list(zip(labels(detectors), detectors, strict=True))
     called = dataset_labels([cell.dataset for cell in study.plan.cells])
     for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
-        yield Job(
+        yield ReadingJob(
             cell,
             called[cell.dataset],
             penalty,
@@ -133,14 +132,14 @@ def _jobs(study: Planned, detectors: Sequence[Detector]) -> Iterator[Job]:
         )
 
 
-def _tell(on_run: Callable[[], None] | None, study: Planned, job: Job) -> None:
+def _tell(on_run: Callable[[], None] | None, study: SampleSource, job: ReadingJob) -> None:
     for _ in study.plan.runs(job.cell) if on_run is not None else ():
         assert on_run is not None
         on_run()
 
 
 def _made(
-    study: Planned, jobs: Sequence[Job], left: Sequence[int], workers: int
+    study: SampleSource, jobs: Sequence[ReadingJob], left: Sequence[int], workers: int
 ) -> Iterator[tuple[int, list[Sample]]]:
     traces = sum(len(study.plan.runs(jobs[at].cell)) for at in left)
     if workers < 2 or traces < FEW:
@@ -153,7 +152,7 @@ def _made(
             yield waiting[done], done.result()
 
 
-def _samples(study: Planned, job: Job) -> list[Sample]:
+def _samples(study: SampleSource, job: ReadingJob) -> list[Sample]:
     return [
         replace(sample, dataset=job.dataset)
         for run in study.plan.runs(job.cell)
@@ -170,15 +169,15 @@ def _samples(study: Planned, job: Job) -> list[Sample]:
 
 
 # What a worker reads, handed to it once as it begins.
-_study: Planned | None = None
+_study: SampleSource | None = None
 
 
-def _begin(study: Planned) -> None:
+def _begin(study: SampleSource) -> None:
     global _study
     _study = study
 
 
-def _work(job: Job) -> list[Sample]:
+def _work(job: ReadingJob) -> list[Sample]:
     assert _study is not None
     return _samples(_study, job)
 
@@ -187,7 +186,7 @@ def _work(job: Job) -> list[Sample]:
 
 
 def key(
-    study: Planned,
+    study: SampleSource,
     cell: Cell,
     dataset: str,
     penalty: str,
@@ -251,7 +250,7 @@ class Cache:
         try:
             packed = kept.load(path)
             samples: list[Sample] = msgspec.msgpack.decode(
-                packed, type=list[Sample], dec_hook=decoded
+                packed, type=list[Sample], dec_hook=_decoded
             )
         except (OSError, zstandard.ZstdError, msgspec.DecodeError):
             return None
@@ -262,7 +261,7 @@ class Cache:
     def put(self, name: str, samples: Sequence[Sample]) -> None:
         """Keep samples under a digest, if there is one and the folder can be written."""
         if name:
-            kept.save(self._path(name), samples, encoded)
+            kept.save(self._path(name), samples, Points.__bytes__)
 
     def tidy(self) -> None:
         """Delete what was not used for longest, above `LARGEST` bytes."""
@@ -276,3 +275,8 @@ class Cache:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.samples"
+
+
+def _decoded(kind: type[Any], value: Any) -> Any:
+    """A curve of the bytes it was kept as; what may be anything stays as it is."""
+    return Points.from_bytes(value) if kind is Points else value

@@ -9,7 +9,7 @@ from dataclasses import replace
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
-from experiments.sweep.backlog import Prepared
+from experiments.sweep.backlog import Preparation
 from experiments.sweep.decoder import Setup, require_supported
 from experiments.sweep.executors import on_ray, processes
 from experiments.sweep.executors.contract import Executor, InProcess, Open, Tell
@@ -18,7 +18,7 @@ __all__ = ["Executor", "Open", "Tell", "begin", "open_executor"]
 
 
 @contextmanager
-def open_executor(prepared: Prepared, source: models.Source) -> Iterator[Executor]:
+def open_executor(prepared: Preparation, source: models.ModelSource) -> Iterator[Executor]:
     """Workers with one model; they are gone when the block ends.
 
     Raises:

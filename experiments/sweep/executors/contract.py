@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from attention.errors import InvalidValue
 from experiments.grid import models
-from experiments.sweep.backlog import Prepared
-from experiments.sweep.decoder import Ended, Event, Job, Lost, Said, Stepped, decode
+from experiments.sweep.backlog import Preparation
+from experiments.sweep.decoder import (
+    DecodeJob,
+    Event,
+    JobEnd,
+    Remark,
+    StepCount,
+    WorkerLoss,
+    WorkerPlace,
+    decode,
+)
 
 #: Called with a worker's number and what it has to say.
 Tell = Callable[[int, Event], None]
@@ -23,10 +32,10 @@ class Executor(Protocol):
     """Workers with one model each, known by numbers from 0.
 
     Attributes:
-        found: what a manifest says of where they are; empty until one is ready.
+        place: what a manifest says of where they are; empty until one is ready.
     """
 
-    found: Mapping[str, Any]
+    place: WorkerPlace
 
     def hire(self, jobs: int) -> None:
         """Let there be as many workers as there are jobs for, at most as many as were asked for."""
@@ -34,21 +43,21 @@ class Executor(Protocol):
     def free(self) -> Sequence[int]:
         """Workers that are ready and have no job."""
 
-    def submit(self, worker: int, job: Job) -> None:
+    def submit(self, worker: int, job: DecodeJob) -> None:
         """Give a free worker a job."""
 
     def wait(self, tell: Tell) -> None:
         """Wait until something happens, and tell of it.
 
-        A job ends with `Ended`, or with `Lost` where its worker died; what it had said before has
-        been told by then.
+        A job ends with `JobEnd`, or with `WorkerLoss` where its worker died; what it had said
+        before has been told by then.
 
         Raises:
             InvalidValue: a model that does not load, or no worker can start.
         """
 
 
-Open = Callable[[Prepared, models.Source], AbstractContextManager[Executor]]
+Open = Callable[[Preparation, models.ModelSource], AbstractContextManager[Executor]]
 
 
 class InProcess:
@@ -58,11 +67,10 @@ class InProcess:
         loaded: the model.
     """
 
-    found: Mapping[str, Any] = {}
-
-    def __init__(self, loaded: models.Loaded) -> None:
+    def __init__(self, loaded: models.LoadedModel) -> None:
+        self.place: WorkerPlace = {}
         self._loaded = loaded
-        self._job: Job | None = None
+        self._job: DecodeJob | None = None
 
     def hire(self, jobs: int) -> None:
         """It is there already."""
@@ -71,7 +79,7 @@ class InProcess:
         """Worker 0, if it has no job."""
         return [0] if self._job is None else []
 
-    def submit(self, worker: int, job: Job) -> None:
+    def submit(self, worker: int, job: DecodeJob) -> None:
         """Keep the job for `wait`."""
         del worker
         self._job = job
@@ -80,10 +88,10 @@ class InProcess:
         """Decode the job."""
         job, self._job = self._job, None
         assert job is not None
-        with closing(decode(self._loaded, job, lambda n: tell(0, Stepped(n)))) as events:
+        with closing(decode(self._loaded, job, lambda n: tell(0, StepCount(n)))) as events:
             for event in events:
                 tell(0, event)
-        tell(0, Ended())
+        tell(0, JobEnd())
 
 
 class Worker(Protocol):
@@ -111,7 +119,7 @@ class Crew(ABC, Generic[W]):
     """
 
     def __init__(self, count: int) -> None:
-        self.found: Mapping[str, Any] = {}
+        self.place: WorkerPlace = {}
         self._count = count
         self._workers: dict[int, W] = {}
         self._failed_starts = 0
@@ -133,10 +141,10 @@ class Crew(ABC, Generic[W]):
         """Workers that are ready and have no job."""
         return [at for at, worker in self._workers.items() if worker.ready and not worker.busy]
 
-    def _begun(self, found: Mapping[str, Any]) -> None:
+    def _begun(self, place: WorkerPlace) -> None:
         """A worker has loaded its model."""
         self._failed_starts = 0
-        self.found = self.found or found
+        self.place = self.place or place
 
     def _bury(self, at: int, tell: Tell, reason: str, startable: str) -> None:
         """A worker has died.
@@ -150,11 +158,11 @@ class Crew(ABC, Generic[W]):
         worker = self._workers.pop(at)
         if worker.ready:
             if worker.busy:
-                tell(at, Lost(reason))
+                tell(at, WorkerLoss(reason))
             return
         self._failed_starts += 1
         if self._failed_starts < STARTS:
             return
         if not self._workers:
             raise InvalidValue("workers", self._count, startable)
-        tell(at, Said(f"a worker could not start ({reason}); {len(self._workers)} go on without"))
+        tell(at, Remark(f"a worker could not start ({reason}); {len(self._workers)} go on without"))

@@ -14,11 +14,19 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.grid.config import Config
-from experiments.sweep.decoder import Ended, Event, Job, Setup, Stepped, decode
+from experiments.sweep.decoder import (
+    DecodeJob,
+    Event,
+    JobEnd,
+    Setup,
+    StepCount,
+    WorkerPlace,
+    decode,
+)
 from experiments.sweep.executors.contract import Crew, Tell
 
 
-class Serving:
+class ModelActor:
     """What an actor is: a model, and jobs decoded with it one after the other.
 
     Args:
@@ -28,15 +36,15 @@ class Serving:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
 
-    def load(self) -> Mapping[str, Any] | tuple[str, str, str]:
+    def load(self) -> WorkerPlace | tuple[str, str, str]:
         """What a manifest says of where the model is; the parts of an `InvalidValue` otherwise."""
         try:
-            self._loaded, found = self._setup.load()
+            self._loaded, place = self._setup.load()
         except InvalidValue as error:
             return error.field, str(error.value), error.allowed
-        return found
+        return place
 
-    def decode(self, job: Job) -> Generator[Event, None, None]:
+    def decode(self, job: DecodeJob) -> Generator[Event, None, None]:
         """What happens to a job's rows; steps are told of with the next row that ends."""
         tokens = 0
 
@@ -46,10 +54,10 @@ class Serving:
 
         with closing(decode(self._loaded, job, step)) as events:
             for event in events:
-                yield Stepped(tokens)
+                yield StepCount(tokens)
                 tokens = 0
                 yield event
-        yield Ended()
+        yield JobEnd()
 
 
 @dataclass
@@ -94,7 +102,7 @@ class OnRay(Crew[_Worker]):
         self._ray, self._setup = ray, setup
         # Restarted here, not by Ray: a job must not begin again where its rows are stored already.
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "max_task_retries": 0}
-        self._actor = ray.remote(**options)(Serving)
+        self._actor = ray.remote(**options)(ModelActor)
 
     def close(self) -> None:
         """End all workers."""
@@ -107,7 +115,7 @@ class OnRay(Crew[_Worker]):
         actor = self._actor.remote(self._setup)
         return _Worker(actor, actor.load.remote())
 
-    def submit(self, worker: int, job: Job) -> None:
+    def submit(self, worker: int, job: DecodeJob) -> None:
         """Send it; what happens to it comes as a stream."""
         chosen = self._workers[worker]
         chosen.events = chosen.actor.decode.options(num_returns="streaming").remote(job)
@@ -142,7 +150,7 @@ class OnRay(Crew[_Worker]):
             startable = f"a number of Ray actors that can start (the last: {reason})"
             self._bury(at, tell, reason, startable)
             return
-        if isinstance(event, Ended):
+        if isinstance(event, JobEnd):
             worker.events = None
         tell(at, event)
 

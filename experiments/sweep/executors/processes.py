@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection as connections
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from attention.errors import InvalidValue
-from experiments.sweep.decoder import Ended, Job, Setup, Stepped, decode
+from experiments.sweep.decoder import DecodeJob, JobEnd, Setup, StepCount, WorkerPlace, decode
 from experiments.sweep.executors.contract import Crew, Tell
 
 #: What takes seconds to import, once for all workers; a model of any family needs most of it.
@@ -76,7 +76,7 @@ class Processes(Crew[_Worker]):
         theirs.close()  # so that the line ends when the worker does
         return _Worker(process, ours)
 
-    def submit(self, worker: int, job: Job) -> None:
+    def submit(self, worker: int, job: DecodeJob) -> None:
         """Send it; a worker that has died is noticed when it is listened to."""
         chosen = self._workers[worker]
         chosen.busy = True
@@ -105,13 +105,13 @@ class Processes(Crew[_Worker]):
             startable = f"a number of processes that can start (the last was {reason})"
             self._bury(at, tell, reason, startable)
             return
-        if isinstance(event, Refused):
+        if isinstance(event, Refusal):
             event.raised()
-        if isinstance(event, Ready):
+        if isinstance(event, Readiness):
             worker.ready = True
-            self._begun(event.found)
+            self._begun(event.place)
             return
-        worker.busy = not isinstance(event, Ended)
+        worker.busy = not isinstance(event, JobEnd)
         tell(at, event)
 
 
@@ -168,14 +168,14 @@ def _undisturbed() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Ready:
+class Readiness:
     """The model is loaded; what a manifest says of where it is."""
 
-    found: Mapping[str, Any]
+    place: WorkerPlace
 
 
 @dataclass(frozen=True)
-class Refused:
+class Refusal:
     """The model cannot be used: the parts of an `InvalidValue`."""
 
     field: str
@@ -197,21 +197,21 @@ def serve(connection: Connection, setup: Setup) -> None:
     """
     _take_signals()
     try:
-        loaded, found = setup.load()
+        loaded, place = setup.load()
     except InvalidValue as error:
-        answer: Ready | Refused = Refused(error.field, str(error.value), error.allowed)
+        answer: Readiness | Refusal = Refusal(error.field, str(error.value), error.allowed)
     else:
-        answer = Ready(found)
+        answer = Readiness(place)
     try:
         connection.send(answer)
-        while isinstance(answer, Ready):
+        while isinstance(answer, Readiness):
             job = connection.recv()
             steps = _Steps(connection)
             with closing(decode(loaded, job, steps.add)) as events:
                 for event in events:
                     connection.send(event)
             steps.send()
-            connection.send(Ended())
+            connection.send(JobEnd())
     except (EOFError, OSError):
         return  # nobody is there any more
 
@@ -238,7 +238,7 @@ class _Steps:
 
     def send(self) -> None:
         """Say what has been added up."""
-        self._connection.send(Stepped(self._tokens))
+        self._connection.send(StepCount(self._tokens))
         self._tokens, self._last = 0, time.monotonic()
 
 

@@ -16,9 +16,9 @@ from attention.contract.backend import Backend
 from attention.engines import ENGINES, chosen
 from attention.errors import check_choice, check_int
 from experiments.bench import conditions
-from experiments.grid.config import load as load_config
-from experiments.grid.models import REASONER, Loaded, find, load
+from experiments.grid.models import REASONER, LoadedModel, find, load
 from experiments.grid.plan import build_backends
+from experiments.grid.presets import load as load_config
 from experiments.reasoner import LEVELS, problem
 from lil.decoding.entry import eos_ids
 from peers.bound import Bound, bound
@@ -155,7 +155,7 @@ def _engines(given: Sequence[str]) -> list[str]:
     return [one.name for one in ENGINES.values() if one.refusal(cpu, torch.float32) is None]
 
 
-def _work(loaded: Loaded, level: str, problems: int, max_new_tokens: int) -> Work:
+def _work(loaded: LoadedModel, level: str, problems: int, max_new_tokens: int) -> Work:
     texts = [problem(level, "study", index).prompt for index in range(problems)]
     return Work(
         folder=loaded.source.location,
@@ -167,7 +167,9 @@ def _work(loaded: Loaded, level: str, problems: int, max_new_tokens: int) -> Wor
     )
 
 
-def _transformers(loaded: Loaded, work: Work, one: int, stack: ExitStack) -> Iterator[Measured]:
+def _transformers(
+    loaded: LoadedModel, work: Work, one: int, stack: ExitStack
+) -> Iterator[Measured]:
     model, count = loaded.model, len(work.prompts)
     every = tuple(range(count))
     if one:
@@ -196,7 +198,7 @@ def _vllm(work: Work, named: str | None, stack: ExitStack, about: dict[str, Any]
 
 
 def _ours(
-    loaded: Loaded,
+    loaded: LoadedModel,
     work: Work,
     backends: Sequence[Backend],
     engines: Sequence[str],
@@ -252,7 +254,7 @@ def _seconds(run: Callable[[int], Run], limit: int) -> float:
 
 
 def _decoding(
-    loaded: Loaded, work: Work, backend: Backend, engine: str, given: Tokens | None = None
+    loaded: LoadedModel, work: Work, backend: Backend, engine: str, given: Tokens | None = None
 ) -> Decoding:
     return Decoding(
         loaded.model, loaded.tokenizer, loaded.token_bytes, work.prompts, backend, engine, given

@@ -13,7 +13,7 @@ import torch
 
 from attention.contract.backend import Backend
 from attention.errors import InvalidValue
-from experiments.grid.models import Loaded, find, load
+from experiments.grid.models import LoadedModel, find, load
 from peers.bound import Bound, bound
 from peers.ours import Decoding
 from peers.work import PeerError, Run, Tokens, Work
@@ -129,7 +129,7 @@ class Processes:
 class _Job(Protocol):
     """What a process is asked to do."""
 
-    def ready(self, loaded: Loaded, prompts: Tokens) -> Callable[[], Any]:
+    def ready(self, loaded: LoadedModel, prompts: Tokens) -> Callable[[], Any]:
         """All that is not timed; what is comes with the call."""
 
 
@@ -140,7 +140,7 @@ class _Decode:
     limit: int
     given: Tokens | None
 
-    def ready(self, loaded: Loaded, prompts: Tokens) -> Callable[[], Tokens]:
+    def ready(self, loaded: LoadedModel, prompts: Tokens) -> Callable[[], Tokens]:
         model, tokenizer, table = loaded.model, loaded.tokenizer, loaded.token_bytes
         decoding = Decoding(model, tokenizer, table, prompts, self.backend, self.engine, self.given)
         return lambda: decoding(self.limit).tokens
@@ -151,7 +151,7 @@ class _Least:
     outputs: Tokens
     bandwidth: float
 
-    def ready(self, loaded: Loaded, prompts: Tokens) -> Callable[[], Bound]:
+    def ready(self, loaded: LoadedModel, prompts: Tokens) -> Callable[[], Bound]:
         return lambda: bound(loaded.model, prompts, self.outputs, self.bandwidth)
 
 

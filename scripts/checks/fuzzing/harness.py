@@ -177,10 +177,10 @@ def nothing_decoded() -> Iterator[None]:
     def reached(*_: Any, **__: Any) -> NoReturn:
         raise Reached
 
-    def known(name: str, revision: str | None = None, *, here: bool = False) -> models.Source:
+    def known(name: str, revision: str | None = None, *, here: bool = False) -> models.ModelSource:
         if name != models.REASONER:
             return found(name, revision, here=here)
-        return models.Source(name, "/nowhere", None, "0" * 32)
+        return models.ModelSource(name, "/nowhere", None, "0" * 32)
 
     def prepared(config: Config, out: Path, again: bool = False) -> NoReturn:
         try:
@@ -222,10 +222,10 @@ def loaded_once() -> Iterator[None]:
     def reached(*_: Any, **__: Any) -> NoReturn:
         raise Reached
 
-    kept: dict[tuple[Any, ...], models.Loaded] = {}
+    kept: dict[tuple[Any, ...], models.LoadedModel] = {}
     load = models.load
 
-    def loaded(source: models.Source, *asked: Any) -> models.Loaded:
+    def loaded(source: models.ModelSource, *asked: Any) -> models.LoadedModel:
         key = (source, *asked)
         if key not in kept:
             kept[key] = load(source, *asked)

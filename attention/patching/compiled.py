@@ -82,15 +82,16 @@ class CompiledStep:
 
 
 def compiled(
-    model: PreTrainedModel, *, wait: bool = True, make: bool = True
+    model: PreTrainedModel, cache: AttentionCache, *, wait: bool = True, make: bool = True
 ) -> CompiledStep | None:
     """The compiled decode step of a model; made where none is kept.
 
     Steps are kept by everything that they depend on, in `folder()`: no weights, which are bound
-    when one is loaded.
+    when one is loaded. One that was just made is compared with the model before it is kept.
 
     Args:
         model: on a CPU, in evaluation mode.
+        cache: of an open block on it; it stays as it is.
         wait: for another process that is compiling the same step.
         make: compile where none is kept.
 
@@ -117,7 +118,13 @@ def compiled(
             if path.exists():  # of another process, meanwhile
                 return _loaded(path, model, 0.0)
             started = time.perf_counter()
-            _make(path, model)
+            with tempfile.TemporaryDirectory(dir=kept) as made:
+                new = Path(made) / path.name
+                _make(new, model)
+                probe(_loaded(new, model, 0.0), model, cache)
+                for file in (_beside(new), new):
+                    if file.exists():
+                        file.replace(kept / file.name)
             return _loaded(path, model, time.perf_counter() - started)
     except Timeout:
         return None
@@ -175,21 +182,22 @@ def _digest_of(module: str) -> str:
 
 
 def _make(path: Path, model: PreTrainedModel) -> None:
-    """Compile a step to `path`, whole or not at all, and what it holds beside the weights."""
+    """Compile a step to `path`, and what it holds beside the model's tensors to `_beside(path)`."""
     from torch._inductor import aoti_compile_and_package
 
     # Rounded to half precision where the model itself rounds.
     options = {"aot_inductor.package_constants_in_so": False, "emulate_precision_casts": True}
-    with _quiet(), tempfile.TemporaryDirectory(dir=path.parent) as made:
+    with _quiet():
         program = exported(model)
-        own = constants(model)
-        beside = {name: x.contiguous() for name, x in program.constants.items() if name not in own}
-        package = Path(made) / "step.pt2"
-        aoti_compile_and_package(program, package_path=str(package), inductor_configs=options)
-        if beside:
-            safetensors.torch.save_file(beside, Path(made) / "beside")
-            os.replace(Path(made) / "beside", path.with_suffix(".safetensors"))
-        os.replace(package, path)
+        aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
+    own = constants(model)
+    more = {name: x.contiguous() for name, x in program.constants.items() if name not in own}
+    if more:
+        safetensors.torch.save_file(more, _beside(path))
+
+
+def _beside(path: Path) -> Path:
+    return path.with_suffix(".safetensors")
 
 
 def _loaded(path: Path, model: PreTrainedModel, seconds: float) -> CompiledStep:
@@ -197,9 +205,9 @@ def _loaded(path: Path, model: PreTrainedModel, seconds: float) -> CompiledStep:
     from torch._inductor import aoti_load_package
 
     step = aoti_load_package(str(path))
-    own, beside = constants(model), path.with_suffix(".safetensors")
-    if beside.exists():
-        own |= safetensors.torch.load_file(beside)
+    own = constants(model)
+    if _beside(path).exists():
+        own |= safetensors.torch.load_file(_beside(path))
     weights = {name: own[name].detach() for name in step.get_constant_fqns()}
     step.load_constants(weights, check_full_update=True, user_managed=True)
     return CompiledStep(step, seconds, weights)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attention import AttentionCache
-from attention.patching.compiled import CompiledStep, NotCompiled, compiled, probe
+from attention.patching.compiled import CompiledStep, NotCompiled, compiled
 from lil.decoding.options import DecodeOptions, Request
 
 # Seconds on one core of a server: what compiling takes for any model and for each layer of it, and
@@ -54,15 +54,16 @@ def step_of(
             _warn(reason)
         return None
     caps = sum(request.max_new_tokens or 0 for request in requests)
-    make = wanted or pays(model.config.num_hidden_layers, caps / options.batch_size)
+    make = wanted or (
+        options.compile == "auto"
+        and pays(model.config.num_hidden_layers, caps / options.batch_size)
+    )
     try:
-        step = compiled(model, wait=wanted, make=make)
-        if step is not None and step.seconds:
-            probe(step, model, cache)
+        return compiled(model, cache, wait=wanted, make=make)
     except NotCompiled as error:
-        _warn(str(error))
+        if make:
+            _warn(str(error))
         return None
-    return step
 
 
 def _warn(reason: str) -> None:

@@ -18,7 +18,7 @@ from lil.trace import Signal
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Of `DecodeOptions.compile`.
-MODES = ("off", "on", "auto")
+MODES = ("off", "on", "auto", "kept")
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class DecodeOptions:
     Args:
         backend: how the model attends.
         engine: what decode queries read keys and values with, see `attention.Backend.on`.
-        compile: whether decode steps are compiled, on a CPU: "off", "on", or "auto", where a step
-            is kept from earlier or the caps of all prompts leave enough to save. Compiling takes a
-            minute and is kept for later runs; what cannot be compiled runs as it is, with a
-            `CompileWarning`. Tokens are the same but for the rounding of sums.
+        compile: whether decode steps are compiled, on a CPU: "off", "on", "kept", where a
+            compiled step is kept from earlier, or "auto", there and where the caps of all prompts
+            leave enough to save. Compiling takes half a minute or more; what cannot be compiled
+            runs as it is, with a `CompileWarning`. Tokens stay but for the rounding of sums.
         penalties: templates, cloned per row.
         detectors: whose watchers, one a row, may end it.
         probes: detectors that read hidden states; what they make of them goes to `Trace.signals`,

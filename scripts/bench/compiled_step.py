@@ -26,7 +26,7 @@ from random_model import SHAPES, random_model
 from transformers import Qwen2Config
 
 from attention.patching.cache import AttentionCache
-from attention.patching.compiled import CompiledStep, compiled, probe
+from attention.patching.compiled import CompiledStep, compiled
 from experiments import bench
 from experiments.grid import models
 from experiments.grid.models import use_threads
@@ -69,11 +69,10 @@ def compiled_step(
     loaded = _model(model, dtype)
     progress("compiling")
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, LIL_CACHE=folder):
-        step = compiled(loaded)
-        assert step is not None
-        again = bench.seconds(partial(compiled, loaded), "cpu")
         with bench.sparse("full", budget).on(loaded) as cache:
-            probe(step, loaded, cache)
+            step = compiled(loaded, cache)
+            assert step is not None
+            again = bench.seconds(partial(compiled, loaded, cache), "cpu")
         rows = []
         for batch in batches:
             for name in backends:

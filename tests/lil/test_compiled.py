@@ -53,10 +53,17 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("LIL_CACHE", str(folder))
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        assert (made := steps.compiled(build())) is not None
+        assert found(build()).seconds > 0
         torch.set_num_threads(threads)
-        assert made.seconds > 0
         yield folder
+
+
+def found(model: Any) -> Any:
+    """The model's compiled step, of a block that is closed again."""
+    with attention.get("full").on(model) as cache:
+        step = steps.compiled(model, cache)
+    assert step is not None
+    return step
 
 
 def record(trace: lil.Trace) -> dict[str, Any]:
@@ -81,7 +88,9 @@ def decoded(model: Any, tokenizer: Any, **options: Any) -> list[dict[str, Any]]:
 
 
 def test_a_mode_is_one_of_three(small, tokenizer):
-    with pytest.raises(attention.InvalidValue, match=r"compile.*'yes'.*'off', 'on', 'auto'"):
+    with pytest.raises(
+        attention.InvalidValue, match="'yes'.*'on', 'auto', 'kept'"
+    ):
         lil.decode(small, tokenizer, PROMPTS, compile="yes")
 
 
@@ -91,10 +100,11 @@ def test_compiling_pays_where_enough_steps_are_left(layers):
     assert pays(layers, 1e6)
 
 
-def test_auto_decodes_as_it_is_where_little_is_left(small, tokenizer, tmp_path, monkeypatch):
+@pytest.mark.parametrize("mode", ["auto", "kept"])
+def test_little_is_decoded_as_it_is(mode, small, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
     monkeypatch.setattr(steps, "_make", lambda *_: pytest.fail("compiled"))
-    assert decoded(small, tokenizer, compile="auto") == decoded(small, tokenizer)
+    assert decoded(small, tokenizer, compile=mode) == decoded(small, tokenizer)
 
 
 def _hooked(model: nn.Module, _: pytest.MonkeyPatch) -> None:
@@ -190,13 +200,14 @@ def test_what_else_is_asked_for_stays_the_same(options, small, tokenizer):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("kept")
-def test_auto_takes_a_step_that_is_there(small, tokenizer, monkeypatch):
+@pytest.mark.parametrize("mode", ["auto", "kept"])
+def test_a_step_that_is_there_is_taken(mode, small, tokenizer, monkeypatch):
     used = []
     run = steps.CompiledStep.__call__
     monkeypatch.setattr(
         steps.CompiledStep, "__call__", lambda *given: used.append(1) or run(*given)
     )
-    decoded(small, tokenizer, compile="auto")
+    decoded(small, tokenizer, compile=mode)
     assert len(used) >= max(CAPS) - 1
 
 
@@ -226,19 +237,25 @@ def test_weights_are_the_models_own(tokenizer):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("kept")
-def test_a_step_with_other_scores_is_found_out(small):
-    step = steps.compiled(small)
-    with attention.get("full").on(small) as cache:
-        steps.probe(step, small, cache)
-        with pytest.raises(steps.NotCompiled, match="scores differ"):
-            steps.probe(steps.compiled(build(seed=12)), small, cache)
+def test_a_step_with_other_scores_is_not_kept(kept, tmp_path, monkeypatch):
+    """As one would be that rounds too coarsely or reads weights of another name."""
+    monkeypatch.setenv("LIL_CACHE", str(tmp_path))
+    model, load = build(seed=12), steps._loaded
+    (other,) = (path.read_bytes() for path in (kept / "steps").glob("*.pt2"))
+    monkeypatch.setattr(steps, "_make", lambda path, _: path.write_bytes(other))
+    monkeypatch.setattr(steps, "_loaded", lambda path, _, s: load(path, build(seed=13), s))
+    with (
+        pytest.raises(steps.NotCompiled, match="scores differ"),
+        attention.get("full").on(model) as cache,
+    ):
+        steps.compiled(model, cache)
+    assert not list(tmp_path.rglob("*.pt2"))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("kept")
 def test_an_error_in_attention_is_raised_as_it_is(small):
-    step = steps.compiled(small)
+    step = found(small)
     ids = torch.tensor([[5, 6, 7]])
     with torch.no_grad(), attention.get("full").on(small) as cache:
         small(ids, past_key_values=cache)
@@ -256,10 +273,10 @@ import sys
 sys.path[:0] = ["tests/lil", "."]
 import torch
 torch.set_num_threads(1)
-from test_compiled import build
+from test_compiled import build, found
 from attention.patching import compiled as steps
 steps._make = None
-print(steps.compiled(build()).seconds)
+print(found(build()).seconds)
 """
     done = subprocess.run(
         [sys.executable, "-c", code],

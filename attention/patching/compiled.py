@@ -185,8 +185,11 @@ def _make(path: Path, model: PreTrainedModel) -> None:
     """Compile a step to `path`, and what it holds beside the model's tensors to `_beside(path)`."""
     from torch._inductor import aoti_compile_and_package
 
-    # Rounded to half precision where the model itself rounds.
-    options = {"aot_inductor.package_constants_in_so": False, "emulate_precision_casts": True}
+    options = {
+        "aot_inductor.package_constants_in_so": False,
+        "emulate_precision_casts": True,  # rounded to half precision where the model itself rounds
+        "compile_threads": 1,  # others would be processes that outlive this one
+    }
     with _quiet():
         program = exported(model)
         aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)

@@ -88,9 +88,7 @@ def decoded(model: Any, tokenizer: Any, **options: Any) -> list[dict[str, Any]]:
 
 
 def test_a_mode_is_one_of_three(small, tokenizer):
-    with pytest.raises(
-        attention.InvalidValue, match="'yes'.*'on', 'auto', 'kept'"
-    ):
+    with pytest.raises(attention.InvalidValue, match=r"'yes'.*'on', 'auto', 'kept'"):
         lil.decode(small, tokenizer, PROMPTS, compile="yes")
 
 

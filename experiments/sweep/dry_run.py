@@ -221,16 +221,10 @@ def _planned(
     earlier = _earlier(known)
     for name, one in sets.items():
         if isinstance(one, data.DataSet) and tokenizer is not None:
-            prompts = [item.prompt_ids(tokenizer) for item in one.items]
-            known.prompts[model, name] = [len(ids) for ids in prompts]
-            found[model, name] = tuple(
-                PlannedProblem.of(item, ids, most)
-                for item, ids in zip(one.items, prompts, strict=True)
-            )
-            lengths += [
-                positions.Prompt(name, item.id, len(ids))
-                for item, ids in zip(one.items, prompts, strict=True)
-            ]
+            prompts = [(item, item.prompt_ids(tokenizer)) for item in one.items]
+            known.prompts[model, name] = [len(ids) for _, ids in prompts]
+            found[model, name] = tuple(PlannedProblem.of(*both, most) for both in prompts)
+            lengths += [positions.Prompt(name, item.id, len(ids)) for item, ids in prompts]
         elif (model, name) in earlier:
             found[model, name] = earlier[model, name]
     positions.require_room(model, most, lengths, beyond=known.config.beyond_positions)

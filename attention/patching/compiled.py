@@ -9,8 +9,8 @@ import json
 import logging
 import os
 import platform
+import shutil
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -118,8 +118,8 @@ def compiled(
             if path.exists():  # of another process, meanwhile
                 return _loaded(path, model, 0.0)
             started = time.perf_counter()
-            with tempfile.TemporaryDirectory(dir=kept) as made:
-                new = Path(made) / path.name
+            with _folder(path.with_suffix(".making")) as made:
+                new = made / path.name
                 _make(new, model)
                 probe(_loaded(new, model, 0.0), model, cache)
                 for file in (_beside(new), new):
@@ -179,6 +179,17 @@ def key(model: PreTrainedModel) -> str:
 def _digest_of(module: str) -> str:
     file = getattr(sys.modules.get(module), "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+
+
+@contextlib.contextmanager
+def _folder(path: Path) -> Iterator[Path]:
+    """An empty folder, gone afterwards; what a process left there that was killed goes first."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(mode=0o700)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _make(path: Path, model: PreTrainedModel) -> None:

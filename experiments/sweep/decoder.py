@@ -113,8 +113,8 @@ def compile_step(
     make = mode == "on" or pays(loaded.model.config.num_hidden_layers, steps, margin=1.5)
     try:
         with backend.on(loaded.model) as cache:
-            # Who comes second does not wait, and decodes without until the step is there.
-            step = compiled(loaded.model, cache, wait=False, make=make)
+            # Who comes second decodes as it is until the step is there, unless all are to wait.
+            step = compiled(loaded.model, cache, wait=mode == "on", make=make)
     except NotCompiled as error:
         return f"{AS_IT_IS}: {error}" if make else AS_IT_IS
     if step is None:

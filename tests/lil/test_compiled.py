@@ -264,6 +264,16 @@ def test_an_error_in_attention_is_raised_as_it_is(small):
         step(cache, ids[:, :1], torch.tensor([[3]]))
 
 
+def test_what_a_killed_process_left_is_cleared(small, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIL_CACHE", str(tmp_path))
+    left = steps.folder() / f"{steps.key(small)}.making"
+    (left / "more").mkdir(parents=True)
+    monkeypatch.setattr(steps, "_make", lambda path, _: next(iter(path.parent.iterdir())))
+    with pytest.warns(CompileWarning, match="StopIteration"):
+        lil.decode(small, tokenizer, PROMPTS, max_new_tokens=3, compile="on")
+    assert not left.exists()
+
+
 @pytest.mark.slow
 def test_another_process_compiles_nothing(kept):
     code = """

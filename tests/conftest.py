@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -10,6 +11,14 @@ from hypothesis import settings
 # How long a case takes says how busy the machine is.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test finds a compiled step that somebody keeps, nor leaves one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 #: Modules of many equal cases: every run takes each test's first and about one in so many of the

@@ -301,6 +301,12 @@ class Config:
         f"what decode queries read keys and values with: {', '.join(ENGINES)}; auto takes the "
         "fastest that works here",
     )
+    compile: str = _machine(
+        "auto",
+        schema.one_of("off", "on", "auto"),
+        "decode steps by torch's compiler, on a CPU; auto: where one is kept from earlier, or what "
+        "is left saves more than compiling takes",
+    )
     batch_size: int = _machine(32, _count, "rows decoded together", "N")
     threads: int | None = _machine(
         None,
@@ -367,7 +373,9 @@ class Config:
             *("engine", "batch_size", "temperature", "top_k", "top_p", "seed", "check_every"),
             "beyond_positions",
         )
-        return {name: getattr(self, name) for name in names}
+        # A worker compiles before its first job; the jobs use what is kept then.
+        compile_ = "off" if self.compile == "off" else "kept"
+        return {name: getattr(self, name) for name in names} | {"compile": compile_}
 
     @property
     def cap_factor(self) -> int | None:

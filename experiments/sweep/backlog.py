@@ -41,6 +41,7 @@ class Preparation:
     about: Mapping[str, Any] = field(default_factory=dict)  # more for the manifest
     scorers: Scorers = field(default_factory=dict)
     said: tuple[str, ...] = ()  # what nobody should overlook
+    steps: float = 0.0  # decode steps to expect, of the model that comes next
 
 
 class PendingRun(NamedTuple):
@@ -133,6 +134,11 @@ class Backlog:
     def weight_left(self) -> float:
         """Tokens to expect of everything but runs with detectors that act."""
         return sum(self.weight(run) for run in self.study.runs() if self.pending(run))
+
+    def steps_left(self, model: str) -> float:
+        """Decode steps to expect of a model's runs, in full batches."""
+        runs = (run for run in self.study.runs() if run.cell.model == model and self.pending(run))
+        return sum(map(self.weight, runs)) / self.config.batch_size
 
     def prompt(self, run: Run) -> list[int]:
         """Token ids of its prompt."""

@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import lil
+from attention.patching.compiled import NotCompiled, compiled
 from experiments.grid import models
 from experiments.store import manifest
+from lil.decoding.compiling import pays
+
+#: How a model runs whose step is not compiled.
+AS_IT_IS = "the model as it is"
+#: What a worker has to say whose step another one is compiling.
+ELSEWHERE = "by another worker"
 
 if TYPE_CHECKING:
     import attention
@@ -24,6 +31,7 @@ class WorkerPlace(TypedDict, total=False):
     device: str
     device_name: str
     threads: int
+    compile: str
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,8 @@ class Setup:
         backends: all it will be asked for.
         engine, dtype, device, device_map: as in a sweep's configuration.
         threads: of torch on the CPU; None leaves them as they are.
+        compile: as in a sweep's configuration.
+        steps: decode steps to expect of all workers together.
     """
 
     source: models.ModelSource
@@ -44,6 +54,8 @@ class Setup:
     device: str
     device_map: str | None = None
     threads: int | None = None
+    compile: str = "off"
+    steps: float = 0.0
 
     def load(self) -> tuple[models.LoadedModel, WorkerPlace]:
         """The model, and what a manifest says of where it is.
@@ -57,6 +69,7 @@ class Setup:
         loaded = models.load(self.source, self.dtype, device, self.device_map)
         engine = require_supported(loaded, self.backends, self.engine)
         return loaded, {
+            "compile": compile_step(loaded, self.backends[0], self.compile, self.steps),
             "engine": engine,
             "device": str(loaded.model.device) if self.device_map else device,
             "device_name": manifest.device_name(device),
@@ -79,6 +92,34 @@ def require_supported(
         with backend.on(loaded.model, engine) as cache:
             found = cache.session.engine
     return found
+
+
+def compile_step(
+    loaded: models.LoadedModel, backend: attention.Backend, mode: str, steps: float
+) -> str:
+    """Compile the model's decode step where that is asked for or pays, for the jobs that follow.
+
+    Args:
+        loaded: the model.
+        backend: any that works with it.
+        mode: "off", "on" or "auto".
+        steps: decode steps to expect.
+
+    Returns:
+        What became of it, for a manifest.
+    """
+    if mode == "off":
+        return mode
+    make = mode == "on" or pays(loaded.model.config.num_hidden_layers, steps, margin=1.5)
+    try:
+        with backend.on(loaded.model) as cache:
+            # Who comes second decodes as it is until the step is there, unless all are to wait.
+            step = compiled(loaded.model, cache, wait=mode == "on", make=make)
+    except NotCompiled as error:
+        return f"{AS_IT_IS}: {error}" if make else AS_IT_IS
+    if step is None:
+        return ELSEWHERE if make else f"{AS_IT_IS}: too little is left to decode"
+    return f"compiled in {step.seconds:.0f} s" if step.seconds else "kept from earlier"
 
 
 @dataclass(frozen=True)

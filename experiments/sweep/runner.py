@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from experiments.grid import models
 from experiments.grid.identity import Cell
@@ -13,6 +14,7 @@ from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep.backlog import Backlog, PendingRun, Preparation
 from experiments.sweep.decoder import (
+    AS_IT_IS,
     Event,
     JobEnd,
     Remark,
@@ -70,9 +72,13 @@ class Runner:
         """One model's runs; when it returns, nothing here holds the model any more."""
         work = _Work(self, [cell for cell in self.plan.cells if cell.model == source.name])
         if work.schedule.left:
-            with self.open_executor(self.prepared, source) as executor:
+            prepared = replace(self.prepared, steps=self.backlog.steps_left(source.name))
+            with self.open_executor(prepared, source) as executor:
                 work.do(executor)
                 self.place |= executor.place
+            told = executor.place.get("compile", "")
+            if self.prepared.config.compile == "on" and told.startswith(AS_IT_IS):
+                self.progress.note(f"steps were not compiled: {told}")
 
 
 class _Work:

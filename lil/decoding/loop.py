@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attention import AttentionCache
 from attention.core import devices
+from attention.patching.compiled import CompiledStep
 from lil.decoding.batch import Batch, BatchPenalties, Flight, StepResult
+from lil.decoding.compiling import step_of
 from lil.decoding.lane import Lane, PendingAction, RunContext
 from lil.decoding.options import DecodeOptions, Request
 from lil.decoding.record import make_trace
@@ -69,6 +71,7 @@ class DecodeLoop:
         self.sparse: Batch  # under the backend
         self.dense: Batch  # under full attention, after `densify`
         self.hidden: HiddenStates
+        self.step: CompiledStep | None = None
         self.tokens_done = 0
         # Steps launched before the host looks at what an earlier one chose.
         self.lag = _lag(model.device, options)
@@ -86,6 +89,13 @@ class DecodeLoop:
         ):
             self.sparse, self.dense = (
                 Batch(cache, self.model.device, self.shared.options.penalties) for _ in range(2)
+            )
+            self.step = step_of(
+                self.model,
+                cache,
+                self.shared.options,
+                [request for _, request in self.queue],
+                reads_states=bool(self.blocks or self.compared),
             )
             yield from self._admit([])
             while self.sparse.rows or self.dense.rows:
@@ -214,14 +224,14 @@ class DecodeLoop:
         """Read every row's newest token; logits (B, V)."""
         positions = batch.cache.seen[:, None]
         newest = batch.newest[:, None]
+        if self.step is not None:
+            return _widened(self.step(batch.cache, newest, positions))
         return self._forward(batch.cache, input_ids=newest, position_ids=positions)
 
     def _forward(self, cache: AttentionCache, **inputs: Tensor) -> Tensor:
         self.hidden.here_only()  # a stream may be drawn from one thread and then from another
         output = self.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        logits = output.logits[:, -1]
-        # Half precision is widened before anything acts on it; float64 stays.
-        return cast(Tensor, logits.to(torch.promote_types(logits.dtype, torch.float32)))
+        return _widened(output.logits[:, -1])
 
     def _check(self, batch: Batch, rows: Sequence[Lane]) -> None:
         if rows:
@@ -318,6 +328,11 @@ class DecodeLoop:
         """Drop rows whose places are free."""
         if free:
             batch.keep([place for place in range(len(batch.rows)) if place not in free])
+
+
+def _widened(logits: Tensor) -> Tensor:
+    """Half precision is widened before anything acts on it; float64 stays."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _lag(device: torch.device, options: DecodeOptions) -> int:

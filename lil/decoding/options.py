@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from attention import Backend, Full
-from attention.errors import InvalidValue, check_int
+from attention.errors import InvalidValue, check_choice, check_int
 from lil.decoding.sampling import Sampler
 from lil.detectors import Detector
 from lil.penalties import Penalty
 from lil.trace import Signal
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: Of `DecodeOptions.compile`.
+MODES = ("off", "on", "auto", "kept")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,10 @@ class DecodeOptions:
     Args:
         backend: how the model attends.
         engine: what decode queries read keys and values with, see `attention.Backend.on`.
+        compile: whether decode steps are compiled, on a CPU: "off", "on", "kept", where a
+            compiled step is kept from earlier, or "auto", there and where the caps of all prompts
+            leave enough to save. Compiling takes half a minute or more; what cannot be compiled
+            runs as it is, with a `CompileWarning`. Tokens stay but for the rounding of sums.
         penalties: templates, cloned per row.
         detectors: whose watchers, one a row, may end it.
         probes: detectors that read hidden states; what they make of them goes to `Trace.signals`,
@@ -46,6 +52,7 @@ class DecodeOptions:
 
     backend: Backend = field(default_factory=Full)
     engine: str = "auto"
+    compile: str = "off"
     penalties: Sequence[Penalty] = ()
     detectors: Sequence[Detector] = ()
     probes: Sequence[Detector] = ()
@@ -64,6 +71,7 @@ class DecodeOptions:
         if not isinstance(given, Backend):
             allowed = "a backend, such as attention.get('quest', budget=256)"
             raise InvalidValue("backend", given, allowed)
+        check_choice("compile", self.compile, MODES)
         for name in ("detectors", "probes"):
             _require_all(name, getattr(self, name), Detector, "lil.detectors.get('guardian')")
         for name in ("max_new_tokens", "batch_size", "check_every"):

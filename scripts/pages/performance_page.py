@@ -1,6 +1,7 @@
 """Write docs/results/performance.md from what the benchmarks printed.
 
     python scripts/bench/step_speed.py --json > step.json
+    python scripts/bench/compiled_step.py --json > compiled.json
     python scripts/bench/attention_speed.py --json > attention.json
     python scripts/bench/attention_speed.py --backends full,sink,h2o,tova,snapkv,rkv,raas \\
         --batches 1 --contexts 1024,65536 --steps 256 --json > long.json
@@ -96,6 +97,29 @@ def step(found: Found) -> Iterator[str]:
     yield (
         f"Statistics and loop (bookkeeping) take at most {most:.0%} of a step at batch 32 "
         f"(aim: 15%): {'reached' if most <= 0.15 else 'missed'}.\n"
+    )
+    yield conditions(found)
+
+
+def compiled(found: Found) -> Iterator[str]:
+    """A compiled step beside the model as it is."""
+    rows = [
+        [
+            f"`{row['backend']}`",
+            str(row["batch"]),
+            f"{row['eager_ms']:.2f}",
+            f"{row['compiled_ms']:.2f}",
+            _ratio(row["ratio"]),
+            f"{row['same']:.0%}",
+        ]
+        for row in found["rows"]
+    ]
+    yield table(["backend", "batch", "as it is, ms", "compiled, ms", "ratio", "same tokens"], rows)
+    yield (
+        f"The {found['model']} of {found['layers']} layers in {found['dtype']}: compiled in "
+        f"{found['compile_s']:.0f} s, once, and loaded in {found['load_s']:.2f} s from then on. "
+        f"{found['context']} tokens read, {found['steps']} steps of each in turns, budgets of "
+        f"{found['budget']}; ratios are medians of pairs.\n"
     )
     yield conditions(found)
 
@@ -299,6 +323,7 @@ def _served(asked: float | None, one: Found) -> list[str]:
 
 PARTS: dict[str, tuple[str, Callable[[Found], Iterator[str]]]] = {
     "step": ("Where the time of a step goes", step),
+    "compiled": ("A compiled step", compiled),
     "attention": ("One layer beside transformers'", attention),
     "long": ("Evicting backends, whatever was seen", long),
     "peers": ("Tokens a second beside transformers and vLLM", peers),

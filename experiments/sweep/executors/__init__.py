@@ -10,7 +10,7 @@ from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
 from experiments.sweep.backlog import Preparation
-from experiments.sweep.decoder import Setup, require_supported
+from experiments.sweep.decoder import Setup, compile_step, require_supported
 from experiments.sweep.executors import on_ray, processes
 from experiments.sweep.executors.contract import Executor, InProcess, Open, Tell
 
@@ -31,13 +31,15 @@ def open_executor(prepared: Preparation, source: models.ModelSource) -> Iterator
         # A node has what devices it has; only whether there is a GPU for a worker is known there.
         setup = Setup(source, backends, config.engine, config.dtype, config.device)
         setup = replace(setup, device_map=config.device_map, threads=config.threads or 1)
+        setup = replace(setup, compile=config.compile, steps=prepared.steps)
         with on_ray.opened(config, setup) as cluster:
             yield cluster
         return
     if config.workers == 1:
         loaded = shelf.take(source)
         require_supported(loaded, backends, config.engine)
-        yield InProcess(loaded)
+        what = compile_step(loaded, backends[0], config.compile, prepared.steps)
+        yield InProcess(loaded, {"compile": what})
         return
     shelf.clear()  # each worker has one of its own
     setups = [
@@ -49,6 +51,8 @@ def open_executor(prepared: Preparation, source: models.ModelSource) -> Iterator
             device,
             config.device_map,
             prepared.threads,
+            config.compile,
+            prepared.steps,
         )
         for device in devices(shelf.device, models.gpus(), config.workers)
     ]

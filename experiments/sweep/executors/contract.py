@@ -11,6 +11,7 @@ from attention.errors import InvalidValue
 from experiments.grid import models
 from experiments.sweep.backlog import Preparation
 from experiments.sweep.decoder import (
+    ELSEWHERE,
     DecodeJob,
     Event,
     JobEnd,
@@ -65,10 +66,11 @@ class InProcess:
 
     Args:
         loaded: the model.
+        place: more for the manifest.
     """
 
-    def __init__(self, loaded: models.LoadedModel) -> None:
-        self.place: WorkerPlace = {}
+    def __init__(self, loaded: models.LoadedModel, place: WorkerPlace | None = None) -> None:
+        self.place: WorkerPlace = place or {}
         self._loaded = loaded
         self._job: DecodeJob | None = None
 
@@ -144,7 +146,8 @@ class Crew(ABC, Generic[W]):
     def _begun(self, place: WorkerPlace) -> None:
         """A worker has loaded its model."""
         self._failed_starts = 0
-        self.place = self.place or place
+        if not self.place or self.place.get("compile") == ELSEWHERE:
+            self.place = place
 
     def _bury(self, at: int, tell: Tell, reason: str, startable: str) -> None:
         """A worker has died.

@@ -1,0 +1,184 @@
+"""Attention as one operator of torch, so that a compiler takes the rest of a decode step whole."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from contextvars import ContextVar
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram, export
+from transformers import AttentionInterface, Cache, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface
+
+from attention.errors import InvalidValue
+from attention.patching.cache import AttentionCache
+from attention.patching.patched import announce, padding_mask
+
+#: Raised with every change of what is compiled: pieces of another version are not used.
+VERSION = 1
+# What the config of a model that is being exported calls its attention.
+_ATTENTION = "lil_attention_operator"
+# Rows of the exported example: any number but 1, which the exporter would take for a constant.
+_ROWS = 4
+
+
+class Call:
+    """One forward that runs compiled: the cache it goes through, and what went wrong in it.
+
+    Between the operator and who called the step there is C++, which keeps no exception of Python:
+    the first is kept here, and raised when the step has come back.
+    """
+
+    def __init__(self, cache: AttentionCache) -> None:
+        self.cache = cache
+        self.error: BaseException | None = None
+
+
+#: The forward that runs in this thread. A graph holds tensors and numbers, and no cache.
+CALL: ContextVar[Call] = ContextVar("lil_compiled_call")
+
+
+@functools.cache
+def operator() -> Any:
+    """`lil::attend`, defined when it is first asked for.
+
+    q (B, Hq, 1, D), k and v (B, Hkv, 1, D) to (B, 1, Hq, D); state is that of the cache in `CALL`.
+    """
+    library: Any = torch.library.Library("lil", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define(
+        "attend(Tensor q, Tensor k, Tensor v, float scaling, int layer, Tensor? sinks) -> Tensor"
+    )
+    for device in ("CPU", "CUDA"):
+        library.impl("attend", _attend, device)
+    torch.library.register_fake("lil::attend", _shape, lib=library)
+    operator.library = library  # type: ignore[attr-defined]  # it goes when nobody holds it
+    return torch.ops.lil.attend.default
+
+
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, layer: int, sinks: Tensor | None
+) -> Tensor:
+    call = CALL.get()
+    if call.error is None:
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                out = call.cache.attend(layer, q, k, v, None, scaling, None, sinks)
+            return out.contiguous()
+        except BaseException as error:
+            call.error = error
+    return _shape(q, k, v, scaling, layer, sinks).zero_()
+
+
+def _shape(
+    q: Tensor, _k: Tensor, v: Tensor, _scaling: float, _layer: int, _sinks: Tensor | None
+) -> Tensor:
+    B, Hq, T, _ = q.shape
+    return q.new_empty(B, T, Hq, v.shape[3])
+
+
+def _attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _mask: Tensor | None,
+    *,
+    scaling: float,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """What a model that is being exported calls; its other arguments were checked in the prompt."""
+    return operator()(query, key, value, scaling, module.layer_idx, s_aux), None
+
+
+class _NoCache(Cache):
+    """Hands keys and values on: who keeps them is said by `CALL`."""
+
+    is_compileable = False
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        *_: Any,
+        **__: Any,
+    ) -> tuple[Tensor, Tensor]:
+        return key_states, value_states
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
+        return 1
+
+    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
+        return 2, 0
+
+
+class _Step(nn.Module):
+    """One token a row, (B, 1), at positions (B, 1), to scores (B, V)."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, positions: Tensor) -> Tensor:
+        output = self.model(
+            input_ids=ids,
+            position_ids=positions,
+            past_key_values=_NoCache(),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        scores: Tensor = output.logits[:, -1]
+        return scores
+
+
+def refusal(model: PreTrainedModel) -> str | None:
+    """Why a model's step cannot be compiled, as far as it can be seen before trying."""
+    for name, module in model.named_modules():
+        called = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+        if any(hook is not announce for hook in called):
+            return f"{name or 'the model'} has a hook, which a compiled step would not call"
+        if "forward" in vars(module):
+            return f"the forward of {name or 'the model'} was replaced by another one"
+    return None
+
+
+def constants(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Parameters and buffers by the names that an exported step has for them."""
+    step = _Step(model)
+    return {
+        **dict(step.named_parameters(remove_duplicate=False)),
+        **dict(step.named_buffers(remove_duplicate=False)),
+    }
+
+
+def exported(model: PreTrainedModel) -> ExportedProgram:
+    """One decode step of a model as a graph, for any number of rows.
+
+    The model stays as it is: what is traced is a copy that shares its tensors.
+
+    Raises:
+        InvalidValue: hooks, which a graph would not call.
+        Exception: what torch raises where a model cannot be written as one graph.
+    """
+    reason = refusal(model)
+    if reason is not None:
+        raise InvalidValue("compile", "on", f"off: {reason}")
+    operator()
+    AttentionInterface.register(_ATTENTION, _attention)
+    AttentionMaskInterface.register(_ATTENTION, padding_mask)
+    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
+    twin = copy.deepcopy(model, shared)
+    for module in twin.modules():
+        module._forward_pre_hooks.clear()
+    twin.set_attn_implementation(_ATTENTION)
+    ids = torch.zeros(_ROWS, 1, dtype=torch.int64, device=model.device)
+    rows = {0: Dim("rows", min=1)}
+    with torch.no_grad():
+        return export(_Step(twin), (ids, ids + 1), dynamic_shapes=(rows, rows), strict=False)

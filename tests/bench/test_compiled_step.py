@@ -1,0 +1,22 @@
+"""The benchmark of compiled steps: a row a backend and batch, and the same tokens."""
+
+from __future__ import annotations
+
+import os
+
+import compiled_step as speed
+import pytest
+
+
+@pytest.mark.slow
+def test_both_ways_choose_the_same_tokens() -> None:
+    before, told = dict(os.environ), []
+    found = speed.compiled_step(
+        "tiny", ["full", "quest"], 32, [1, 3], context=40, steps=4, progress=told.append
+    )
+    assert dict(os.environ) == before
+    assert told == ["compiling", *(f"{n}, batch {b}" for b in (1, 3) for n in ("full", "quest"))]
+    assert found["compile_s"] > found["load_s"] > 0
+    for row in found["rows"]:
+        assert row["same"] == 1
+        assert row["eager_ms"] > 0 < row["compiled_ms"]

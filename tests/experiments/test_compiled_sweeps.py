@@ -1,0 +1,128 @@
+"""Sweeps whose decode steps are compiled: the same runs, and a manifest that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock
+from sweeping import go
+from test_sweep import tokens_of
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from attention import Full
+from attention.errors import InvalidValue
+from attention.patching import compiled as steps
+from experiments.grid.config import Config
+from experiments.store import manifest
+from experiments.store.store import Store
+from experiments.store.study import Study
+from experiments.sweep import sweep
+from experiments.sweep.backlog import Backlog
+from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, compile_step
+
+Make = Callable[..., Config]
+GRID: dict[str, Any] = {
+    "backends": "full,h2o",
+    "budgets": "32",
+    "datasets": "easy",
+    "dtype": "float64",
+    "limit": 3,
+    "max_new_tokens": 24,
+    "threads": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def one_layer() -> Any:
+    """A model as workers have it."""
+    config = LlamaConfig(
+        vocab_size=40,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
+    return SimpleNamespace(model=LlamaForCausalLM(config).double().eval())
+
+
+def test_a_mode_is_one_of_three(tiny_config: Make) -> None:
+    assert tiny_config(**GRID).compile == "auto"
+    with pytest.raises(InvalidValue, match="compile"):
+        tiny_config(**GRID, compile="kept")
+
+
+def test_jobs_use_what_is_kept_and_compile_nothing(tiny_config: Make) -> None:
+    assert tiny_config(**GRID).decode_options()["compile"] == "kept"
+    assert tiny_config(**GRID, compile="off").decode_options()["compile"] == "off"
+
+
+def test_what_becomes_of_compiling_is_said(
+    one_layer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIL_CACHE", str(tmp_path))
+    asked = []
+
+    def raises(*_: Any) -> None:
+        asked.append(1)
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(steps, "_make", raises)
+    assert compile_step(one_layer, Full(), "off", 1e9) == "off"
+    assert compile_step(one_layer, Full(), "auto", 10) == (
+        f"{AS_IT_IS}: too little is left to decode"
+    )
+    assert not asked
+    for mode, left in (("auto", 1e9), ("on", 0)):
+        told = compile_step(one_layer, Full(), mode, left)
+        assert told == f"{AS_IT_IS}: RuntimeError: no compiler"
+    assert len(asked) == 2
+    with FileLock(steps.folder() / f"{steps.key(one_layer.model)}.pt2.lock"):
+        assert compile_step(one_layer, Full(), "auto", 1e9) == ELSEWHERE
+
+
+def test_steps_to_expect_are_those_of_full_batches(tiny_config: Make, tmp_path: Path) -> None:
+    config = tiny_config(**GRID, batch_size=2)
+    prepared = sweep.prepare(config, tmp_path)
+    left = Backlog(prepared, Study(Store(tmp_path), prepared.plan, config), False)
+    (model,) = {cell.model for cell in prepared.plan.cells}
+    runs = 3 * len(prepared.plan.cells)
+    assert left.steps_left(model) == runs * 24 / 4 / 2
+    assert left.steps_left("another") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_compiled_sweep_has_the_same_runs(
+    workers: int, tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIL_CACHE", str(tmp_path / "cache"))
+    go(tiny_config(**GRID, compile="off"), tmp_path / "off")
+    assert manifest.read(tmp_path / "off")["compile"] == "off"
+    for folder, told in (("first", "compiled in "), ("again", "kept from earlier")):
+        go(tiny_config(**GRID, compile="on", workers=workers), tmp_path / folder)
+        assert manifest.read(tmp_path / folder)["compile"].startswith(told)
+        assert tokens_of(tmp_path / folder) == tokens_of(tmp_path / "off")
+
+
+def test_a_sweep_that_cannot_compile_says_so_once(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIL_CACHE", "/dev/null/there")
+    _, notes = go(tiny_config(**GRID, compile="on"), tmp_path)
+    (note,) = [note for note in notes.notes if "compiled" in note]
+    assert note.startswith(f"steps were not compiled: {AS_IT_IS}: /dev/null/there/steps cannot be")
+    _, notes = go(tiny_config(**GRID, compile="auto"), tmp_path / "auto")
+    assert not [note for note in notes.notes if "compiled" in note]

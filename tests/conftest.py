@@ -1,4 +1,4 @@
-"""Says at the end how many cases of how many properties were looked at."""
+"""Thins out modules of many cases; says at the end what was skipped, and which cases were seen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import zlib
 
 import pytest
 from hypothesis import settings
+
+from tests.skips import skips_by_reason
 
 # How long a case takes says how busy the machine is.
 settings.register_profile("unhurried", deadline=None)
@@ -55,7 +57,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Count the cases that `properties.holding.holds` recorded, wherever the tests ran."""
+    """Count skips by reason, and the cases that `properties.holding.holds` recorded."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped:
+        terminalreporter.write_line(skips_by_reason(report.longrepr[2] for report in skipped))
     cases: dict[str, int] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import zlib
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests.skips import skips_by_reason
 
 # How long a case takes says how busy the machine is.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+# For who wants to know whether a test fails, and not on which smallest case.
+settings.register_profile("unshrunk", deadline=None, phases=(Phase.explicit, Phase.generate))
 
 
 #: Modules of many equal cases: every run takes each test's first and about one in so many of the
@@ -23,18 +25,14 @@ THINNED = {
     "test_decode_endings": 2,
     "test_dense": 5,
     "test_families": 4,
-    "test_full": 2,
     "test_generate_matrix": 4,
-    "test_h2o": 2,
     "test_lil_testing": 2,
     "test_naive_families": 3,
     "test_naive_logits": 5,
     "test_naive_others": 4,
     "test_naive_paper": 2,
-    "test_options": 3,
     "test_penalties_generate": 5,
     "test_prompts": 3,
-    "test_raas": 2,
     "test_rewind": 4,
     "test_stopping": 3,
     "test_tables": 2,

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import attention
-from attention.errors import InvalidValue
 from tests.attention.oracles.compare import (
     TOLERANCE,
     Case,
@@ -152,15 +151,3 @@ def test_a_prompt_in_chunks(method: str) -> None:
             for layer in range(2):
                 assert positions(cache.kept_positions(layer), 0) == naive.layers[layer].kept()
             seen += T
-
-
-@pytest.mark.parametrize(("method", "budget"), [("sink", 4), ("quest", 16), ("infllm", 15)])
-def test_a_budget_below_the_minimum_is_refused(method: str, budget: int) -> None:
-    with pytest.raises(InvalidValue, match="budget"):
-        attention.get(method, budget=budget)
-
-
-@pytest.mark.parametrize("budget", [33, 63])
-def test_quest_refuses_a_budget_that_is_no_multiple_of_the_page(budget: int) -> None:
-    with pytest.raises(InvalidValue, match="budget"):
-        attention.get("quest", budget=budget)

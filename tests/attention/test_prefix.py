@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from driving import BACKENDS, decode, model, prefill, tokens
+from examples import BACKENDS
 
 import attention
+from attention.testing.driving import decode, prefill
+from attention.testing.driving import text as tokens
+from tests.attention.oracles.models import tiny_model
 
 PROMPTS, LENGTH = (5, 8), 90
 MORE = (
@@ -21,15 +24,11 @@ MORE = (
 )
 
 
-def test_every_method_is_here() -> None:
-    assert {b.name for b in (*BACKENDS, *MORE)} >= set(attention.names())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", [*BACKENDS, *MORE], ids=str)
 def test_a_known_prefix_read_at_once_is_one_decoded(backend: attention.Backend) -> None:
     """Logits of all later tokens and the positions kept at the end; rows differ in length."""
-    m, ids = model(), tokens(2, LENGTH, seed=3)
+    m, ids = tiny_model(), tokens(2, LENGTH, seed=3)
     until = int(min(backend.exact_until, LENGTH // 2))
     known = [max(prompt, until - 2 * r) for r, prompt in enumerate(PROMPTS)]
     with backend.on(m) as cache:

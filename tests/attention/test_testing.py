@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from driving import BACKENDS, FIRST
+from examples import BACKENDS, FIRST
 from torch import Tensor
 
 import attention

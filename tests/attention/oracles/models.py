@@ -43,10 +43,10 @@ def tiny_config(family: str, heads: tuple[int, int], layers: int) -> Any:
 
 @lru_cache(maxsize=64)
 def tiny_model(
-    family: str,
-    heads: tuple[int, int],
-    layers: int,
-    dtype: torch.dtype,
+    family: str = "llama",
+    heads: tuple[int, int] = (4, 2),
+    layers: int = 2,
+    dtype: torch.dtype = torch.float64,
     sharp: float = 1.0,
     exact: bool = True,
 ) -> Any:

@@ -20,15 +20,12 @@ settings.register_profile("unshrunk", deadline=None, phases=(Phase.explicit, Pha
 #: others, always the same ones; `slow` takes the rest.
 THINNED = {
     "test_attention_speed": 5,
-    "test_codec_chunkings": 2,
     "test_copies": 2,
     "test_decode_endings": 2,
     "test_dense": 5,
     "test_families": 4,
     "test_generate_matrix": 4,
-    "test_lil_testing": 2,
     "test_naive_families": 3,
-    "test_naive_logits": 5,
     "test_naive_others": 4,
     "test_naive_paper": 2,
     "test_penalties_generate": 5,
@@ -36,7 +33,6 @@ THINNED = {
     "test_rewind": 4,
     "test_stopping": 3,
     "test_tables": 2,
-    "test_testing": 3,
 }
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from examples import FIRST
 from states import half_a_forward
 from zoo import FAMILIES, animal, build, config
 
@@ -22,41 +21,6 @@ LENGTHS = (3, 27, 16)
 
 def prompts(seed: int = 1) -> list[torch.Tensor]:
     return [tokens(n, seed=seed + i) for i, n in enumerate(LENGTHS)]
-
-
-def same_state(one: Any, other: Any) -> None:
-    assert one.seen.tolist() == other.seen.tolist()
-    assert one.get_seq_length() == other.get_seq_length()
-    assert one.stats(per_layer=True) == other.stats(per_layer=True)
-    for layer in range(len(one.layers)):
-        for name in ("kept_positions", "read_positions"):
-            pairs = zip(getattr(one, name)(layer), getattr(other, name)(layer), strict=True)
-            assert all(torch.equal(a, b) for a, b in pairs)
-
-
-@pytest.mark.parametrize("backend", FIRST, ids=str)
-def test_a_copy_goes_on_as_the_original_would_and_leaves_it_alone(
-    backend: attention.Backend,
-) -> None:
-    m, given = tiny_model(), tokens(3, 26, seed=9)
-    with backend.on(m) as cache:
-        untouched = cache.new()
-        want = follow(m, untouched, prompts(), given)
-        follow(m, cache, prompts(), given[:, :18])
-        twin, deep = cache.clone(), copy.deepcopy(cache)
-        same_state(twin, cache)
-        # Everything that can be done to a copy, before the original goes on.
-        assert torch.equal(decode(m, twin, given[:, 18:]), want[:, 19:])
-        same_state(twin, untouched)
-        prefill_more(m, twin)
-        twin.select_rows([2, 2])
-        assert torch.equal(decode(m, cache, given[:, 18:]), want[:, 19:])
-        same_state(cache, untouched)
-        # The other copy has not moved either, and can take the original's rows back.
-        assert deep.seen.tolist() == [n + 18 for n in LENGTHS]
-        cache.replace_rows([0, 1, 2], deep)
-        assert torch.equal(decode(m, cache, given[:, 18:]), want[:, 19:])
-        assert torch.equal(decode(m, deep, given[:, 18:]), want[:, 19:])
 
 
 @torch.no_grad()
@@ -166,21 +130,6 @@ def test_a_cache_itself_is_not_moved(move: Callable[[Any], Any]) -> None:
         prefill(m, cache, [tokens(5)])
         with pytest.raises(attention.InvalidValue, match=r"cache\.new"):
             move(cache)
-
-
-@pytest.mark.parametrize("backend", FIRST, ids=str)
-def test_scores_of_half_precision_models_are_float32(backend: attention.Backend) -> None:
-    """bf16 sums stop growing at 256; what is added up must not be kept in it."""
-    m = animal("gpt_oss", torch.bfloat16)
-    vectors = {"k", "v", "near_k", "near_v", "far_k", "far_v", "first", "queries", "summaries"}
-    with backend.on(m) as cache:
-        logits = follow(m, cache, [tokens(12)], tokens(1, 12))
-        assert logits.isfinite().all()
-        for layer in cache.layers:
-            for name, slots in layer.state.items():
-                if slots.data.dtype.is_floating_point:
-                    kind = torch.bfloat16 if name in vectors else torch.float32
-                    assert slots.data.dtype is kind, name
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -193,18 +193,6 @@ def test_keys_and_values_are_taken_over_exactly(
     assert (turned > 0) == (backend.name == "infllm")
 
 
-@torch.no_grad()
-def test_a_dense_row_right_after_its_prompt_is_the_whole_text() -> None:
-    """After a dense prefill nothing was sparse yet, so this is the model's own text."""
-    m, text, given = tiny_model(), tokens(33), tokens(1, 20, seed=2)
-    want = m(input_ids=torch.cat((text, given[0]))[None], use_cache=False).logits[:, 33:]
-    for backend in (QUEST, attention.InfLLM(budget=16)):
-        with backend.on(m) as cache:
-            prefill(m, cache, [tokens(5), text])
-            assert (decode(m, cache.go_dense([1]), given) - want).abs().max() < 1e-9
-            assert (decode(m, cache, given.repeat(2, 1))[1] - want[0]).abs().max() > 1e-3
-
-
 def test_a_dense_cache_gives_what_generate_does_with_it() -> None:
     m, text = tiny_model(), tokens(1, 40)
     call = {"max_new_tokens": 9, "do_sample": False}

@@ -95,31 +95,6 @@ def test_a_batch_taken_back_is_the_run_without_the_tail(backend: attention.Backe
                 assert stats == run.stats[n : n + count]
 
 
-@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding"])
-@pytest.mark.parametrize(
-    "backend",
-    [
-        attention.Full(),
-        attention.H2O(budget=16),
-        attention.Quest(budget=16, page=4, dense_layers=0),
-        attention.InfLLM(budget=16),
-    ],
-    ids=str,
-)
-def test_a_models_own_windows_are_taken_back_by_snapshots(
-    family: str, backend: attention.Backend
-) -> None:
-    m, given, tail = animal(family), tokens(3, 6 + NEXT, seed=9), tokens(3, TAIL, seed=10)
-    with backend.on(m) as cache:
-        assert not cache.rewindable
-        want = follow(m, cache.new(), prompts(), given)[:, 7:]
-        follow(m, cache, prompts(), given[:, :6])
-        snapshot = cache.clone([2, 0, 1])
-        decode(m, cache, tail)
-        cache.replace_rows([2, 0, 1], snapshot)
-        assert torch.equal(decode(m, cache, given[:, 6:]), want)
-
-
 # Snapshots
 
 

@@ -74,12 +74,25 @@ def test_bad_rows_are_refused() -> None:
         step(m, fresh, tokens(2))  # and the refusals left everything usable
 
 
-def test_selecting_no_row_and_one_row_of_many() -> None:
+@pytest.mark.parametrize(
+    "backend",
+    [
+        attention.H2O(budget=8),
+        attention.InfLLM(budget=16),
+        attention.Oracle(top_p=0.7),
+        attention.Quest(budget=8, page=4, dense_layers=0, gqa="query_head"),
+    ],
+    ids=str,
+)
+def test_selecting_no_row_and_one_row_of_many(backend: attention.Backend) -> None:
     m = tiny_model()
-    with attention.H2O(budget=8).on(m) as cache:
+    with backend.on(m) as cache:
         follow(m, cache, prompts(), tokens(4, 12))
+        before, read = cache.row_stats(), [cache.read_positions(i)[2] for i in range(2)]
         cache.select_rows([2])
         assert cache.seen.tolist() == [42]
-        assert cache.row_stats().kept_max.tolist() == [7]
+        for name in STATS:
+            assert getattr(cache.row_stats(), name).tolist() == [getattr(before, name)[2]], name
+        assert all(torch.equal(cache.read_positions(i)[0], read[i]) for i in range(2))
         cache.select_rows([])
         assert cache.seen.tolist() == []

@@ -235,7 +235,7 @@ def threads() -> Iterator[None]:
 @on_the_cpu
 @pytest.mark.usefixtures("threads")
 def test_neither_other_rows_nor_threads_move_a_bit() -> None:
-    engine = ENGINES["cpp"]
+    able(engine := ENGINES["cpp"], torch.float32)
     q, k, v = (drawn(torch.float32, 4, 2, n, 64, seed=n) for n in (4, 2600, 2601))
     k, v = k[:, :, :2600], v[:, :, :2600].contiguous()
     lengths = np.array([2600, 40, 1024, 1025])
@@ -254,7 +254,7 @@ def test_neither_other_rows_nor_threads_move_a_bit() -> None:
 
 @on_the_cpu
 def test_what_lies_behind_a_row_is_not_read() -> None:
-    engine = ENGINES["cpp"]
+    able(engine := ENGINES["cpp"], torch.float32)
     q, k, v = (drawn(torch.float32, 2, 1, n, 8, seed=n) for n in (2, 30, 31))
     v = v[:, :, :30].contiguous()
     held = Occupancy(np.array([30, 11]), CPU)

@@ -92,7 +92,7 @@ def test_a_prompt_as_long_as_its_sinks_changes_nothing() -> None:
     "name", ["raas", "h2o", "sink", "window", "tova", "random", "rkv", "snapkv"]
 )
 def test_prompts_that_are_told_may_be_read_in_parts(name: str, width: int) -> None:
-    """Ragged rows, left padded: the shorter one is all padding in the first forwards."""
+    """Ragged rows, left padded: the shorter is all padding at first, and as if it were alone."""
     backend = attention.get(name, budget=24, keep_prompt=True, **LESS.get(name, {}))
     lengths = [12, 8]
     forwards = columns(lengths, (width,) * (12 // width))
@@ -100,9 +100,13 @@ def test_prompts_that_are_told_may_be_read_in_parts(name: str, width: int) -> No
     case = Case(backend, shape, forwards=forwards, steps=30, seed=3)
     with session(backend, case.texts()) as s:
         s.cache = s.cache.new(prompts=lengths)
-        for counts in case.whole:
-            s.feed(counts)
-        for row, n in zip(s.kept(), lengths, strict=True):
+        outs = [s.feed(counts) for counts in case.whole]
+        for r, (row, n) in enumerate(zip(s.kept(), lengths, strict=True)):
+            one = Session(s.cache.new(prompts=[n]), shape, [case.texts()[r]])
+            alone = [one.feed([counts[r]])[0] for counts in case.whole if counts[r]]
+            together = torch.cat([out[r] for out in outs], dim=1)
+            assert (together - torch.cat(alone, dim=1)).abs().max() <= 1e-9
+            assert one.kept() == [row]
             for kept in row:
                 assert set(range(n)) <= set(kept)
                 assert len(kept) <= 24

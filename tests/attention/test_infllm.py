@@ -1,4 +1,4 @@
-"""InfLLM: the parts tokens fall into, representatives, and distances."""
+"""InfLLM: the parts that tokens fall into, rows that repeat themselves, and chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quest: bounds and the choice of pages."""
+"""Quest beside its properties: bounds, counting, and what is special about pages."""
 
 from __future__ import annotations
 

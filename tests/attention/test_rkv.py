@@ -1,4 +1,4 @@
-"""R-KV: attention, redundancy, and when rows are compressed."""
+"""R-KV: redundancy by hand, also in blocks, and where keys are nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sink: which tokens stay, and at what distance they are seen."""
+"""Sink: keys that are turned are those that the model would have roped there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detectors that read hidden states, in the decode loop: signals, their replay, and going back."""
+"""Detectors that read hidden states, in the decode loop: their signals, and going back."""
 
 from __future__ import annotations
 

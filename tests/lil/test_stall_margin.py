@@ -1,4 +1,4 @@
-"""`stall` and `margin`: oracles from their definitions, live and replayed, in `generate()`."""
+"""`stall` and `margin`: oracles from their definitions, in `decode` and in `generate()`."""
 
 from __future__ import annotations
 

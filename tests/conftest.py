@@ -1,4 +1,4 @@
-"""Says at the end how many cases of how many properties were looked at."""
+"""Thins out modules of many cases; says at the end what was skipped, and which cases were seen."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
+
+from tests.skips import skips_by_reason
 
 # How long a case takes says how busy the machine is.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+# For who wants to know whether a test fails, and not on which smallest case.
+settings.register_profile("unshrunk", deadline=None, phases=(Phase.explicit, Phase.generate))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,27 +29,19 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 #: others, always the same ones; `slow` takes the rest.
 THINNED = {
     "test_attention_speed": 5,
-    "test_codec_chunkings": 2,
     "test_copies": 2,
     "test_decode_endings": 2,
     "test_dense": 5,
     "test_families": 4,
-    "test_full": 2,
     "test_generate_matrix": 4,
-    "test_h2o": 2,
-    "test_lil_testing": 2,
     "test_naive_families": 3,
-    "test_naive_logits": 5,
     "test_naive_others": 4,
     "test_naive_paper": 2,
-    "test_options": 3,
     "test_penalties_generate": 5,
     "test_prompts": 3,
-    "test_raas": 2,
     "test_rewind": 4,
     "test_stopping": 3,
     "test_tables": 2,
-    "test_testing": 3,
 }
 
 
@@ -64,7 +60,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Count the cases that `properties.holding.holds` recorded, wherever the tests ran."""
+    """Count skips by reason, and the cases that `properties.holding.holds` recorded."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped:
+        terminalreporter.write_line(skips_by_reason(report.longrepr[2] for report in skipped))
     cases: dict[str, int] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -79,6 +79,7 @@ def test_the_page_of_experiments_names_only_flags_there_are() -> None:
 def test_the_tutorial_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     folder, site = tmp_path / "work", tmp_path / "site"
     folder.mkdir(), site.mkdir()
+    ran = 0
     for block in blocks(ROOT / "docs" / page):
         if block.file:
             (folder / block.file).write_text(block.text)
@@ -91,6 +92,8 @@ def test_the_tutorial_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -
             assert matches(one.shown, done.stdout), (
                 f"line {one.line}: {one.command} printed\n{done.stdout}\nnot\n{one.shown}"
             )
+            ran += 1
+    assert ran > 1
 
 
 @pytest.mark.parametrize(
@@ -128,15 +131,21 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_and_paths_lead_somewhere(page: Path) -> None:
-    text = page.read_text()
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
-        if link.startswith("https://"):
-            continue
-        file, _, anchor = link.partition("#")
-        target = page.parent / file if file else page
-        assert target.exists(), link
-        assert not anchor or anchor in anchors(target), link
-    for path in re.findall(r"`((?:scripts|docs|lil|attention|experiments|tests)/[\w./-]+)`", text):
-        assert (ROOT / path).exists(), path
+def test_links_and_paths_lead_somewhere() -> None:
+    links, paths = 0, 0
+    for page in PAGES:
+        text = page.read_text()
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if link.startswith("https://"):
+                continue
+            file, _, anchor = link.partition("#")
+            target = page.parent / file if file else page
+            assert target.exists(), (page, link)
+            assert not anchor or anchor in anchors(target), (page, link)
+            links += 1
+        found = re.findall(r"`((?:scripts|docs|lil|attention|experiments|tests)/[\w./-]+)`", text)
+        for path in found:
+            assert (ROOT / path).exists(), (page, path)
+        paths += len(found)
+    assert links > 40
+    assert paths > 50

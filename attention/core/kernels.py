@@ -249,25 +249,19 @@ def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values[..., :k], index[..., :k]
 
 
-def take_pages(
-    x: Sequence[Tensor], pages: Tensor, page: int, rows: Tensor | None = None
-) -> list[Tensor]:
+def take_pages(x: Sequence[Tensor], pages: Tensor, page: int) -> list[Tensor]:
     """Copy the chosen pages of each row, of several tensors alike.
 
     Args:
-        x: tensors (any B, Hkv, C, D), C a multiple of `page`.
+        x: tensors (B, Hkv, C, D), C a multiple of `page`.
         pages: (B, H, U), H a multiple of Hkv: one set per KV head, or per query head.
-        rows: which rows of x these are, (B,); None for all.
 
     Returns:
         (B * H, U * page, D) of each.
     """
     Hkv, C, D = x[0].shape[1:]
     B, H, U = pages.shape
-    first = torch.arange(0, len(x[0]) * Hkv * C // page, C // page, device=pages.device)
-    if rows is not None:
-        first = first.view(-1, Hkv)[rows]
-    first = first.view(B, Hkv, 1)
+    first = torch.arange(0, B * Hkv * C // page, C // page, device=pages.device).view(B, Hkv, 1)
     if Hkv < H:
         first = first.repeat_interleave(H // Hkv, dim=1)
     index = (pages + first).reshape(-1)

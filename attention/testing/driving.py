@@ -94,6 +94,11 @@ def step(model: Any, cache: AttentionCache, column: Tensor) -> Tensor:
     return logits[:, -1]
 
 
+def decode(model: Any, cache: AttentionCache, given: Tensor) -> Tensor:
+    """Feed (B, n) tokens one by one; logits after each, (B, n, V)."""
+    return torch.stack([step(model, cache, column) for column in given.T], dim=1)
+
+
 def follow(
     model: Any,
     cache: AttentionCache,

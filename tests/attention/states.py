@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from driving import tokens
 from torch import Tensor
+
+from attention.testing.driving import text as tokens
 
 LENGTHS = (27, 15, 3)
 STATS = ("kept_max", "read_max", "read_mean", "keys_read", "bytes")

@@ -9,11 +9,13 @@ from weakref import ref
 
 import pytest
 import torch
-from driving import follow, model, prefill, step, tokens
 from torch import Tensor
 
 import attention
 from attention.patching.cache import ATTENTION, AttentionCache
+from attention.testing.driving import follow, prefill, step
+from attention.testing.driving import text as tokens
+from tests.attention.oracles.models import tiny_model
 
 CALL = {"max_new_tokens": 30, "do_sample": False}
 KINDS = (
@@ -35,7 +37,7 @@ def generated(m: Any, cache: AttentionCache | None = None) -> Tensor:
 @pytest.fixture
 def own() -> Any:
     """A model that no other test has, and its own attention."""
-    m = copy.deepcopy(model())
+    m = copy.deepcopy(tiny_model())
     m.set_attn_implementation("eager")
     return m
 
@@ -81,7 +83,7 @@ def test_threads_over_one_model_do_not_meet(own: Any) -> None:
 @torch.no_grad()
 def test_a_cache_is_refused_by_any_other_model(own: Any) -> None:
     """One that attends by itself would see the newest token alone."""
-    other, text = model("qwen3"), [tokens(12)]
+    other, text = tiny_model("qwen3"), [tokens(12)]
     with attention.H2O(budget=9).on(own) as cache:
         with pytest.raises(attention.InvalidValue, match="h2o block on another model"):
             prefill(other, cache, text)
@@ -123,7 +125,7 @@ def test_a_refused_call_leaves_the_cache_as_it_was(own: Any) -> None:
 
 
 def test_a_model_left_in_a_block_is_not_kept_alive() -> None:
-    m = copy.deepcopy(model())
+    m = copy.deepcopy(tiny_model())
     block, gone = attention.Full().on(m), ref(m)
     block.__enter__()
     block.__exit__(None, None, None)
@@ -143,7 +145,7 @@ class Adapted(torch.nn.Module):
 
 
 def test_an_adapted_model_is_refused_with_the_way_to_its_own() -> None:
-    wrapped = Adapted(model())
+    wrapped = Adapted(tiny_model())
     with (
         pytest.raises(attention.InvalidValue, match=r"Adapted.*model\.get_base_model\(\)"),
         attention.Full().on(wrapped),

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-import torch
-from driving import BACKENDS, FIRST, KEEP_ALL, follow, model, prefill, step, tokens
+from examples import FIRST
 
 import attention
-from attention.layers.selecting import Choice
-from attention.methods.quest import QuestLayer
-
-# Not quest's `paper_script`, whose heads differ and need not read the current token.
-SPARSE = tuple(
-    b
-    for b in BACKENDS
-    if b.budget is not None and b.name != "h2o_uniform" and getattr(b, "rule", "") != "paper_script"
-)
-EVICTING = tuple(b for b in SPARSE if b not in KEEP_ALL and not b.dense_layers)
+from attention.testing.driving import follow, prefill, step
+from attention.testing.driving import text as tokens
+from tests.attention.oracles.models import tiny_model
 
 
 @pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_bytes_are_those_of_keys_values_and_state(backend: attention.Backend) -> None:
     """No more than what is allocated, and at least the kept keys and values."""
-    m = model()
+    m = tiny_model()
     with backend.on(m) as cache:
         follow(m, cache, [tokens(50)], tokens(1, 20))
         allocated = sum(s.data.nbytes for layer in cache.layers for s in layer.state.values())
@@ -38,7 +28,7 @@ def test_bytes_are_those_of_keys_values_and_state(backend: attention.Backend) ->
 
 
 def test_after_a_prefill_nothing_was_read() -> None:
-    m = model()
+    m = tiny_model()
     with attention.Quest(budget=32, page=8, dense_layers=1).on(m) as cache:
         prefill(m, cache, [tokens(50)])
         stats = cache.row_stats()
@@ -51,33 +41,18 @@ def test_after_a_prefill_nothing_was_read() -> None:
         assert cache.row_stats().keys_read.tolist() == [2 * (51 + 27 + 2 * 7)]
 
 
-def test_a_read_above_the_budget_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A method that chooses too much is a defect, and is caught before it attends."""
-    honest = QuestLayer.choose
-
-    def greedy(self: QuestLayer, q: torch.Tensor, now: Any) -> Choice:
-        choice = honest(self, q, now)
-        return Choice(*(torch.cat((x, x[..., :1]), dim=-1) for x in (choice.pages, choice.live)))
-
-    m = model()
-    with attention.Quest(budget=32, page=8, dense_layers=0).on(m) as cache:
-        prefill(m, cache, [tokens(50)])
-        monkeypatch.setattr(QuestLayer, "choose", greedy)
-        with pytest.raises(attention.BudgetExceeded, match="40 keys, budget 32") as caught:
-            step(m, cache, tokens(1))
-        assert (caught.value.read, caught.value.budget, caught.value.layer) == (40, 32, 0)
-        monkeypatch.undo()
-        # The forward stopped half way, and the cache says so rather than going on.
-        with pytest.raises(RuntimeError, match="half way"):
-            step(m, cache, tokens(1))
-
-
-def test_state_grows_by_doubling() -> None:
-    m = model()
-    with attention.Full().on(m) as cache:
-        prefill(m, cache, [tokens(10)])
-        sizes = set()
-        for column in tokens(1, 140).T:
-            step(m, cache, column)
-            sizes.add(cache.layers[0].state["k"].capacity)
-        assert sizes == {64, 128, 256}
+def test_query_heads_keep_sets_of_their_own_at_g_times_the_memory() -> None:
+    m, texts, then = tiny_model("llama", (4, 1)), [tokens(30), tokens(5, seed=1)], tokens(2, 20)
+    found = {}
+    for gqa in ("sum", "query_head"):
+        with attention.H2O(budget=10, gqa=gqa).on(m) as cache:
+            follow(m, cache, texts, then)
+            found[gqa] = cache.row_stats(), cache.read_positions(1), cache.kv_heads
+    (one, _, heads), (own, read, same_heads) = found["sum"], found["query_head"]
+    assert heads == same_heads == 2  # keys a dense step reads per token
+    assert (own.bytes == 4 * one.bytes).all()
+    for r in range(2):
+        assert read[r].shape == (4, 10)
+        assert len({tuple(head) for head in read[r].tolist()}) > 1
+        assert one.keys_read[r] == 2 * 10 < own.keys_read[r] < 2 * 4 * 10
+        assert own.read_max[r] == own.read_mean[r] == own.kept_max[r] + 1 == 10

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from driving import BACKENDS, FIRST, KEEP_ALL, decode, follow, model, prefill, step, tokens
+from examples import BACKENDS, FIRST, KEEP_ALL
 from states import LENGTHS, STATS, half_a_forward, prompts, record, same_bits
 from torch import Tensor
 from transformers import DynamicCache
 from zoo import animal
 
 import attention
-from tests.attention.oracles.models import HEADS
+from attention.testing.driving import decode, follow, prefill, step
+from attention.testing.driving import text as tokens
+from tests.attention.oracles.models import HEADS, tiny_model
 from tests.sampling import some_slow
 
 DROPS = tuple(b for b in BACKENDS if b not in KEEP_ALL)
@@ -115,7 +117,7 @@ def check_dense(
 def test_a_row_goes_on_as_transformers_would_with_its_keys_and_values(
     backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_dense(model(), backend, monkeypatch, 1e-9)
+    check_dense(tiny_model(), backend, monkeypatch, 1e-9)
 
 
 @pytest.mark.parametrize("heads", [h for h in HEADS if h != (4, 2)], ids=str)
@@ -129,7 +131,7 @@ def test_whatever_the_groups_of_heads_are(
     heads: tuple[int, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    check_dense(model(family, heads, layers=3), backend, monkeypatch, 1e-9)
+    check_dense(tiny_model(family, heads, layers=3), backend, monkeypatch, 1e-9)
 
 
 @pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding", "phi3"])
@@ -191,20 +193,8 @@ def test_keys_and_values_are_taken_over_exactly(
     assert (turned > 0) == (backend.name == "infllm")
 
 
-@torch.no_grad()
-def test_a_dense_row_right_after_its_prompt_is_the_whole_text() -> None:
-    """After a dense prefill nothing was sparse yet, so this is the model's own text."""
-    m, text, given = model(), tokens(33), tokens(1, 20, seed=2)
-    want = m(input_ids=torch.cat((text, given[0]))[None], use_cache=False).logits[:, 33:]
-    for backend in (QUEST, attention.InfLLM(budget=16)):
-        with backend.on(m) as cache:
-            prefill(m, cache, [tokens(5), text])
-            assert (decode(m, cache.go_dense([1]), given) - want).abs().max() < 1e-9
-            assert (decode(m, cache, given.repeat(2, 1))[1] - want[0]).abs().max() > 1e-3
-
-
 def test_a_dense_cache_gives_what_generate_does_with_it() -> None:
-    m, text = model(), tokens(1, 40)
+    m, text = tiny_model(), tokens(1, 40)
     call = {"max_new_tokens": 9, "do_sample": False}
     with attention.InfLLM(budget=16).on(m) as cache, torch.no_grad():
         prefill(m, cache, [text[0, :30]])
@@ -216,7 +206,7 @@ def test_a_dense_cache_gives_what_generate_does_with_it() -> None:
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)
 def test_which_methods_keep_all(backend: attention.Backend) -> None:
     assert backend.keeps_all == (backend in KEEP_ALL)
-    m = model()
+    m = tiny_model()
     with backend.on(m) as cache:
         if backend in KEEP_ALL:
             assert cache.go_dense([]).seen.tolist() == []
@@ -235,7 +225,7 @@ def test_which_methods_keep_all(backend: attention.Backend) -> None:
 
 
 def test_dense_of_dense_is_the_same_block() -> None:
-    m = model()
+    m = tiny_model()
     with QUEST.on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 3))
         one, other = cache.go_dense([0, 1]), cache.go_dense([2])
@@ -252,7 +242,7 @@ def test_dense_of_dense_is_the_same_block() -> None:
 
 
 def test_a_row_that_is_still_padding_goes_on_from_nothing() -> None:
-    m, text = model(), tokens(1, 20, seed=3)
+    m, text = tiny_model(), tokens(1, 20, seed=3)
     for backend in (QUEST, attention.InfLLM(budget=16)):
         with backend.on(m) as cache, torch.no_grad():
             ids, mask = tokens(2, 7), torch.ones(2, 7, dtype=torch.long)
@@ -267,7 +257,7 @@ def test_a_row_that_is_still_padding_goes_on_from_nothing() -> None:
 
 
 def test_dense_caches_close_with_their_block() -> None:
-    m = model()
+    m = tiny_model()
     with QUEST.on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 3))
         early = cache.go_dense([0])
@@ -296,7 +286,7 @@ def test_dense_caches_close_with_their_block() -> None:
 def test_added_rows_go_on_as_alone_and_the_others_do_not_notice(
     backend: attention.Backend,
 ) -> None:
-    m, given, then = model(), tokens(5, 21, seed=9), tokens(5, 12, seed=8)
+    m, given, then = tiny_model(), tokens(5, 21, seed=9), tokens(5, 12, seed=8)
     more = [tokens(33, seed=20), tokens(5, seed=21)]
     with backend.on(m) as cache:
         follow(m, cache, prompts(), given[:3])
@@ -329,7 +319,7 @@ def test_added_rows_go_on_as_alone_and_the_others_do_not_notice(
 
 
 def test_rows_are_added_to_nothing_and_to_a_cache_itself() -> None:
-    m, given = model(), tokens(3, 9, seed=9)
+    m, given = tiny_model(), tokens(3, 9, seed=9)
     for backend in (
         attention.H2O(budget=9),
         attention.Quest(budget=8, page=4, dense_layers=0),
@@ -362,7 +352,7 @@ def test_rows_are_added_to_nothing_and_to_a_cache_itself() -> None:
 
 
 def test_rows_of_another_block_or_method_are_not_added() -> None:
-    m = model()
+    m = tiny_model()
     with QUEST.on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 3))
         going = cache.go_dense([0])

@@ -12,22 +12,25 @@ from hypothesis import strategies as st
 
 from attention.core.slots import Slots
 from attention.core.step import Occupancy
-from attention.engines import ENGINES, QKV, AttentionOutput, Engine, cpp
+from attention.engines import ENGINES, QKV, AttentionOutput, Engine
 from tests.attention.oracles.decode_query import attended
-from tests.attention.test_engines import ALLOWED, DEVICE, RUNS, drawn, here, on_the_cpu
+from tests.attention.test_engines import (
+    ALLOWED,
+    DEVICE,
+    HERE,
+    able,
+    build_with,
+    builds,
+    drawn,
+    on_the_cpu,
+)
 
 WIDE = {d: d if d.itemsize > 2 else torch.float32 for d in ALLOWED}
 
 
-@pytest.fixture(params=sorted(ENGINES))
+@pytest.fixture(params=HERE)
 def engine(request: pytest.FixtureRequest) -> Engine:
-    return here(request.param)
-
-
-def able(engine: Engine, dtype: torch.dtype) -> None:
-    reason = engine.refusal(DEVICE, dtype)
-    if reason is not None:
-        pytest.skip(f"engine {engine.name}: expected {reason}")
+    return ENGINES[request.param]
 
 
 def held(data: torch.Tensor, fill: float = 0.0) -> Slots:
@@ -168,9 +171,9 @@ numbers = st.one_of(
 
 @settings(max_examples=80, deadline=None)
 @given(st.data())
-@pytest.mark.parametrize("name", sorted(ENGINES))
+@pytest.mark.parametrize("name", HERE)
 def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
-    engine, B, H = here(name), 2, 2
+    one, B, H = ENGINES[name], 2, 2
     S = data.draw(st.integers(1, 40))
     dtype = data.draw(st.sampled_from([torch.float32, torch.float64]))
     each = st.lists(numbers, min_size=S, max_size=S)
@@ -180,7 +183,7 @@ def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
     order = [[data.draw(st.permutations(range(S + 5)))[:S] for _ in range(H)] for _ in range(B)]
     position = torch.tensor(order, dtype=torch.int32)
     stays = data.draw(st.one_of(st.none(), st.lists(st.integers(1, S + 5), min_size=2, max_size=2)))
-    found = engine.lowest(
+    found = one.lowest(
         worth.to(DEVICE),
         position.to(DEVICE),
         None if stays is None else torch.tensor(stays, device=DEVICE),
@@ -197,9 +200,9 @@ def test_lowest_is_the_least_and_newest(name: str, data: st.DataObject) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(st.data())
-@pytest.mark.parametrize("name", sorted(ENGINES))
+@pytest.mark.parametrize("name", HERE)
 def test_keep_best_keeps_the_best_and_first_in_order(name: str, data: st.DataObject) -> None:
-    engine, B, H = here(name), 3, 2
+    one, B, H = ENGINES[name], 3, 2
     S = data.draw(st.integers(1, 40))
     most = data.draw(st.integers(1, S))
     rows = data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=B, unique=True))
@@ -211,7 +214,7 @@ def test_keep_best_keeps_the_best_and_first_in_order(name: str, data: st.DataObj
         held(torch.arange(B * H * S, dtype=torch.int32).view(B, H, S), fill=-1),
     ]
     want = [slots.data.clone() for slots in kept]
-    engine.keep_best(kept, torch.tensor(rows, device=DEVICE), worth.to(DEVICE), most)
+    one.keep_best(kept, torch.tensor(rows, device=DEVICE), worth.to(DEVICE), most)
     for i, r in enumerate(rows):
         for h in range(H):
             score = worth[i, h].tolist()
@@ -243,14 +246,9 @@ def test_pages_to_read(engine: Engine) -> None:
 
 
 @on_the_cpu
-@pytest.mark.parametrize("build", [*cpp.BUILDS.values(), cpp.FOR_ALL])
+@builds
 def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    operations = cpp.operations(build)
-    if build not in RUNS.get(torch.backends.cpu.get_cpu_capability(), [cpp.FOR_ALL]):
-        pytest.skip("this CPU has not the instructions")
-    if operations is None:
-        pytest.skip("not built")
-    monkeypatch.setattr(cpp, "_library", lambda: operations)
+    build_with(build, monkeypatch)
     one = ENGINES["cpp"]
     for dtype in ALLOWED:
         test_attend_with_mass(one, dtype, True, 9, 3, 1500)

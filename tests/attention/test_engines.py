@@ -20,6 +20,7 @@ from attention.core.step import Occupancy
 from attention.engines import ENGINES, QKV, Engine, chosen, cpp
 from attention.errors import InvalidValue
 from attention.testing.driving import follow, text, tiny_model
+from tests.attention.oracles.decode_query import attended
 
 CPU = torch.device("cpu")
 DEVICE = torch.device(os.environ.get("LIL_TEST_DEVICE", "cpu"))
@@ -28,34 +29,25 @@ on_the_cpu = pytest.mark.skipif(DEVICE != CPU, reason="about the CPU")
 ALLOWED = {torch.float64: 1e-13, torch.float32: 2e-5, torch.bfloat16: 6e-2}
 
 
-@pytest.fixture(params=sorted(ENGINES))
+#: Engines that work on this device; the others are skipped once each.
+HERE = [name for name in sorted(ENGINES) if ENGINES[name].refusal(DEVICE, torch.float32) is None]
+
+
+@pytest.fixture(params=HERE)
 def engine(request: pytest.FixtureRequest) -> Engine:
-    return here(request.param)
+    return ENGINES[request.param]
 
 
-def here(name: str, dtype: torch.dtype = torch.float32) -> Engine:
-    reason = ENGINES[name].refusal(DEVICE, dtype)
+def able(engine: Engine, dtype: torch.dtype) -> None:
+    reason = engine.refusal(DEVICE, dtype)
     if reason is not None:
-        pytest.skip(f"engine {name}: expected {reason}")
-    return ENGINES[name]
+        pytest.skip(f"engine {engine.name}: expected {reason}")
 
 
-def naive(q, k, v, slots, sinks):
-    """One set in float64: queries (M, D) over these slots of k and v (C, D): out, probs, lse."""
-    q, k, v = (x.cpu().double().numpy() for x in (q, k, v))
-    out, probs, lse = np.zeros_like(q), np.zeros((len(q), len(slots))), np.full(len(q), -math.inf)
-    for m, query in enumerate(q):
-        scores = [float(query @ k[s]) for s in slots]
-        every = scores + ([] if sinks is None else [float(sinks[m])])
-        if not every:
-            continue
-        top = max(every)
-        total = math.fsum(math.exp(x - top) for x in every)
-        lse[m] = top + math.log(total)
-        for i, s in enumerate(slots):
-            probs[m, i] = math.exp(scores[i] - top) / total
-            out[m] += probs[m, i] * v[s]
-    return out, probs, lse
+@pytest.mark.parametrize("name", sorted(ENGINES))
+def test_an_engine_is_here_or_says_why(name: str) -> None:
+    able(ENGINES[name], torch.float32)
+    assert chosen(name, DEVICE, torch.float32) is ENGINES[name]
 
 
 def drawn(dtype, *shape, seed=0):
@@ -86,8 +78,7 @@ def close(found, want, dtype):
     ],
 )
 def test_slots_of_each_row(engine: Engine, dtype, sinks, B, H, M, D, S) -> None:
-    if engine.refusal(DEVICE, dtype) is not None:
-        pytest.skip(f"engine {engine.name} has no {dtype}")
+    able(engine, dtype)
     q, wide = drawn(dtype, B, H, M, D), max(dtype, torch.float32, key=lambda d: d.itemsize)
     k, v = (drawn(dtype, B, H, S + 9, D, seed=i) for i in (1, 2))
     counts = np.linspace(1, S, B, dtype=np.int64)[::-1].copy()
@@ -100,7 +91,7 @@ def test_slots_of_each_row(engine: Engine, dtype, sinks, B, H, M, D, S) -> None:
     for b in range(B):
         for h in range(H):
             mine = None if beside is None else beside[h * M : (h + 1) * M]
-            out, probs, lse = naive(q[b, h], k[b, h], v[b, h], range(counts[b]), mine)
+            out, probs, lse = attended(q[b, h], k[b, h], v[b, h], range(counts[b]), mine)
             close(found.out[b, h], out, dtype)
             close(found.probs[b, h, :, : counts[b]], probs, dtype)
             assert (found.probs[b, h, :, counts[b] :] == 0).all()
@@ -115,8 +106,7 @@ def test_slots_of_each_row(engine: Engine, dtype, sinks, B, H, M, D, S) -> None:
 @pytest.mark.parametrize("page", [1, 3, 16, 1024, 1500])
 @pytest.mark.parametrize(("Hkv", "H", "M"), [(1, 1, 3), (2, 2, 1), (2, 4, 1)])
 def test_chosen_pages(engine: Engine, dtype, page, Hkv, H, M) -> None:
-    if engine.refusal(DEVICE, dtype) is not None:
-        pytest.skip(f"engine {engine.name} has no {dtype}")
+    able(engine, dtype)
     B, D, P = 2, 16, max(5, 2100 // page)
     U = max(3, P // 2)
     k, v = (drawn(dtype, B, Hkv, P * page, D, seed=i) for i in (1, 2))
@@ -140,7 +130,7 @@ def test_chosen_pages(engine: Engine, dtype, page, Hkv, H, M) -> None:
                 ]
                 mine = None if beside is None else beside[h * M : (h + 1) * M]
                 kv = h * Hkv // H
-                out, _, lse = naive(q[b, h], k[b, kv], v[b, kv], slots, mine)
+                out, _, lse = attended(q[b, h], k[b, kv], v[b, kv], slots, mine)
                 close(found.out[b, h], out, dtype)
                 close(found.lse[b, h], lse, dtype)
 
@@ -158,8 +148,7 @@ def naive_best(q, summaries, n, k, narrow):
 @pytest.mark.parametrize(("Hkv", "H", "M"), [(1, 1, 1), (2, 2, 1), (2, 2, 4), (2, 4, 1)])
 @pytest.mark.parametrize(("P", "k"), [(1, 1), (5, 3), (17, 16), (17, 40), (300, 7)])
 def test_best_pages(engine: Engine, dtype, Hkv, H, M, P, k) -> None:
-    if engine.refusal(DEVICE, dtype) is not None:
-        pytest.skip(f"engine {engine.name} has no {dtype}")
+    able(engine, dtype)
     B, E = 3, 24
     # Small whole numbers: every product is exact, and many are equal.
     q, summaries = (
@@ -181,8 +170,7 @@ def test_best_pages(engine: Engine, dtype, Hkv, H, M, P, k) -> None:
 
 
 def test_best_pages_equal_up_to_rounding_are_ties(engine: Engine) -> None:
-    if engine.refusal(DEVICE, torch.float64) is not None:
-        pytest.skip(f"engine {engine.name} has no float64")
+    able(engine, torch.float64)
     summaries = torch.tensor([1.0, 1 + 1e-12, 1.0], dtype=torch.float64, device=DEVICE)
     q, three = torch.ones_like(summaries[:1]).view(1, 1, 1, 1), Occupancy(np.array([3]), DEVICE)
     for narrow, first in ((False, 1), (True, 0)):
@@ -194,15 +182,23 @@ def test_best_pages_equal_up_to_rounding_are_ties(engine: Engine) -> None:
 RUNS = {"AVX512": [*cpp.BUILDS.values(), cpp.FOR_ALL], "AVX2": [cpp.BUILDS["AVX2"], cpp.FOR_ALL]}
 
 
-@on_the_cpu
-@pytest.mark.parametrize("build", [*cpp.BUILDS.values(), cpp.FOR_ALL])
-def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def build_with(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the engine of C++ run this build."""
     operations = cpp.operations(build)
     if build not in RUNS.get(torch.backends.cpu.get_cpu_capability(), [cpp.FOR_ALL]):
         pytest.skip("this CPU has not the instructions")
     if operations is None:
         pytest.skip("not built")
     monkeypatch.setattr(cpp, "_library", lambda: operations)
+
+
+builds = pytest.mark.parametrize("build", [*cpp.BUILDS.values(), cpp.FOR_ALL])
+
+
+@on_the_cpu
+@builds
+def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_with(build, monkeypatch)
     for dtype in ALLOWED:
         test_best_pages(ENGINES["cpp"], dtype, 2, 4, 1, 300, 7)
         for D in (7, 8, 24, 80, 128):
@@ -215,9 +211,9 @@ def test_every_build(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4),
     scale=st.sampled_from([0.1, 10.0, 300.0]),
 )
-@pytest.mark.parametrize("name", sorted(ENGINES))
+@pytest.mark.parametrize("name", HERE)
 def test_probabilities_whatever_the_logits(name: str, lengths: list[int], scale: float) -> None:
-    engine, B, S = here(name), len(lengths), max(lengths)
+    engine, B, S = ENGINES[name], len(lengths), max(lengths)
     q, k, v = (drawn(torch.float32, B, 2, n, 8, seed=n) for n in (3, S, S))
     held = Occupancy(np.array(lengths), DEVICE)
     out, probs, _ = engine.attend(QKV(q * scale, k, v), held, probs=True)
@@ -239,7 +235,7 @@ def threads() -> Iterator[None]:
 @on_the_cpu
 @pytest.mark.usefixtures("threads")
 def test_neither_other_rows_nor_threads_move_a_bit() -> None:
-    engine = here("cpp")
+    able(engine := ENGINES["cpp"], torch.float32)
     q, k, v = (drawn(torch.float32, 4, 2, n, 64, seed=n) for n in (4, 2600, 2601))
     k, v = k[:, :, :2600], v[:, :, :2600].contiguous()
     lengths = np.array([2600, 40, 1024, 1025])
@@ -258,7 +254,7 @@ def test_neither_other_rows_nor_threads_move_a_bit() -> None:
 
 @on_the_cpu
 def test_what_lies_behind_a_row_is_not_read() -> None:
-    engine = here("cpp")
+    able(engine := ENGINES["cpp"], torch.float32)
     q, k, v = (drawn(torch.float32, 2, 1, n, 8, seed=n) for n in (2, 30, 31))
     v = v[:, :, :30].contiguous()
     held = Occupancy(np.array([30, 11]), CPU)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from driving import decode, follow, left_pad, prefill, step, tokens
 from torch import Tensor
 from transformers import DynamicCache
 from zoo import FAMILIES, HALF, SLIDING, WINDOW, WITHOUT_ROOM, animal, build, config, sliding_layers
@@ -17,6 +16,8 @@ from zoo import FAMILIES, HALF, SLIDING, WINDOW, WITHOUT_ROOM, animal, build, co
 import attention
 from attention.core.ropes import Rope, rotate
 from attention.patching.session import check_family
+from attention.testing.driving import decode, follow, left_padded, prefill, step
+from attention.testing.driving import text as tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore:every layer of this mistral")
 # One of every way to hold a state, beside the model's own sliding layers.
@@ -110,8 +111,8 @@ def test_long_prompts_are_masked_in_blocks(monkeypatch: pytest.MonkeyPatch) -> N
         m, texts = animal(family), [tokens(40), tokens(23, seed=1)]
         want = torch.cat([own(m, text[None], len(text))[:, 0] for text in texts])
         with attention.Full().on(m) as cache:
-            both = prefill(m, cache, texts)
-            alone = torch.cat([prefill(m, cache.new(), [text]) for text in texts])
+            both = prefill(m, cache, texts)[:, -1]
+            alone = torch.cat([prefill(m, cache.new(), [text])[:, -1] for text in texts])
         assert (both - want).abs().max() < 1e-9
         assert (alone - want).abs().max() < 1e-9
 
@@ -402,7 +403,7 @@ def test_guessed_tokens_are_taken_back_where_that_is_exact() -> None:
 def test_a_conversation_goes_on_in_the_same_cache(family: str) -> None:
     """generate() fed with the whole text again reads only what is new."""
     m = animal(family)
-    ids, mask = left_pad([tokens(9), tokens(4, seed=1)])
+    ids, mask = left_padded([tokens(9), tokens(4, seed=1)])
     calls, wanted, theirs = [], [], DynamicCache(config=m.config)
     for turn in range(2):
         calls.append({"input_ids": ids, "attention_mask": mask, "max_new_tokens": 5})

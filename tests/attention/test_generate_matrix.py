@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from driving import follow, left_pad, tokens
 from torch import Tensor
 from zoo import FAMILIES, WITHOUT_ROOM, animal, sliding_layers
 
 import attention
 from attention import methods
 from attention.patching.cache import AttentionCache
+from attention.testing.driving import left_padded
+from attention.testing.driving import text as tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore:every layer of this mistral")
 NEW = 12
@@ -58,7 +59,7 @@ def own(family: str, mode: str) -> Tensor:
 
 
 def generate(family: str, mode: str, **more: Any) -> Tensor:
-    ids, mask = left_pad(PROMPTS)
+    ids, mask = left_padded(PROMPTS)
     torch.manual_seed(4)
     call = {"input_ids": ids, "attention_mask": mask, "max_new_tokens": NEW, **MODES[mode]}
     out: Tensor = animal(family).generate(**call, **more)
@@ -127,15 +128,3 @@ def test_generate_in_every_cell(name: str, capsys: pytest.CaptureFixture[str]) -
 def test_every_backend_and_every_family_is_sampled_in_every_mode() -> None:
     for which in (0, 1):
         assert {(c[which], c[2]) for c in QUICK} == {(c[which], c[2]) for c in CELLS}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", NAMES)
-def test_half_precision_in_every_family(name: str, dtype: torch.dtype) -> None:
-    given = tokens(2, 14, seed=2)
-    for family in FAMILIES:
-        with backend(name).on(animal(family, dtype)) as cache:
-            logits = follow(animal(family, dtype), cache, PROMPTS, given)
-            assert logits.isfinite().all()
-            assert cache.seen.tolist() == [20, 17]

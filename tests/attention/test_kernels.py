@@ -11,24 +11,6 @@ from attention.core import kernels
 from attention.core.slots import Slots
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    rows=st.lists(
-        st.lists(st.sampled_from([0.0, 1.0, 2.0, 3.0, float("-inf")]), min_size=9, max_size=9),
-        min_size=1,
-        max_size=4,
-    ),
-    k=st.integers(0, 12),
-)
-def test_the_older_wins_ties(rows: list[list[float]], k: int) -> None:
-    values, index = kernels.top(torch.tensor(rows), k)
-    for row, found, at in zip(rows, values.tolist(), index.tolist(), strict=True):
-        want = sorted(range(9), key=lambda i: (-row[i], i))[:k]
-        real = [i for i in want if row[i] != float("-inf")]
-        assert {i for i, v in zip(at, found, strict=True) if v != float("-inf")} == set(real)
-        assert [row[i] for i in at] == found
-
-
 @settings(max_examples=60, deadline=None)
 @given(numbers=st.lists(st.floats(0, 1), min_size=1, max_size=40), slots=st.integers(1, 70))
 def test_equal_slots_have_equal_sums(numbers: list[float], slots: int) -> None:
@@ -83,40 +65,6 @@ def test_prefill_is_attention(
     near = (last[:, :, None] - torch.arange(S) < band).expand(2, -1, -1)
     counted = (probs * (real[..., None] & near)[:, None]).sum(2)
     assert (mass.flatten(1, 2) - counted).abs().max() < 1e-12
-
-
-@pytest.mark.parametrize("heads", [2, 4])
-def test_pages_are_copied_whole(heads: int) -> None:
-    x = torch.randn(3, 2, 12, 5)
-    pages = torch.stack([torch.randperm(4)[:3] for _ in range(3 * heads)]).view(3, heads, 3)
-    taken = kernels.take_pages((x, -x), pages, 3)
-    assert torch.equal(taken[0], -taken[1])
-    taken = taken[0].view(3, heads, 9, 5)
-    for b in range(3):
-        for h in range(heads):
-            own = x[b, h * 2 // heads]
-            want = torch.cat([own[3 * p : 3 * p + 3] for p in pages[b, h].tolist()])
-            assert torch.equal(taken[b, h], want)
-    (some,) = kernels.take_pages((x,), pages[[2, 0]], 3, torch.tensor([2, 0]))
-    assert torch.equal(some.view(2, heads, 9, 5), taken[[2, 0]])
-
-
-def test_sums_are_kept_wide() -> None:
-    assert kernels.accumulator(torch.float64) is torch.float64
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        assert kernels.accumulator(dtype) is torch.float32
-    probs = kernels.softmax(torch.randn(2, 9).to(torch.bfloat16))
-    assert probs.dtype is torch.float32
-    assert (probs.sum(-1) - 1).abs().max() < 1e-6
-
-
-@pytest.mark.parametrize("large", [0, kernels.LARGE])
-def test_logits_of_few_and_of_many_keys(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "LARGE", large)
-    q, k, _ = problem(1, 55)
-    keys, queries = k.flatten(0, 1)[:, :35], kernels.group(q, 2, 0.3).flatten(0, 1)
-    want = torch.einsum("ngd,nsd->ngs", queries, keys)
-    assert (kernels.logits(queries, keys) - want).abs().max() < 1e-12
 
 
 def test_slots_grow_by_doubling_within_limit_and_multiple() -> None:

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from driving import FIRST, decode, follow, prefill, tokens
+from examples import FIRST
 from zoo import animal, build, config, sliding_layers
 
 import attention
+from attention.testing.driving import decode, follow, prefill
+from attention.testing.driving import text as tokens
 from tests.attention.oracles import METHODS
 from tests.attention.oracles.layer import Rope
 

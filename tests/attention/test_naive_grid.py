@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.attention.oracles.compare import STEPS, Case, decisive, oracle, run_oracle
+from tests.attention.oracles.compare import STEPS, Case, decisive, run_oracle
 from tests.attention.oracles.grid import (
     DTYPES,
     FAMILIES,
@@ -18,7 +18,6 @@ from tests.attention.oracles.grid import (
     small_sample,
     variants,
 )
-from tests.attention.oracles.models import tiny_model
 
 
 def test_every_further_variant_is_in_both_grids() -> None:
@@ -27,13 +26,6 @@ def test_every_further_variant_is_in_both_grids() -> None:
     assert {(c.method, c.params) for c in further_grid()} == wanted
     names = [str(c) for c in further_grid()]
     assert len(set(names)) == len(names)
-
-
-def test_every_further_case_makes_an_oracle() -> None:
-    model = tiny_model("llama", (4, 2), 2, further_grid()[0].dtype)
-    for variant in further_variants():
-        naive = oracle(model, variant.method, dict(variant.params), further_grid()[0].dtype)
-        assert len(naive.layers) == 2
 
 
 def test_the_tied_cases_keep_the_older() -> None:

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.attention.oracles import METHODS, rope_table
 from tests.attention.oracles.by_hand import blank, no_rope, shares
-from tests.attention.oracles.layer import Layer
 from tests.attention.oracles.oracle_topk import TrueTopLayer
 from tests.attention.oracles.raas import RaaSLayer
 from tests.attention.oracles.random import RandomLayer, mix, number
@@ -18,88 +16,6 @@ from tests.attention.oracles.rkv import RKVLayer
 from tests.attention.oracles.snapkv import SnapKVLayer
 from tests.attention.oracles.tova import TOVALayer
 from tests.attention.oracles.window import WindowLayer
-
-# -- all of them ------------------------------------------------------------------------------
-
-EXACT = [
-    ("window", {"budget": 1}, 1),
-    ("window", {"budget": 9}, 9),
-    ("tova", {"budget": 2}, 2),
-    ("tova", {"budget": 9}, 9),
-    ("random", {"budget": 5}, 5),
-    ("random", {"budget": 12}, 12),
-    ("oracle", {"budget": 1}, 1),
-    ("oracle", {"budget": 9}, 9),
-    ("raas", {"budget": 8, "page": 4}, 8),
-    ("raas", {"budget": 12, "page": 4, "alpha": 0.2}, 12),
-    ("rkv", {"budget": 11}, 11),
-    ("rkv", {"budget": 20, "window": 4}, 20),
-    ("snapkv", {"budget": 4}, 4),
-    ("snapkv", {"budget": 20}, 20),
-    ("h2o_uniform", {"budget": 9, "dense_layers": 0}, 9),
-    ("h2o", {"budget": 8, "positions": "rolled", "decay": 0.9, "normalise": "age"}, 8),
-    ("h2o", {"budget": 8, "heavy": 0}, 8),
-    ("h2o", {"budget": 8, "gqa": "query_head"}, 8),
-    ("sink", {"budget": 8, "positions": "hf_sinkcache"}, 7),
-    ("quest", {"budget": 64, "page": 4, "dense_layers": 0, "rule": "paper_script"}, 12),
-    ("quest", {"budget": 5, "page": 1, "dense_layers": 0, "rule": "paper_script"}, 5),
-    ("infllm", {"budget": 64, "far_position": "absolute"}, 64),
-    ("infllm", {"budget": 16, "selection": "kv_head"}, 4),
-    ("infllm", {"budget": 16, "prefill": "reference"}, 4),
-]
-
-
-@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (4, 1)])
-@pytest.mark.parametrize(("method", "params", "until"), EXACT)
-def test_full_attention_until_exact_until_and_not_after(
-    method: str, params: dict[str, Any], until: int, heads: tuple[int, int]
-) -> None:
-    rope = rope_table(10_000.0, 8, np.float64)
-    generator = np.random.default_rng(until)
-    Hq, Hkv = heads
-    made = METHODS[method](rope, Hq, Hkv, 0.5, **params)
-    full = Layer(rope, Hq, Hkv, 0.5)
-    assert made.exact_until() == until
-    for n in range(1, until + 2):
-        q = generator.normal(size=(1, Hq, 8))
-        k, v = generator.normal(size=(2, 1, Hkv, 8))
-        gap = np.abs(made.forward(q, k, v) - full.forward(q, k, v)).max()
-        assert (gap < 1e-12) == (n <= until), f"n = {n}: {gap:.1e}"
-
-
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        ("window", {"budget": 7}),
-        ("tova", {"budget": 7}),
-        ("random", {"budget": 9}),
-        ("oracle", {"budget": 7}),
-        ("raas", {"budget": 12, "page": 3}),
-        ("rkv", {"budget": 20, "window": 4}),
-        ("snapkv", {"budget": 20}),
-        ("h2o", {"budget": 7, "heavy": 2, "positions": "rolled"}),
-        ("sink", {"budget": 7, "positions": "hf_sinkcache"}),
-    ],
-)
-def test_a_decode_query_reads_at_most_the_budget_and_itself(
-    method: str, params: dict[str, Any]
-) -> None:
-    rope = rope_table(10_000.0, 8, np.float64)
-    generator = np.random.default_rng(1)
-    layer = METHODS[method](rope, 4, 2, 0.5, **params)
-    most = 0
-    for T in (6, *(1,) * 60):
-        q = generator.normal(size=(T, 4, 8))
-        k, v = generator.normal(size=(2, T, 2, 8))
-        before = [set(kept) for kept in layer.kept()]
-        layer.forward(q, k, v)
-        for j, read in enumerate(layer.read):
-            assert layer.n - 1 in read
-            assert len(set(read)) == len(read) <= params["budget"]
-            assert set(read) <= before[j] | set(range(layer.n - T, layer.n))
-            most = max(most, len(read))
-    assert most == params["budget"]
-
 
 # -- window, tova -----------------------------------------------------------------------------
 
@@ -395,12 +311,3 @@ def test_rkv_and_snapkv_compress_at_the_budget_and_keep_the_window() -> None:
         # To 24 and back to 18, every six tokens; a long chunk is cut to 18 at once.
         grown = [5 + i for i in range(19)] + [18 + i % 6 for i in range(42)]
         assert sizes == [*grown, 18, 19]
-
-
-@pytest.mark.parametrize(
-    ("method", "budget", "params"),
-    [("rkv", 10, {}), ("snapkv", 3, {}), ("snapkv", 20, {"window": 15})],
-)
-def test_budgets_too_small_for_the_window(method: str, budget: int, params: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="too small"):
-        METHODS[method](no_rope, 1, 1, 1.0, budget=budget, **params)

@@ -9,32 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from tests.attention.oracles import METHODS
+from tests.attention.oracles.by_hand import no_rope, radian
 from tests.attention.oracles.compare import (
-    MINIMUM,
     TOLERANCE,
     Case,
     run_oracle,
     transformers_logits,
 )
 from tests.attention.oracles.h2o import H2OLayer
-from tests.attention.oracles.infllm import InfLLMLayer, default_parameters
+from tests.attention.oracles.infllm import InfLLMLayer
 from tests.attention.oracles.layer import Layer, Slot
 from tests.attention.oracles.models import HEADS
 from tests.attention.oracles.naive_model import FAMILIES
 from tests.attention.oracles.quest import QuestLayer
 from tests.attention.oracles.sink import SinkLayer
-
-
-def no_rope(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    del positions
-    return x
-
-
-def radian(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Two components turned by one radian a position, so that (1, 0).(1, 0) = cos(distance)."""
-    cos, sin = np.cos(positions.astype(float)), np.sin(positions.astype(float))
-    return np.stack([x[:, 0] * cos - x[:, 1] * sin, x[:, 1] * cos + x[:, 0] * sin], axis=1)
 
 
 def feed(layer: Layer, q: Any, k: Any, v: Any) -> np.ndarray:
@@ -57,30 +45,6 @@ def test_naive_model_is_transformers(
     want = transformers_logits(case.model, case.tokens())[case.prompt - 1 :]
     assert np.abs(want).max() > 1  # a model whose logits are all small would prove little
     assert np.abs(got - want).max() <= TOLERANCE[dtype]
-
-
-def test_untouched_float64_model_agrees_up_to_its_float32_norms() -> None:
-    case = Case("qwen3", (4, 2), "full", (), prompt=20, steps=60, exact=False)
-    want = transformers_logits(case.model, case.tokens())[case.prompt - 1 :]
-    assert np.abs(np.array(run_oracle(case).logits) - want).max() <= 5e-5
-
-
-@pytest.mark.parametrize("budget", ["least", 64])
-@pytest.mark.parametrize("method", ["sink", "h2o", "quest", "infllm"])
-def test_oracle_is_full_attention_until_exact_until_and_not_after(
-    method: str, budget: int | str
-) -> None:
-    b = MINIMUM[method] if budget == "least" else 64
-    params: dict[str, Any] = {"budget": b}
-    if method == "quest":
-        params["dense_layers"] = 0
-    case = Case("llama", (4, 2), method, tuple(params.items()), prompt=1, steps=b + 20)
-    until = METHODS[method](no_rope, 1, 1, 1.0, **params).exact_until()
-    assert until == (default_parameters(b)["n_local"] if method == "infllm" else b)
-    want = transformers_logits(case.model, case.tokens())
-    gap = np.abs(np.array(run_oracle(case).logits) - want).max(axis=1)
-    assert gap[:until].max() <= 1e-9
-    assert gap[until] > 1e-9  # the first token beyond is already another attention
 
 
 # -- sink -------------------------------------------------------------------------------------
@@ -201,15 +165,6 @@ def test_quest_groups_and_dense_layers() -> None:
 
 
 # -- infllm -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("budget", "block", "topk", "n_init", "n_local"),
-    [(1024, 32, 15, 32, 480), (256, 16, 7, 16, 112), (64, 8, 3, 4, 28), (16, 4, 1, 4, 4)],
-)
-def test_infllm_parameters(budget: int, block: int, topk: int, n_init: int, n_local: int) -> None:
-    found = default_parameters(budget)
-    assert found == {"block": block, "topk": topk, "n_init": n_init, "n_local": n_local}
 
 
 @pytest.mark.parametrize(

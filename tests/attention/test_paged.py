@@ -148,15 +148,6 @@ def test_the_best_pages_and_the_last_are_read_and_charged(kind: type[Extremes], 
     assert (layer.measured(seen) is not None) == (sets == Hq)
 
 
-def test_among_equals_the_older_page_is_read() -> None:
-    fed = Fed(Extremes(2, Hkv, budget=6), rows=2)
-    fed.feed([20, 20])
-    fed.layer.k.data.fill_(1.0)
-    fed.layer.summaries.data.fill_(1.0)
-    fed.feed([1, 1])
-    assert fed.layer.read_positions(0, 21).tolist() == [[0, 1, 2, 3, 20]] * Hkv
-
-
 def test_summaries_may_be_wider_than_keys() -> None:
     class Wide(Extremes):
         def __init__(self) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
-from driving import FIRST, follow, left_pad, model, prefill, step, tokens
+from examples import FIRST
 from transformers import AutoModelForCausalLM, DynamicCache, GemmaConfig, GPT2Config, LlamaConfig
 
 import attention
 from attention.patching.cache import ATTENTION
+from attention.testing.driving import follow, left_padded, prefill, step
+from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_config, tiny_model
 
 
 @pytest.mark.parametrize("before", ["eager", "sdpa"])
 def test_the_model_is_restored_whatever_happens(before: str) -> None:
-    m = model()
+    m = tiny_model()
     was = m.config._attn_implementation
     m.set_attn_implementation(before)
     try:
@@ -34,7 +36,7 @@ def test_the_model_is_restored_whatever_happens(before: str) -> None:
 
 
 def test_two_models_and_two_caches_do_not_meet() -> None:
-    one, other = model(), model("qwen3")
+    one, other = tiny_model(), tiny_model("qwen3")
     given = tokens(1, 20)
     with attention.Sink(budget=9).on(one) as a, attention.H2O(budget=9).on(other) as b:
         text = [tokens(12)]
@@ -46,7 +48,7 @@ def test_two_models_and_two_caches_do_not_meet() -> None:
 
 
 def test_a_cache_ends_with_its_block() -> None:
-    m = model()
+    m = tiny_model()
     with attention.Full().on(m) as cache:
         prefill(m, cache, [tokens(5)])
     with pytest.raises(attention.InvalidValue, match="closed full block"):
@@ -60,7 +62,7 @@ def test_a_cache_ends_with_its_block() -> None:
 
 @torch.no_grad()
 def test_calls_around_the_cache_are_refused() -> None:
-    m, ids = model(), tokens(1, 5)
+    m, ids = tiny_model(), tokens(1, 5)
     with attention.Full().on(m):
         for call in ({}, {"use_cache": False}, {"past_key_values": DynamicCache()}):
             with pytest.raises(attention.InvalidValue, match="past_key_values"):
@@ -81,7 +83,7 @@ def test_gradients_and_dropout_are_refused() -> None:
 
 @pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_inference_mode_may_come_and_go(backend: attention.Backend) -> None:
-    m, text, given = model(), [tokens(20), tokens(6, seed=1)], tokens(2, 12)
+    m, text, given = tiny_model(), [tokens(20), tokens(6, seed=1)], tokens(2, 12)
     with backend.on(m) as cache:
         want = follow(m, cache.new(), text, given)[:, 1:]
         with torch.inference_mode():
@@ -97,8 +99,8 @@ def test_inference_mode_may_come_and_go(backend: attention.Backend) -> None:
 
 @torch.no_grad()
 def test_a_mask_like_that_of_generate_changes_nothing_in_decode() -> None:
-    m, text = model(), [tokens(20), tokens(6, seed=1)]
-    _, mask = left_pad(text)
+    m, text = tiny_model(), [tokens(20), tokens(6, seed=1)]
+    _, mask = left_padded(text)
     with attention.H2O(budget=9).on(m) as cache:
         other = cache.new()
         prefill(m, cache, text), prefill(m, other, text)
@@ -123,7 +125,7 @@ def test_a_mask_like_that_of_generate_changes_nothing_in_decode() -> None:
     ],
 )
 def test_other_masks_are_refused_and_leave_the_cache_as_it_was(mask: list, says: str) -> None:
-    m, ids = model(), tokens(1, 5)
+    m, ids = tiny_model(), tokens(1, 5)
     with attention.Full().on(m) as cache, torch.no_grad():
         want = m(input_ids=ids, past_key_values=cache.new()).logits
         with pytest.raises(attention.InvalidValue, match=says):
@@ -140,8 +142,8 @@ def test_other_masks_are_refused_and_leave_the_cache_as_it_was(mask: list, says:
 
 @torch.no_grad()
 def test_wrong_positions_are_refused() -> None:
-    m = model()
-    ids, mask = left_pad([tokens(5), tokens(3, seed=1)])
+    m = tiny_model()
+    ids, mask = left_padded([tokens(5), tokens(3, seed=1)])
     with attention.Sink(budget=8).on(m) as cache:
         with pytest.raises(attention.InvalidValue, match="row 1, column 2"):
             m(input_ids=ids, attention_mask=mask, past_key_values=cache)
@@ -255,7 +257,7 @@ def test_half_precision_follows_float32(backend: attention.Backend, dtype: torch
 
 
 def test_a_cache_can_be_reset_and_repeated() -> None:
-    m, text, given = model(), [tokens(20)], tokens(1, 10)
+    m, text, given = tiny_model(), [tokens(20)], tokens(1, 10)
     with attention.H2O(budget=9).on(m) as cache:
         want = follow(m, cache, text, given)
         cache.reset()
@@ -271,8 +273,8 @@ def test_a_cache_can_be_reset_and_repeated() -> None:
 @torch.no_grad()
 def test_a_mask_that_hides_tokens_seen_is_refused() -> None:
     """In a step and in a chunk; padding is none, nor are ones for a row that is shorter."""
-    m, text = model(), [tokens(20), tokens(6, seed=1)]
-    _, mask = left_pad(text)
+    m, text = tiny_model(), [tokens(20), tokens(6, seed=1)]
+    _, mask = left_padded(text)
     with attention.Full().on(m) as cache:
         prefill(m, cache, text)
         for T in (1, 3):

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from driving import BACKENDS, KEEP_ALL, decode, left_pad, model, prefill, tokens
+from examples import BACKENDS, KEEP_ALL
 from torch import Tensor
 
 import attention
 from attention.patching.cache import AttentionCache
+from attention.testing.driving import decode, left_padded, prefill
+from attention.testing.driving import text as tokens
+from tests.attention.oracles.models import tiny_model
 
 # Rows differ in length; one has its prompt end where another's goes on.
 PROMPTS = (7, 20, 13)
@@ -32,7 +35,7 @@ def texts() -> list[Tensor]:
 @torch.no_grad()
 def feed(m: Any, cache: AttentionCache, rows: Sequence[Tensor], first: int, cut: int) -> Tensor:
     """Logits (B, LENGTH, V) of rows that come in columns: `first` of them, then `cut` at a time."""
-    ids, mask = left_pad(rows)
+    ids, mask = left_padded(rows)
     places, found = (mask.cumsum(-1) - 1).clamp(min=0), []
     for begin in (0, *range(first, ids.shape[1], cut)):
         end = first if begin < first else min(begin + cut, ids.shape[1])
@@ -49,7 +52,7 @@ def feed(m: Any, cache: AttentionCache, rows: Sequence[Tensor], first: int, cut:
 
 def one_by_one(m: Any, cache: AttentionCache, row: Tensor, prompt: int) -> Tensor:
     """Logits (n, V) from the prompt's last token on."""
-    first = prefill(m, cache, [row[:prompt]])
+    first = prefill(m, cache, [row[:prompt]])[:, -1]
     return torch.cat((first, decode(m, cache, row[None, prompt:])[0]))
 
 
@@ -59,7 +62,7 @@ def test_tokens_that_come_together_are_read_one_after_the_other(
     backend: attention.Backend,
 ) -> None:
     """Ragged rows, of which the prompts end in other columns of the same forward."""
-    m, rows = model(), texts()
+    m, rows = tiny_model(), texts()
     # Rows of another length, so that each prompt ends in a column of its own.
     rows = [row[: LENGTH - 5 * r] for r, row in enumerate(rows)]
     with backend.on(m) as cache:
@@ -76,10 +79,10 @@ def test_tokens_that_come_together_are_read_one_after_the_other(
 @torch.no_grad()
 def test_tokens_behind_a_first_step_come_together(backend: attention.Backend) -> None:
     """Nothing was told: the first single column ends a prompt. What was read last is reported."""
-    m, row = model(), tokens(LENGTH)
+    m, row = tiny_model(), tokens(LENGTH)
     with backend.on(m) as cache:
         want = one_by_one(m, cache, row, 20)
-        first, fresh = prefill(m, cache.new(), [row[:20]]), cache.new()
+        first, fresh = prefill(m, cache.new(), [row[:20]])[:, -1], cache.new()
         prefill(m, fresh, [row[:20]])
         decode(m, fresh, row[None, 20:21])
         got = m(input_ids=row[None, 21:], past_key_values=fresh).logits[0]
@@ -96,13 +99,13 @@ def test_a_prompt_in_any_chunks_is_one_prompt(backend: attention.Backend) -> Non
     """A last chunk of one token too, where it is told that it is prompt."""
     if getattr(backend, "prefill", "dense") == "reference":
         pytest.skip("what its prompts give depends on where chunks end")
-    m, rows = model(), [tokens(37), tokens(30, seed=1)]
+    m, rows = tiny_model(), [tokens(37), tokens(30, seed=1)]
     with backend.on(m) as cache:
-        whole = prefill(m, cache, rows)
+        whole = prefill(m, cache, rows)[:, -1]
         want = decode(m, cache, tokens(2, 12, seed=5))
         for chunk in (1, 9, 36):
             fresh = cache.new(prompts=[37, 30])
-            assert (prefill(m, fresh, rows, chunk) - whole).abs().max() < 1e-9
+            assert (prefill(m, fresh, rows, chunk)[:, -1] - whole).abs().max() < 1e-9
             assert not fresh.decoded
             got = decode(m, fresh, tokens(2, 12, seed=5))
             assert (got - want).abs().max() < 1e-9
@@ -110,7 +113,7 @@ def test_a_prompt_in_any_chunks_is_one_prompt(backend: attention.Backend) -> Non
 
 @torch.no_grad()
 def test_a_chunk_of_generate_is_a_prompt_where_it_was_told() -> None:
-    m, ids = model(), tokens(1, 41)
+    m, ids = tiny_model(), tokens(1, 41)
     call = {"input_ids": ids, "max_new_tokens": 25, "do_sample": False}
     with attention.Quest(budget=16, page=4, dense_layers=0).on(m) as cache:
         want = m.generate(**call, past_key_values=cache)
@@ -140,8 +143,8 @@ def generated(m: Any, cache: AttentionCache, **more: Any) -> Tensor:
 @pytest.mark.parametrize("backend", SPARSE, ids=str)
 def test_drafts_are_verified_by_decode_queries(backend: attention.Backend) -> None:
     """An assistant that is always right under full attention, one that rarely is, and a lookup."""
-    m = model()
-    never, right = model("qwen3"), copy.deepcopy(m)
+    m = tiny_model()
+    never, right = tiny_model("qwen3"), copy.deepcopy(m)
     guesses: tuple[dict[str, Any], ...] = (
         {"assistant_model": right},
         {"assistant_model": never},
@@ -163,7 +166,7 @@ def test_drafts_are_verified_by_decode_queries(backend: attention.Backend) -> No
 def test_methods_that_cannot_take_drafts_back_refuse_them(
     backend: attention.Backend, guess: str
 ) -> None:
-    m = model()
+    m = tiny_model()
     value = {"assistant_model": copy.deepcopy(m), "prompt_lookup_num_tokens": 3}[guess]
     with backend.on(m) as cache:
         with pytest.raises(attention.InvalidValue, match=f"drafts under {backend.name}"):
@@ -174,7 +177,7 @@ def test_methods_that_cannot_take_drafts_back_refuse_them(
 
 @torch.no_grad()
 def test_a_positive_crop_keeps_as_many_columns() -> None:
-    m, rows = model(), [tokens(12), tokens(9, seed=1)]
+    m, rows = tiny_model(), [tokens(12), tokens(9, seed=1)]
     with attention.Quest(budget=16, page=4, dense_layers=0).on(m) as cache:
         prefill(m, cache, rows)
         decode(m, cache, tokens(2, 9, seed=2))

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from driving import BACKENDS, follow, model, tokens
+from examples import BACKENDS
 
 import attention
 from attention import methods, registry
 from attention.methods import METHODS
 from attention.methods.sink import Sink
+from attention.testing.driving import follow
+from attention.testing.driving import text as tokens
+from tests.attention.oracles.models import tiny_model
 
 GROUP = METHODS.group
 
@@ -85,7 +88,7 @@ def test_entry_points_of_other_packages_count(monkeypatch: pytest.MonkeyPatch) -
     assert "elsewhere" in attention.names()
     backend = attention.get("elsewhere", budget=9)
     assert type(backend) is Elsewhere
-    m = model()
+    m = tiny_model()
     with backend.on(m) as cache:
         follow(m, cache, [tokens(12)], tokens(1, 3))
         assert cache.stats().backend == "elsewhere"

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from driving import BACKENDS, FIRST, decode, follow, model, prefill, step, tokens
+from examples import FIRST
 from states import LENGTHS, STATS, half_a_forward, prompts, record, same_bits
 from torch import Tensor
 from zoo import WINDOW, animal
 
 import attention
+from attention.testing.driving import decode, follow, prefill, step
+from attention.testing.driving import text as tokens
+from tests.attention.oracles.models import tiny_model
 
 # Row 1, in the middle, is taken back: the longest row decides how wide products are.
 ROW = 1
@@ -31,10 +34,6 @@ def steps(m: Any, cache: Any, given: Tensor) -> tuple[Tensor, list[list[list[flo
         found = cache.row_stats()
         stats.append([getattr(found, name).tolist() for name in STATS])
     return torch.stack(logits, dim=1), stats
-
-
-def test_every_method_is_here() -> None:
-    assert {b.name for b in BACKENDS} == set(attention.names())
 
 
 class Untaken:
@@ -57,7 +56,7 @@ class Untaken:
 @pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_a_batch_taken_back_is_the_run_without_the_tail(backend: attention.Backend) -> None:
     """By snapshots of single rows, and by rewinding where that is exact: bit for bit."""
-    m, given, tail = model(), tokens(3, POINTS[-1] + NEXT, seed=9), tokens(3, TAIL, seed=10)
+    m, given, tail = tiny_model(), tokens(3, POINTS[-1] + NEXT, seed=9), tokens(3, TAIL, seed=10)
     with backend.on(m) as cache:
         run = Untaken(m, cache.new(), given)
         assert cache.rewindable == (backend.name in REWINDABLE)
@@ -96,31 +95,6 @@ def test_a_batch_taken_back_is_the_run_without_the_tail(backend: attention.Backe
                 assert stats == run.stats[n : n + count]
 
 
-@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding"])
-@pytest.mark.parametrize(
-    "backend",
-    [
-        attention.Full(),
-        attention.H2O(budget=16),
-        attention.Quest(budget=16, page=4, dense_layers=0),
-        attention.InfLLM(budget=16),
-    ],
-    ids=str,
-)
-def test_a_models_own_windows_are_taken_back_by_snapshots(
-    family: str, backend: attention.Backend
-) -> None:
-    m, given, tail = animal(family), tokens(3, 6 + NEXT, seed=9), tokens(3, TAIL, seed=10)
-    with backend.on(m) as cache:
-        assert not cache.rewindable
-        want = follow(m, cache.new(), prompts(), given)[:, 7:]
-        follow(m, cache, prompts(), given[:, :6])
-        snapshot = cache.clone([2, 0, 1])
-        decode(m, cache, tail)
-        cache.replace_rows([2, 0, 1], snapshot)
-        assert torch.equal(decode(m, cache, given[:, 6:]), want)
-
-
 # Snapshots
 
 
@@ -128,7 +102,7 @@ def test_a_models_own_windows_are_taken_back_by_snapshots(
 def test_rows_are_cloned_without_copying_the_others(
     backend: attention.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    m = model()
+    m = tiny_model()
     with backend.on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 24))
         state = {id(s.data) for layer in cache.layers for s in layer.state.values()}
@@ -143,7 +117,7 @@ def test_rows_are_cloned_without_copying_the_others(
 
 
 def test_clones_of_no_rows_and_of_rows_that_are_not_there() -> None:
-    m = model()
+    m = tiny_model()
     with attention.Quest(budget=16, page=4, dense_layers=0).on(m) as cache:
         assert cache.clone([]).seen.tolist() == []
         with pytest.raises(attention.InvalidValue, match=r"rows = \[0\]: expected no row"):
@@ -167,7 +141,7 @@ def test_clones_of_no_rows_and_of_rows_that_are_not_there() -> None:
 def test_whether_a_row_can_be_rewound_is_known_beforehand(backend: attention.Backend) -> None:
     able = backend.name in REWINDABLE
     assert backend.rewindable == able
-    m = model()
+    m = tiny_model()
     with backend.on(m) as cache:
         assert cache.rewindable == able
         follow(m, cache, prompts(), tokens(3, 3))
@@ -218,7 +192,7 @@ def test_a_row_is_rewound_into_its_prompt_and_to_nothing(
     backend: attention.Backend, seen: int
 ) -> None:
     """Another text where the prompt stood."""
-    m, other = model(), tokens(1, 14, seed=6)
+    m, other = tiny_model(), tokens(1, 14, seed=6)
     with backend.on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 8, seed=9))
         cache.rewind(0, seen)
@@ -234,7 +208,7 @@ def test_a_row_is_rewound_into_its_prompt_and_to_nothing(
 
 def test_columns_follow_the_longest_row() -> None:
     """What `get_seq_length` says is what a mask for the next call must have."""
-    m = model()
+    m = tiny_model()
     with attention.Full().on(m) as cache:
         follow(m, cache, prompts(), tokens(3, 5))
         cache.rewind(2, 4)
@@ -263,7 +237,7 @@ def test_columns_follow_the_longest_row() -> None:
     ],
 )
 def test_what_cannot_be_rewound_is_refused(row: int, seen: int, says: str) -> None:
-    m = model()
+    m = tiny_model()
     with attention.Full().on(m) as cache:
         with pytest.raises(attention.InvalidValue, match="no row"):
             cache.rewind(0, 0)

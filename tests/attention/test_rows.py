@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from driving import FIRST, follow, model, prefill, step, tokens
+from examples import FIRST
 
 import attention
+from attention.testing.driving import follow, prefill, step
+from attention.testing.driving import text as tokens
+from tests.attention.oracles.models import tiny_model
 
 LENGTHS = (3, 27, 30, 16)
 STATS = ("kept_max", "read_max", "read_mean", "keys_read", "bytes")
@@ -18,7 +21,7 @@ def prompts(lengths: tuple[int, ...] = LENGTHS, seed: int = 1) -> list[torch.Ten
 
 @pytest.mark.parametrize("backend", FIRST, ids=str)
 def test_beams_reorder_the_state(backend: attention.Backend) -> None:
-    m = model()
+    m = tiny_model()
     prompt = tokens(1, 20)
     with backend.on(m) as cache, torch.no_grad():
         sequence = m.generate(
@@ -49,7 +52,7 @@ def test_beams_reorder_the_state(backend: attention.Backend) -> None:
 
 
 def test_bad_rows_are_refused() -> None:
-    m = model()
+    m = tiny_model()
     with attention.Full().on(m) as cache:
         prefill(m, cache, prompts())
         fresh = cache.new()
@@ -71,12 +74,25 @@ def test_bad_rows_are_refused() -> None:
         step(m, fresh, tokens(2))  # and the refusals left everything usable
 
 
-def test_selecting_no_row_and_one_row_of_many() -> None:
-    m = model()
-    with attention.H2O(budget=8).on(m) as cache:
+@pytest.mark.parametrize(
+    "backend",
+    [
+        attention.H2O(budget=8),
+        attention.InfLLM(budget=16),
+        attention.Oracle(top_p=0.7),
+        attention.Quest(budget=8, page=4, dense_layers=0, gqa="query_head"),
+    ],
+    ids=str,
+)
+def test_selecting_no_row_and_one_row_of_many(backend: attention.Backend) -> None:
+    m = tiny_model()
+    with backend.on(m) as cache:
         follow(m, cache, prompts(), tokens(4, 12))
+        before, read = cache.row_stats(), [cache.read_positions(i)[2] for i in range(2)]
         cache.select_rows([2])
         assert cache.seen.tolist() == [42]
-        assert cache.row_stats().kept_max.tolist() == [7]
+        for name in STATS:
+            assert getattr(cache.row_stats(), name).tolist() == [getattr(before, name)[2]], name
+        assert all(torch.equal(cache.read_positions(i)[0], read[i]) for i in range(2))
         cache.select_rows([])
         assert cache.seen.tolist() == []

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import types
 from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
@@ -22,7 +19,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from tests.attention.oracles.models import VOCABULARY
+from tests.attention.oracles.models import VOCABULARY, compute_in_float64
 
 WINDOW = 5
 COMMON: dict[str, Any] = {
@@ -127,41 +124,5 @@ def build(config: Any, dtype: torch.dtype = torch.float64, seed: int = 0) -> Any
                 weight.mul_(5).add_(1.0)
     m.eval().requires_grad_(False).to(dtype)
     if dtype is torch.float64:
-        make_exact(m)
+        compute_in_float64(m)
     return m
-
-
-def make_exact(m: Any) -> None:
-    """Lets a float64 model compute in float64 throughout, norms, rotary tables and routers too."""
-
-    def norm(self: Any, x: Tensor) -> Tensor:
-        weight = self.weight + (type(self).__name__ == "Gemma3RMSNorm")
-        eps = getattr(self, "variance_epsilon", None) or self.eps
-        return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps))
-
-    def rotary(
-        self: Any, x: Tensor, position_ids: Tensor, layer_type: str | None = None
-    ) -> tuple[Tensor, Tensor]:
-        prefix = f"{layer_type}_" if layer_type else ""
-        frequency = getattr(self, f"{prefix}inv_freq").double()
-        scale = getattr(self, f"{prefix}attention_scaling")
-        angle = position_ids[..., None].double() * frequency
-        if "GptOss" not in type(self).__name__:
-            angle = torch.cat((angle, angle), dim=-1)
-        return (angle.cos() * scale).to(x.dtype), (angle.sin() * scale).to(x.dtype)
-
-    def route(self: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x = x.reshape(-1, self.hidden_dim)
-        scores = functional.linear(x, self.weight)
-        weight, index = scores.softmax(-1).topk(self.top_k, dim=-1)
-        return scores, weight, index
-
-    for module in m.modules():
-        kind = type(module).__name__
-        for ending, forward in (
-            ("RMSNorm", norm),
-            ("RotaryEmbedding", rotary),
-            ("MoeTopKRouter", route),
-        ):
-            if kind.endswith(ending):
-                module.forward = types.MethodType(forward, module)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from hypothesis import strategies as st
 from torch import Tensor
 
 from lil import penalties
@@ -27,16 +26,6 @@ CASES: dict[str, dict[str, Any]] = {
     "no_repeat_ngram": {"ngram_size": 3},
     "repetition": {"penalty": 1.3},
 }
-
-# Few tokens, so that everything repeats; sometimes one block over and over.
-row_tokens = st.one_of(
-    st.lists(st.integers(1, 4), min_size=1, max_size=30),
-    st.builds(
-        lambda block, times: (block * times)[:40],
-        st.lists(st.integers(1, 9), min_size=1, max_size=6),
-        st.integers(2, 12),
-    ),
-)
 
 
 def build(case: str, **options: object) -> penalties.Penalty:

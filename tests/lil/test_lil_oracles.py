@@ -22,7 +22,6 @@ from tests.lil.oracles import (
     presence,
     presence_window,
     repetition,
-    repetition_rate,
 )
 from tests.lil.oracles.lz_golden import V
 
@@ -283,24 +282,6 @@ def test_lz77_decode_inverts_encode(tokens: list[int], search: int, ahead: int) 
     assert sum(n + 1 for _, n, _ in triples) == len(tokens)
 
 
-# -- repetition rate ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("period", [1, 2, 7])
-@pytest.mark.parametrize("offset", [0, 1, 5])
-def test_repetition_needs_twenty_whole_blocks(period: int, offset: int) -> None:
-    block, before, after = list(range(period)), [-1] * offset, [-2, -3]
-    assert repetition_rate.repeats(before + block * 20 + after)
-    assert not repetition_rate.repeats(before + (block * 20)[:-1] + after)
-    assert not repetition_rate.repeats(before + block * 19 + after + block)
-    assert repetition_rate.repeats(before + block * 3, times=3)
-
-
-def test_repetition_rate_is_a_share_of_the_sequences() -> None:
-    assert repetition_rate.rate([[1] * 20, [1] * 19, [], [1, 2] * 25]) == 0.5
-    assert repetition_rate.rate([]) is None
-
-
 # -- guardian -----------------------------------------------------------------------------------
 
 
@@ -334,6 +315,3 @@ def test_guardian_stops_a_loop_and_lets_fresh_text_run() -> None:
     late = guardian_rate.first_stop(b"prompt", fresh[:500] + loop)
     assert late is not None
     assert late.token in (750, 1000)
-    samples = [(b"prompt", fresh), (b"prompt", loop), (b"", fresh[:249]), (b"", loop)]
-    assert guardian_rate.stopped_rate(samples) == 0.5
-    assert guardian_rate.stopped_rate([]) is None

@@ -85,13 +85,6 @@ def test_frequencies_follow_the_probabilities():
     assert counts[2] == 0
 
 
-def test_a_row_stream_depends_on_seed_item_and_sample():
-    base = [row_stream(0, "a", 0).random() for _ in range(2)]
-    assert base[0] == base[1]
-    others = [row_stream(1, "a", 0), row_stream(0, "b", 0), row_stream(0, "a", 1)]
-    assert len({base[0], *(stream.random() for stream in others)}) == 4
-
-
 def test_row_streams_are_pinned():
     """Stored runs are continued and compared by these numbers: they must never change."""
     stream = row_stream(0, "easy-3", 1)

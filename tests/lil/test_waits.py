@@ -15,7 +15,7 @@ import attention
 import lil
 from lil.chopper import Classifier
 from lil.decoding.loop import DecodeLoop
-from tests.attention.driving import BACKENDS
+from tests.attention.examples import BACKENDS
 from tests.sampling import some_slow
 from tests.waits import Guard, WaitingError, watched
 

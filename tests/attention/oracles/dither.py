@@ -17,9 +17,6 @@ class DitherLayer(Layer):
         super().__init__(*args, **kwargs)
         self.noise, self.seed = noise, seed
 
-    def exact_until(self) -> float:
-        return 0
-
     def forward(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         first = self.n
         out = super().forward(q, k, v)

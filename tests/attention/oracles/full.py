@@ -7,6 +7,3 @@ from .layer import Layer
 
 class FullLayer(Layer):
     """Nothing to add: the shared layer is full attention."""
-
-    def exact_until(self) -> float:
-        return float("inf")

@@ -42,9 +42,6 @@ class H2OLayer(Layer):
         self.own = gqa == "query_head" and not self.dense
         self.lost: list[set[int]] = [set() for _ in range(self.Hq)]  # positions, where `own`
 
-    def exact_until(self) -> float:
-        return self.budget
-
     def sets(self) -> list[tuple[range, list[Slot]]]:
         if not self.own:
             return super().sets()

@@ -16,9 +16,6 @@ class H2OUniformLayer(Layer):
         super().__init__(*args, **kwargs)
         self.budget, self.dense = budget, self.index < dense_layers
 
-    def exact_until(self) -> float:
-        return self.budget
-
     def step(self, q: np.ndarray) -> np.ndarray:
         out = super().step(q)
         if self.dense or self.n <= self.budget:

@@ -74,11 +74,6 @@ class InfLLMLayer(Layer):
         self.exc_block = exc_block or min(4 * self.block, self.n_local)
         self.representatives: dict[tuple[int, int], np.ndarray] = {}
 
-    def exact_until(self) -> float:
-        if self.far_position == "absolute":
-            return self.n_init + self.n_local + (self.topk + 1) * self.block
-        return self.n_local
-
     def parts(self) -> Parts:
         left = max(self.n - self.n_local, 0)  # tokens which have left the window
         init = min(left, self.n_init)

@@ -22,9 +22,6 @@ class IntervalLayer(Layer):
         self.work_in(budget)
         self.queries: list[np.ndarray] = []  # (Hq, D), at their positions; the last `window` ones
 
-    def exact_until(self) -> float:
-        return self.budget
-
     def forward(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         if self.n == 0 and self.keep_prompt:
             self.work_in(self.budget - len(q))

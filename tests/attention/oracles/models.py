@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 HEADS = ((4, 4), (4, 2), (4, 1))
@@ -43,10 +45,10 @@ def tiny_config(family: str, heads: tuple[int, int], layers: int) -> Any:
 
 @lru_cache(maxsize=64)
 def tiny_model(
-    family: str,
-    heads: tuple[int, int],
-    layers: int,
-    dtype: torch.dtype,
+    family: str = "llama",
+    heads: tuple[int, int] = (4, 2),
+    layers: int = 2,
+    dtype: torch.dtype = torch.float64,
     sharp: float = 1.0,
     exact: bool = True,
 ) -> Any:
@@ -78,31 +80,52 @@ def tiny_model(
 
 
 def make_exact(model: Any) -> None:
-    """Lets a float64 model compute in float64 throughout.
-
-    transformers computes RMSNorm and the rotary tables in float32 whatever the model's dtype. At
-    1e-9 that noise would hide, or pass for, a difference in the attention, which is what we test.
-    """
-
-    def norm(self: Any, x: torch.Tensor) -> torch.Tensor:
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.exact_eps))
-
-    def rotary(
-        self: Any, x: torch.Tensor, position_ids: torch.Tensor, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        half = position_ids[..., None].double() * self.inv_freq.double()
-        angle = torch.cat((half, half), dim=-1)
-        return angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-
+    """`compute_in_float64`, by rotary frequencies that were never rounded."""
     for module in model.modules():
-        kind = type(module).__name__
-        if kind.endswith("RMSNorm"):
-            module.exact_eps = module.variance_epsilon
-            module.forward = types.MethodType(norm, module)
-        elif kind.endswith("RotaryEmbedding"):
+        if type(module).__name__.endswith("RotaryEmbedding"):
             theta = model.config.rope_parameters["rope_theta"]
             D = 2 * module.inv_freq.numel()
             exponent = torch.arange(0, D, 2, dtype=torch.float64) / D
             module.inv_freq = 1.0 / theta**exponent
             module.original_inv_freq = module.inv_freq.clone()
-            module.forward = types.MethodType(rotary, module)
+    compute_in_float64(model)
+
+
+def compute_in_float64(m: Any) -> None:
+    """Lets a float64 model compute in float64 throughout, norms, rotary tables and routers too.
+
+    transformers computes these in float32 whatever the dtype is. At 1e-9 that noise would hide,
+    or pass for, a difference in the attention, which is what we test.
+    """
+
+    def norm(self: Any, x: Tensor) -> Tensor:
+        weight = self.weight + (type(self).__name__ == "Gemma3RMSNorm")
+        eps = getattr(self, "variance_epsilon", None) or self.eps
+        return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps))
+
+    def rotary(
+        self: Any, x: Tensor, position_ids: Tensor, layer_type: str | None = None
+    ) -> tuple[Tensor, Tensor]:
+        prefix = f"{layer_type}_" if layer_type else ""
+        frequency = getattr(self, f"{prefix}inv_freq").double()
+        scale = getattr(self, f"{prefix}attention_scaling")
+        angle = position_ids[..., None].double() * frequency
+        if "GptOss" not in type(self).__name__:
+            angle = torch.cat((angle, angle), dim=-1)
+        return (angle.cos() * scale).to(x.dtype), (angle.sin() * scale).to(x.dtype)
+
+    def route(self: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x = x.reshape(-1, self.hidden_dim)
+        scores = functional.linear(x, self.weight)
+        weight, index = scores.softmax(-1).topk(self.top_k, dim=-1)
+        return scores, weight, index
+
+    for module in m.modules():
+        kind = type(module).__name__
+        for ending, forward in (
+            ("RMSNorm", norm),
+            ("RotaryEmbedding", rotary),
+            ("MoeTopKRouter", route),
+        ):
+            if kind.endswith(ending):
+                module.forward = types.MethodType(forward, module)

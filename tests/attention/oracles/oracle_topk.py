@@ -29,9 +29,6 @@ class TrueTopLayer(Layer):
             raise ValueError("one of budget and top_p")
         self.budget, self.top_p, self.gqa = budget, top_p, gqa
 
-    def exact_until(self) -> float:
-        return 0 if self.budget is None else self.budget
-
     def step(self, q: np.ndarray) -> np.ndarray:
         out = self.output(q)
         now = np.array([self.n - 1])

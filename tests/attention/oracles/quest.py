@@ -35,12 +35,6 @@ class QuestLayer(Layer):
         self.budget, self.page, self.gqa = budget, page, gqa
         self.dense = self.index < dense_layers
 
-    def exact_until(self) -> float:
-        if self.script:
-            # One token on a fourth page makes four pages, of which three are read.
-            return max(self.budget, 3) if self.page == 1 else 3 * self.page
-        return self.budget
-
     def step(self, q: np.ndarray) -> np.ndarray:
         pages = -(-self.n // self.page)
         fit = self.budget // self.page

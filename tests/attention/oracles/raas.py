@@ -33,9 +33,6 @@ class RaaSLayer(Layer):
         self.prompt_pages: set[int] = set()
         self.decoding = False
 
-    def exact_until(self) -> float:
-        return self.budget
-
     def forward(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         first, after = self.n, self.n + len(q)
         self.decoding = len(q) == 1 and first > 0

@@ -45,9 +45,6 @@ class RandomLayer(Layer):
         self.budget, self.sinks, self.seed = budget, sinks, seed
         self.recent = recent
 
-    def exact_until(self) -> float:
-        return self.budget
-
     def cut(self) -> None:
         first = max(self.sinks, self.prompt)
         recent = max((self.budget - first) // 2, 1) if self.recent is None else self.recent

@@ -25,10 +25,6 @@ class SinkLayer(Layer):
         self.budget, self.sinks, self.positions = budget, sinks, positions
         self.turns: dict[int, int] = {}  # by position, where there are any
 
-    def exact_until(self) -> float:
-        # SinkCache turns keys as soon as its window is full, before anything is dropped.
-        return self.budget - 1 if self.positions == "hf_sinkcache" else self.budget
-
     def key_positions(self, slots: list[Slot]) -> np.ndarray:
         if self.positions == "cache":
             return np.arange(len(slots))

@@ -20,9 +20,6 @@ class TOVALayer(Layer):
         super().__init__(*args, **kwargs)
         self.budget = budget
 
-    def exact_until(self) -> float:
-        return self.budget
-
     def saw(self, h: int, seen: list[Slot], query: int, probabilities: np.ndarray) -> None:
         if query == self.n - 1:
             for slot, p in zip(seen, probabilities, strict=True):

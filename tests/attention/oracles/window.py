@@ -16,9 +16,6 @@ class WindowLayer(Layer):
         super().__init__(*args, **kwargs)
         self.budget = budget
 
-    def exact_until(self) -> float:
-        return self.budget
-
     def step(self, q: np.ndarray) -> np.ndarray:
         self.cut()  # before attending, so that the query reads budget tokens, itself included
         return super().step(q)

@@ -72,13 +72,6 @@ def test_off_is_as_before_and_told(name: str) -> None:
     assert "keep_prompt" not in off.params()
     assert on.params() == {**off.params(), "keep_prompt": True}
     assert on.exact_until == off.exact_until
-    with pytest.raises(InvalidValue, match="keep_prompt"):
-        attention.get(name, budget=32, keep_prompt=1)
-
-
-def test_a_drifting_cache_keeps_no_prompt() -> None:
-    with pytest.raises(InvalidValue, match="hf_sinkcache"):
-        attention.Sink(budget=32, positions="hf_sinkcache", keep_prompt=True)
 
 
 def test_a_prompt_as_long_as_its_sinks_changes_nothing() -> None:
@@ -95,9 +88,11 @@ def test_a_prompt_as_long_as_its_sinks_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 3, 12])
-@pytest.mark.parametrize("name", ["h2o", "sink", "window", "tova", "random", "rkv", "snapkv"])
+@pytest.mark.parametrize(
+    "name", ["raas", "h2o", "sink", "window", "tova", "random", "rkv", "snapkv"]
+)
 def test_prompts_that_are_told_may_be_read_in_parts(name: str, width: int) -> None:
-    """Ragged rows, left padded: the shorter one is all padding in the first forwards."""
+    """Ragged rows, left padded: the shorter is all padding at first, and as if it were alone."""
     backend = attention.get(name, budget=24, keep_prompt=True, **LESS.get(name, {}))
     lengths = [12, 8]
     forwards = columns(lengths, (width,) * (12 // width))
@@ -105,9 +100,13 @@ def test_prompts_that_are_told_may_be_read_in_parts(name: str, width: int) -> No
     case = Case(backend, shape, forwards=forwards, steps=30, seed=3)
     with session(backend, case.texts()) as s:
         s.cache = s.cache.new(prompts=lengths)
-        for counts in case.whole:
-            s.feed(counts)
-        for row, n in zip(s.kept(), lengths, strict=True):
+        outs = [s.feed(counts) for counts in case.whole]
+        for r, (row, n) in enumerate(zip(s.kept(), lengths, strict=True)):
+            one = Session(s.cache.new(prompts=[n]), shape, [case.texts()[r]])
+            alone = [one.feed([counts[r]])[0] for counts in case.whole if counts[r]]
+            together = torch.cat([out[r] for out in outs], dim=1)
+            assert (together - torch.cat(alone, dim=1)).abs().max() <= 1e-9
+            assert one.kept() == [row]
             for kept in row:
                 assert set(range(n)) <= set(kept)
                 assert len(kept) <= 24
@@ -117,4 +116,4 @@ def test_prompts_that_are_told_may_be_read_in_parts(name: str, width: int) -> No
             s.feed([1, 1])
 
 
-LESS: dict[str, dict[str, Any]] = {"rkv": {"window": 2}}
+LESS: dict[str, dict[str, Any]] = {"rkv": {"window": 2}, "raas": {"page": 4}}

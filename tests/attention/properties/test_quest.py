@@ -1,6 +1,6 @@
 """Quest: bounds and the choice of pages, beside `test_quest.py` one folder up.
 
-That one looks at the layer's own bounds: they are no less than any q.k, and those recomputed.
+That one looks at the layer's own bounds: they are no less than any q.k.
 """
 
 from __future__ import annotations

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
+import torch
 from hypothesis import strategies as st
 
 from properties.backends import raas
@@ -56,6 +58,34 @@ def test_stamps_never_fall(case: Case) -> None:
                 assert all(now[n] >= before[r][j].get(n, 0) for n in now)
                 assert max(now.values(), default=0) <= s.at[r]
                 before[r][j] = now
+
+
+@holds(8, cases(raas(), reveal=True, rows=2, prompt=30, steps=20))
+def test_stamped_are_the_pages_that_matter(case: Case) -> None:
+    """A decode step stamps the better half of the pages, or those above `alpha`, and the current.
+
+    A page's score is the largest probability of its tokens, as outputs show it, over the group.
+    """
+    b, G = case.backend, case.shape.G
+    reduce = {"sum": lambda x: x.sum(0), "mean": lambda x: x.mean(0), "max": lambda x: x.amax(0)}
+    before: list[list[dict[int, int]]] = []
+    with session(b, case.texts()) as s:
+        for number, counts in enumerate(case.whole):
+            outs = s.feed(counts)
+            heads, rows = range(case.shape.Hkv), range(case.rows)
+            now = [[stamps(s, r, j, b.page) for j in heads] for r in rows]
+            for r, j in product(rows, heads) if number >= len(case.forwards) else ():
+                n, old = s.at[r], before[r][j]
+                held = sorted({*old, (n - 1) // b.page})
+                probs = outs[r][0, 0, j * G : (j + 1) * G]
+                each = [probs[:, p * b.page : (p + 1) * b.page].amax(1) for p in held]
+                score = reduce[b.gqa](torch.stack(each, dim=1)).tolist()
+                best = sorted(zip(score, held, strict=True), reverse=True)[: max(len(held) // 2, 1)]
+                if b.alpha is not None:
+                    best = [(x, p) for x, p in zip(score, held, strict=True) if x > b.alpha]
+                fresh = {held[-1], *(p for _, p in best)}
+                assert now[r][j] == {p: n if p in fresh else old[p] for p in now[r][j]}
+            before = now
 
 
 @holds(8, cases(raas(), **SIZE))

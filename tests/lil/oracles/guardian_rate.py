@@ -46,13 +46,3 @@ def first_stop(
             return Stop(token, before, after)
         before = after
     return None
-
-
-def stopped_rate(
-    samples: Sequence[tuple[bytes, Sequence[bytes]]], *, f: int = 250, rate: str = "0.08"
-) -> float | None:
-    """Share of (prompt, pieces) samples which are stopped; None of no samples."""
-    if not samples:
-        return None
-    stops = [first_stop(prompt, pieces, f=f, rate=rate) for prompt, pieces in samples]
-    return sum(stop is not None for stop in stops) / len(samples)

@@ -1,0 +1,39 @@
+"""Backends that tests drive: every method, some with several options."""
+
+from __future__ import annotations
+
+import attention
+
+# One backend of every method, sparse from 16 to 32 tokens on, in every layer.
+BACKENDS: tuple[attention.Backend, ...] = (
+    attention.Full(),
+    attention.Sink(budget=16),
+    attention.Sink(budget=17, sinks=2, positions="absolute"),
+    attention.Sink(budget=13, positions="hf_sinkcache"),
+    attention.H2O(budget=16),
+    attention.H2O(budget=15, heavy=9, gqa="max"),
+    attention.H2O(budget=16, positions="rolled", decay=0.8),
+    attention.H2O(budget=14, score_from_prefill=False, normalise="age", dense_layers=1),
+    attention.H2O(budget=15, positions="rolled", gqa="query_head"),
+    attention.H2OUniform(budget=16, dense_layers=1),
+    attention.Dither(noise=0.2, seed=3),
+    attention.Quest(budget=16, page=4, dense_layers=0),
+    attention.Quest(budget=18, page=3, dense_layers=1, gqa="query_head"),
+    attention.Quest(budget=16, page=4, dense_layers=0, rule="paper_script"),
+    attention.InfLLM(budget=16),
+    attention.InfLLM(budget=32, n_init=5, block=4, topk=2, n_local=12, repr_topk=2),
+    attention.InfLLM(budget=24, far_position="absolute"),
+    attention.InfLLM(budget=32, n_local=11, selection="kv_head", prefill="reference", exc_block=4),
+    attention.Window(budget=15),
+    attention.TOVA(budget=16),
+    attention.Random(budget=17, sinks=2),
+    attention.Oracle(budget=16),
+    attention.Oracle(top_p=0.8, gqa="max"),
+    attention.RaaS(budget=16, page=4, keep_prompt=False),
+    attention.RKV(budget=18),
+    attention.SnapKV(budget=17),
+)
+FIRST = tuple({b.name: b for b in reversed(BACKENDS)}.values())  # one of every method
+KEEP_ALL = tuple(
+    b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "h2o_uniform", "dither")
+)

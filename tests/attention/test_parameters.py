@@ -1,0 +1,142 @@
+"""Parameters of the shipped methods: what is refused, and what follows from a budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import attention
+from attention.layers.compressing import interval
+from attention.methods.infllm.blocks import Parts
+
+#: What each method takes; what stands in WRONG is changed in it.
+RIGHT: dict[str, dict[str, Any]] = {
+    "dither": {},
+    "full": {},
+    "h2o": {"budget": 8},
+    "h2o_uniform": {"budget": 8},
+    "infllm": {"budget": 64},
+    "oracle": {"budget": 8},
+    "quest": {"budget": 32},
+    "raas": {"budget": 32},
+    "random": {"budget": 9},
+    "rkv": {"budget": 16},
+    "sink": {"budget": 8},
+    "snapkv": {"budget": 16},
+    "tova": {"budget": 8},
+    "window": {"budget": 8},
+}
+SCRIPT, REFERENCE = {"rule": "paper_script"}, {"prefill": "reference"}
+#: The last parameter of each is the one that the message names.
+WRONG: dict[str, tuple[dict[str, Any], ...]] = {
+    "dither": ({"noise": 0}, {"noise": -1.0}, {"noise": True}, {"seed": -1}),
+    "h2o": (
+        *({"budget": 1}, {"budget": "8"}, {"heavy": 8}, {"heavy": -1}, {"gqa": "median"}),
+        *({"gqa": "kv_head"}, {"positions": "cache"}, {"score_from_prefill": 0}, {"decay": 0}),
+        *({"normalise": "length"}, {"decay": 1.1}, {"dense_layers": -1}, {"keep_prompt": 1}),
+    ),
+    "h2o_uniform": ({"budget": 0}, {"dense_layers": -1}),
+    "infllm": (
+        *({"budget": 15}, {"block": 0}, {"n_local": 0}, {"repr_topk": 0}, {"n_init": 1.5}),
+        *({"n_local": 40, "budget": 64}, {"topk": 99, "budget": 64}, {"selection": "head"}),
+        *({"far_position": "true"}, {"prefill": "sparse"}, {"exc_block": 4}),
+        *({**REFERENCE, "far_position": "absolute"}, {**REFERENCE, "exc_block": 29}),
+        {**REFERENCE, "exc_block": 0},
+    ),
+    "oracle": (
+        *({"budget": None}, {"top_p": 0.5, "budget": 8}, {"budget": 0}, {"gqa": "query_head"}),
+        *({"budget": None, "top_p": x} for x in (0.0, 1.0, "0.5")),
+    ),
+    "quest": (
+        *({"budget": 40}, {"budget": 16}, {"budget": 33}, {"page": 0}, {"gqa": "first"}),
+        *({"dense_layers": -1}, {"rule": "cuda"}, {**SCRIPT, "budget": 64, "gqa": "max"}),
+    ),
+    "raas": (
+        *({"budget": 16}, {"budget": 40}, {"page": 0}, {"alpha": 1.5}, {"alpha": "0.1"}),
+        *({"keep_prompt": 1}, {"gqa": "query_head"}),
+    ),
+    "random": (
+        *({"budget": 4}, {"sinks": -1}, {"seed": -1}, {"recent": 0}),
+        *({"recent": 6, "budget": 9}, {"sinks": 0, "budget": 1}),
+    ),
+    "rkv": (
+        *(
+            {"budget": 10, "window": 8},
+            {"window": 12},
+            {"window": 0},
+            {"mix": 1.1},
+            {"threshold": -0.1},
+        ),
+        *({"kernel": 4}, {"gqa": "sum"}),
+    ),
+    "sink": (
+        *({"budget": 4}, {"budget": 8.0}, {"budget": True}, {"sinks": -1}),
+        *({"sinks": 0, "budget": 0}, {"positions": "relative"}),
+        {"positions": "hf_sinkcache", "keep_prompt": True},
+    ),
+    "snapkv": ({"budget": 3}, {"window": 12}, {"window": 0}, {"kernel": 2}, {"gqa": "query_head"}),
+    "tova": ({"budget": 1}, {"budget": "8"}),
+    "window": ({"budget": 0}, {"budget": 2.0}, {"budget": True}),
+}
+
+
+@pytest.mark.parametrize("name", attention.names())
+def test_bad_parameters_are_refused_by_name(name: str) -> None:
+    assert attention.get(name, **RIGHT[name]).name == name
+    for changed in WRONG.get(name, ()):
+        with pytest.raises(attention.InvalidValue) as refused:
+            attention.get(name, **{**RIGHT[name], **changed})
+        assert refused.value.field == [*changed][-1], changed
+
+
+def test_what_is_not_given_follows_from_the_budget() -> None:
+    def params(name: str, field: str, *budgets: int, **more: Any) -> list[Any]:
+        return [attention.get(name, budget=b, **more).params()[field] for b in budgets]
+
+    assert params("h2o", "heavy", 8, 9) == [4, 4]
+    assert params("random", "recent", 64, 5) == [30, 1]
+    assert params("snapkv", "window", 4, 64, 1024) == [1, 16, 32]
+    assert params("quest", "gqa", 32) == ["sum"]
+    assert params("quest", "gqa", 64, **SCRIPT) == ["query_head"]
+    assert params("infllm", "exc_block", 1024) == [None]
+    assert params("infllm", "exc_block", 64, 1024, **REFERENCE) == [28, 128]
+    assert params("infllm", "exc_block", 64, **REFERENCE, exc_block=9) == [9]
+    assert attention.H2OUniform(budget=16).dense_layers == attention.H2O(budget=16).dense_layers
+    # How many tokens rkv and snapkv drop at once.
+    assert [interval(b) for b in (4, 64, 512, 1024)] == [1, 16, 128, 128]
+
+
+@pytest.mark.parametrize(
+    ("budget", "block", "topk", "n_init", "n_local"),
+    [
+        (1024, 32, 15, 32, 480),
+        (512, 16, 15, 32, 224),
+        (256, 16, 7, 16, 112),
+        (128, 8, 7, 8, 56),
+        (64, 8, 3, 4, 28),
+        (16, 4, 1, 4, 4),
+    ],
+)
+def test_infllm_splits_its_budget_as_promised(
+    budget: int, block: int, topk: int, n_init: int, n_local: int
+) -> None:
+    backend = attention.InfLLM(budget=budget)
+    assert backend.parts == Parts(n_init, n_local, block, topk, 4)
+    assert n_init + n_local + (topk + 1) * block == budget
+    assert backend.params().items() >= backend.parts._asdict().items()
+
+
+def test_exact_until() -> None:
+    """No less than is true; that it is no more is a property."""
+    page, one = {**SCRIPT, "page": 4}, {**SCRIPT, "page": 1}
+    for name, params, until in (
+        *(("window", {"budget": 8}, 8), ("h2o", {"budget": 8}, 8), ("rkv", {"budget": 16}, 16)),
+        *(("sink", {"budget": 8}, 8), ("sink", {"budget": 8, "positions": "hf_sinkcache"}, 7)),
+        *(("quest", {"budget": 64, "page": 4}, 64), ("quest", {"budget": 64, **page}, 12)),
+        *(("quest", {"budget": 8, **page}, 12), ("quest", {"budget": 2, **one}, 3)),
+        *(("quest", {"budget": 9, **one}, 9), ("infllm", {"budget": 64}, 28)),
+        ("infllm", {"budget": 64, "far_position": "absolute"}, 64),
+        *(("dither", {}, 0), ("full", {}, float("inf"))),
+    ):
+        assert attention.get(name, **params).exact_until == until, (name, params)

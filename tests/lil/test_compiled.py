@@ -20,7 +20,7 @@ import attention
 import lil
 from attention.patching import compiled as steps
 from lil.decoding.compiling import CompileWarning, pays
-from tests.attention.driving import BACKENDS
+from tests.attention.examples import BACKENDS
 
 PROMPTS = [[5, 6, 7], [9] * 12, [30], [1, 2, 3, 4, 5, 6, 7, 8]]
 CAPS = [42, 7, 1, 30]

@@ -27,6 +27,7 @@ from experiments.cli.progress import bar
 from experiments.grid.identity import digest
 from experiments.grid.stored import paths_in, paths_set
 from experiments.report import figures, measures, tables, terminal
+from experiments.report.charts import chart_sets
 from experiments.report.exports import check_file
 from experiments.report.found import Found
 from experiments.report.page.page import NAME, write
@@ -190,7 +191,7 @@ def _show(
     made = list(itertools.chain.from_iterable(make(rows) for make in shown))
     made += tables.stopping_tables(stopping)
     if any(row.backend != "full" for row in rows):
-        console.print(terminal.draw(rows, width=console.width))
+        console.print(terminal.draw(chart_sets(rows), width=console.width))
     finding = measures.finding(rows, together, study.config.cap_factor)
     about = manifest.public(study.manifest) | {
         "finding": finding,
@@ -248,7 +249,7 @@ def _drawing(found: Found, folder: Path | None) -> Callable[[], list[Path]]:
     before = kept.made(note, key) if found.key else None
     if before is not None:
         return lambda: before.paths
-    drawn = figures.drawing(found.samples, found.rows, folder, told, found.pool)
+    drawn = figures.drawing(found.samples, found.rows, found.chart_sets, folder, told, found.pool)
 
     def noted() -> list[Path]:
         paths = drawn()
@@ -269,7 +270,7 @@ def _written(found: Found, page: Path, made: Sequence[Table], about: Mapping[str
     before = kept.made(note, key) if found.key else None
     if before is not None:
         return before.said
-    written = write(page, found.study, found.samples, found.rows, made, about)
+    written = write(page, found.study, found.samples, found.rows, found.chart_sets, made, about)
     said = f"page: {page}"
     if written.kept < written.of:
         said += f", {written.kept:,} of {written.of:,} traces in it"

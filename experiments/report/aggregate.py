@@ -19,12 +19,12 @@ from experiments.report.bootstrap import Bootstrap
 from experiments.report.statistics import Interval, Ratio, swaps
 from experiments.store.samples.sample import Sample, is_usable
 
-Key = tuple[str, str, str, int]
+PairKey = tuple[str, str, str, int]
 Pairs = list[tuple[Sample, Sample]]
 Cost = Callable[[Sample], float | None]
 
 
-def pair_up(usable: list[Sample], partners: Mapping[Key, Sample]) -> Pairs:
+def pair_up(usable: list[Sample], partners: Mapping[PairKey, Sample]) -> Pairs:
     """Each sample beside its partner, where there is a usable one."""
     found = ((sample, partners.get(sample.pair)) for sample in usable)
     return [(mine, theirs) for mine, theirs in found if theirs is not None and is_usable(theirs)]

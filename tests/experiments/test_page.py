@@ -23,13 +23,13 @@ from synthetic_traces import HOSTILE, ITEM, MODEL, POISON, study
 
 from experiments.cli import main
 from experiments.report import tables
+from experiments.report.charts import chart_sets
 from experiments.report.finding import finding
 from experiments.report.measures import rows
 from experiments.report.page import markup, traces
-from experiments.report.page.charts import charts
 from experiments.report.page.chosen import RULE, by_worth, shown
-from experiments.report.page.page import Written, write
-from experiments.report.page.pareto import frontier
+from experiments.report.page.page import Written, chart_values, write
+from experiments.report.pooled import detector_pools
 from experiments.report.row import ReportRow
 from experiments.store import manifest
 from experiments.store.samples.sample import Sample
@@ -61,7 +61,8 @@ def report(of: Study, path: Path, watching: Sequence[Any], **limits: int) -> Rep
     found = rows(samples, seed=0)
     made = list(itertools.chain.from_iterable(make(found) for make in MAKERS))
     about = manifest.public(of.manifest) | {"finding": finding(found)}
-    written = write(path, of, samples, found, made, about, **limits)
+    sets = chart_sets(found, samples, detector_pools(samples, 0))
+    written = write(path, of, samples, found, sets, made, about, **limits)
     return Report(of, samples, found, made, about["finding"], written)
 
 
@@ -252,7 +253,8 @@ def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
     samples += [sparse(0, budget=256), sparse(1, budget=256), failed(2, budget=256)]
     samples += [guarded(one, 50) for one in samples if one.budget in (16, 32, 64, 128)]
     found = rows(samples, seed=0)
-    made = charts(found)
+    (of,) = chart_sets(found, samples, detector_pools(samples, 0))
+    made = chart_values(of)
     plain = [row for row in found if row.budget and row.detector == "none"]
     named = {
         "Accuracy": "accuracy",
@@ -260,7 +262,7 @@ def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
         "Cost of a solved problem, times full attention's": "keys_read_per_solved_ratio",
         "Compression ratio": "compression_ratio",
     }
-    for chart in made[:-1]:
+    for chart in made[:5]:
         (panel,) = chart["panels"]
         points = panel["lines"][0]["points"]
         assert [p["x"] for p in points] == [16, 32, 64, 128, 256]
@@ -273,27 +275,24 @@ def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
             assert [p["y"] for p in points] == [0, 0, 0, 0, None]  # cut at the cap
     cost = made[3]["panels"][0]
     assert cost["absent"] == ["none solved: h2o 128", "2 of 3 samples, not comparable: h2o 256"]
-    assert cost["level"]["y"] == 1
+    (level,) = cost["levels"]
+    assert level["points"][0]["y"] == 1
     full = next(row for row in found if row.is_baseline)
-    assert made[0]["panels"][0]["level"] == {
-        "y": full.accuracy.estimate, "low": full.accuracy.low, "high": full.accuracy.high,
-    }  # fmt: skip
+    (level,) = made[0]["panels"][0]["levels"]
+    (at,) = level["points"]
+    assert (at["y"], at["low"], at["high"]) == (
+        full.accuracy.estimate, full.accuracy.low, full.accuracy.high,
+    )  # fmt: skip
     length = made[1]["panels"][0]["lines"]
     assert length[1]["dotted"]
     assert {p["y"] for p in length[1]["points"]} == {50}
-    (saved,) = made[-1]["panels"]
+    (saved,) = made[5]["panels"]
     (line,) = saved["lines"]
     assert {p["x"] for p in line["points"]} == {0.5}
     (total,) = line["total"]
     assert (total["x"], total["y"]) == (0.5, 0)
-    assert saved["frontier"] == [(0.5, 0.0)]
-
-
-def test_the_frontier_is_what_nothing_beats() -> None:
-    points = [(0.0, 0.0), (0.1, -0.1), (0.2, -0.05), (0.3, -0.2), (0.3, -0.3)]
-    assert frontier(points) == [(0.0, 0.0), (0.2, -0.05), (0.3, -0.2)]
-    assert frontier([(0.0, 0.0), (-0.1, 0.0)]) == [(0.0, 0.0)]
-    assert charts(rows([sample(0)], seed=0)) == []
+    assert saved["frontier"] == ((0.5, 0.0),)
+    assert chart_sets(rows([sample(0)], seed=0)) == []
 
 
 def test_no_text_becomes_an_element(made: Report) -> None:

@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from typing import Any
 from rich.table import Table
 
 from attention.errors import InvalidValue
+from experiments.report.charts import Axis, ChartSet, Panel, Point, Series
 from experiments.report.page import markup
-from experiments.report.page.charts import charts
 from experiments.report.page.chosen import RULE, shown
 from experiments.report.page.traces import Packed, pack
 from experiments.report.row import ReportRow
@@ -60,6 +60,7 @@ def write(
     study: Study,
     samples: Sequence[Sample],
     rows: Sequence[ReportRow],
+    sets: Sequence[ChartSet],
     tables: Iterable[Table],
     about: Mapping[str, Any],
     *,
@@ -71,7 +72,7 @@ def write(
     Args:
         path: the file.
         study: where the samples' traces are.
-        samples, rows: what is reported.
+        samples, rows, sets: what is reported, and its charts.
         tables: as the terminal shows them.
         about: the manifest and the finding.
         light, heavy: most bytes without traces, and of traces; what does not fit is left out, and
@@ -86,7 +87,7 @@ def write(
         f'<script type="application/x-lil-traces" id="{name}">{block}</script>'
         for name, block in [("index", packed.index), *_numbered(packed.blocks)]
     )
-    page, left_out = _light(rows, list(tables), about, packed, light)
+    page, left_out = _light(sets, list(tables), about, packed, light)
     # A name may hold the same characters; the mark is the last of them.
     before, _, after = page.rpartition("{{traces}}")
     text = before + blocks + after
@@ -98,19 +99,84 @@ def write(
     return Written(path, size - len(blocks), len(blocks), packed.kept, packed.of, left_out)
 
 
+def chart_values(of: ChartSet) -> list[dict[str, Any]]:
+    """The charts of a set, ready for JSON; the page's script only draws them.
+
+    A chart has `panels`, each with `levels` and `lines` of points in the data's units. A point has
+    `x`, `y` (None: not known, and `absent` says why), `low` and `high` (None: no interval) and
+    `more`, words.
+    """
+    return [
+        {
+            "title": chart.title,
+            "of": of.subject,
+            "note": chart.note,
+            "scatter": chart.key in ("detectors", "waste"),
+            "x": _axis(chart.x),
+            "y": _axis(chart.y),
+            "panels": [_panel(panel) for panel in chart.panels],
+        }
+        for chart in of.charts
+    ]
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    ends = {"from": axis.low, "to": axis.high, "ticks": list(axis.ticks) or None}
+    known = {key: value for key, value in ends.items() if value is not None}
+    return {"unit": axis.unit, "label": axis.label, "log": axis.is_log, **known}
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    lines = [(one, panel.place(one)) for one in [*panel.lines, *panel.under_detector]]
+    return {
+        "title": f"{panel.dataset} ({panel.words})",
+        "levels": [_series(one) for one in panel.levels],
+        "lines": [_series(one) | {"place": place} for one, place in lines],
+        "frontier": panel.front,
+        "absent": _absent(panel),
+    }
+
+
+def _series(one: Series) -> dict[str, Any]:
+    under = {} if one.detector is None else {"dotted": True}
+    name = one.name + ("" if one.detector is None else f" with {one.detector[0]}")
+    total = [] if one.total is None else [_point(one.total)]
+    points = [_point(point) for point in one.points]
+    return {"name": name, "style": asdict(one.style), "points": points, "total": total, **under}
+
+
+def _point(at: Point) -> dict[str, Any]:
+    values = {"x": at.x, "y": at.y, "low": at.low, "high": at.high}
+    across = {} if at.left is None else {"left": at.left, "right": at.right}
+    return values | across | ({"more": at.words} if at.words else {})
+
+
+def _absent(panel: Panel) -> list[str]:
+    """A sentence for each reason: which backends have no number at which budgets."""
+    where: dict[str, dict[str, list[str]]] = {}
+    for line in panel.lines:
+        for point in line.points:
+            if point.missing:
+                where.setdefault(point.missing, {}).setdefault(line.name, []).append(f"{point.x}")
+    return [
+        f"{why}: " + "; ".join(f"{name} {', '.join(at)}" for name, at in of.items())
+        for why, of in where.items()
+    ]
+
+
 def _numbered(blocks: Sequence[str]) -> list[tuple[str, str]]:
     return [(f"problem-{at}", block) for at, block in enumerate(blocks)]
 
 
 def _light(
-    rows: Sequence[ReportRow],
+    sets: Sequence[ChartSet],
     tables: Sequence[Table],
     about: Mapping[str, Any],
     packed: Packed,
     limit: int,
 ) -> tuple[str, int]:
     """The page but for its blocks, and how many charts and tables had no room."""
-    drawn = [_embedded(chart) for chart in charts(rows)]
+    drawn = [_embedded(one) for of in sets for one in chart_values(of)]
     made = [markup.table(one, number) for number, one in enumerate(tables)]
     empty = _fill(about, packed, [], [], len(drawn) + len(made))
     room = limit - len(empty.encode())

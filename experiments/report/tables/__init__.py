@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from experiments.report.pooled import DetectorPool
 from experiments.report.row import ReportRow
-from experiments.report.stopping.pooled import Pooled
 from experiments.report.tables.backends import (
     caps_grids,
     cost_grids,
@@ -68,6 +68,6 @@ def penalty_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]
     return [rich_table(grid, width) for grid in penalty_grids(rows)]
 
 
-def stopping_tables(found: Sequence[Pooled], width: int = WIDTH) -> list[Table]:
+def stopping_tables(found: Sequence[DetectorPool], width: int = WIDTH) -> list[Table]:
     """What each detector does over all sparse configurations of a model together."""
     return [rich_table(grid, width) for grid in stopping_grids(found)]

@@ -12,6 +12,9 @@ Status = Literal["ok", "capped", "stopped", "out_of_memory", "error", "missing"]
 
 Role = Literal["method", "control", "null"]
 
+#: Model, data set, penalty, backend, budget and the backend's parameters: a configuration.
+Key = tuple[str, str, str, str, int | None, str]
+
 
 @dataclass(frozen=True)
 class Shorter:
@@ -100,7 +103,13 @@ class Sample:
     @property
     def run(self) -> tuple[object, ...]:
         """What this sample shares with those of the same run under other detectors."""
-        return (*self.pair, self.backend, repr(self.backend_params), self.budget, self.penalty)
+        return (*self.key, self.item_id, self.sample_index)
+
+    @property
+    def key(self) -> Key:
+        """What the samples of one configuration share, whatever their problem and detector."""
+        told = repr(sorted(self.backend_params))
+        return self.model, self.dataset, self.penalty, self.backend, self.budget, told
 
     @property
     def pair(self) -> tuple[str, str, str, int]:

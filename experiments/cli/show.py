@@ -27,7 +27,7 @@ from experiments.cli.progress import bar
 from experiments.grid.identity import digest
 from experiments.grid.stored import paths_in, paths_set
 from experiments.report import figures, measures, tables, terminal
-from experiments.report.charts import chart_sets
+from experiments.report.chart_sets import chart_sets
 from experiments.report.exports import check_file
 from experiments.report.found import Found
 from experiments.report.page.page import NAME, write

@@ -12,7 +12,8 @@ import zstandard
 
 from experiments.grid.identity import digest
 from experiments.report import measures
-from experiments.report.charts import ChartSet, chart_sets
+from experiments.report.chart_sets import chart_sets
+from experiments.report.charts import ChartSet
 from experiments.report.pooled import DetectorPool, detector_pools
 from experiments.report.row import ReportRow
 from experiments.store.files import kept

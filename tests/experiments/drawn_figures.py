@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.report.charts import ChartSet, chart_sets
+from experiments.report.chart_sets import chart_sets
+from experiments.report.charts import ChartSet
 from experiments.report.figures import Conditions, drawing
 from experiments.report.measures import rows
 from experiments.report.pooled import detector_pools

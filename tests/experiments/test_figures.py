@@ -24,7 +24,8 @@ from matplotlib.figure import Figure
 from synthetic_samples import demo, guarded, sample, sparse
 
 from experiments.report import figures as module
-from experiments.report.charts import chart_sets, front
+from experiments.report.chart_sets import chart_sets
+from experiments.report.charts import front
 from experiments.report.figures import Conditions, drawing
 from experiments.report.measures import rows
 from experiments.store.samples.sample import Sample

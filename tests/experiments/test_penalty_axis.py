@@ -20,7 +20,7 @@ from experiments.grid.config import Config, load
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import run_id
 from experiments.grid.plan import Plan, build_backends, build_cells, build_penalties
-from experiments.report.charts import chart_sets
+from experiments.report.chart_sets import chart_sets
 from experiments.report.finding import finding
 from experiments.report.measures import ReportRow, rows
 from experiments.report.tables import main_tables, penalty_tables, table1

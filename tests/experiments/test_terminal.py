@@ -9,7 +9,7 @@ import pytest
 from rich.text import Text
 from synthetic_samples import demo, guarded, sample, sparse
 
-from experiments.report.charts import chart_sets
+from experiments.report.chart_sets import chart_sets
 from experiments.report.measures import rows
 from experiments.report.row import ReportRow
 from experiments.report.terminal import draw as draw_sets

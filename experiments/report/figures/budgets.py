@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
+from experiments.report.chart_sets import censored
 from experiments.report.charts import (
     NONE_SOLVED,
     Axis,
@@ -20,7 +21,6 @@ from experiments.report.charts import (
     Panel,
     Point,
     Series,
-    censored,
 )
 from experiments.report.figures.style import (
     FULL,

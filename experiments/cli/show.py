@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from attention.errors import InvalidValue
 from attention.spelling import IMPORT_PATH
@@ -168,28 +166,10 @@ def _show(
     study, rows = found.study, found.rows
     together = found.together
 
-    def main_tables(rows: Sequence[measures.ReportRow], *width: int) -> list[Table]:
-        return tables.main_tables([*rows, *together], *width)
-
-    def cost_tables(rows: Sequence[measures.ReportRow], *width: int) -> list[Table]:
-        return tables.cost_tables([*rows, *together], *width)
-
-    shown = (
-        main_tables,
-        cost_tables,
-        tables.caps_tables,
-        tables.sampling_tables,
-        tables.table1,
-        tables.table3,
-        tables.penalty_tables,
-    )
+    for grid in tables.every_grid(rows, together, found.stopping, console.width):
+        console.print(tables.rich_table(grid, console.width))
+    made = tables.every_grid(rows, together, found.stopping)
     stopping = found.stopping
-    for table in itertools.chain.from_iterable(make(rows, console.width) for make in shown):
-        console.print(table)
-    for table in tables.stopping_tables(stopping, console.width):
-        console.print(table)
-    made = list(itertools.chain.from_iterable(make(rows) for make in shown))
-    made += tables.stopping_tables(stopping)
     if any(row.backend != "full" for row in rows):
         console.print(terminal.draw(chart_sets(rows), width=console.width))
     finding = measures.finding(rows, together, study.config.cap_factor)
@@ -264,7 +244,9 @@ def _unwritten(folder: Path | None, error: OSError) -> InvalidValue:
     return InvalidValue("figures", str(folder), f"a folder to write in ({error.strerror})")
 
 
-def _written(found: Found, page: Path, made: Sequence[Table], about: Mapping[str, Any]) -> str:
+def _written(
+    found: Found, page: Path, made: Sequence[tables.Grid], about: Mapping[str, Any]
+) -> str:
     """What is said of the page, which is written again only where what it shows has changed."""
     note, key = _note(found, page), digest([found.key, dict(about)])
     before = kept.made(note, key) if found.key else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import itertools
 import json
 import os
 import re
@@ -26,18 +25,18 @@ from experiments.report import tables
 from experiments.report.chart_sets import chart_sets
 from experiments.report.finding import finding
 from experiments.report.measures import rows
-from experiments.report.page import markup, traces
+from experiments.report.page import traces
 from experiments.report.page.chosen import RULE, by_worth, shown
 from experiments.report.page.page import Written, chart_values, write
 from experiments.report.pooled import detector_pools
 from experiments.report.row import ReportRow
+from experiments.report.tables.grid import WIDTH, escape
 from experiments.store import manifest
 from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
 from lil import detectors
 
 SMALL = Path(__file__).parent / "data" / "small"
-MAKERS = (tables.main_tables, tables.cost_tables, tables.table1, tables.table3)
 WATCHING = [detectors.get("guardian", f=20, rate=0.3), detectors.get("budget", tokens=25)]
 
 
@@ -59,11 +58,12 @@ class Report(NamedTuple):
 def report(of: Study, path: Path, watching: Sequence[Any], **limits: int) -> Report:
     samples = of.samples(watching).samples
     found = rows(samples, seed=0)
-    made = list(itertools.chain.from_iterable(make(found) for make in MAKERS))
+    made = tables.every_grid(found, (), ())
     about = manifest.public(of.manifest) | {"finding": finding(found)}
     sets = chart_sets(found, samples, detector_pools(samples, 0))
     written = write(path, of, samples, found, sets, made, about, **limits)
-    return Report(of, samples, found, made, about["finding"], written)
+    shown = [tables.rich_table(grid) for grid in made]
+    return Report(of, samples, found, shown, about["finding"], written)
 
 
 @pytest.fixture(scope="module")
@@ -232,16 +232,19 @@ def plain_cells(table: Table) -> list[list[str]]:
 
 def test_tables_have_the_terminals_cells() -> None:
     found = rows(demo(problems=6, budgets=(16, 32), backends=("h2o", "quest")), seed=0)
-    for maker in MAKERS:
-        for number, table in enumerate(maker(found)):
-            text = markup.table(table, number)
+    for width in (WIDTH, 60, 45):
+        for number, grid in enumerate(tables.every_grid(found, (), (), width)):
+            table = tables.rich_table(grid, width)
+            text = tables.html_table(grid, number, width)
             read = Cells(text)
             assert read.lines == plain_cells(table)
             assert read.tags.count("b") == sum(
                 str(cell).count("[bold]") for column in table.columns for cell in column.cells
             )
             assert text.count('class="n"') >= len(table.rows)
-    assert '<th scope="row" rowspan="2">h2o</th>' in markup.table(tables.main_tables(found)[0], 0)
+    assert '<th scope="row" rowspan="2">h2o</th>' in tables.html_table(
+        tables.every_grid(found, (), ())[0], 0
+    )
 
 
 def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
@@ -300,10 +303,10 @@ def test_no_text_becomes_an_element(made: Report) -> None:
     read = Cells(made.html)
     blocks = len({run["block"] for run in listed(made.html)})
     assert read.tags.count("script") == 1 + 1 + 1 + blocks  # charts, index, problems, the script
-    assert not {"img", "b"} & set(Cells(markup.escape(MODEL + HOSTILE + ITEM)).tags)
+    assert not {"img", "b"} & set(Cells(escape(MODEL + HOSTILE + ITEM)).tags)
     assert "img" not in read.tags
     assert made.html.index("</main>") < made.html.index('id="index"')  # though a name says where
-    assert "\ufffd" in markup.escape(ITEM)
+    assert "\ufffd" in escape(ITEM)
     runs = listed(made.html)
     assert {run["item"] for run in runs} == {"0", "1", ITEM}
     assert all(POISON in run["held"]["text"] for run in runs)

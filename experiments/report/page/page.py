@@ -13,14 +13,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from attention.errors import InvalidValue
 from experiments.report.charts import Axis, ChartSet, Panel, Point, Series
 from experiments.report.page import markup
 from experiments.report.page.chosen import RULE, shown
 from experiments.report.page.traces import Packed, pack
 from experiments.report.row import ReportRow
+from experiments.report.tables.grid import Grid, escape, html_table
 from experiments.store.files.disk import require_file, write_atomically
 from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
@@ -61,7 +60,7 @@ def write(
     samples: Sequence[Sample],
     rows: Sequence[ReportRow],
     sets: Sequence[ChartSet],
-    tables: Iterable[Table],
+    tables: Iterable[Grid],
     about: Mapping[str, Any],
     *,
     light: int = LIGHT,
@@ -170,14 +169,14 @@ def _numbered(blocks: Sequence[str]) -> list[tuple[str, str]]:
 
 def _light(
     sets: Sequence[ChartSet],
-    tables: Sequence[Table],
+    tables: Sequence[Grid],
     about: Mapping[str, Any],
     packed: Packed,
     limit: int,
 ) -> tuple[str, int]:
     """The page but for its blocks, and how many charts and tables had no room."""
     drawn = [_embedded(one) for of in sets for one in chart_values(of)]
-    made = [markup.table(one, number) for number, one in enumerate(tables)]
+    made = [html_table(one, number) for number, one in enumerate(tables)]
     empty = _fill(about, packed, [], [], len(drawn) + len(made))
     room = limit - len(empty.encode())
     shown_charts, room = _fitting(drawn, room)
@@ -186,9 +185,9 @@ def _light(
     return _fill(about, packed, shown_charts, _beside(tables, shown_tables), left_out), left_out
 
 
-def _beside(tables: Sequence[Table], made: Sequence[str]) -> list[str]:
+def _beside(tables: Sequence[Grid], made: Sequence[str]) -> list[str]:
     """Tables of the same columns together, so that they stand beside each other where they can."""
-    heads = [tuple(str(column.header) for column in table.columns) for table in tables]
+    heads = [table.columns for table in tables]
     groups = itertools.groupby(zip(heads, made, strict=False), key=lambda both: both[0])
     return [f'<div class="tables">{"".join(one for _, one in group)}</div>' for _, group in groups]
 
@@ -228,15 +227,15 @@ def _fill(
     parts = {
         "policy": f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src {_hash(style)}; script-src {_hash(script)}",
-        "title": markup.escape(models or "report"),
+        "title": escape(models or "report"),
         "style": style,
         "script": script,
-        "finding": markup.escape(about.get("finding", "")),
+        "finding": escape(about.get("finding", "")),
         "conditions": markup.conditions(about),
         "charts": f"[{','.join(drawn)}]",
         "tables": "\n".join(made),
         "missing": missing,
-        "kept": markup.escape(_kept(packed)),
+        "kept": escape(_kept(packed)),
     }
     template = _asset("page.html")
     return re.sub(r"\{\{(\w+)\}\}", lambda at: parts.get(at[1], at[0]), template)

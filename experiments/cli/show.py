@@ -27,8 +27,8 @@ from experiments.grid.stored import paths_in, paths_set
 from experiments.report import figures, measures, tables, terminal
 from experiments.report.chart_sets import chart_sets
 from experiments.report.exports import check_file
-from experiments.report.found import Found
 from experiments.report.page.page import NAME, write
+from experiments.report.report_data import ReportData
 from experiments.store import manifest
 from experiments.store.files import kept
 from experiments.store.files.disk import is_locked, require_writable
@@ -68,7 +68,7 @@ def say(notices: Sequence[str], notes: Console) -> None:
 
 def found_in(
     study: Study, detectors: Sequence[Detector], notes: Console, pool: Executor | None = None
-) -> Found:
+) -> ReportData:
     """Rows of the plan under no detector and each of these; what is missing is said."""
 
     def read(named: list[str]) -> Results:
@@ -76,7 +76,7 @@ def found_in(
         with bar("replaying", len(study.plan)) as advance:
             return study.samples(detectors, advance, texts=False, workers=workers, named=named)
 
-    found = Found(study, detectors, read, pool)
+    found = ReportData(study, detectors, read, pool)
     if found.missing:
         notes.print(
             f"{found.missing} of {len(study.plan)} runs are not in the store; "
@@ -86,10 +86,10 @@ def found_in(
 
 
 @dataclass(frozen=True)
-class Shown:
+class Report:
     """Everything a report is made of."""
 
-    found: Found
+    found: ReportData
     document: dict[str, Any]
     code: int = 0  # 2 where everything was shown but figures or page could not be written
 
@@ -138,7 +138,7 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 def show(
     study: Study, console: Console, notes: Console, folder: Path | None, page: Path | None
-) -> Shown:
+) -> Report:
     """Tables, accuracy and length drawn, figures' and the page's paths and the finding.
 
     Args:
@@ -161,8 +161,8 @@ def _helpers(study: Study) -> AbstractContextManager[ProcessPoolExecutor | None]
 
 
 def _show(
-    found: Found, console: Console, notes: Console, folder: Path | None, page: Path | None
-) -> Shown:
+    found: ReportData, console: Console, notes: Console, folder: Path | None, page: Path | None
+) -> Report:
     study, rows = found.study, found.rows
     together = found.together
 
@@ -216,10 +216,10 @@ def _show(
         "pooled": [row.to_dict() for row in together],
         "stopping": [asdict(one) for one in stopping],
     }
-    return Shown(found, document, 2 if refused else 0)
+    return Report(found, document, 2 if refused else 0)
 
 
-def _drawing(found: Found, folder: Path | None) -> Callable[[], list[Path]]:
+def _drawing(found: ReportData, folder: Path | None) -> Callable[[], list[Path]]:
     """Gives the figures' files when called; drawn again only where what they show has changed."""
     if folder is None:
         return list
@@ -245,7 +245,7 @@ def _unwritten(folder: Path | None, error: OSError) -> InvalidValue:
 
 
 def _written(
-    found: Found, page: Path, made: Sequence[tables.Grid], about: Mapping[str, Any]
+    found: ReportData, page: Path, made: Sequence[tables.Grid], about: Mapping[str, Any]
 ) -> str:
     """What is said of the page, which is written again only where what it shows has changed."""
     note, key = _note(found, page), digest([found.key, dict(about)])
@@ -263,7 +263,7 @@ def _written(
     return said
 
 
-def _note(found: Found, made: Path) -> Path:
+def _note(found: ReportData, made: Path) -> Path:
     return kept.folder(found.study.folder) / f"{digest(os.path.realpath(made))}.made"
 
 

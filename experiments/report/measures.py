@@ -28,28 +28,26 @@ from experiments.report.aggregate import (
     attempts,
     by_problem,
     keys_read_of,
+    length_ratio,
+    length_ratio_of,
+    long_pairs,
     maximum,
     mean,
     mean_curve,
+    mean_tokens,
     paid_of,
     pair_up,
     per_solved,
     per_solved_ratio,
     ratio_of_sums,
     sec_of,
+    solved_by_both,
     tokens_of,
     uncensored,
 )
 from experiments.report.bootstrap import Bootstrap
 from experiments.report.claims import with_cheaper, with_claims
 from experiments.report.finding import finding
-from experiments.report.lengths import (
-    length_ratio,
-    length_ratio_of,
-    long_pairs,
-    mean_tokens,
-    solved_by_both,
-)
 from experiments.report.row import POOLED, AtCap, ReportRow, order
 from experiments.report.statistics import Change, Interval, change_p, effective, tango, wilson
 from experiments.store.samples.sample import Key, Sample, is_usable, setting

@@ -26,8 +26,8 @@ from experiments.report.chart_sets import chart_sets
 from experiments.report.finding import finding
 from experiments.report.measures import rows
 from experiments.report.page import traces
-from experiments.report.page.chosen import RULE, by_worth, shown
-from experiments.report.page.page import Written, chart_values, write
+from experiments.report.page.chosen import RULE, by_worth, page_runs
+from experiments.report.page.page import PageFile, chart_values, write
 from experiments.report.pooled import detector_pools
 from experiments.report.row import ReportRow
 from experiments.report.tables.grid import WIDTH, escape
@@ -48,7 +48,7 @@ class Report(NamedTuple):
     rows: list[ReportRow]
     tables: list[Table]
     finding: str
-    written: Written
+    written: PageFile
 
     @property
     def html(self) -> str:
@@ -140,7 +140,7 @@ def test_a_token_counts_what_a_browser_counts() -> None:
 
 
 def test_where_there_is_no_room_some_of_every_kind_are_kept(made: Report, tmp_path: Path) -> None:
-    all_of = shown(made.study, made.samples)
+    all_of = page_runs(made.study, made.samples)
     order = list(by_worth(all_of))
     assert sorted(map(id, order)) == sorted(map(id, all_of))
     seen = set()
@@ -174,7 +174,7 @@ def test_where_there_is_no_room_some_of_every_kind_are_kept(made: Report, tmp_pa
 def test_an_estimate_that_was_too_low_does_not_break_the_limit(
     made: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = shown(made.study, made.samples)
+    runs = page_runs(made.study, made.samples)
     whole = traces.pack(made.study, runs, made.rows, 10**6)
     packed = traces.deflated
     monkeypatch.setattr(traces, "deflated", lambda v: "" if "lengths" in v else packed(v))
@@ -484,11 +484,11 @@ def test_a_text_is_its_traces_with_marks_at_the_right_tokens(opened: Opened, mad
     for dataset, item in (("easy", "0"), (HOSTILE, "1"), ("easy", ITEM)):
         run = opened.open(dataset=dataset, item=item, backend="h2o", budget=32)
         (of_run,) = [
-            one for one in shown(made.study, made.samples)
+            one for one in page_runs(made.study, made.samples)
             if one.plain.pair[1:3] == (dataset, item) and one.plain.budget == 32
         ]  # fmt: skip
         (whole,) = [
-            one for one in shown(made.study, made.samples)
+            one for one in page_runs(made.study, made.samples)
             if one.plain.pair[1:3] == (dataset, item) and one.plain.backend == "full"
         ]  # fmt: skip
         mine, theirs = page.query_selector_all(".texts pre")

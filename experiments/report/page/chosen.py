@@ -23,7 +23,7 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageRun:
     """A run of which there is a text: its sample as decoded, and under each detector."""
 
     run: Run
@@ -36,7 +36,7 @@ class Shown:
         return self.plain.key
 
 
-def shown(study: Study, samples: Sequence[Sample]) -> list[Shown]:
+def page_runs(study: Study, samples: Sequence[Sample]) -> list[PageRun]:
     """Every run of the plan that has a text, in its order, beside its samples."""
     by_run: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -52,17 +52,17 @@ def shown(study: Study, samples: Sequence[Sample]) -> list[Shown]:
             plain = [one for one in mine if one.detector == "none" and is_usable(one)]
             if plain:
                 watched = tuple(one for one in mine if one.detector != "none" and is_usable(one))
-                found.append(Shown(run, plain[0], watched))
+                found.append(PageRun(run, plain[0], watched))
     return found
 
 
-def by_worth(runs: Sequence[Shown]) -> Iterator[Shown]:
+def by_worth(runs: Sequence[PageRun]) -> Iterator[PageRun]:
     """All of them, those a page should rather have first, full attention's before its partners.
 
     Configurations take turns, so that none is left without while another has two.
     """
     full = {one.plain.pair: one for one in runs if one.run.cell.is_full}
-    apart: dict[Key, list[Shown]] = defaultdict(list)
+    apart: dict[Key, list[PageRun]] = defaultdict(list)
     for one in runs:
         apart[one.configuration].append(one)
     given: set[int] = set()
@@ -74,20 +74,22 @@ def by_worth(runs: Sequence[Shown]) -> Iterator[Shown]:
                     yield each
 
 
-def _picks(part: list[Shown], full: dict[tuple[str, str, str, int], Shown]) -> list[Shown | None]:
+def _picks(
+    part: list[PageRun], full: dict[tuple[str, str, str, int], PageRun]
+) -> list[PageRun | None]:
     """One configuration's runs: an example of every kind, in the same places for all, then all."""
 
-    def lost(one: Shown) -> bool:
+    def lost(one: PageRun) -> bool:
         partner = full.get(one.plain.pair)
         return one.plain.correct is False and bool(partner and partner.plain.correct)
 
-    def fired(name: str, action: str) -> Callable[[Shown], bool]:
+    def fired(name: str, action: str) -> Callable[[PageRun], bool]:
         return lambda one: any(
             (s.detector, s.action) == (name, action) and s.stopped_at is not None
             for s in one.watched
         )
 
-    def first(is_one: Callable[[Shown], bool]) -> Shown | None:
+    def first(is_one: Callable[[PageRun], bool]) -> PageRun | None:
         return next((one for one in part if is_one(one)), None)
 
     detectors = dict.fromkeys((s.detector, s.action) for one in part for s in one.watched)

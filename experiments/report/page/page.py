@@ -16,8 +16,8 @@ from typing import Any
 from attention.errors import InvalidValue
 from experiments.report.charts import Axis, ChartSet, Panel, Point, Series
 from experiments.report.page import markup
-from experiments.report.page.chosen import RULE, shown
-from experiments.report.page.traces import Packed, pack
+from experiments.report.page.chosen import RULE, page_runs
+from experiments.report.page.traces import TraceBlocks, pack
 from experiments.report.row import ReportRow
 from experiments.report.tables.grid import Grid, escape, html_table
 from experiments.store.files.disk import require_file, write_atomically
@@ -36,7 +36,7 @@ _JOINT = 30
 
 
 @dataclass(frozen=True)
-class Written:
+class PageFile:
     """A page that was written.
 
     Attributes:
@@ -65,7 +65,7 @@ def write(
     *,
     light: int = LIGHT,
     heavy: int = HEAVY,
-) -> Written:
+) -> PageFile:
     """Write a report as one HTML page; it appears whole or not at all.
 
     Args:
@@ -81,7 +81,7 @@ def write(
         InvalidValue: the file cannot be written.
     """
     require_file(path, "page")
-    packed = pack(study, shown(study, samples), rows, heavy)
+    packed = pack(study, page_runs(study, samples), rows, heavy)
     blocks = "\n".join(
         f'<script type="application/x-lil-traces" id="{name}">{block}</script>'
         for name, block in [("index", packed.index), *_numbered(packed.blocks)]
@@ -95,7 +95,7 @@ def write(
     except InvalidValue as error:
         raise InvalidValue("page", str(path), f"a file to write ({error.__cause__})") from error
     size = len(text.encode())
-    return Written(path, size - len(blocks), len(blocks), packed.kept, packed.of, left_out)
+    return PageFile(path, size - len(blocks), len(blocks), packed.kept, packed.of, left_out)
 
 
 def chart_values(of: ChartSet) -> list[dict[str, Any]]:
@@ -171,7 +171,7 @@ def _light(
     sets: Sequence[ChartSet],
     tables: Sequence[Grid],
     about: Mapping[str, Any],
-    packed: Packed,
+    packed: TraceBlocks,
     limit: int,
 ) -> tuple[str, int]:
     """The page but for its blocks, and how many charts and tables had no room."""
@@ -211,7 +211,7 @@ def _embedded(values: object) -> str:
 
 def _fill(
     about: Mapping[str, Any],
-    packed: Packed,
+    packed: TraceBlocks,
     drawn: Sequence[str],
     made: Sequence[str],
     left_out: int,
@@ -241,7 +241,7 @@ def _fill(
     return re.sub(r"\{\{(\w+)\}\}", lambda at: parts.get(at[1], at[0]), template)
 
 
-def _kept(packed: Packed) -> str:
+def _kept(packed: TraceBlocks) -> str:
     if packed.kept == packed.of:
         return f"All {packed.of:,} runs that have a text."
     return f"{packed.kept:,} of {packed.of:,} runs: {RULE}."

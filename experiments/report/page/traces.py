@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.grid.scoring import last_boxed
 from experiments.report.names import detector_name
-from experiments.report.page.chosen import Shown, by_worth
+from experiments.report.page.chosen import PageRun, by_worth
 from experiments.report.row import ReportRow, by_penalty, series
 from experiments.store.samples.of_trace import with_text
 from experiments.store.samples.sample import Key, Sample
@@ -43,7 +43,7 @@ Pair = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True)
-class Packed:
+class TraceBlocks:
     """Traces as base64 over deflate over JSON.
 
     Attributes:
@@ -67,13 +67,15 @@ class Packed:
 class _Read:
     """A chosen run with what its block says of it, as JSON."""
 
-    one: Shown
+    one: PageRun
     prompt: str
     gold: str | None
     text: str
 
 
-def pack(study: Study, runs: Sequence[Shown], rows: Sequence[ReportRow], limit: int) -> Packed:
+def pack(
+    study: Study, runs: Sequence[PageRun], rows: Sequence[ReportRow], limit: int
+) -> TraceBlocks:
     """As many runs as fit, those `by_worth` gives first.
 
     Args:
@@ -125,10 +127,10 @@ def _squeezed(text: str) -> str:
 
 def _packed(
     chosen: Sequence[_Read],
-    runs: Sequence[Shown],
+    runs: Sequence[PageRun],
     labels: Mapping[Key, str],
     detectors: Mapping[tuple[str, str], str],
-) -> Packed:
+) -> TraceBlocks:
     """Problems in the order of the plan, full attention first of each."""
     place = {id(one): at for at, one in enumerate(runs)}
     first: dict[Pair, int] = {}
@@ -145,10 +147,12 @@ def _packed(
         held = _json({"prompt": part[0].prompt, "gold": part[0].gold})
         texts = ",".join(read.text for read in part)
         blocks.append(_squeezed(f'{held[:-1]},"runs":[{texts}]}}'))
-    return Packed(deflated({"columns": COLUMNS, "runs": index}), blocks, len(chosen), len(runs))
+    return TraceBlocks(
+        deflated({"columns": COLUMNS, "runs": index}), blocks, len(chosen), len(runs)
+    )
 
 
-def _line(one: Shown, label: str, detectors: Mapping[tuple[str, str], str]) -> list[object]:
+def _line(one: PageRun, label: str, detectors: Mapping[tuple[str, str], str]) -> list[object]:
     plain = one.plain
     fired = {
         detectors[sample.detector, sample.action]: sample.stopped_at
@@ -176,7 +180,7 @@ def _labels(rows: Sequence[ReportRow]) -> dict[Key, str]:
     }
 
 
-def _detectors(runs: Sequence[Shown]) -> dict[tuple[str, str], str]:
+def _detectors(runs: Sequence[PageRun]) -> dict[tuple[str, str], str]:
     """What to call each detector and its action."""
     known = list(dict.fromkeys((s.detector, s.action) for one in runs for s in one.watched))
     return {one: detector_name(*one, known) for one in known}
@@ -184,7 +188,7 @@ def _detectors(runs: Sequence[Shown]) -> dict[tuple[str, str], str]:
 
 def _read(
     study: Study,
-    one: Shown,
+    one: PageRun,
     full: dict[Pair, tuple[int, ...]],
     detectors: Mapping[tuple[str, str], str],
 ) -> _Read:

@@ -30,7 +30,7 @@ class _Kept(msgspec.Struct):
     stopping: list[DetectorPool]
 
 
-class Found:
+class ReportData:
     """Rows of a study under some detectors, and the samples behind them.
 
     Rows are kept beside the traces under a digest of all they follow from: where nothing changed,

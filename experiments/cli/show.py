@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from attention.errors import InvalidValue
 from attention.spelling import IMPORT_PATH
@@ -27,9 +25,10 @@ from experiments.cli.progress import bar
 from experiments.grid.identity import digest
 from experiments.grid.stored import paths_in, paths_set
 from experiments.report import figures, measures, tables, terminal
+from experiments.report.chart_sets import chart_sets
 from experiments.report.exports import check_file
-from experiments.report.found import Found
 from experiments.report.page.page import NAME, write
+from experiments.report.report_data import ReportData
 from experiments.store import manifest
 from experiments.store.files import kept
 from experiments.store.files.disk import is_locked, require_writable
@@ -69,7 +68,7 @@ def say(notices: Sequence[str], notes: Console) -> None:
 
 def found_in(
     study: Study, detectors: Sequence[Detector], notes: Console, pool: Executor | None = None
-) -> Found:
+) -> ReportData:
     """Rows of the plan under no detector and each of these; what is missing is said."""
 
     def read(named: list[str]) -> Results:
@@ -77,7 +76,7 @@ def found_in(
         with bar("replaying", len(study.plan)) as advance:
             return study.samples(detectors, advance, texts=False, workers=workers, named=named)
 
-    found = Found(study, detectors, read, pool)
+    found = ReportData(study, detectors, read, pool)
     if found.missing:
         notes.print(
             f"{found.missing} of {len(study.plan)} runs are not in the store; "
@@ -87,10 +86,10 @@ def found_in(
 
 
 @dataclass(frozen=True)
-class Shown:
+class Report:
     """Everything a report is made of."""
 
-    found: Found
+    found: ReportData
     document: dict[str, Any]
     code: int = 0  # 2 where everything was shown but figures or page could not be written
 
@@ -139,7 +138,7 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 def show(
     study: Study, console: Console, notes: Console, folder: Path | None, page: Path | None
-) -> Shown:
+) -> Report:
     """Tables, accuracy and length drawn, figures' and the page's paths and the finding.
 
     Args:
@@ -162,35 +161,17 @@ def _helpers(study: Study) -> AbstractContextManager[ProcessPoolExecutor | None]
 
 
 def _show(
-    found: Found, console: Console, notes: Console, folder: Path | None, page: Path | None
-) -> Shown:
+    found: ReportData, console: Console, notes: Console, folder: Path | None, page: Path | None
+) -> Report:
     study, rows = found.study, found.rows
     together = found.together
 
-    def main_tables(rows: Sequence[measures.ReportRow], *width: int) -> list[Table]:
-        return tables.main_tables([*rows, *together], *width)
-
-    def cost_tables(rows: Sequence[measures.ReportRow], *width: int) -> list[Table]:
-        return tables.cost_tables([*rows, *together], *width)
-
-    shown = (
-        main_tables,
-        cost_tables,
-        tables.caps_tables,
-        tables.sampling_tables,
-        tables.table1,
-        tables.table3,
-        tables.penalty_tables,
-    )
+    for grid in tables.every_grid(rows, together, found.stopping, console.width):
+        console.print(tables.rich_table(grid, console.width))
+    made = tables.every_grid(rows, together, found.stopping)
     stopping = found.stopping
-    for table in itertools.chain.from_iterable(make(rows, console.width) for make in shown):
-        console.print(table)
-    for table in tables.stopping_tables(stopping, console.width):
-        console.print(table)
-    made = list(itertools.chain.from_iterable(make(rows) for make in shown))
-    made += tables.stopping_tables(stopping)
     if any(row.backend != "full" for row in rows):
-        console.print(terminal.draw(rows, width=console.width))
+        console.print(terminal.draw(chart_sets(rows), width=console.width))
     finding = measures.finding(rows, together, study.config.cap_factor)
     about = manifest.public(study.manifest) | {
         "finding": finding,
@@ -235,10 +216,10 @@ def _show(
         "pooled": [row.to_dict() for row in together],
         "stopping": [asdict(one) for one in stopping],
     }
-    return Shown(found, document, 2 if refused else 0)
+    return Report(found, document, 2 if refused else 0)
 
 
-def _drawing(found: Found, folder: Path | None) -> Callable[[], list[Path]]:
+def _drawing(found: ReportData, folder: Path | None) -> Callable[[], list[Path]]:
     """Gives the figures' files when called; drawn again only where what they show has changed."""
     if folder is None:
         return list
@@ -248,7 +229,7 @@ def _drawing(found: Found, folder: Path | None) -> Callable[[], list[Path]]:
     before = kept.made(note, key) if found.key else None
     if before is not None:
         return lambda: before.paths
-    drawn = figures.drawing(found.samples, found.rows, folder, told, found.pool)
+    drawn = figures.drawing(found.samples, found.rows, found.chart_sets, folder, told, found.pool)
 
     def noted() -> list[Path]:
         paths = drawn()
@@ -263,13 +244,15 @@ def _unwritten(folder: Path | None, error: OSError) -> InvalidValue:
     return InvalidValue("figures", str(folder), f"a folder to write in ({error.strerror})")
 
 
-def _written(found: Found, page: Path, made: Sequence[Table], about: Mapping[str, Any]) -> str:
+def _written(
+    found: ReportData, page: Path, made: Sequence[tables.Grid], about: Mapping[str, Any]
+) -> str:
     """What is said of the page, which is written again only where what it shows has changed."""
     note, key = _note(found, page), digest([found.key, dict(about)])
     before = kept.made(note, key) if found.key else None
     if before is not None:
         return before.said
-    written = write(page, found.study, found.samples, found.rows, made, about)
+    written = write(page, found.study, found.samples, found.rows, found.chart_sets, made, about)
     said = f"page: {page}"
     if written.kept < written.of:
         said += f", {written.kept:,} of {written.of:,} traces in it"
@@ -280,7 +263,7 @@ def _written(found: Found, page: Path, made: Sequence[Table], about: Mapping[str
     return said
 
 
-def _note(found: Found, made: Path) -> Path:
+def _note(found: ReportData, made: Path) -> Path:
     return kept.folder(found.study.folder) / f"{digest(os.path.realpath(made))}.made"
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from experiments.report.claims import LOSS, keeps_accuracy
-from experiments.report.names import shortly_named
-from experiments.report.row import AtCap, Key, ReportRow, by_penalty, pairs, shown_detector
+from experiments.report.names import capital, detector_name, shortly_named
+from experiments.report.pooled import row_totals
+from experiments.report.row import AtCap, ReportRow, by_penalty, pairs, shown_detector
 from experiments.report.statistics import LEAST
+from experiments.store.samples.sample import Key
 
 _MOST = 3  # detectors with a sentence of their own
 
@@ -189,12 +191,8 @@ def _detectors(sparse: list[ReportRow]) -> list[str]:
     """A sentence for each, the one that figures show first; of very many the first alone."""
     watched = pairs([row for row in sparse if row.detector_pairs])
     shown = shown_detector([row for row in sparse if row.detector_pairs])
-    names = [name for name, _ in watched]
     order = sorted(watched, key=lambda one: one != shown)
-    told = [
-        _detector(name if names.count(name) == 1 else f"{name} ({action})", watched[name, action])
-        for name, action in order[:_MOST]
-    ]
+    told = [_detector(detector_name(*one, list(watched)), watched[one]) for one in order[:_MOST]]
     left = len(order) - len(told)
     several = "detectors and actions are" if left > 1 else "detector or action is"
     return [*told, f"{left} more {several} in Table 1 and Figure 5"] if left > 0 else told
@@ -203,21 +201,17 @@ def _detectors(sparse: list[ReportRow]) -> list[str]:
 def _detector(name: str, of_detector: Mapping[Key, ReportRow]) -> str:
     """What a detector saves and costs over all sparse configurations."""
     rows = list(of_detector.values())
-    without = sum(row.detector_tokens_without or 0 for row in rows)
-    saved = 1 - sum(row.detector_tokens or 0 for row in rows) / without if without else 0.0
-    lost = sum(row.detector_accuracy_change.lost or 0 for row in rows)
-    gained = sum(row.detector_accuracy_change.gained or 0 for row in rows)
-    stood = sum(row.detector_solved or 0 for row in rows)
-    apart = sum(row.detector_solved_differing or 0 for row in rows)
+    of_all = row_totals(rows)
+    saved = of_all.saved or 0.0
     fires, more = sum(row.fired > 0 for row in rows), sum(map(adds, rows))
-    text = f"{name[:1].upper() + name[1:]} fires in {fires} of {_count(rows)}"
+    text = f"{capital(name)} fires in {fires} of {_count(rows)}"
     text += f" and adds tokens in {more}" if more else ""
     text += f", {100 * abs(saved):.1f}% {'fewer' if saved >= 0 else 'more'} tokens over all"
-    if all(row.detector_accuracy_change.lost is None for row in rows):
-        return text  # no answer was judged
+    if not of_all.is_judged:
+        return text
     return (
-        f"{text}; it gains {gained} answers and loses {lost} of {stood:,}, {apart:,} of which "
-        "stand in other texts than full attention's"
+        f"{text}; it gains {of_all.gained} answers and loses {of_all.lost} of {of_all.stood:,}, "
+        f"{of_all.apart:,} of which stand in other texts than full attention's"
     )
 
 

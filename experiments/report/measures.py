@@ -23,36 +23,34 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.report.aggregate import (
-    Key,
+    PairKey,
     Pairs,
     attempts,
     by_problem,
     keys_read_of,
+    length_ratio,
+    length_ratio_of,
+    long_pairs,
     maximum,
     mean,
     mean_curve,
+    mean_tokens,
     paid_of,
     pair_up,
     per_solved,
     per_solved_ratio,
     ratio_of_sums,
     sec_of,
+    solved_by_both,
     tokens_of,
     uncensored,
 )
 from experiments.report.bootstrap import Bootstrap
 from experiments.report.claims import with_cheaper, with_claims
 from experiments.report.finding import finding
-from experiments.report.lengths import (
-    length_ratio,
-    length_ratio_of,
-    long_pairs,
-    mean_tokens,
-    solved_by_both,
-)
 from experiments.report.row import POOLED, AtCap, ReportRow, order
 from experiments.report.statistics import Change, Interval, change_p, effective, tango, wilson
-from experiments.store.samples.sample import Sample, is_usable, setting
+from experiments.store.samples.sample import Key, Sample, is_usable, setting
 
 __all__ = ["ReportRow", "finding", "pooled_rows", "rows"]
 
@@ -109,7 +107,7 @@ def pooled_rows(samples: Sequence[Sample], seed: int, factor: int | None = 2) ->
     for one in samples:
         datasets[one.model].add(one.dataset)
         if one.detector == "none":
-            groups[_run(replace(one, dataset=POOLED))].append(one)
+            groups[one.model, POOLED, *one.key[2:]].append(one)
     chosen = [
         replace(one, dataset=POOLED, item_id=f"{one.dataset}/{one.item_id}")
         for group in groups.values()
@@ -126,10 +124,10 @@ def pooled_rows(samples: Sequence[Sample], seed: int, factor: int | None = 2) ->
 
 def _rows(samples: Sequence[Sample], seed: int, factor: int | None) -> list[ReportRow]:
     """The rows of one model and data set."""
-    groups: dict[tuple[tuple[object, ...], str, str], dict[Key, Sample]] = defaultdict(dict)
-    full: dict[Key, Sample] = {}
+    groups: dict[tuple[Key, str, str], dict[PairKey, Sample]] = defaultdict(dict)
+    full: dict[PairKey, Sample] = {}
     for sample in map(_finite, samples):
-        group = groups[_run(sample), sample.detector, sample.action]
+        group = groups[sample.key, sample.detector, sample.action]
         if sample.pair in group:
             raise ValueError(
                 f"{sample.pair} occurs twice under {sample.backend}, budget {sample.budget}, "
@@ -142,24 +140,11 @@ def _rows(samples: Sequence[Sample], seed: int, factor: int | None) -> list[Repo
     found = []
     for (run, detector, action), group in groups.items():
         alone = {} if detector == "none" else groups.get((run, "none", "none"), {})
-        free = (*run[:-1], "none")
+        free = (*run[:2], "none", *run[3:])
         without = {} if run == free else groups.get((free, detector, action), {})
         ordered = [group[key] for key in sorted(group)]
         found.append(_row(ordered, full, alone, without, bootstrap, factor))
     return found
-
-
-def _run(sample: Sample) -> tuple[object, ...]:
-    """What a detector's samples share with the traces they were cut from; the penalty is last."""
-    parameters = repr(sorted(sample.backend_params))
-    return (
-        sample.model,
-        sample.dataset,
-        sample.backend,
-        parameters,
-        sample.budget,
-        sample.penalty,
-    )
 
 
 def _finite(sample: Sample) -> Sample:
@@ -172,9 +157,9 @@ def _finite(sample: Sample) -> Sample:
 
 def _row(
     samples: list[Sample],
-    full: Mapping[Key, Sample],
-    alone: Mapping[Key, Sample],
-    without: Mapping[Key, Sample],
+    full: Mapping[PairKey, Sample],
+    alone: Mapping[PairKey, Sample],
+    without: Mapping[PairKey, Sample],
     bootstrap: Bootstrap,
     factor: int | None,
 ) -> ReportRow:
@@ -287,7 +272,7 @@ def _row(
 
 
 def _pairs(
-    usable: list[Sample], samples: list[Sample], partners: Mapping[Key, Sample]
+    usable: list[Sample], samples: list[Sample], partners: Mapping[PairKey, Sample]
 ) -> tuple[Pairs, int]:
     """Every sample beside its partner and 0, or no pair at all and how many there are not."""
     pairs = pair_up(usable, partners)
@@ -355,7 +340,7 @@ def _at_cap(one: Sample, at: int) -> Sample:
     )
 
 
-def _differing(solved: Sequence[Sample], full: Mapping[Key, Sample]) -> int:
+def _differing(solved: Sequence[Sample], full: Mapping[PairKey, Sample]) -> int:
     """How many of these are not full attention's output."""
     partners = ((sample, full.get(sample.pair)) for sample in solved)
     return sum(other is None or other.output != sample.output for sample, other in partners)

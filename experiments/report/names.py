@@ -1,4 +1,6 @@
-"""Short names of models and data sets, for tables and figures; rows themselves keep the whole."""
+"""Names for readers: short ones of models and data sets, and those of detectors.
+
+Rows themselves keep the whole."""
 
 from __future__ import annotations
 
@@ -80,3 +82,13 @@ def shortly_named(rows: Sequence[ReportRow]) -> list[ReportRow]:
     models = short_names(row.model for row in rows)
     datasets = short_names(row.dataset for row in rows)
     return [replace(row, model=models[row.model], dataset=datasets[row.dataset]) for row in rows]
+
+
+def detector_name(name: str, action: str, among: Sequence[tuple[str, str]]) -> str:
+    """What tables and sentences call a detector: its action only where it comes with several."""
+    return name if [other for other, _ in among].count(name) == 1 else f"{name} ({action})"
+
+
+def capital(text: str) -> str:
+    """A sentence's beginning; what is a capital already stays one."""
+    return text[:1].upper() + text[1:]

@@ -10,6 +10,7 @@ from typing import get_type_hints
 
 from experiments.grid.config import Config
 from experiments.report.statistics import Change, Interval, Ratio
+from experiments.store.samples.sample import Key, Role
 
 # Readers compare with the paper's columns and go from easy to hard; other names follow by alphabet.
 _DATASETS = ("easy", "medium", "hard", "retold", "long", "gsm8k", "math500", "aime")
@@ -27,10 +28,6 @@ FIRST = (
     *("errors", "keys_kept_max", "keys_read_mean", "keys_read_max", "dense_layer_keys_read_mean"),
     *("compression_ratio", "repetition_rate", "decode_sec", "keys_read_per_solved"),
 )
-
-
-#: What rows share that differ in their detector alone.
-Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,7 @@ class ReportRow:
     pairs_missing: int
     pairs_censored: int
     pairs_same: int
-    role: str
+    role: Role
     accuracy_change: Change
     mean_tokens: Interval
     mean_paid_tokens: float | None
@@ -232,7 +229,7 @@ class ReportRow:
 
     @property
     def key(self) -> Key:
-        """What rows share that differ in their detector alone."""
+        """What rows share that differ in their detector alone: that of their samples."""
         told = repr(sorted(self.backend_params.items()))
         return self.model, self.dataset, self.penalty, self.backend, self.budget, told
 

@@ -8,28 +8,19 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from experiments.report.names import shortly_named
-from experiments.report.row import ReportRow, by_penalty, dataset_order, series, shown_detector
+from experiments.report.charts import Axis, Chart, ChartSet, Panel, Point, Series, Style
 
-_MARKS = "●▲■◆★♥"
-_HOLLOW = "○△□◇☆♡"
+# Filled, and hollow under a detector; those of controls are their own.
+_MARKS = ("●▲■◆▼◀▶", "○△□◇▽◁▷")
+_CONTROL_MARKS = ("★♥♠♣", "☆♡♤♧")
+_LEVELS = {"full": "╌", "null": "·"}
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 _SEVERAL = "*"  # two marks in one cell, where the width leaves no choice
 _MARGIN = 5  # the axis and its numbers
 _APART = 3  # columns between two charts
 _SIDE_BY_SIDE = 72
-
-Point = tuple[float | None, float | None, float | None]  # value, low, high
-
-
-@dataclass(frozen=True)
-class _Line:
-    label: str
-    mark: str
-    hollow: str
-    colour: str
-    plain: dict[int, ReportRow]  # by budget
-    watched: dict[int, ReportRow]  # the same under the first detector
+#: The charts there is room for, and what is said of them in few columns.
+_SHOWN = {"accuracy": "solved, %", "length": "output tokens"}
 
 
 @dataclass
@@ -45,8 +36,8 @@ class _Canvas:
         return line
 
 
-def draw(rows: Sequence[ReportRow], width: int = 80, height: int = 9) -> Text:
-    """One panel per penalty, model and data set, one mark and colour per backend.
+def draw(sets: Sequence[ChartSet], width: int = 80, height: int = 9) -> Text:
+    """One panel per model, penalty and data set, one mark and colour per backend.
 
     It can be read without colour. Every backend has its own column beside each budget, so that
     equal values stay visible. Bars are 95% intervals, the dashed line is full attention, a hollow
@@ -54,145 +45,135 @@ def draw(rows: Sequence[ReportRow], width: int = 80, height: int = 9) -> Text:
     axis of length has its own scale.
 
     Args:
+        sets: charts of every model and penalty.
         width: columns to fill; the two charts stand side by side from 72 columns on.
         height: lines of a chart without its axis.
     """
+    several = len({of.model for of in sets}) > 1
     panels = []
-    rows = shortly_named(rows)
-    for penalty, part in by_penalty(rows).items():
-        apart = {(r.model, r.dataset) for r in part}
-        for key in sorted(apart, key=lambda k: (k[0], dataset_order(k[1]))):
-            here = [r for r in rows if (r.model, r.dataset) == key]
-            shown = [r for r in here if r.penalty == penalty or r.is_baseline or r.role == "null"]
-            panels.append(_panel(shown, penalty, width, height))
+    for of in sets:
+        charts = [of.chart(key) for key in _SHOWN]
+        for at in range(len(charts[0].panels)):
+            head = _head(of, [chart.panels[at] for chart in charts], several)
+            panels.append(Text("\n").join([head, *_beside(charts, at, width, height)]))
+    for panel in panels:
+        panel.rstrip()
     return Text("\n\n").join(panels)
 
 
-def _panel(rows: list[ReportRow], penalty: str, width: int, height: int) -> Text:
-    lines = _lines(rows)
-    full = next((r for r in rows if r.is_baseline and r.detector == "none"), None)
-    null = next((r for r in rows if r.role == "null"), None)
-    head = Text(f"{rows[0].dataset} ", style="bold")
-    if penalty != "none":
-        head.append(f"with {penalty} ")
-    for line in lines:
-        head.append(f" {line.mark} {line.label} ", style=line.colour)
-    head.append(" ╌ full")
-    if null is not None:
-        head.append("  · null")
-    if any(line.watched for line in lines):
-        name, action = next(r for line in lines for r in line.watched.values()).watched
-        others = len({row.watched for row in rows if row.detector != "none"}) - 1
-        head.append(f"  hollow: {name} ({action})" + (f", 1 of {others + 1}" if others else ""))
-    parts = [head]
-    beside = width >= _SIDE_BY_SIDE
-    each = (width - _APART) // 2 if beside else width
-    accuracy = _chart("solved, %", lines, (full, null), _accuracy, each, height)
-    length = _chart("output tokens", lines, (full, null), _tokens, each, height)
-    if beside:
-        parts += [
+def _head(of: ChartSet, panels: Sequence[Panel], several: bool) -> Text:
+    head = Text(f"{panels[0].dataset} ", style="bold")
+    if several:
+        head.append(f"({of.model}) ")
+    if of.penalty != "none":
+        head.append(f"with {of.penalty} ")
+    for line in panels[0].lines:
+        head.append(f" {_mark(line)} {line.name} ", style=_colour(line.style))
+    head.append(f" {_LEVELS['full']} full")
+    if any(level.style.role == "null" for panel in panels for level in panel.levels):
+        head.append(f"  {_LEVELS['null']} null")
+    if of.detector is not None and any(panel.under_detector for panel in panels):
+        name, action = of.detector
+        head.append(f"  hollow: {name} ({action})")
+        head.append(f", 1 of {len(of.others) + 1}" if of.others else "")
+    return head
+
+
+def _mark(line: Series) -> str:
+    filled, hollow = _CONTROL_MARKS if line.style.role == "control" else _MARKS
+    return (filled if line.detector is None else hollow)[line.style.mark % len(filled)]
+
+
+def _colour(style: Style) -> str:
+    return _COLOURS[style.colour % len(_COLOURS)]
+
+
+def _beside(charts: Sequence[Chart], at: int, width: int, height: int) -> list[Text]:
+    """The lines of all charts' panels of that number, side by side where there is room."""
+    is_wide = width >= _SIDE_BY_SIDE
+    each = (width - _APART) // 2 if is_wide else width
+    drawn = [_chart(chart, chart.panels[at], each, height) for chart in charts]
+    if is_wide:
+        parts = [
             Text.assemble(left, " " * (each + _APART - left.cell_len), right)
-            for left, right in zip(accuracy, length, strict=True)
+            for left, right in zip(*drawn, strict=True)
         ]
     else:
-        parts += accuracy + length
+        parts = [line for lines in drawn for line in lines]
     for part in parts:
         part.rstrip()
-    return Text("\n").join(parts)
+    return parts
 
 
-def _lines(rows: list[ReportRow]) -> list[_Line]:
-    watched = shown_detector(rows)
-    plain = series([r for r in rows if r.detector == "none" and r.budget is not None])
-    under = series([r for r in rows if r.watched == watched and r.budget is not None])
-    return [
-        _Line(
-            label,
-            _MARKS[at % len(_MARKS)],
-            _HOLLOW[at % len(_HOLLOW)],
-            _COLOURS[at % len(_COLOURS)],
-            {row.budget: row for row in line if row.budget is not None},
-            {row.budget: row for row in under.get(label, []) if row.budget is not None},
-        )
-        for at, (label, line) in enumerate(plain.items())
-    ]
-
-
-def _accuracy(row: ReportRow) -> Point:
-    values = (row.accuracy.estimate, row.accuracy.low, row.accuracy.high)
-    value, low, high = (None if at is None else 100 * at for at in values)
-    return value, low, high
-
-
-def _tokens(row: ReportRow) -> Point:
-    return row.mean_tokens.estimate, row.mean_tokens.low, row.mean_tokens.high
-
-
-def _chart(
-    title: str,
-    lines: list[_Line],
-    beside: tuple[ReportRow | None, ReportRow | None],
-    measure: Callable[[ReportRow], Point],
-    width: int,
-    height: int,
-) -> list[Text]:
-    shown = [row for line in lines for row in (*line.plain.values(), *line.watched.values())]
-    points = [measure(row) for row in [*shown, *(row for row in beside if row is not None)]]
-    top = _top(max((at for point in points for at in point if at is not None), default=1.0))
+def _chart(chart: Chart, panel: Panel, width: int, height: int) -> list[Text]:
+    times = 100.0 if chart.y.unit == "percent" else 1.0
+    points = [point for one in panel.series for point in one.points]
+    known = [at for p in points for at in (p.y, p.low, p.high) if at is not None]
+    top = _top(times * max(known, default=1.0 / times))
     canvas = _Canvas(width - _MARGIN - 1, height)
 
     def at(value: float) -> int:
-        return round((1 - value / top) * (height - 1))
+        return round((1 - times * value / top) * (height - 1))
 
-    for other, sign, gap in ((beside[1], "·", 2), (beside[0], "╌", 1)):
-        reference = measure(other)[0] if other else None
-        if reference is not None:
-            for column in range(0, canvas.width, gap):
-                canvas.cells[at(reference), column] = (sign, "")
-    budgets = sorted({budget for line in lines for budget in line.plain})
-    step = canvas.width / max(1, len(budgets))
-    spread = (step - 1) / max(1, len(lines))
-    spread = min(2.0, float(int(spread))) if spread >= 1 else spread
-    centres = [int(step * (index + 0.5)) for index in range(len(budgets))]
-    taken: set[tuple[int, int]] = set()
-    for index, line in enumerate(lines):
-        for centre, budget in zip(centres, budgets, strict=True):
-            column = centre + math.floor((index - (len(lines) - 1) / 2) * spread + 0.5)
-            if budget in line.plain:
-                _mark(canvas, measure, line, budget, column, at, taken)
-    texts = [Text(title, style="dim")]
+    for level in reversed(panel.levels):
+        (point,) = level.points
+        if point.y is not None:
+            for column in range(0, canvas.width, 1 if level.style.role == "full" else 2):
+                canvas.cells[at(point.y), column] = (_LEVELS[level.style.role], "")
+    centres = _draw_lines(canvas, chart.x, panel, at)
+    texts = [Text(_SHOWN[chart.key], style="dim")]
     every = (height - 1) // 4 or 1
     for row in range(height):
         label = f"{top * (1 - row / (height - 1)):.0f}" if row % every == 0 else ""
         texts.append(Text.assemble(f"{label:>{_MARGIN}}", "┤" if label else "│", canvas.text(row)))
     texts.append(Text(" " * _MARGIN + "└" + "─" * canvas.width))
-    texts.append(Text(" " * (_MARGIN + 1) + _budget_labels(budgets, centres, canvas.width)))
-    return texts
+    labels = _budget_labels(list(centres), list(centres.values()), canvas.width)
+    return [*texts, Text(" " * (_MARGIN + 1) + labels)]
 
 
-def _mark(
+def _draw_lines(
+    canvas: _Canvas, x: Axis, panel: Panel, at: Callable[[float], int]
+) -> dict[int, int]:
+    """Draw every line's marks; the columns of the budgets that this panel has."""
+    lines = panel.lines
+    under = {(one.name, p.x): (p, _mark(one)) for one in panel.under_detector for p in one.points}
+    there = {point.x for line in lines for point in line.points}
+    budgets = [budget for budget in x.ticks if budget in there]
+    step = canvas.width / max(1, len(budgets))
+    spread = (step - 1) / max(1, len(lines))
+    spread = min(2.0, float(int(spread))) if spread >= 1 else spread
+    centres = {budget: int(step * (index + 0.5)) for index, budget in enumerate(budgets)}
+    taken: set[tuple[int, int]] = set()
+    for index, line in enumerate(lines):
+        aside = math.floor((index - (len(lines) - 1) / 2) * spread + 0.5)
+        of_budget = {point.x: point for point in line.points}
+        for budget, centre in centres.items():
+            if (point := of_budget.get(budget)) is None or point.y is None:
+                continue
+            colour, column = _colour(line.style), centre + aside
+            _draw_bar(canvas, point, column, colour, at, taken)
+            cell = (at(point.y), column)
+            canvas.cells[cell] = (_SEVERAL if cell in taken else _mark(line), colour)
+            taken.add(cell)
+            moved, hollow = under.get((line.name, budget), (point, ""))
+            if moved.y is not None and (at(moved.y), column) not in taken:
+                canvas.cells[at(moved.y), column] = (hollow, colour)
+                taken.add((at(moved.y), column))
+    return centres
+
+
+def _draw_bar(
     canvas: _Canvas,
-    measure: Callable[[ReportRow], Point],
-    line: _Line,
-    budget: int,
+    point: Point,
     column: int,
+    colour: str,
     at: Callable[[float], int],
     taken: set[tuple[int, int]],
 ) -> None:
-    value, low, high = measure(line.plain[budget])
-    if value is None:
-        return
-    if low is not None and high is not None:
-        for row in range(at(high), at(low) + 1):
+    if point.low is not None and point.high is not None:
+        for row in range(at(point.high), at(point.low) + 1):
             if (row, column) not in taken:
-                canvas.cells[row, column] = ("│", line.colour)
-    cell = (at(value), column)
-    canvas.cells[cell] = (_SEVERAL if cell in taken else line.mark, line.colour)
-    taken.add(cell)
-    under = measure(line.watched[budget])[0] if budget in line.watched else None
-    if under is not None and (at(under), column) not in taken:
-        canvas.cells[at(under), column] = (line.hollow, line.colour)
-        taken.add((at(under), column))
+                canvas.cells[row, column] = ("│", colour)
 
 
 def _top(highest: float) -> float:

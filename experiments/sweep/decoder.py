@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import lil
-from attention.patching.compiled import NotCompiled, compiled
 from experiments.grid import models
 from experiments.store import manifest
-from lil.decoding.compiling import pays
 
 #: How a model runs whose step is not compiled.
 AS_IT_IS = "the model as it is"
@@ -110,6 +108,9 @@ def compile_step(
     """
     if mode == "off":
         return mode
+    from attention.patching.compiled import NotCompiled, compiled
+    from lil.decoding.compiling import pays
+
     make = mode == "on" or pays(loaded.model.config.num_hidden_layers, steps, margin=1.5)
     try:
         with backend.on(loaded.model) as cache:

@@ -125,6 +125,7 @@ def test_a_report_gives_the_sweeps_rows_and_files(
 def test_replay_takes_other_parameters(swept: tuple[Path, list[str]], capfd: CapFd) -> None:
     out, _ = swept
     document = _json(capfd, "replay", str(out), "--f", "5,10", "--rate", "0.4,0.8", "--check-live")
+    assert list(document) == ["manifest", "rows", "pooled", "stopping"]  # as `lil report` has them
     labels = {row["detector"] for row in document["rows"]}
     assert labels == {"none"} | {
         f"guardian(f={f}, rate={rate})" for f in (5, 10) for rate in (0.4, 0.8)

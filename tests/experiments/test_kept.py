@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from experiments.cli import main
 from experiments.grid.detectors import build_detectors
-from experiments.report.found import Found
+from experiments.report.report_data import ReportData
 from experiments.store.files import kept, records
 from experiments.store.samples import reading
 from experiments.store.samples.sample import Point, Points
@@ -182,7 +182,7 @@ def test_rows_of_another_seed_or_detector_are_not_those_kept(store: Path) -> Non
     detectors = build_detectors(study.config)
     other = dataclasses.replace(study, config=dataclasses.replace(study.config, seed=7))
     keys = {
-        Found(one, watching, lambda: pytest.fail("read")).key
+        ReportData(one, watching, lambda: pytest.fail("read")).key
         for one in (study, other)
         for watching in (detectors, detectors[:1])
     }

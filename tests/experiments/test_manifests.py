@@ -357,7 +357,7 @@ def test_each_stores_figures_have_a_place_of_their_own(
     shutil.copytree(out, other)
     folders: list[Path] = []
 
-    def drawing(_samples: object, _rows: object, to: Path, *_: object) -> object:
+    def drawing(_samples: object, _rows: object, _sets: object, to: Path, *_: object) -> object:
         folders.append(to)
         return list
 

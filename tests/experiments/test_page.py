@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import itertools
 import json
 import os
 import re
@@ -23,21 +22,21 @@ from synthetic_traces import HOSTILE, ITEM, MODEL, POISON, study
 
 from experiments.cli import main
 from experiments.report import tables
+from experiments.report.chart_sets import chart_sets
 from experiments.report.finding import finding
 from experiments.report.measures import rows
-from experiments.report.page import markup, traces
-from experiments.report.page.charts import charts
-from experiments.report.page.chosen import RULE, by_worth, shown
-from experiments.report.page.page import Written, write
-from experiments.report.page.pareto import frontier
+from experiments.report.page import traces
+from experiments.report.page.chosen import RULE, by_worth, page_runs
+from experiments.report.page.page import PageFile, chart_values, write
+from experiments.report.pooled import detector_pools
 from experiments.report.row import ReportRow
+from experiments.report.tables.grid import WIDTH, escape
 from experiments.store import manifest
 from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
 from lil import detectors
 
 SMALL = Path(__file__).parent / "data" / "small"
-MAKERS = (tables.main_tables, tables.cost_tables, tables.table1, tables.table3)
 WATCHING = [detectors.get("guardian", f=20, rate=0.3), detectors.get("budget", tokens=25)]
 
 
@@ -49,7 +48,7 @@ class Report(NamedTuple):
     rows: list[ReportRow]
     tables: list[Table]
     finding: str
-    written: Written
+    written: PageFile
 
     @property
     def html(self) -> str:
@@ -59,10 +58,12 @@ class Report(NamedTuple):
 def report(of: Study, path: Path, watching: Sequence[Any], **limits: int) -> Report:
     samples = of.samples(watching).samples
     found = rows(samples, seed=0)
-    made = list(itertools.chain.from_iterable(make(found) for make in MAKERS))
+    made = tables.every_grid(found, (), ())
     about = manifest.public(of.manifest) | {"finding": finding(found)}
-    written = write(path, of, samples, found, made, about, **limits)
-    return Report(of, samples, found, made, about["finding"], written)
+    sets = chart_sets(found, samples, detector_pools(samples, 0))
+    written = write(path, of, samples, found, sets, made, about, **limits)
+    shown = [tables.rich_table(grid) for grid in made]
+    return Report(of, samples, found, shown, about["finding"], written)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +140,7 @@ def test_a_token_counts_what_a_browser_counts() -> None:
 
 
 def test_where_there_is_no_room_some_of_every_kind_are_kept(made: Report, tmp_path: Path) -> None:
-    all_of = shown(made.study, made.samples)
+    all_of = page_runs(made.study, made.samples)
     order = list(by_worth(all_of))
     assert sorted(map(id, order)) == sorted(map(id, all_of))
     seen = set()
@@ -173,7 +174,7 @@ def test_where_there_is_no_room_some_of_every_kind_are_kept(made: Report, tmp_pa
 def test_an_estimate_that_was_too_low_does_not_break_the_limit(
     made: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = shown(made.study, made.samples)
+    runs = page_runs(made.study, made.samples)
     whole = traces.pack(made.study, runs, made.rows, 10**6)
     packed = traces.deflated
     monkeypatch.setattr(traces, "deflated", lambda v: "" if "lengths" in v else packed(v))
@@ -231,16 +232,19 @@ def plain_cells(table: Table) -> list[list[str]]:
 
 def test_tables_have_the_terminals_cells() -> None:
     found = rows(demo(problems=6, budgets=(16, 32), backends=("h2o", "quest")), seed=0)
-    for maker in MAKERS:
-        for number, table in enumerate(maker(found)):
-            text = markup.table(table, number)
+    for width in (WIDTH, 60, 45):
+        for number, grid in enumerate(tables.every_grid(found, (), (), width)):
+            table = tables.rich_table(grid, width)
+            text = tables.html_table(grid, number, width)
             read = Cells(text)
             assert read.lines == plain_cells(table)
             assert read.tags.count("b") == sum(
                 str(cell).count("[bold]") for column in table.columns for cell in column.cells
             )
             assert text.count('class="n"') >= len(table.rows)
-    assert '<th scope="row" rowspan="2">h2o</th>' in markup.table(tables.main_tables(found)[0], 0)
+    assert '<th scope="row" rowspan="2">h2o</th>' in tables.html_table(
+        tables.every_grid(found, (), ())[0], 0
+    )
 
 
 def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
@@ -252,7 +256,8 @@ def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
     samples += [sparse(0, budget=256), sparse(1, budget=256), failed(2, budget=256)]
     samples += [guarded(one, 50) for one in samples if one.budget in (16, 32, 64, 128)]
     found = rows(samples, seed=0)
-    made = charts(found)
+    (of,) = chart_sets(found, samples, detector_pools(samples, 0))
+    made = chart_values(of)
     plain = [row for row in found if row.budget and row.detector == "none"]
     named = {
         "Accuracy": "accuracy",
@@ -260,7 +265,7 @@ def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
         "Cost of a solved problem, times full attention's": "keys_read_per_solved_ratio",
         "Compression ratio": "compression_ratio",
     }
-    for chart in made[:-1]:
+    for chart in made[:5]:
         (panel,) = chart["panels"]
         points = panel["lines"][0]["points"]
         assert [p["x"] for p in points] == [16, 32, 64, 128, 256]
@@ -273,27 +278,24 @@ def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
             assert [p["y"] for p in points] == [0, 0, 0, 0, None]  # cut at the cap
     cost = made[3]["panels"][0]
     assert cost["absent"] == ["none solved: h2o 128", "2 of 3 samples, not comparable: h2o 256"]
-    assert cost["level"]["y"] == 1
+    (level,) = cost["levels"]
+    assert level["points"][0]["y"] == 1
     full = next(row for row in found if row.is_baseline)
-    assert made[0]["panels"][0]["level"] == {
-        "y": full.accuracy.estimate, "low": full.accuracy.low, "high": full.accuracy.high,
-    }  # fmt: skip
+    (level,) = made[0]["panels"][0]["levels"]
+    (at,) = level["points"]
+    assert (at["y"], at["low"], at["high"]) == (
+        full.accuracy.estimate, full.accuracy.low, full.accuracy.high,
+    )  # fmt: skip
     length = made[1]["panels"][0]["lines"]
     assert length[1]["dotted"]
     assert {p["y"] for p in length[1]["points"]} == {50}
-    (saved,) = made[-1]["panels"]
+    (saved,) = made[5]["panels"]
     (line,) = saved["lines"]
     assert {p["x"] for p in line["points"]} == {0.5}
     (total,) = line["total"]
     assert (total["x"], total["y"]) == (0.5, 0)
-    assert saved["frontier"] == [(0.5, 0.0)]
-
-
-def test_the_frontier_is_what_nothing_beats() -> None:
-    points = [(0.0, 0.0), (0.1, -0.1), (0.2, -0.05), (0.3, -0.2), (0.3, -0.3)]
-    assert frontier(points) == [(0.0, 0.0), (0.2, -0.05), (0.3, -0.2)]
-    assert frontier([(0.0, 0.0), (-0.1, 0.0)]) == [(0.0, 0.0)]
-    assert charts(rows([sample(0)], seed=0)) == []
+    assert saved["frontier"] == ((0.5, 0.0),)
+    assert chart_sets(rows([sample(0)], seed=0)) == []
 
 
 def test_no_text_becomes_an_element(made: Report) -> None:
@@ -301,10 +303,10 @@ def test_no_text_becomes_an_element(made: Report) -> None:
     read = Cells(made.html)
     blocks = len({run["block"] for run in listed(made.html)})
     assert read.tags.count("script") == 1 + 1 + 1 + blocks  # charts, index, problems, the script
-    assert not {"img", "b"} & set(Cells(markup.escape(MODEL + HOSTILE + ITEM)).tags)
+    assert not {"img", "b"} & set(Cells(escape(MODEL + HOSTILE + ITEM)).tags)
     assert "img" not in read.tags
     assert made.html.index("</main>") < made.html.index('id="index"')  # though a name says where
-    assert "\ufffd" in markup.escape(ITEM)
+    assert "\ufffd" in escape(ITEM)
     runs = listed(made.html)
     assert {run["item"] for run in runs} == {"0", "1", ITEM}
     assert all(POISON in run["held"]["text"] for run in runs)
@@ -482,11 +484,11 @@ def test_a_text_is_its_traces_with_marks_at_the_right_tokens(opened: Opened, mad
     for dataset, item in (("easy", "0"), (HOSTILE, "1"), ("easy", ITEM)):
         run = opened.open(dataset=dataset, item=item, backend="h2o", budget=32)
         (of_run,) = [
-            one for one in shown(made.study, made.samples)
+            one for one in page_runs(made.study, made.samples)
             if one.plain.pair[1:3] == (dataset, item) and one.plain.budget == 32
         ]  # fmt: skip
         (whole,) = [
-            one for one in shown(made.study, made.samples)
+            one for one in page_runs(made.study, made.samples)
             if one.plain.pair[1:3] == (dataset, item) and one.plain.backend == "full"
         ]  # fmt: skip
         mine, theirs = page.query_selector_all(".texts pre")

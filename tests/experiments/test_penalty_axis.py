@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawn_figures import drawn_figures
 from rich.console import Console
 from synthetic_samples import demo, guarded, sample, sparse
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -20,7 +21,7 @@ from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import run_id
 from experiments.grid.plan import Plan, build_backends, build_cells, build_penalties
 from experiments.grid.presets import load
-from experiments.report import figures
+from experiments.report.chart_sets import chart_sets
 from experiments.report.finding import finding
 from experiments.report.measures import ReportRow, rows
 from experiments.report.tables import main_tables, penalty_tables, table1
@@ -253,7 +254,7 @@ def test_tables_and_drawing_keep_penalties_apart() -> None:
     assert "What presence_window changes (reasoner)" in _text(table)
     assert max(len(line) for line in _text(table).splitlines()) <= 80
     assert len(table.rows) == 27
-    one, two = draw(free).plain, draw(both).plain
+    one, two = draw(chart_sets(free)).plain, draw(chart_sets(both)).plain
     assert two.startswith(one)
     assert two.count("with presence_window") == two.count("solved, %") - one.count("solved, %") == 3
 
@@ -268,8 +269,8 @@ def _text(table: Any) -> str:
 def test_figures_of_a_penalty_are_files_of_their_own(tmp_path: Path) -> None:
     plain = demo(problems=2, budgets=(16,), datasets=("easy",), backends=("h2o",))
     both = plain + _with_penalty(plain)
-    figures.figures(plain, rows(plain, seed=0), tmp_path / "without")
-    paths = figures.figures(both, rows(both, seed=0), tmp_path / "with")
+    drawn_figures(plain, tmp_path / "without")
+    paths = drawn_figures(both, tmp_path / "with")
     names = {path.name for path in paths if path.suffix == ".svg"}
     old = {path.name for path in (tmp_path / "without").glob("*.svg")}
     assert names == old | {name.replace(".svg", "-lz.svg") for name in old}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from synthetic_samples import guarded, sample, sparse
 
 from experiments.report.bootstrap import Bootstrap
+from experiments.report.pooled import detector_pools
 from experiments.report.statistics import Interval
-from experiments.report.stopping.pooled import pooled
 from experiments.report.tables import stopping_tables
 from experiments.store.samples.sample import Sample
 
@@ -49,7 +49,7 @@ def test_counts_by_hand() -> None:
         late, stopped(late, 190, correct=True),
         fine, guarded(fine, None),
     ]  # fmt: skip
-    (found,) = pooled(samples, 0)
+    (found,) = detector_pools(samples, 0)
     assert (found.detector, found.action, found.penalty) == ("guardian", "stop", "none")
     assert (found.samples, found.problems, found.fired) == (4, 4, 3)
     assert found.tokens.estimate == pytest.approx((40 + 100 + 10) / 580)
@@ -80,7 +80,7 @@ def test_answers_are_counted_where_texts_differ_and_controls_left_out() -> None:
         gained, stopped(gained, 9, correct=True),
         random, stopped(random, 9, correct=False),
     ]  # fmt: skip
-    (found,) = pooled(samples, 0)
+    (found,) = detector_pools(samples, 0)
     assert (found.samples, found.solved, found.lost, found.gained) == (5, 3, 2, 1)
     assert (found.differing, found.net_differing.estimate) == (4, 0)
     (level,) = found.levels
@@ -92,16 +92,16 @@ def test_answers_are_counted_where_texts_differ_and_controls_left_out() -> None:
 def test_what_is_not_known_and_what_is_not_there() -> None:
     known, unknown = wasting(1, 200, 50, 120), sparse(2, tokens=100, correct=None)
     samples = [known, stopped(known, 100), unknown, guarded(unknown, 50)]
-    (found,) = pooled(samples, 0)
+    (found,) = detector_pools(samples, 0)
     assert (found.samples, found.wasted_tails, found.net.estimate) == (2, 120, 0)
     assert (found.missing, found.full.traces) == (0, 0)
-    assert pooled([sample(1), guarded(sample(1), 50)], 0) == []  # nothing sparse
+    assert detector_pools([sample(1), guarded(sample(1), 50)], 0) == []  # nothing sparse
     # The longest are missing: what is left would look too good.
     gone = replace(guarded(sparse(3), None), status="missing", tokens=None, correct=None)
     for lacking in ([sparse(3), gone], [gone, replace(gone, detector="none", action="none")]):
         plain = [one for one in lacking if one.detector == "none"]
         watched = [one for one in lacking if one.detector != "none"]
-        (found,) = pooled([*samples, *plain, *watched], 0)
+        (found,) = detector_pools([*samples, *plain, *watched], 0)
         assert (found.samples, found.missing) == (3, 1)
         assert found.tokens.estimate is found.tails.estimate is found.net.estimate is None
         assert (found.full.high, found.lost, found.gained) == (1, 0, 0)
@@ -118,12 +118,12 @@ def test_a_cell_that_loses_beyond_chance() -> None:
                 plain = sparse(item, budget=budget + 1)
                 gone = budget == 0 and item < lost
                 samples += [plain, replace(guarded(plain, 50), correct=not gone)]
-        (found,) = pooled(samples, 0)
+        (found,) = detector_pools(samples, 0)
         assert found.cells == cells
         assert found.losing == ("h2o 1 on easy",) * losing
     gains = [(one, sparse(one, correct=False)) for one in range(10)]
     samples = [x for _, one in gains for x in (one, replace(guarded(one, 50), correct=True))]
-    assert pooled(samples, 0)[0].losing == ()
+    assert detector_pools(samples, 0)[0].losing == ()
 
 
 @settings(max_examples=25, deadline=None)
@@ -133,7 +133,7 @@ def test_samples_of_a_problem_are_resampled_together(moves: list[tuple[int, int]
     for at, (item, move) in enumerate(moves):
         plain = sparse(item, sample_index=at, correct=move < 0)
         samples += [plain, replace(guarded(plain, 50), correct=move > 0)]
-    (found,) = pooled(samples, 7)
+    (found,) = detector_pools(samples, 7)
     sums: dict[int, list[int]] = {}
     for item, move in moves:
         one = sums.setdefault(item, [0, 0])

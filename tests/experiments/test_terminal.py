@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
+from rich.text import Text
 from synthetic_samples import demo, guarded, sample, sparse
 
+from experiments.report.chart_sets import chart_sets
 from experiments.report.measures import rows
-from experiments.report.terminal import draw
+from experiments.report.row import ReportRow
+from experiments.report.terminal import draw as draw_sets
+
+
+def draw(found: Sequence[ReportRow], width: int = 80) -> Text:
+    return draw_sets(chart_sets(found), width)
 
 
 def chart(text: str, title: str) -> list[str]:

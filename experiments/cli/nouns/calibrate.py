@@ -21,8 +21,7 @@ from experiments.cli.parser import Done, Parser
 from experiments.cli.show import add_load_flag, found_in, open_store, to_load
 from experiments.grid.detectors import choices_of, in_sweep
 from experiments.report.exports import check_file
-from experiments.report.stopping.promise import chosen, needed
-from experiments.report.stopping.traces import Half, by_problem, in_halves
+from experiments.report.promise import Half, by_problem, chosen, in_halves, needed
 from experiments.store import manifest
 from experiments.store.files.disk import write_atomically
 from experiments.store.labels import labels

@@ -24,6 +24,7 @@ from experiments.grid.config import Config, check
 from experiments.grid.data.sets import is_file
 from experiments.grid.detectors import build_detectors, choices_of, combined
 from experiments.report import measures, tables
+from experiments.report.pooled import row_totals
 from experiments.report.row import by_penalty
 from experiments.store import manifest
 from experiments.store.labels import labels, short
@@ -136,7 +137,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         code = 0 if all(not one["differ"] for one in agreements) else 1
     told = [dataclasses.asdict(one) for one in found.stopping]
     rows_told = [row.to_dict() for row in rows]
-    return Done({"manifest": about, "rows": rows_told, "stopping": told}, code)
+    pooled = [row.to_dict() for row in found.together]
+    document = {"manifest": about, "rows": rows_told, "pooled": pooled, "stopping": told}
+    return Done(document, code)
 
 
 def _settings(args: argparse.Namespace) -> list[str]:
@@ -241,26 +244,16 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
             )
         ]
         for name, chosen in parts:
-            judged = any(row.accuracy.estimate is not None for row in chosen)
-            without = sum(row.detector_tokens_without or 0 for row in chosen)
-            kept = sum(row.detector_tokens or 0 for row in chosen)
+            of_all = row_totals(chosen)
+            answers = of_all.solved, of_all.lost, of_all.gained
             table.add_row(
                 escape(shown) if name == parts[0][0] else "",
                 escape(name),
-                str(sum(row.stopped for row in chosen)),
-                f"{100 * (1 - kept / without):.1f}%" if without else "—",
-                *(str(sum(counts)) if judged else "—" for counts in _answers(chosen)),
+                str(of_all.stopped),
+                "—" if of_all.saved is None else f"{100 * of_all.saved:.1f}%",
+                *(str(count) if of_all.is_judged else "—" for count in answers),
             )
     return table
-
-
-def _answers(rows: Sequence[measures.ReportRow]) -> tuple[list[int], ...]:
-    """Of each row how many are solved, lost and gained."""
-    return (
-        [round((row.accuracy.estimate or 0) * row.n) for row in rows],
-        [row.detector_accuracy_change.lost or 0 for row in rows],
-        [row.detector_accuracy_change.gained or 0 for row in rows],
-    )
 
 
 def _check_live(

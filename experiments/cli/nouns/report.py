@@ -11,7 +11,7 @@ from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import (
     Opened,
-    Shown,
+    Report,
     add_figure_flags,
     add_load_flag,
     add_scorer_flag,
@@ -136,7 +136,7 @@ def _figures(args: argparse.Namespace, one: Opened, several: bool) -> Path | Non
     return Path(args.figures) if args.figures else None if args.no_figures else one.figures
 
 
-def _log(one: Opened, shown: Shown, folder: Path, console: Console) -> None:
+def _log(one: Opened, shown: Report, folder: Path, console: Console) -> None:
     rows = [row.to_dict() for row in shown.found.rows]
     samples = [*with_text(shown.found.samples, one.study.store)]
     written = write_logs(one.study, samples, rows, folder)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attention.errors import InvalidValue
-from experiments.report.exports.files import check_file
 from experiments.report.exports.frames import row_frame, sample_frame
 from experiments.report.exports.markup import latex, markdown
 from experiments.report.row import ReportRow
 from experiments.report.tables.backends import cost_grids, main_grids, sampling_grids
 from experiments.report.tables.grid import Grid
-from experiments.store.files.disk import whole_file
+from experiments.store.files.disk import require_file, require_writable, whole_file
 from experiments.store.samples.sample import Sample
 
 if TYPE_CHECKING:
@@ -24,6 +24,36 @@ __all__ = ["ROWS", "check_file", "check_files", "write_rows", "write_samples"]
 
 #: What the name of a file of rows may end in.
 ROWS = (".csv", ".parquet", ".md", ".tex")
+
+
+def check_file(field: str, file: str, suffixes: tuple[str, ...] | None = None) -> None:
+    """Refuse a file that could not be written later, before anything is.
+
+    Args:
+        field: the flag's name.
+        file: the path as given.
+        suffixes: those that are known; None takes any.
+
+    Raises:
+        InvalidValue: an unknown suffix, no such format here, a folder, a place that cannot be
+            written.
+    """
+    if not file:
+        raise InvalidValue(field, file, "a file")
+    path = Path(file)
+    if suffixes is not None and path.suffix.lower() not in suffixes:
+        near = tuple(str(path.with_suffix(suffix)) for suffix in suffixes if path.name)
+        raise InvalidValue(field, file, f"a file that ends in {', '.join(suffixes)}", near)
+    if field == "parquet" or path.suffix.lower() == ".parquet":
+        _require_pyarrow(field, file)
+    require_file(path, field)
+    require_writable(path.resolve().parent)
+
+
+def _require_pyarrow(field: str, file: str) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        allowed = "CSV, or the package pyarrow for Parquet (pip install pyarrow)"
+        raise InvalidValue(field, file, allowed)
 
 
 def check_files(csv: str | None, parquet: str | None, rows: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,25 +11,22 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.report.figures.against_budget import budgets_of
-from experiments.report.figures.footer import Conditions, cut, footer
-from experiments.report.figures.style import finish, panels
-from experiments.report.row import ReportRow, dataset_order, series
-from experiments.store.samples.sample import Sample
+from experiments.report.charts import ChartSet
+from experiments.report.figures.style import Conditions, cut, finish, footer, panels
+from experiments.report.row import dataset_order, series
+from experiments.store.samples.sample import Key, Sample
 
 _CORRECT, _INCORRECT = "#1a9850", "#d73027"
 
 
-def curves(
-    samples: list[Sample], rows: list[ReportRow], penalty: str, under: str, conditions: Conditions
-) -> Figure:
+def curves(samples: list[Sample], of: ChartSet, under: str, conditions: Conditions) -> Figure:
     """Green correct, red incorrect; one row a backend, at the middle budget measured.
 
     The paper shows sink and Quest at 1024. Panels of a column have the same axes.
     """
-    budgets = budgets_of(rows)
+    budgets = of.charts[0].x.ticks
     budget = budgets[(len(budgets) - 1) // 2]
-    shown = [row for row in rows if (row.detector, row.penalty) == ("none", penalty)]
+    shown = [row for row in of.rows if (row.detector, row.penalty) == ("none", of.penalty)]
     datasets = sorted({row.dataset for row in shown}, key=dataset_order)
     chosen = {
         label: row
@@ -37,22 +35,17 @@ def curves(
         for row in line
         if row.budget in (None, budget)
     }
-    whole = {(row.dataset, row.key) for row in shown if row.is_complete}
+    whole = {row.key for row in shown if row.is_complete}
+    of_key: dict[Key, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        of_key[sample.key].append(sample)
     figure, axes = panels([1.75] * len(chosen), len(datasets), share_y=True)
     for down, (label, row) in enumerate(chosen.items()):
         for across, dataset in enumerate(datasets):
             axis = axes[down][across]
-            if any(d == dataset and key[3:] == row.key[3:] for d, key in whole):
-                _draw(
-                    axis,
-                    [
-                        sample
-                        for sample in samples
-                        if (sample.backend, sample.budget, sample.dataset)
-                        == (row.backend, row.budget, dataset)
-                        and dict(sample.backend_params) == row.backend_params
-                    ],
-                )
+            here = (row.key[0], dataset, *row.key[2:])
+            if here in whole:
+                _draw(axis, of_key[here])
             if down == 0:
                 axis.set_title(dataset)
             if down == len(chosen) - 1:

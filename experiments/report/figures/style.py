@@ -1,9 +1,10 @@
-"""What all figures look like: colours, panels, legend and footer, and how they become files."""
+"""What all figures look like: styles, panels, legend and footer, and how they become files."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.report.row import ReportRow, dataset_order, series
+from experiments.report.charts import ChartSet, Style
+from experiments.report.row import ReportRow
 from experiments.store.files.disk import whole_file
 
 # Okabe and Ito's colours: told apart by readers who see fewer of them; marks differ as well.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-MARKS = ("o", "^", "s", "D", "v", "P", "X", "<", ">", "*", "h", "p")
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+_MARKS = ("o", "^", "s", "D", "v", "<", ">")
+_CONTROL = ("#8c510a", "#6a3d9a", "#7f7f7f")
+_CONTROL_MARKS = ("*", "P", "X", "p", "d")
 FULL = "#444444"
 STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -42,15 +46,12 @@ _DPI = 160  # of the PNG
 _LETTER = 0.52  # of a letter's height, the mean width of one
 
 
-def styles(rows: Sequence[ReportRow]) -> dict[str, tuple[str, str]]:
-    """Colour and mark of each backend by its label, the same in every panel."""
-    sparse = [row for row in rows if row.budget is not None and row.detector == "none"]
-    datasets = sorted({row.dataset for row in sparse}, key=dataset_order)
-    labels = [x for d in datasets for x in series([row for row in sparse if row.dataset == d])]
-    return {
-        label: (COLOURS[at % len(COLOURS)], MARKS[at % len(MARKS)])
-        for at, label in enumerate(dict.fromkeys(labels))
-    }
+def look(style: Style) -> tuple[str, str]:
+    """Colour and mark; a control has those of its own."""
+    if style.role in ("full", "null"):
+        return FULL, "h"
+    colours, marks = (_CONTROL, _CONTROL_MARKS) if style.role == "control" else (_COLOURS, _MARKS)
+    return colours[style.colour % len(colours)], marks[style.mark % len(marks)]
 
 
 def panels(
@@ -128,3 +129,63 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     with whole_file(svg, through_links=False) as temporary:
         FigureCanvasSVG(figure).print_svg(str(temporary), metadata={"Date": None})
     return [png, svg]
+
+
+# ---------------------------------------------------------------- the footer
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a sweep's rows do not hold; None is not said.
+
+    Attributes:
+        seed: of decoding and of the bootstrap.
+        dtype: of the weights.
+        cap: of a sparse run, as it was given.
+        max_new_tokens: cap of full attention.
+    """
+
+    seed: int | None = None
+    dtype: str | None = None
+    cap: str | None = None
+    max_new_tokens: int | None = None
+
+    def words(self) -> list[str]:
+        """Each, as a reader sees it."""
+        found = []
+        if self.seed is not None:
+            found.append(f"seed {self.seed}")
+        if self.dtype is not None:
+            found.append(self.dtype)
+        caps = []
+        if self.cap is not None:
+            caps.append(f"of sparse attention {self.cap}")
+        if self.max_new_tokens is not None:
+            caps.append(f"of full attention {self.max_new_tokens:,} tokens")
+        return [*found, "cap " + ", ".join(caps)] if caps else found
+
+
+def footer(rows: Sequence[ReportRow], conditions: Conditions) -> list[str]:
+    """Model, samples, seed, type, cap; configurations left out because they are not complete."""
+    models = sorted({row.model for row in rows})
+    samples = sorted({row.samples for row in rows})
+    n = f"{samples[0]}" if len(samples) == 1 else f"{samples[0]} to {samples[-1]}"
+    notes = [f"model {', '.join(models)}", f"n = {n} samples a configuration", *conditions.words()]
+    left_out = sum(not row.is_complete for row in rows if row.detector == "none")
+    if left_out:
+        several = "configurations that are" if left_out > 1 else "configuration that is"
+        notes.append(f"without {left_out} {several} not complete")
+    return notes
+
+
+def other_detectors(of: ChartSet) -> list[str]:
+    """Which detectors of the store a figure that shows one leaves out."""
+    others = [f"{name} ({action})" for name, action in of.others]
+    return [f"not shown here: {', '.join(others)} (Figure 5)"] if others else []
+
+
+def cut(rows: Sequence[ReportRow], words: str = "their lengths are lower bounds") -> list[str]:
+    """What it means that outputs were cut at the cap, where any was."""
+    if not any(row.capped for row in rows if row.detector == "none"):
+        return []
+    return [f"some outputs were cut at the cap and would have gone on: {words}"]

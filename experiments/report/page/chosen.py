@@ -11,7 +11,7 @@ from experiments.grid.data.sets import labels
 from experiments.grid.plan import Run
 from experiments.store.labels import penalty_labels
 from experiments.store.samples.of_trace import blank
-from experiments.store.samples.sample import Sample, is_usable
+from experiments.store.samples.sample import Key, Sample, is_usable
 from experiments.store.study import Study
 
 #: Said on the page beside how many there are.
@@ -23,7 +23,7 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageRun:
     """A run of which there is a text: its sample as decoded, and under each detector."""
 
     run: Run
@@ -31,47 +31,38 @@ class Shown:
     watched: tuple[Sample, ...]
 
     @property
-    def configuration(self) -> tuple[object, ...]:
+    def configuration(self) -> Key:
         """What the runs of one row share."""
-        one = self.plain
-        return one.model, one.dataset, *_method(one)
+        return self.plain.key
 
 
-def shown(study: Study, samples: Sequence[Sample]) -> list[Shown]:
+def page_runs(study: Study, samples: Sequence[Sample]) -> list[PageRun]:
     """Every run of the plan that has a text, in its order, beside its samples."""
     by_run: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
     for sample in samples:
-        by_run[_key(sample)].append(sample)
+        by_run[sample.run].append(sample)
     found = []
     called = labels([cell.dataset for cell in study.plan.cells])
     for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
         runs = study.plan.runs(cell)
-        method = _method(blank(runs[0], penalty)) if runs else ()
+        method = blank(runs[0], penalty).key[2:] if runs else ()
         for run in runs:
-            pair = cell.model, called[cell.dataset], run.item_id, run.sample_index
-            mine = by_run.get((*pair, *method), [])
+            key = cell.model, called[cell.dataset], *method
+            mine = by_run.get((*key, run.item_id, run.sample_index), [])
             plain = [one for one in mine if one.detector == "none" and is_usable(one)]
             if plain:
                 watched = tuple(one for one in mine if one.detector != "none" and is_usable(one))
-                found.append(Shown(run, plain[0], watched))
+                found.append(PageRun(run, plain[0], watched))
     return found
 
 
-def _method(sample: Sample) -> tuple[object, ...]:
-    return sample.backend, repr(sorted(sample.backend_params)), sample.budget, sample.penalty
-
-
-def _key(sample: Sample) -> tuple[object, ...]:
-    return *sample.pair, *_method(sample)
-
-
-def by_worth(runs: Sequence[Shown]) -> Iterator[Shown]:
+def by_worth(runs: Sequence[PageRun]) -> Iterator[PageRun]:
     """All of them, those a page should rather have first, full attention's before its partners.
 
     Configurations take turns, so that none is left without while another has two.
     """
     full = {one.plain.pair: one for one in runs if one.run.cell.is_full}
-    apart: dict[tuple[object, ...], list[Shown]] = defaultdict(list)
+    apart: dict[Key, list[PageRun]] = defaultdict(list)
     for one in runs:
         apart[one.configuration].append(one)
     given: set[int] = set()
@@ -83,20 +74,22 @@ def by_worth(runs: Sequence[Shown]) -> Iterator[Shown]:
                     yield each
 
 
-def _picks(part: list[Shown], full: dict[tuple[str, str, str, int], Shown]) -> list[Shown | None]:
+def _picks(
+    part: list[PageRun], full: dict[tuple[str, str, str, int], PageRun]
+) -> list[PageRun | None]:
     """One configuration's runs: an example of every kind, in the same places for all, then all."""
 
-    def lost(one: Shown) -> bool:
+    def lost(one: PageRun) -> bool:
         partner = full.get(one.plain.pair)
         return one.plain.correct is False and bool(partner and partner.plain.correct)
 
-    def fired(name: str, action: str) -> Callable[[Shown], bool]:
+    def fired(name: str, action: str) -> Callable[[PageRun], bool]:
         return lambda one: any(
             (s.detector, s.action) == (name, action) and s.stopped_at is not None
             for s in one.watched
         )
 
-    def first(is_one: Callable[[Shown], bool]) -> Shown | None:
+    def first(is_one: Callable[[PageRun], bool]) -> PageRun | None:
         return next((one for one in part if is_one(one)), None)
 
     detectors = dict.fromkeys((s.detector, s.action) for one in part for s in one.watched)

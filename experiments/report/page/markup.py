@@ -1,16 +1,13 @@
-"""What the page says without a script: escaped text, the terminal's tables, the conditions."""
+"""The conditions of a report, as the page says them."""
 
 from __future__ import annotations
 
-import html
-import itertools
 import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
+from experiments.report.tables.grid import escape
 
 # Lines of the conditions a reader asks for first; everything else stands folded below them.
 _CONFIG = (
@@ -22,82 +19,6 @@ _TOLD = (
     "device", "device_name", "threads", "dtype", "seed", "arguments", "preset", "started", "ended",
     "status", "config",
 )  # fmt: skip
-
-
-def escape(value: object) -> str:
-    """Text as HTML takes it; half a surrogate pair, which no file can hold, becomes U+FFFD."""
-    whole = str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return html.escape(whole)
-
-
-def table(made: Table, number: int) -> str:
-    """A table of the terminal's report with the same cells, for people and for screen readers.
-
-    An empty cell under a name, in the columns of names, belongs to that name.
-
-    Args:
-        made: with cells in rich's markup.
-        number: its own on the page.
-    """
-    columns = [list(map(str, column.cells)) for column in made.columns]
-    names = list(itertools.takewhile(lambda column: column.justify != "right", made.columns))
-    head = "".join(
-        f'<th scope="col"{_aligned(column.justify)}>{_styled(str(column.header))}</th>'
-        for column in made.columns
-    )
-    lines = list(zip(*columns, strict=True))
-    bodies = "".join(
-        f"<tbody>{_body(part, len(names), [c.justify for c in made.columns])}</tbody>"
-        for part in _sections(lines, [row.end_section for row in made.rows])
-    )
-    title = _styled(str(made.title or ""))
-    note = f'<p class="note">{_styled(str(made.caption))}</p>' if made.caption else ""
-    return (
-        f'<div class="table"><div class="scroll" role="region" tabindex="0" '
-        f'aria-labelledby="table-{number}"><table><caption id="table-{number}">{title}</caption>'
-        f"<thead><tr>{head}</tr></thead>{bodies}</table></div>{note}</div>"
-    )
-
-
-def _sections(lines: list[tuple[str, ...]], ends: list[bool]) -> list[list[tuple[str, ...]]]:
-    parts: list[list[tuple[str, ...]]] = [[]]
-    for line, end in zip(lines, ends, strict=True):
-        parts[-1].append(line)
-        if end:
-            parts.append([])
-    return [part for part in parts if part]
-
-
-def _body(lines: list[tuple[str, ...]], names: int, justify: Sequence[str]) -> str:
-    out = []
-    for at, line in enumerate(lines):
-        cells = []
-        for column, cell in enumerate(line):
-            if column >= names:
-                cells.append(f"<td{_aligned(justify[column])}>{_styled(cell)}</td>")
-            elif cell or at == 0:
-                below = (other[column] for other in lines[at + 1 :])
-                span = 1 + len(list(itertools.takewhile(lambda text: not text, below)))
-                over = f' rowspan="{span}"' if span > 1 else ""
-                cells.append(f'<th scope="row"{over}>{_styled(cell)}</th>')
-        out.append(f"<tr>{''.join(cells)}</tr>")
-    return "".join(out)
-
-
-def _aligned(justify: str) -> str:
-    return ' class="n"' if justify == "right" else ""
-
-
-def _styled(markup: str) -> str:
-    """Rich's markup as HTML: bold stays bold, brackets are brackets."""
-    made = Text.from_markup(markup)
-    strong = [False] * len(made.plain)
-    for span in made.spans:
-        if span.style == "bold":
-            strong[span.start : span.end] = [True] * (span.end - span.start)
-    pieces = itertools.groupby(zip(strong, made.plain, strict=True), key=lambda pair: pair[0])
-    told = ((bold, escape("".join(character for _, character in run))) for bold, run in pieces)
-    return "".join(f"<b>{text}</b>" if bold else text for bold, text in told)
 
 
 def conditions(about: Mapping[str, Any]) -> str:

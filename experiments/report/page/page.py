@@ -8,19 +8,18 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from attention.errors import InvalidValue
+from experiments.report.charts import Axis, ChartSet, Panel, Point, Series
 from experiments.report.page import markup
-from experiments.report.page.charts import charts
-from experiments.report.page.chosen import RULE, shown
-from experiments.report.page.traces import Packed, pack
+from experiments.report.page.chosen import RULE, page_runs
+from experiments.report.page.traces import TraceBlocks, pack
 from experiments.report.row import ReportRow
+from experiments.report.tables.grid import Grid, escape, html_table
 from experiments.store.files.disk import require_file, write_atomically
 from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
@@ -37,7 +36,7 @@ _JOINT = 30
 
 
 @dataclass(frozen=True)
-class Written:
+class PageFile:
     """A page that was written.
 
     Attributes:
@@ -60,18 +59,19 @@ def write(
     study: Study,
     samples: Sequence[Sample],
     rows: Sequence[ReportRow],
-    tables: Iterable[Table],
+    sets: Sequence[ChartSet],
+    tables: Iterable[Grid],
     about: Mapping[str, Any],
     *,
     light: int = LIGHT,
     heavy: int = HEAVY,
-) -> Written:
+) -> PageFile:
     """Write a report as one HTML page; it appears whole or not at all.
 
     Args:
         path: the file.
         study: where the samples' traces are.
-        samples, rows: what is reported.
+        samples, rows, sets: what is reported, and its charts.
         tables: as the terminal shows them.
         about: the manifest and the finding.
         light, heavy: most bytes without traces, and of traces; what does not fit is left out, and
@@ -81,12 +81,12 @@ def write(
         InvalidValue: the file cannot be written.
     """
     require_file(path, "page")
-    packed = pack(study, shown(study, samples), rows, heavy)
+    packed = pack(study, page_runs(study, samples), rows, heavy)
     blocks = "\n".join(
         f'<script type="application/x-lil-traces" id="{name}">{block}</script>'
         for name, block in [("index", packed.index), *_numbered(packed.blocks)]
     )
-    page, left_out = _light(rows, list(tables), about, packed, light)
+    page, left_out = _light(sets, list(tables), about, packed, light)
     # A name may hold the same characters; the mark is the last of them.
     before, _, after = page.rpartition("{{traces}}")
     text = before + blocks + after
@@ -95,7 +95,72 @@ def write(
     except InvalidValue as error:
         raise InvalidValue("page", str(path), f"a file to write ({error.__cause__})") from error
     size = len(text.encode())
-    return Written(path, size - len(blocks), len(blocks), packed.kept, packed.of, left_out)
+    return PageFile(path, size - len(blocks), len(blocks), packed.kept, packed.of, left_out)
+
+
+def chart_values(of: ChartSet) -> list[dict[str, Any]]:
+    """The charts of a set, ready for JSON; the page's script only draws them.
+
+    A chart has `panels`, each with `levels` and `lines` of points in the data's units. A point has
+    `x`, `y` (None: not known, and `absent` says why), `low` and `high` (None: no interval) and
+    `more`, words.
+    """
+    return [
+        {
+            "title": chart.title,
+            "of": of.subject,
+            "note": chart.note,
+            "scatter": chart.key in ("detectors", "waste"),
+            "x": _axis(chart.x),
+            "y": _axis(chart.y),
+            "panels": [_panel(panel) for panel in chart.panels],
+        }
+        for chart in of.charts
+    ]
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    ends = {"from": axis.low, "to": axis.high, "ticks": list(axis.ticks) or None}
+    known = {key: value for key, value in ends.items() if value is not None}
+    return {"unit": axis.unit, "label": axis.label, "log": axis.is_log, **known}
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    lines = [(one, panel.place(one)) for one in [*panel.lines, *panel.under_detector]]
+    return {
+        "title": f"{panel.dataset} ({panel.words})",
+        "levels": [_series(one) for one in panel.levels],
+        "lines": [_series(one) | {"place": place} for one, place in lines],
+        "frontier": panel.front,
+        "absent": _absent(panel),
+    }
+
+
+def _series(one: Series) -> dict[str, Any]:
+    under = {} if one.detector is None else {"dotted": True}
+    name = one.name + ("" if one.detector is None else f" with {one.detector[0]}")
+    total = [] if one.total is None else [_point(one.total)]
+    points = [_point(point) for point in one.points]
+    return {"name": name, "style": asdict(one.style), "points": points, "total": total, **under}
+
+
+def _point(at: Point) -> dict[str, Any]:
+    values = {"x": at.x, "y": at.y, "low": at.low, "high": at.high}
+    across = {} if at.left is None else {"left": at.left, "right": at.right}
+    return values | across | ({"more": at.words} if at.words else {})
+
+
+def _absent(panel: Panel) -> list[str]:
+    """A sentence for each reason: which backends have no number at which budgets."""
+    where: dict[str, dict[str, list[str]]] = {}
+    for line in panel.lines:
+        for point in line.points:
+            if point.missing:
+                where.setdefault(point.missing, {}).setdefault(line.name, []).append(f"{point.x}")
+    return [
+        f"{why}: " + "; ".join(f"{name} {', '.join(at)}" for name, at in of.items())
+        for why, of in where.items()
+    ]
 
 
 def _numbered(blocks: Sequence[str]) -> list[tuple[str, str]]:
@@ -103,15 +168,15 @@ def _numbered(blocks: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _light(
-    rows: Sequence[ReportRow],
-    tables: Sequence[Table],
+    sets: Sequence[ChartSet],
+    tables: Sequence[Grid],
     about: Mapping[str, Any],
-    packed: Packed,
+    packed: TraceBlocks,
     limit: int,
 ) -> tuple[str, int]:
     """The page but for its blocks, and how many charts and tables had no room."""
-    drawn = [_embedded(chart) for chart in charts(rows)]
-    made = [markup.table(one, number) for number, one in enumerate(tables)]
+    drawn = [_embedded(one) for of in sets for one in chart_values(of)]
+    made = [html_table(one, number) for number, one in enumerate(tables)]
     empty = _fill(about, packed, [], [], len(drawn) + len(made))
     room = limit - len(empty.encode())
     shown_charts, room = _fitting(drawn, room)
@@ -120,9 +185,9 @@ def _light(
     return _fill(about, packed, shown_charts, _beside(tables, shown_tables), left_out), left_out
 
 
-def _beside(tables: Sequence[Table], made: Sequence[str]) -> list[str]:
+def _beside(tables: Sequence[Grid], made: Sequence[str]) -> list[str]:
     """Tables of the same columns together, so that they stand beside each other where they can."""
-    heads = [tuple(str(column.header) for column in table.columns) for table in tables]
+    heads = [table.columns for table in tables]
     groups = itertools.groupby(zip(heads, made, strict=False), key=lambda both: both[0])
     return [f'<div class="tables">{"".join(one for _, one in group)}</div>' for _, group in groups]
 
@@ -146,7 +211,7 @@ def _embedded(values: object) -> str:
 
 def _fill(
     about: Mapping[str, Any],
-    packed: Packed,
+    packed: TraceBlocks,
     drawn: Sequence[str],
     made: Sequence[str],
     left_out: int,
@@ -162,21 +227,21 @@ def _fill(
     parts = {
         "policy": f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src {_hash(style)}; script-src {_hash(script)}",
-        "title": markup.escape(models or "report"),
+        "title": escape(models or "report"),
         "style": style,
         "script": script,
-        "finding": markup.escape(about.get("finding", "")),
+        "finding": escape(about.get("finding", "")),
         "conditions": markup.conditions(about),
         "charts": f"[{','.join(drawn)}]",
         "tables": "\n".join(made),
         "missing": missing,
-        "kept": markup.escape(_kept(packed)),
+        "kept": escape(_kept(packed)),
     }
     template = _asset("page.html")
     return re.sub(r"\{\{(\w+)\}\}", lambda at: parts.get(at[1], at[0]), template)
 
 
-def _kept(packed: Packed) -> str:
+def _kept(packed: TraceBlocks) -> str:
     if packed.kept == packed.of:
         return f"All {packed.of:,} runs that have a text."
     return f"{packed.kept:,} of {packed.of:,} runs: {RULE}."

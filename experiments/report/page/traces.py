@@ -12,10 +12,11 @@ from itertools import groupby, pairwise, takewhile
 from typing import Any
 
 from experiments.grid.scoring import last_boxed
-from experiments.report.page.chosen import Shown, by_worth
+from experiments.report.names import detector_name
+from experiments.report.page.chosen import PageRun, by_worth
 from experiments.report.row import ReportRow, by_penalty, series
 from experiments.store.samples.of_trace import with_text
-from experiments.store.samples.sample import Sample
+from experiments.store.samples.sample import Key, Sample
 from experiments.store.store import Record
 from experiments.store.study import Study
 from lil import Trace
@@ -42,7 +43,7 @@ Pair = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True)
-class Packed:
+class TraceBlocks:
     """Traces as base64 over deflate over JSON.
 
     Attributes:
@@ -66,13 +67,15 @@ class Packed:
 class _Read:
     """A chosen run with what its block says of it, as JSON."""
 
-    one: Shown
+    one: PageRun
     prompt: str
     gold: str | None
     text: str
 
 
-def pack(study: Study, runs: Sequence[Shown], rows: Sequence[ReportRow], limit: int) -> Packed:
+def pack(
+    study: Study, runs: Sequence[PageRun], rows: Sequence[ReportRow], limit: int
+) -> TraceBlocks:
     """As many runs as fit, those `by_worth` gives first.
 
     Args:
@@ -124,10 +127,10 @@ def _squeezed(text: str) -> str:
 
 def _packed(
     chosen: Sequence[_Read],
-    runs: Sequence[Shown],
-    labels: Mapping[tuple[object, ...], str],
+    runs: Sequence[PageRun],
+    labels: Mapping[Key, str],
     detectors: Mapping[tuple[str, str], str],
-) -> Packed:
+) -> TraceBlocks:
     """Problems in the order of the plan, full attention first of each."""
     place = {id(one): at for at, one in enumerate(runs)}
     first: dict[Pair, int] = {}
@@ -139,15 +142,17 @@ def _packed(
     for _, group in groupby(ordered, key=lambda read: read.one.plain.pair):
         part = list(group)
         for at, read in enumerate(part):
-            label = labels[_key_of(read.one.plain)]
+            label = labels[read.one.plain.key]
             index.append([len(blocks), at, *_line(read.one, label, detectors)])
         held = _json({"prompt": part[0].prompt, "gold": part[0].gold})
         texts = ",".join(read.text for read in part)
         blocks.append(_squeezed(f'{held[:-1]},"runs":[{texts}]}}'))
-    return Packed(deflated({"columns": COLUMNS, "runs": index}), blocks, len(chosen), len(runs))
+    return TraceBlocks(
+        deflated({"columns": COLUMNS, "runs": index}), blocks, len(chosen), len(runs)
+    )
 
 
-def _line(one: Shown, label: str, detectors: Mapping[tuple[str, str], str]) -> list[object]:
+def _line(one: PageRun, label: str, detectors: Mapping[tuple[str, str], str]) -> list[object]:
     plain = one.plain
     fired = {
         detectors[sample.detector, sample.action]: sample.stopped_at
@@ -160,7 +165,7 @@ def _line(one: Shown, label: str, detectors: Mapping[tuple[str, str], str]) -> l
     ]  # fmt: skip
 
 
-def _labels(rows: Sequence[ReportRow]) -> dict[tuple[object, ...], str]:
+def _labels(rows: Sequence[ReportRow]) -> dict[Key, str]:
     """What tables call each configuration's backend, by the key of its rows."""
     plain = [row for row in rows if row.detector == "none"]
     apart = {(row.model, row.dataset) for row in plain}
@@ -175,25 +180,15 @@ def _labels(rows: Sequence[ReportRow]) -> dict[tuple[object, ...], str]:
     }
 
 
-def _key_of(sample: Sample) -> tuple[object, ...]:
-    told = repr(sorted(sample.backend_params))
-    one = sample
-    return one.model, one.dataset, one.penalty, one.backend, one.budget, told
-
-
-def _detectors(runs: Sequence[Shown]) -> dict[tuple[str, str], str]:
-    """What to call a detector and its action; the action only where there are several."""
-    known = dict.fromkeys((s.detector, s.action) for one in runs for s in one.watched)
-    names = [name for name, _ in known]
-    return {
-        (name, action): name if names.count(name) == 1 else f"{name} ({action})"
-        for name, action in known
-    }
+def _detectors(runs: Sequence[PageRun]) -> dict[tuple[str, str], str]:
+    """What to call each detector and its action."""
+    known = list(dict.fromkeys((s.detector, s.action) for one in runs for s in one.watched))
+    return {one: detector_name(*one, known) for one in known}
 
 
 def _read(
     study: Study,
-    one: Shown,
+    one: PageRun,
     full: dict[Pair, tuple[int, ...]],
     detectors: Mapping[tuple[str, str], str],
 ) -> _Read:

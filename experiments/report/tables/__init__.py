@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from experiments.report.pooled import DetectorPool
 from experiments.report.row import ReportRow
-from experiments.report.stopping.pooled import Pooled
 from experiments.report.tables.backends import (
     caps_grids,
     cost_grids,
@@ -16,21 +16,51 @@ from experiments.report.tables.backends import (
 )
 from experiments.report.tables.cells import MISSING
 from experiments.report.tables.detectors import table1_grids, table3_grids
-from experiments.report.tables.grid import WIDTH, rich_table
+from experiments.report.tables.grid import WIDTH, Grid, html_table, rich_table
 from experiments.report.tables.penalties import penalty_grids
 from experiments.report.tables.stopping import stopping_grids
 
 __all__ = [
     "MISSING",
+    "Grid",
     "caps_tables",
     "cost_tables",
+    "every_grid",
+    "html_table",
     "main_tables",
     "penalty_tables",
+    "rich_table",
     "sampling_tables",
     "stopping_tables",
     "table1",
     "table3",
 ]
+
+
+def every_grid(
+    rows: Sequence[ReportRow],
+    together: Sequence[ReportRow],
+    pools: Sequence[DetectorPool],
+    width: int = WIDTH,
+) -> list[Grid]:
+    """All tables of a report in reading order, in no markup yet.
+
+    Args:
+        rows: of a study.
+        together: the same over all data sets of a model.
+        pools: what detectors do over all sparse configurations.
+        width: columns there are.
+    """
+    return [
+        *main_grids([*rows, *together]),
+        *cost_grids([*rows, *together]),
+        *caps_grids(rows),
+        *sampling_grids(rows),
+        *table1_grids(rows, width),
+        *table3_grids(rows, width),
+        *penalty_grids(rows),
+        *stopping_grids(pools),
+    ]
 
 
 def main_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]:
@@ -68,6 +98,6 @@ def penalty_tables(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Table]
     return [rich_table(grid, width) for grid in penalty_grids(rows)]
 
 
-def stopping_tables(found: Sequence[Pooled], width: int = WIDTH) -> list[Table]:
+def stopping_tables(found: Sequence[DetectorPool], width: int = WIDTH) -> list[Table]:
     """What each detector does over all sparse configurations of a model together."""
     return [rich_table(grid, width) for grid in stopping_grids(found)]

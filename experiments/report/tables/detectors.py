@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from experiments.report.names import shortly_named
+from experiments.report.names import capital, detector_name, shortly_named
 from experiments.report.row import ReportRow, by_penalty, pairs, series
 from experiments.report.tables.cells import MISSING, Cell, points, saved
 from experiments.report.tables.grid import WIDTH, Grid, Line, in_parts
-from experiments.report.tables.parts import by_dataset, by_model, capital, detector_name, under
+from experiments.report.tables.parts import by_dataset, by_model, under
 
 Pair = tuple[str, str]
 

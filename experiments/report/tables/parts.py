@@ -71,13 +71,3 @@ def at_positions(part: Sequence[ReportRow]) -> str:
     if not told:
         return ""
     return f"outputs cut where the model's positions end, or beyond them: {', '.join(told)}"
-
-
-def detector_name(name: str, action: str, among: Sequence[tuple[str, str]]) -> str:
-    """The action only where the detector comes with several."""
-    return name if [other for other, _ in among].count(name) == 1 else f"{name} ({action})"
-
-
-def capital(text: str) -> str:
-    """A sentence's beginning; what is a capital already stays one."""
-    return text[:1].upper() + text[1:]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from experiments.report.pooled import DetectorPool
 from experiments.report.statistics import Interval
-from experiments.report.stopping.pooled import Pooled
 from experiments.report.tables.cells import Cell, percent, points, share
 from experiments.report.tables.grid import Grid, Line
 from experiments.report.tables.parts import under
@@ -23,9 +23,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def stopping_grids(found: Sequence[Pooled]) -> list[Grid]:
+def stopping_grids(found: Sequence[DetectorPool]) -> list[Grid]:
     """One table per model and penalty, a line for each detector and action."""
-    apart: dict[tuple[str, str], list[Pooled]] = defaultdict(list)
+    apart: dict[tuple[str, str], list[DetectorPool]] = defaultdict(list)
     for one in found:
         apart[one.model, one.penalty].append(one)
     return [
@@ -39,7 +39,7 @@ def stopping_grids(found: Sequence[Pooled]) -> list[Grid]:
     ]
 
 
-def _cells(one: Pooled) -> tuple[Cell, ...]:
+def _cells(one: DetectorPool) -> tuple[Cell, ...]:
     if one.missing:
         return Cell(one.action), *incomplete(one.missing, 8)
     full = one.full
@@ -53,7 +53,7 @@ def _cells(one: Pooled) -> tuple[Cell, ...]:
     )
 
 
-def _answers(one: Pooled) -> tuple[Cell, ...]:
+def _answers(one: DetectorPool) -> tuple[Cell, ...]:
     """What it does to answers; dashes where none was judged."""
     if not one.cells:
         return (Cell(),) * 4

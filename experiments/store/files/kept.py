@@ -23,6 +23,7 @@ from experiments.store.files.disk import write_atomically
 #: What samples are made by; rows, figures and the page are made by the report as well.
 READING = ("grid", "store")
 REPORTING = (*READING, "report")
+_CODE = {".py", ".js", ".css", ".html"}
 
 
 @functools.cache
@@ -38,7 +39,7 @@ def code(rooms: tuple[str, ...]) -> str:
     folders = [Path(lil.__file__).parent]
     folders += [Path(experiments.__file__).parent / name for name in rooms]
     for room in folders:
-        for path in sorted(room.rglob("*.py")):
+        for path in sorted(path for path in room.rglob("*") if path.suffix in _CODE):
             told.update(path.read_bytes())
     return told.hexdigest()[:32]
 

@@ -71,6 +71,10 @@ class Points(Sequence[Point]):
         return f"Points({list(self)!r})"
 
 
+#: Model, data set, penalty, backend, budget and the backend's parameters: a configuration.
+Key = tuple[str, str, str, str, int | None, str]
+
+
 @dataclass(frozen=True)
 class Shorter:
     """What a smaller cap leaves of a trace.
@@ -158,7 +162,13 @@ class Sample:
     @property
     def run(self) -> tuple[object, ...]:
         """What this sample shares with those of the same run under other detectors."""
-        return (*self.pair, self.backend, repr(self.backend_params), self.budget, self.penalty)
+        return (*self.key, self.item_id, self.sample_index)
+
+    @property
+    def key(self) -> Key:
+        """What the samples of one configuration share, whatever their problem and detector."""
+        told = repr(sorted(self.backend_params))
+        return self.model, self.dataset, self.penalty, self.backend, self.budget, told
 
     @property
     def pair(self) -> tuple[str, str, str, int]:

@@ -40,11 +40,22 @@ const HIGH = 215, LEFT = 44, RIGHT = 18, TOP = 8, BOTTOM = 36;
 const MARKS = [
   "M-3.4 0a3.4 3.4 0 1 0 6.8 0a3.4 3.4 0 1 0 -6.8 0Z", "M0 -4.1L3.9 3.1H-3.9Z",
   "M-3.1 -3.1H3.1V3.1H-3.1Z", "M0 -4.4L3.9 0L0 4.4L-3.9 0Z", "M0 4.1L3.9 -3.1H-3.9Z",
-  "M-1.2 -4H1.2V-1.2H4V1.2H1.2V4H-1.2V1.2H-4V-1.2H-1.2Z",
+  "M-4 0L3 -3.9V3.9Z", "M4 0L-3 -3.9V3.9Z",
 ];
-const styleOf = (line) => (line.style === "full" ? "sfull" : `s${line.style % 6}`);
-const markOf = (style, given = {}) =>
-  draw("path", { d: MARKS[(style === "full" ? 0 : style) % 6], ...given });
+const CONTROL_MARKS = [
+  "M0 -4.6L1.3 -1.4L4.4 -1.4L1.9 .7L2.8 4L0 2.1L-2.8 4L-1.9 .7L-4.4 -1.4L-1.3 -1.4Z",
+  "M-1.2 -4H1.2V-1.2H4V1.2H1.2V4H-1.2V1.2H-4V-1.2H-1.2Z",
+  "M-3.6 -1.9L-1.9 -3.6L0 -1.7L1.9 -3.6L3.6 -1.9L1.7 0L3.6 1.9L1.9 3.6L0 1.7L-1.9 3.6L-3.6 1.9L-1.7 0Z",
+];
+// A style is a role with the numbers of its colour and mark; controls have their own of both.
+const FULL = { role: "full", colour: 0, mark: 0 };
+const numbered = (at) => ({ role: "method", colour: at, mark: at });
+const styleOf = ({ style: { role, colour } }) =>
+  role === "full" || role === "null" ? "sfull" : role === "control" ? `sc${colour % 3}` : `s${colour % 6}`;
+const markOf = ({ role, mark }, given = {}) => {
+  const among = role === "control" ? CONTROL_MARKS : MARKS;
+  return draw("path", { d: among[mark % among.length], ...given });
+};
 
 function scale(axis, values, from, to) {
   // From data to the drawing, and where the ticks are.
@@ -83,14 +94,17 @@ function logTicks(low, high) {
   return [low, high];
 }
 
-/* One panel. `spec`: label, x, y, lines, level, uprights, frontier, tell(line, point), values (for a
+/* One panel. `spec`: label, x, y, lines, levels, uprights, frontier, tell(line, point), values (for a
    scale that several panels share). `say` is told the point under the pointer or the arrow keys. */
 function panel(spec, say, WIDE = 340) {
   const svg = draw("svg", {
     viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", tabindex: 0, "aria-label": spec.label,
   });
-  const points = spec.lines.flatMap((line) => line.points);
-  const x = scale(spec.x, spec.x.ticks ?? points.map((point) => point.x), LEFT, WIDE - RIGHT);
+  const points = marked(spec.lines);
+  const x = scale(spec.x, spec.x.ticks ?? [
+    ...points.flatMap((point) => [point.x, point.left ?? point.x, point.right ?? point.x]),
+    ...(spec.frontier ?? []).map(([u]) => u),
+  ], LEFT, WIDE - RIGHT);
   const y = scale(spec.y, spec.values, HIGH - BOTTOM, TOP);
   for (const tick of y.ticks)
     svg.append(
@@ -106,14 +120,16 @@ function panel(spec, say, WIDE = 340) {
     draw("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: HIGH - BOTTOM, y2: HIGH - BOTTOM }),
     draw("text", { x: (LEFT + WIDE - RIGHT) / 2, y: HIGH - 4, "text-anchor": "middle" }, spec.x.label),
   );
-  const { level } = spec;
-  if (level && level.low != null && level.high != null)
-    svg.append(draw("rect", {
-      class: "band", x: LEFT, width: WIDE - RIGHT - LEFT, y: y.at(level.high),
-      height: y.at(level.low) - y.at(level.high),
+  for (const level of spec.levels ?? []) {
+    const { y: value, low, high } = level.points[0], isFull = level.style.role === "full";
+    if (isFull && low !== null && high !== null)
+      svg.append(draw("rect", {
+        class: "band", x: LEFT, width: WIDE - RIGHT - LEFT, y: y.at(high), height: y.at(low) - y.at(high),
+      }));
+    svg.append(draw("line", {
+      class: isFull ? "level" : "level null", x1: LEFT, x2: WIDE - RIGHT, y1: y.at(value), y2: y.at(value),
     }));
-  for (const [one, name] of [[level, "level"], [spec.null, "level null"]])
-    if (one) svg.append(draw("line", { class: name, x1: LEFT, x2: WIDE - RIGHT, y1: y.at(one.y), y2: y.at(one.y) }));
+  }
   for (const upright of spec.uprights ?? [])
     svg.append(draw("line", {
       class: `upright ${styleOf(upright)}`, x1: x.at(upright.x), x2: x.at(upright.x), y1: TOP, y2: HIGH - BOTTOM,
@@ -129,8 +145,7 @@ function panel(spec, say, WIDE = 340) {
 
 function drawLine(svg, spec, line, x, y, beside, places) {
   // Lines stand a little aside of each other, so that bars do not hide bars.
-  const aside = spec.x.ticks && !spec.scatter && Number.isInteger(line.style)
-    ? 2 ** (0.07 * ((line.style % beside) - (beside - 1) / 2)) : 1;
+  const aside = spec.x.ticks && !spec.scatter ? 2 ** (0.07 * (line.place - (beside - 1) / 2)) : 1;
   const style = styleOf(line);
   const all = line.points.map((point) =>
     point.y === null ? null : { line, point, u: x.at(point.x * aside), v: y.at(point.y) });
@@ -159,10 +174,15 @@ function drawLine(svg, spec, line, x, y, beside, places) {
       transform: `translate(${u.toFixed(1)} ${v.toFixed(1)})`, "data-y": point.y, "data-x": point.x,
     }));
   for (const point of line.total ?? []) {
-    found.push({ line, point, u: x.at(point.x), v: y.at(point.y) });
+    const [u, v] = [x.at(point.x), y.at(point.y)];
+    if (point.low !== null && point.high !== null)
+      svg.append(draw("line", { class: `bar ${style}`, x1: u, x2: u, y1: y.at(point.low), y2: y.at(point.high) }));
+    if (point.left != null && point.right != null)
+      svg.append(draw("line", { class: `bar ${style}`, x1: x.at(point.left), x2: x.at(point.right), y1: v, y2: v }));
+    found.push({ line, point, u, v });
     svg.append(markOf(line.style, {
       class: `mark total ${style}`, "data-x": point.x, "data-y": point.y,
-      transform: `translate(${x.at(point.x).toFixed(1)} ${y.at(point.y).toFixed(1)}) scale(1.8)`,
+      transform: `translate(${u.toFixed(1)} ${v.toFixed(1)}) scale(1.8)`,
     }));
   }
   places.push(...found);
@@ -214,24 +234,22 @@ function legend(lines, extra) {
   return el("ul", { class: "legend" }, ...[...lines, ...extra].map(key));
 }
 
-function bounds(lines, ...levels) {
-  const known = lines.flatMap((line) => line.points).concat(levels.filter((level) => level));
-  return known.flatMap(({ y, low, high }) => [y, low, high]).filter((value) => value != null);
-}
+const marked = (lines) => lines.flatMap((line) => [...line.points, ...(line.total ?? [])]);
+const bounds = (lines) => marked(lines).flatMap(({ y, low, high }) => [y, low, high]).filter((value) => value != null);
 
 function figure(chart) {
   const say = el("output", { class: "readout", "aria-live": "polite" });
   const lines = new Map();
   for (const part of chart.panels)
     for (const line of part.lines) if (!line.dotted && !lines.has(line.name)) lines.set(line.name, line);
-  // Costs on one logarithmic scale can be compared across panels; so can points of one scatter,
-  // whose intervals are not drawn.
+  // Costs on one logarithmic scale can be compared across panels; so can points of one scatter, of
+  // which the large ones alone have their intervals drawn.
   const shared = chart.y.log || chart.scatter;
   const values = chart.panels.map((part) => chart.scatter
-    ? [0, ...part.lines.flatMap((line) => line.points.map((point) => point.y))]
-    : bounds(part.lines, part.level, part.null).filter((value) => !chart.y.log || value > 0));
+    ? [0, ...part.lines.flatMap((line) => line.points.map((point) => point.y)), ...bounds(part.lines.map(({ total }) => ({ points: total })))]
+    : bounds([...part.lines, ...part.levels]).filter((value) => !chart.y.log || value > 0));
   const tell = (part) => (line, point) => chart.scatter
-    ? `${part.title}, ${line.name}, ${point.more}: saves ${UNITS.percent(point.x, true)} of tokens, accuracy ${interval("points", point)}`
+    ? `${part.title}, ${line.name}, ${point.more}: ${chart.x.label} ${interval("percent", { y: point.x, low: point.left, high: point.right })}, accuracy ${interval("points", point)}`
     : `${part.title.split(" (")[0]}, ${line.name}, budget ${point.x}: ${interval(chart.y.unit, point)}${point.more ? `; ${point.more}` : ""}`;
   const panels = chart.panels.map((part, at) => {
     const spec = {
@@ -242,9 +260,10 @@ function figure(chart) {
       el("h4", {}, part.title), panel(spec, (text) => { say.textContent = text; }),
       ...part.absent.map((told) => el("p", { class: "absent" }, told)));
   });
-  const extra = [["level", "full attention", "level"], ["null", "null: full attention beside itself", "level null"]]
-    .filter(([key]) => chart.panels.some((part) => part[key]))
-    .map(([, name, level]) => ({ name, style: "full", mark: "none", level }));
+  const roles = new Set(chart.panels.flatMap((part) => part.levels.map((level) => level.style.role)));
+  const extra = [["full", "full attention", "level"], ["null", "null: full attention beside itself", "level null"]]
+    .filter(([role]) => roles.has(role))
+    .map(([, name, level]) => ({ name, style: FULL, mark: "none", level }));
   const told = [...lines.values()].map((line) => (chart.scatter ? { ...line, rule: "none" } : line));
   return el("figure", {},
     el("figcaption", {},
@@ -465,13 +484,13 @@ class Viewer {
 
   curves(run, held, partner, tell) {
     const uprights = held.watched.filter((one) => one.at !== null)
-      .map((one) => ({ x: one.at, style: this.detectors.indexOf(one.name), name: `${one.name} ${whole(one.at)}`, mark: "none", upright: true }));
+      .map((one) => ({ x: one.at, style: numbered(this.detectors.indexOf(one.name)), name: `${one.name} ${whole(one.at)}`, mark: "none", upright: true }));
     const line = (name, style, points) => ({ name, style, points, bare: true });
     const compressed = (of) => [{ x: 0, y: 0, raw: 0 }, ...of.curve.map(([x, raw, y]) => ({ x, y, raw }))];
     const keys = (of) => of.keys.map(([x, y]) => ({ x, y }));
     const both = (make, step) => [
-      ...(partner ? [{ ...line("full attention", "full", make(partner.held)), step }] : []),
-      { ...line(method(run), run.full ? "full" : 0, make(held)), step },
+      ...(partner ? [{ ...line("full attention", FULL, make(partner.held)), step }] : []),
+      { ...line(method(run), run.full ? FULL : numbered(0), make(held)), step },
     ];
     const one = (title, note, lines, told) => el("div", {},
       el("h4", {}, title),

@@ -12,8 +12,10 @@ import zstandard
 
 from experiments.grid.identity import digest
 from experiments.report import measures
+from experiments.report.chart_sets import chart_sets
+from experiments.report.charts import ChartSet
+from experiments.report.pooled import DetectorPool, detector_pools
 from experiments.report.row import ReportRow
-from experiments.report.stopping.pooled import Pooled, pooled
 from experiments.store.files import kept
 from experiments.store.samples import reading
 from experiments.store.samples.sample import Sample
@@ -25,10 +27,10 @@ class _Kept(msgspec.Struct):
     missing: int
     rows: list[ReportRow]
     together: list[ReportRow]
-    stopping: list[Pooled]
+    stopping: list[DetectorPool]
 
 
-class Found:
+class ReportData:
     """Rows of a study under some detectors, and the samples behind them.
 
     Rows are kept beside the traces under a digest of all they follow from: where nothing changed,
@@ -80,7 +82,7 @@ class Found:
         seed, factor = self.study.config.seed, self.study.config.cap_factor
         rows = measures.rows(self.samples, seed, factor, self.pool)
         together = measures.pooled_rows(self.samples, seed, factor)
-        made = _Kept(self._results.missing, rows, together, pooled(self.samples, seed))
+        made = _Kept(self._results.missing, rows, together, detector_pools(self.samples, seed))
         if self.key:
             kept.save(path, made)
         return made
@@ -96,9 +98,14 @@ class Found:
         return self._kept.together
 
     @property
-    def stopping(self) -> list[Pooled]:
+    def stopping(self) -> list[DetectorPool]:
         """What each detector does over all sparse configurations together."""
         return self._kept.stopping
+
+    @cached_property
+    def chart_sets(self) -> list[ChartSet]:
+        """All charts, those of detectors among them."""
+        return chart_sets(self.rows, self.samples, self.stopping, self.study.config.seed)
 
     @property
     def missing(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from attention.registry import Registry
 from lil.penalties._history import Change, Penalty, StatefulPenalty, working_dtype
+from lil.penalties._lz_rows import LZRows
 from lil.penalties.dry import DRYPenalty
 from lil.penalties.frequency import FrequencyPenalty
 from lil.penalties.lz import LZPenalty
@@ -21,6 +22,7 @@ __all__ = [
     "DRYPenalty",
     "FrequencyPenalty",
     "LZPenalty",
+    "LZRows",
     "NoRepeatNGramPenalty",
     "Penalty",
     "PresencePenalty",

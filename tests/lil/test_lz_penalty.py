@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from penalty_cases import close, random_scores, row_tokens
+from penalty_cases import ENGINES, close, computed_by, random_scores, row_tokens
 
 from lil import LZPenalty
+from lil.penalties._lz_state import extension
 from tests.lil.oracles import lz_golden, lz_penalty
 from tests.lil.oracles.lz_golden import V
+
+
+@pytest.fixture(params=ENGINES, scope="module", autouse=True)
+def engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    with computed_by(request.param):
+        yield
 
 
 def vector(named: dict[int, float], other: float) -> torch.Tensor:
@@ -76,7 +84,7 @@ def test_lz_writes_its_window_alone_and_exempt_tokens_never(formula):
 def test_lz_facts_of_its_docstring():
     """Extension values lie in [-1.96, -0.003]; a token of the window loses 1.2 to 2.9."""
     d, length = torch.arange(2.0, 513), torch.arange(1.0, 33)[:, None]
-    values = LZPenalty()._extension(length, d)
+    values = extension("derived", length, d)
     assert -1.96 < values.min() < -1.95
     assert -0.003 < values.max() < -0.0028
     full = math.log2(151_936)

@@ -18,6 +18,12 @@ from lil.penalties._lz_rows import LZRows, engine_for
 from lil.penalties._lz_state import FORMULAS, LZParameters, extension
 
 
+def lz_engine(device: torch.device) -> str:
+    """What computes the LZ penalty of rows on a device: "cpp", "triton" or "torch"."""
+    engine = engine_for(device)
+    return "torch" if engine is None else engine.name
+
+
 @dataclass(frozen=True, kw_only=True)
 class LZPenalty(StatefulPenalty):
     """LZ penalty: tokens that LZSS would code in few bits lose score (arXiv 2504.20131).

@@ -128,7 +128,8 @@ class Company:
         scores: Tensor,
     ) -> Tensor:
         """As `PenaltyRows.apply`, of one or more requests that are all of this company."""
-        rows, pushed = list(places), newest
+        rows = list(places)
+        pushed: Tensor | None = newest
         if [length - 1 for length in lengths] == self._lengths and list(requests) == self._requests:
             # Nearly always: those of the last step with a token more each.
             self._lengths = list(lengths)

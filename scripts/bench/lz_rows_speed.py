@@ -20,6 +20,7 @@ from programs import conditions as shown
 from attention.errors import InvalidValue
 from experiments.bench import UNTIMED, conditions
 from lil.penalties import LZPenalty, lz, lz_engine
+from lil.penalties._lz_rows import engine_for
 from lil.serving.rows import PenaltyRows, padded
 
 CPU = torch.device("cpu")
@@ -45,7 +46,7 @@ class Batch:
     """
 
     def __init__(self, engine: str, penalties: Sequence[LZPenalty], ids: torch.Tensor) -> None:
-        self._kind = None if engine == "torch" else lz.engine_for(CPU)
+        self._kind = None if engine == "torch" else engine_for(CPU)
         self._requests = [mock.Mock(penalty=penalty) for penalty in penalties]
         self._rows, self._ids = PenaltyRows(), ids
 

@@ -44,10 +44,10 @@ class TritonEngine(Engine):
         if importlib.util.find_spec("triton") is None:
             return "it installed: there is no package triton"
         if device.type != "cuda":
-            if device.type == "cpu" and _interpreted():
+            if device.type == "cpu" and interpreted():
                 return None
             return f"a model on a CUDA device, not on {device}"
-        return None if _interpreted() else _unfit(device)
+        return None if interpreted() else _unfit(device)
 
     def attend(
         self, qkv: QKV, held: Occupancy, *, probs: bool = False, lse: bool = False
@@ -159,13 +159,13 @@ def _power_of_two(n: int, least: int = 16) -> int:
     return max(least, 1 << (n - 1).bit_length())
 
 
-def _interpreted() -> bool:
+def interpreted() -> bool:
     """Whether kernels are computed on the CPU, as triton decides when it is imported."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
 
 
 def _widened(dtype: torch.dtype) -> bool:
-    return dtype == torch.bfloat16 and _interpreted()
+    return dtype == torch.bfloat16 and interpreted()
 
 
 def _unfit(device: torch.device) -> str | None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from attention.registry import Registry
 from lil.penalties._history import Change, Penalty, StatefulPenalty, working_dtype
+from lil.penalties._lz_rows import LZRows
 from lil.penalties.dry import DRYPenalty
 from lil.penalties.frequency import FrequencyPenalty
-from lil.penalties.lz import LZPenalty
+from lil.penalties.lz import LZPenalty, lz_engine
 from lil.penalties.no_repeat_ngram import NoRepeatNGramPenalty
 from lil.penalties.presence import PresencePenalty
 from lil.penalties.presence_window import PresenceWindowPenalty
@@ -21,6 +22,7 @@ __all__ = [
     "DRYPenalty",
     "FrequencyPenalty",
     "LZPenalty",
+    "LZRows",
     "NoRepeatNGramPenalty",
     "Penalty",
     "PresencePenalty",
@@ -31,6 +33,7 @@ __all__ = [
     "find",
     "get",
     "known",
+    "lz_engine",
     "names",
     "working_dtype",
 ]

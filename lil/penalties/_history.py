@@ -8,7 +8,7 @@ at the first call, and one token a row afterwards.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -196,6 +196,14 @@ class Penalty(LogitsProcessor, ABC):
     def begin(self, history: Tensor, _vocabulary: int, /) -> Any:
         """What to remember of `history` (B, n), right-aligned with `EMPTY` before short rows."""
         return history
+
+    def company(self, _device: torch.device, /) -> Hashable:
+        """Equal for penalties whose rows one memory can hold; of most, those that are equal."""
+        return self
+
+    def begin_each(self, _penalties: Sequence[Penalty], history: Tensor, vocabulary: int, /) -> Any:
+        """As `begin`, of rows that have penalties (B,) of this one's company."""
+        return self.begin(history, vocabulary)
 
     def push(self, memory: Any, newest: Tensor, live: Tensor | None) -> Any:
         """The memory after one more token `newest` (B,) in the rows that are `live`, None: all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,9 +13,15 @@ from torch import Tensor
 from attention.core import devices
 from attention.errors import InvalidValue, check_choice, check_int, check_number
 from lil.compression.matching import EMPTY, Matcher
-from lil.penalties._history import Change, StatefulPenalty, token_ids, working_dtype
+from lil.penalties._history import Change, Penalty, StatefulPenalty, token_ids, working_dtype
+from lil.penalties._lz_rows import LZRows, engine_for
+from lil.penalties._lz_state import FORMULAS, LZParameters, extension
 
-FORMULAS = ("derived", "printed", "rate")
+
+def lz_engine(device: torch.device) -> str:
+    """What computes the LZ penalty of rows on a device: "cpp", "triton" or "torch"."""
+    engine = engine_for(device)
+    return "torch" if engine is None else engine.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,17 +93,44 @@ class LZPenalty(StatefulPenalty):
     def neutral(self) -> bool:
         return self.alpha == 0
 
-    def begin(self, history: Tensor, _vocabulary: int, /) -> Matcher:
-        size = self.window if self.formula == "rate" else self.buffer + self.window
-        ring = Matcher(len(history), size, self.buffer, device=history.device)
+    def company(self, device: torch.device) -> Hashable:
+        # Rows that are computed together have parameters of their own.
+        return self if engine_for(device) is None else LZPenalty
+
+    def begin_each(
+        self, penalties: Sequence[Penalty], history: Tensor, vocabulary: int, /
+    ) -> Matcher | LZRows:
+        engine = engine_for(history.device)
+        if engine is None:
+            return self.begin(history, vocabulary)
+        rows = [one.parameters for one in penalties if isinstance(one, LZPenalty)]
+        return LZRows(rows, history, engine)
+
+    def begin(self, history: Tensor, _vocabulary: int, /) -> Matcher | LZRows:
+        engine = engine_for(history.device)
+        if engine is not None:
+            return LZRows([self.parameters] * len(history), history, engine)
+        ring = Matcher(len(history), self.parameters.size, self.buffer, device=history.device)
         ring.load(history)
         return ring
 
-    def push(self, memory: Matcher, newest: Tensor, live: Tensor | None) -> Matcher:
+    @property
+    def parameters(self) -> LZParameters:
+        """What each row is penalised with."""
+        size = self.window if self.formula == "rate" else self.buffer + self.window
+        # Tokens beyond are in no vocabulary.
+        exempt = tuple(token for token in self.exempt if token < 2**31)
+        return LZParameters(self.alpha, size, self.buffer, self.formula, exempt)
+
+    def push(
+        self, memory: Matcher | LZRows, newest: Tensor, live: Tensor | None
+    ) -> Matcher | LZRows:
         memory.push(newest, live)
         return memory
 
-    def apply(self, memory: Matcher, scores: Tensor) -> Tensor:
+    def apply(self, memory: Matcher | LZRows, scores: Tensor) -> Tensor:
+        if isinstance(memory, LZRows):
+            return memory.lower(self._writable(scores))
         if memory.tokens.shape[1] <= self.buffer:
             return scores  # nothing stands before the buffer yet
         return (
@@ -127,19 +160,13 @@ class LZPenalty(StatefulPenalty):
             extending, d, extends = extending[:, places], d[places], extends[:, places]
         if self.formula == "printed":
             extends = _nearest(extending, extends)  # it has the most bits here
-        extension = self.alpha * (self._extension(longest.to(dtype), d) - full)
+        extending_bits = extension(self.formula, longest.to(dtype), d)
+        extended = self.alpha * (extending_bits - full)
         if V < W:  # a token whose nearest occurrence lies further back than V gains
             ones = Change(tokens, single.expand(tokens.shape), priced)
-            return self._changed(scores, ones, Change(extending, extension, extends))
+            return self._changed(scores, ones, Change(extending, extended, extends))
         # An extension has fewer bits than any single token.
-        return self._lowered(scores, (tokens, single * priced), (extending, extension * extends))
-
-    def _extension(self, length: Tensor, d: Tensor) -> Tensor:
-        """Bits of tokens that extend matches of these lengths at distances `d` >= 2."""
-        if self.formula == "printed":
-            length = length.clamp(min=2)
-            return (1 - (d - length + 1) / (length * d)).log2() - 1
-        return ((length + 1) * (d - 1) / (length * d)).log2() - 1
+        return self._lowered(scores, (tokens, single * priced), (extending, extended * extends))
 
     def _rates(self, ring: Matcher, scores: Tensor) -> Tensor:
         """New scores by `rate`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeVar
 
@@ -28,7 +28,7 @@ from lil import penalties
 from lil.detectors import Answer
 from lil.penalties import Penalty
 from lil.serving.ending import Ending, Limits, Words, end_of
-from lil.serving.rows import padded
+from lil.serving.rows import PenaltyRows, padded
 from lil.serving.values import CUE, penalty_of, stopping_of
 from lil.serving.verdict_log import VerdictLog
 
@@ -102,29 +102,52 @@ def _kept(request: Any, place: str, params: Mapping[str, Any], make: Any) -> Any
         return made
 
 
+class PenaltyTicket:
+    """What stays with a request that asked for a penalty. Equality is identity."""
+
+    def __init__(self, penalty: Penalty) -> None:
+        self.penalty = penalty
+
+
+@cache
+def _penalised(kind: type[Penalty]) -> PenaltyRows:
+    """What is remembered in this process: processors come and go with every batch."""
+    del kind
+    return PenaltyRows()
+
+
 class _Penalty(_Processor):
     kind: ClassVar[type[Penalty]]
 
-    def _of(self, params: Mapping[str, Any]) -> Penalty | None:
+    def _of(self, params: Mapping[str, Any]) -> PenaltyTicket | None:
         penalty = penalty_of(self.kind, params)
         if penalty is None or penalty.neutral:
             return None
         if not get_schedule().disable_overlap_schedule:
             allowed = "a server with --disable-overlap-schedule: otherwise the newest token is not"
             raise InvalidValue(self.kind.name, "on", f"{allowed} known yet when the next is chosen")
-        return penalty.in_place()
+        return PenaltyTicket(penalty)
 
-    def _rows(self, logits: Tensor, rows: Mapping[int, tuple[Any, Penalty]]) -> Tensor:
-        wanted: dict[Penalty, list[int]] = {}
-        for row, (_, penalty) in rows.items():
-            wanted.setdefault(penalty, []).append(row)
-        for penalty, which in wanted.items():
-            histories = [_history(rows[row][0], penalty) for row in which]
-            at = devices.put(which, logits.device, torch.int64)
-            history = padded(histories, logits.device)
-            lengths = devices.put(list(map(len, histories)), logits.device, torch.int64)
-            logits[at] = penalty.penalise(history, lengths, logits[at])
-        return logits
+    def _rows(self, logits: Tensor, rows: Mapping[int, tuple[Any, PenaltyTicket]]) -> Tensor:
+        given, device = list(rows.values()), logits.device
+        lengths = [
+            len(request.output_ids)
+            + (len(request.origin_input_ids) if own.penalty.include_prompt else 0)
+            for request, own in given
+        ]
+        newest = [request.output_ids[-1] if len(request.output_ids) else 0 for request, _ in given]
+
+        def histories(which: Sequence[int]) -> Tensor:
+            return padded([_history(*given[i]) for i in which], device)
+
+        return _penalised(self.kind).apply(
+            [own for _, own in given],
+            lengths,
+            devices.put(newest, device, torch.int64),
+            histories,
+            list(rows),
+            logits,
+        )
 
 
 def _chosen(request: Any) -> int:
@@ -141,16 +164,13 @@ def _chosen(request: Any) -> int:
     return before + steps
 
 
-def _history(request: Any, penalty: Penalty) -> list[int]:
-    prompt = request.origin_input_ids if penalty.include_prompt else ()
+def _history(request: Any, own: PenaltyTicket) -> list[int]:
+    prompt = request.origin_input_ids if own.penalty.include_prompt else ()
     return [*prompt, *request.output_ids]
 
 
 class LZPenalty(_Penalty):
-    """The LZ penalty (`lil.LZPenalty`) of requests with `lz` or `lz_alpha`, `lz_formula` and so on.
-
-    Computed from a request's tokens at every step.
-    """
+    """The LZ penalty (`lil.LZPenalty`) of requests with `lz`, or `lz_alpha`, `lz_formula`, ..."""
 
     kind, _place = penalties.LZPenalty, "_lil_lz"
 

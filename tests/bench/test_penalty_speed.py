@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from attention.errors import InvalidValue
+from lil.penalties import lz_engine
 from tests.lil.oracles import lz_penalty
 from tests.lil.oracles.streams import stream
 
+CPU = torch.device("cpu")
 TINY = speed.Shape(batch=3, vocabulary=40, context=30, window=16, buffer=4)
 SIZES = {
     "hidden_size": 32,
@@ -56,8 +58,10 @@ def test_every_way_stands_beside_the_decode_step() -> None:
         assert 0 < row["least_ms"] <= row["ms"]
         assert row["of_decode_step"] == pytest.approx(row["ms"] / rows["decode step"]["ms"])
         assert row["least_times_lz"] == pytest.approx(row["least_ms"] / rows["lz"]["least_ms"])
-    # Tokens and lengths of 20 places, and ids of 31 tokens with twice their room.
-    assert found["lz_state_bytes_per_row"] == {"3": (8 + 4) * 20 + 8 * 62}
+    # Tokens and lengths of 20 places, and ids of 31 tokens with twice their room; with rows that
+    # have parameters of their own, narrower tokens and these parameters.
+    memory = {"torch": (8 + 4) * 20, "cpp": (4 + 4) * 20 + 2 * 4 + 3 * 4 + 8}[lz_engine(CPU)]
+    assert found["lz_state_bytes_per_row"] == {"3": memory + 8 * 62}
     assert "2 layers" in found["decode_step"]
     assert found["left_out"] == []
 

@@ -64,15 +64,6 @@ class Member:
         return [*self.prompt, *self.output]
 
 
-class Group:
-    """The requests with one penalty, by their places, and what it remembers of them."""
-
-    def __init__(self, rows: PenaltyRows) -> None:
-        self.rows = rows
-        self.places: list[int] = []
-        self.requests: list[Member] = []
-
-
 class PenaltyProcessor(LogitsProcessor):
     """A penalty of the requests that ask for it."""
 
@@ -87,7 +78,9 @@ class PenaltyProcessor(LogitsProcessor):
         self._values, self._default = values, values.default(vllm_config)
         self._device = device
         self._places: Places[Member] = Places()
-        self._groups: dict[Penalty, Group] = {}
+        self._rows = PenaltyRows()
+        self._order: list[int] = []  # places of the requests
+        self._requests: list[Member] = []
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -101,33 +94,20 @@ class PenaltyProcessor(LogitsProcessor):
             one = None if penalty is None else Member(penalty, prompt or (), output)
             self._places.join(place, one)
         self._places.move(batch_update)
-
-        self._regroup()
-
-    def _regroup(self) -> None:
-        groups: dict[Penalty, Group] = {}
-        for place, request in sorted(self._places.at.items()):
-            penalty = request.penalty
-            if penalty not in groups:
-                known = self._groups.get(penalty)
-                groups[penalty] = Group(PenaltyRows(penalty) if known is None else known.rows)
-            groups[penalty].places.append(place)
-            groups[penalty].requests.append(request)
-        self._groups = groups
+        self._order = sorted(self._places.at)
+        self._requests = [self._places.at[place] for place in self._order]
 
     def apply(self, logits: Tensor) -> Tensor:
-        for group in self._groups.values():
-            requests = group.requests
-            newest = devices.put(
-                [one.output[-1] if one.output else 0 for one in requests], self._device, torch.int64
-            )
+        requests = self._requests
+        newest = devices.put(
+            [one.output[-1] if one.output else 0 for one in requests], self._device, torch.int64
+        )
 
-            def histories(which: Sequence[int], of: Sequence[Member] = requests) -> Tensor:
-                return padded([of[i].history() for i in which], self._device)
+        def histories(which: Sequence[int]) -> Tensor:
+            return padded([requests[i].history() for i in which], self._device)
 
-            lengths = [one.given + len(one.output) for one in requests]
-            logits = group.rows.apply(requests, lengths, newest, histories, group.places, logits)
-        return logits
+        lengths = [one.given + len(one.output) for one in requests]
+        return self._rows.apply(requests, lengths, newest, histories, self._order, logits)
 
 
 class StoppingProcessor(LogitsProcessor):

@@ -53,7 +53,7 @@ class PenaltyProcessor(LogitsProcessor):
         self._values, self._default = values, values.default(vllm_config)
         self._states = req_states
         self._slots: dict[int, Occupant] = {}
-        self._groups: dict[Penalty, PenaltyRows] = {}
+        self._rows = PenaltyRows()
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
         penalty = self._values.of(sampling_params, self._default)
@@ -64,33 +64,21 @@ class PenaltyProcessor(LogitsProcessor):
         return penalty is not None
 
     def apply(self, logits: Tensor, ctx: LogitsContext) -> Tensor:
-        wanted: dict[Penalty, list[int]] = {}
-        for row, slot in enumerate(ctx.idx_mapping_np.tolist()):
-            if slot in self._slots:
-                wanted.setdefault(self._slots[slot].penalty, []).append(row)
+        slots = ctx.idx_mapping_np.tolist()
+        rows = [row for row, slot in enumerate(slots) if slot in self._slots]
         # A request that is not scheduled now may be again: then it is computed from its history.
-        self._groups = {
-            penalty: self._groups.get(penalty) or PenaltyRows(penalty) for penalty in wanted
-        }
+        requests = [self._slots[slots[row]] for row in rows]
+        visible = ctx.seq_lens_upper_bound_np.tolist()
+        lengths = [
+            max(0, visible[row] - one.first) for row, one in zip(rows, requests, strict=True)
+        ]
+        newest = ctx.input_ids[devices.put(rows, logits.device, torch.int64)].long()
         tokens = self._states.all_token_ids.gpu
-        for penalty, rows in wanted.items():
-            slots = [int(ctx.idx_mapping_np[row]) for row in rows]
-            requests = [self._slots[slot] for slot in slots]
-            visible = [int(ctx.seq_lens_upper_bound_np[row]) for row in rows]
-            lengths = [
-                max(0, there - one.first) for there, one in zip(visible, requests, strict=True)
-            ]
-            newest = ctx.input_ids[devices.put(rows, logits.device, torch.int64)].long()
 
-            def histories(
-                which: Sequence[int],
-                of: Sequence[Occupant] = requests,
-                lengths: Sequence[int] = lengths,
-            ) -> Tensor:
-                return _histories(tokens, [(of[i], lengths[i]) for i in which])
+        def histories(which: Sequence[int]) -> Tensor:
+            return _histories(tokens, [(requests[i], lengths[i]) for i in which])
 
-            logits = self._groups[penalty].apply(requests, lengths, newest, histories, rows, logits)
-        return logits
+        return self._rows.apply(requests, lengths, newest, histories, rows, logits)
 
 
 def _histories(tokens: Tensor, requests: Sequence[tuple[Occupant, int]]) -> Tensor:

@@ -1,0 +1,116 @@
+"""Rows of the LZ penalty, each with parameters of its own, computed together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lil.compression.matching import EMPTY
+from lil.penalties import _lz_state
+from lil.penalties._lz_cpp import CppLZ, built
+from lil.penalties._lz_state import LZEngine, LZParameters, LZState
+from lil.penalties._lz_triton import TritonLZ, refusal
+
+
+@functools.lru_cache(maxsize=16)
+def engine_for(device: torch.device) -> type[LZEngine] | None:
+    """What computes the rows of a device together; None: nothing can, and torch computes them."""
+    if device.type == "cpu":
+        return CppLZ if built() else None
+    return TritonLZ if refusal(device) is None else None
+
+
+class LZRows:
+    """The last tokens of each row, where they occurred before, and what it is penalised with.
+
+    Unlike a `Matcher` it is written in place.
+
+    Args:
+        parameters: of each row.
+        history: (B, n), right-aligned with `EMPTY` before short rows.
+        engine: what computes.
+    """
+
+    def __init__(
+        self, parameters: Sequence[LZParameters], history: Tensor, engine: type[LZEngine]
+    ) -> None:
+        self._begin(parameters, _lz_state.new_state(parameters, history.device), engine)
+        self._engine.load(history.long())
+
+    def _begin(
+        self, parameters: Sequence[LZParameters], state: LZState, engine: type[LZEngine]
+    ) -> None:
+        self.parameters, self.state = list(parameters), state
+        device = state.tokens.device
+        self._engine = engine(
+            state, functools.partial(_lz_state.tables, self.parameters, device=device)
+        )
+
+    @property
+    def engine(self) -> str:
+        """The name of what computes."""
+        return self._engine.name
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is remembered."""
+        return sum(x.nbytes for x in self.state)
+
+    def push(self, newest: Tensor, live: Tensor | None = None) -> None:
+        """Append `newest` (B,), leaving rows alone where `live` (B,) is False."""
+        self._engine.step(newest.long(), live, None, None)
+
+    def lower(
+        self, scores: Tensor, places: Tensor | None = None, newest: Tensor | None = None
+    ) -> Tensor:
+        """The scores given, lowered.
+
+        Args:
+            scores: (rows, V), raw; written in place.
+            places: (B,), of each row, its row in the scores; None: its own.
+            newest: (B,), appended before; None: nothing is.
+        """
+        if scores.stride(1) != 1:
+            return scores.copy_(self.lower(scores.contiguous(), places, newest))
+        self._engine.step(None if newest is None else newest.long(), None, scores, places)
+        return scores
+
+    def rows(self, which: Sequence[int], at: Tensor) -> LZRows:
+        """These rows alone, in this order.
+
+        Args:
+            which: their indices.
+            at: the same on the device.
+        """
+        kept = [self.parameters[row] for row in which]
+        state = LZState(*(x[at] for x in self.state))
+        return self._with(kept, _resized(state, kept))
+
+    def joined(self, other: LZRows) -> LZRows:
+        """This one's rows and then those of another."""
+        every = self.parameters + other.parameters
+        pairs = zip(*(_resized(one.state, every) for one in (self, other)), strict=True)
+        return self._with(every, LZState(*map(torch.cat, pairs)))
+
+    def _with(self, parameters: Sequence[LZParameters], state: LZState) -> LZRows:
+        twin = LZRows.__new__(LZRows)
+        twin._begin(parameters, LZState(*(x.contiguous() for x in state)), type(self._engine))
+        return twin
+
+
+def _resized(state: LZState, parameters: Sequence[LZParameters]) -> LZState:
+    """`state` with as many places as these rows need."""
+    C = max(row.size for row in parameters)
+    E = max(len(row.exempt) for row in parameters)
+    return state._replace(
+        tokens=_wide(state.tokens, C, EMPTY),
+        lengths=_wide(state.lengths, C, 0),
+        exempt=_wide(state.exempt, E, EMPTY),
+    )
+
+
+def _wide(x: Tensor, columns: int, fill: int) -> Tensor:
+    return torch.nn.functional.pad(x, (0, columns - x.shape[1]), value=fill)

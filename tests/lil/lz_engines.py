@@ -1,0 +1,141 @@
+"""Random texts through every way to compute the LZ penalty, compared bit for bit."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lil import LZPenalty
+from lil.compression.matching import EMPTY
+from lil.penalties import lz
+from lil.penalties._lz_cpp import CppLZ
+from lil.penalties._lz_rows import LZRows
+from lil.penalties._lz_state import FORMULAS, LZEngine
+from lil.penalties._lz_triton import TritonLZ
+
+ENGINES: dict[str, type[LZEngine]] = {"cpp": CppLZ, "triton": TritonLZ}
+STEPS = 30
+
+
+def drawn_penalty(rng: random.Random, V: int) -> LZPenalty:
+    formula, buffer = rng.choice(FORMULAS), rng.choice((1, 2, 3, 6, 9))
+    window = rng.randint(1, rng.choice((6, 24, 60)))
+    return LZPenalty(
+        alpha=rng.choice((0.0, 0.1, 0.15, 1.0, 2.3)),
+        window=window + buffer * (formula == "rate"),
+        buffer=buffer,
+        formula=formula,
+        exempt=tuple(rng.sample(range(V + 2), rng.choice((0, 0, 1, 3)))),
+    )
+
+
+@dataclass
+class Text:
+    """One row: its tokens so far, and torch's memory of them."""
+
+    penalty: LZPenalty
+    tokens: list[int]
+    V: int
+
+    def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self.memory = self.penalty.begin(padded([self.tokens]), self.V)
+
+    def grow(self, token: int) -> None:
+        self.tokens.append(token)
+        self.memory = self.penalty.push(self.memory, torch.tensor([token]), None)
+
+    def scores(self, raw: Tensor) -> Tensor:
+        return self.penalty.apply(self.memory, raw[None])[0]
+
+
+def padded(rows: list[list[int]]) -> Tensor:
+    most = max(map(len, rows))
+    full = [[EMPTY] * (most - len(row)) + row for row in rows]
+    return torch.tensor(full, dtype=torch.int64).view(len(rows), most)
+
+
+def compared(engine: type[LZEngine], calls: int, seed: int, rows: int) -> int:
+    """Compare so many scored rows with torch's; how many there were.
+
+    Rows come, leave, go back and change places; a token more reaches all of them or some.
+
+    Raises:
+        AssertionError: a bit differs.
+    """
+    rng, made = random.Random(seed), 0
+    lz.engine_for = lambda _: None  # type: ignore[assignment]
+    noise = torch.Generator().manual_seed(seed)
+    while made < calls:
+        V = rng.choice((3, 5, 9, 17, 40, 70))
+        dtype = rng.choice((torch.float32, torch.float64))
+
+        def fresh(V: int = V) -> Text:
+            # Some tokens are beyond the scores.
+            tokens = [rng.randrange(V + 1) for _ in range(rng.choice((0, 3, 20, 80)))]
+            return Text(drawn_penalty(rng, V), tokens, V)
+
+        def begun(texts: list[Text]) -> LZRows:
+            parameters = [one.penalty.parameters for one in texts]
+            return LZRows(parameters, padded([one.tokens for one in texts]), engine)
+
+        texts = [fresh() for _ in range(rng.randint(1, rows))]
+        memory = begun(texts)
+        for _ in range(STEPS):
+            what = rng.random()
+            if what < 0.1:  # some leave, the others change places
+                kept = rng.sample(range(len(texts)), rng.randint(1, len(texts)))
+                texts, memory = [texts[i] for i in kept], memory.rows(kept, torch.tensor(kept))
+            elif what < 0.2:
+                more = [fresh() for _ in range(rng.randint(1, 3))]
+                texts, memory = texts + more, memory.joined(begun(more))
+            elif what < 0.25:  # all go back
+                for one in texts:
+                    del one.tokens[len(one.tokens) // 2 :]
+                    one.begin()
+                memory = begun(texts)
+            every = rng.random() < 0.6
+            live = [every or rng.random() < 0.6 for _ in texts]
+            new = [
+                rng.choice(one.tokens[-12:]) if one.tokens and rng.random() < 0.6
+                else rng.randrange(V + 1)
+                for one in texts
+            ]  # fmt: skip
+            raw = torch.randn(len(texts) + 2, V, generator=noise, dtype=dtype) * 3
+            raw[torch.rand(raw.shape, generator=noise) < 0.05] = -torch.inf
+            places, wanted = rng.sample(range(len(raw)), len(texts)), raw.clone()
+            for i, one in enumerate(texts):
+                if live[i]:
+                    one.grow(new[i])
+                wanted[places[i]] = one.scores(raw[places[i]])
+            at, newest = torch.tensor(places), torch.tensor(new)
+            if not every:
+                memory.push(newest, torch.tensor(live))
+            found = memory.lower(raw, at, newest if every else None)
+            # Bits: 0.0 and -0.0 are two.
+            whole = torch.int32 if dtype == torch.float32 else torch.int64
+            assert torch.equal(found.view(whole), wanted.view(whole)), [t.penalty for t in texts]
+            made += len(texts)
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("engine", choices=list(ENGINES))
+    parser.add_argument("calls", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=6)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print("equal", compared(ENGINES[args.engine], args.calls, args.seed, args.rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -155,3 +155,9 @@ def test_get_takes_what_is_typed_elsewhere() -> None:
         detectors.get("guardian(n=100)")
     with pytest.raises(InvalidValue, match=r"one of .*guardian"):
         detectors.get("distinct(n=100):answer")
+
+
+@pytest.mark.parametrize("wrong", ["a text", b"bytes", ["a", "b"], 3])
+def test_a_text_is_a_list_of_bytes(wrong: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"text = .*a list with the bytes of each token"):
+        check(lil.Budget(tokens=2), text=wrong)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from experiments.grid.scoring import Gold, correct
+from experiments.grid.scoring import Gold, correct, judged, shown
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
 from experiments.store.sweeps import read_all
@@ -60,7 +60,10 @@ def _row(record: Record, known: Answers) -> dict[str, Any]:
         "backend_params": ", ".join(f"{key}={backend[key]}" for key in sorted(backend)),
         "penalty": "+".join(p["name"] for p in cell["penalties"]) or "none",
         **meta,
+        "acted": meta.get("detector") is not None,
         "correct": None if text is None else correct(text, gold, scorer),
+        "gold": shown(gold),
+        "answer": None if text is None else judged(text, None, scorer).answer,
         "text": text,
         "keys_read": None if trace is None else trace.checks[-1].keys_read,
         **{key: value for key, value in values.items() if key not in _LONG},

@@ -89,9 +89,13 @@ class Store:
             gold: by data set and item id the gold answer and its scorer; by default those of the
                 newest sweep that has the problem.
 
+        A run that went on after a verdict is a row beside the plain run: `acted` is True there.
+
         Raises:
-            InvalidValue: a manifest that cannot be read.
+            InvalidValue: no store is there, or a manifest that cannot be read.
         """
+        if not (self.path / "traces").is_dir():
+            raise InvalidValue("store", str(self.path), "the folder of a store, with traces/ in it")
         from experiments.store.frame import frame_of
 
         return frame_of(self, self.path, gold)

@@ -184,7 +184,7 @@ def measured(
     else:
         one = replace(one, status="ok", finish=trace.finish)
     cost = trace.cost_at(paid)
-    said = judged(_text(trace, kept), problem.gold, problem.scorer, scorers)
+    text = _text(trace, kept)
     return replace(
         _with_reads(one, trace, paid),
         at_positions=_at_positions(problem, one.finish, len(trace.dropped) + paid),
@@ -194,8 +194,8 @@ def measured(
         record=record.id,
         tokens=kept,
         output=_digest(trace.new_ids[:kept]),
-        correct=said.correct,
-        answer=said.answer,
+        correct=_solved(text, problem, scorers),
+        answer=judged(text, None, problem.scorer).answer,
         prefill_sec=trace.prefill_sec,
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,

@@ -89,6 +89,8 @@ def check_number(
         float(number)
     except OverflowError:  # of an integer: what reckons with it could not go on
         raise InvalidValue(field, value, allowed) from None
+    if not math.isfinite(number):
+        raise InvalidValue(field, value, allowed if "finite" in allowed else f"{allowed}, finite")
     if not (least <= number <= most and above < number < below):
         raise InvalidValue(field, value, allowed)
     return number

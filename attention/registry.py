@@ -173,9 +173,18 @@ class Registry(Generic[T]):
     def get(self, /, name: str, **params: Any) -> T:
         """An object by name or import path, with parameters.
 
+        Args:
+            name: or as one types it elsewhere, with parameters in brackets and, of a detector, the
+                action behind a colon.
+            params: more of them, over those in brackets.
+
         Raises:
             InvalidValue: unknown name, unknown or missing parameter, or a value it refuses.
         """
+        if isinstance(name, str) and ("(" in name or name.rpartition(":")[2] in self._actions):
+            spec = self.spec(name)
+            action = {"on_stop": spec.action} if spec.action else {}
+            name, params = spec.name, self.over(spec.name, spec.params, action, params)
         found = self.find(name)
         declared = parameters(found)
         choices = [p.name for p in declared]

@@ -40,7 +40,7 @@ def test_the_tutorial_names_every_check_and_hook() -> None:
 @pytest.mark.parametrize("page", ["new_detector.md", "new_penalty.md"])
 def test_the_short_pages_are_short_and_all_of_them_runs(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
-    assert len(text.splitlines()) < 150
+    assert len(text.splitlines()) < 240
     parts = list(blocks(ROOT / "docs" / page))
     assert all(b.file or b.language == "console" for b in parts)
     assert len(parts) == text.count("```") / 2
@@ -52,7 +52,7 @@ def test_the_page_of_experiments_names_only_flags_there_are() -> None:
     from experiments.grid.presets import load
 
     page = ROOT / "docs" / "experiments.md"
-    assert len(page.read_text().splitlines()) < 210
+    assert len(page.read_text().splitlines()) < 225
     parser = Parser(prog="lil sweep")
     sweep.add_arguments(parser)
     lines = [

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from attention.core.ropes import Rope
 from attention.core.slots import Slots
 from attention.core.step import Counts, Step
 from attention.engines import QKV, Engine, TorchEngine
-from attention.errors import BudgetExceeded, InvalidValue
+from attention.errors import BudgetExceeded, InvalidValue, check_flag
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,12 @@ class Method(Protocol):
 
 
 def keeps_prompt(backend: Method) -> bool:
-    """Whether a method that drops tokens is to spare those of prompts."""
-    return bool(getattr(backend, "keep_prompt", False))
+    """Whether a method that drops tokens is to spare those of prompts.
+
+    Raises:
+        InvalidValue: its `keep_prompt` is neither True nor False.
+    """
+    return check_flag("keep_prompt", getattr(backend, "keep_prompt", False))
 
 
 def check_prompt(step: Step, limit: int, least: int) -> None:
@@ -141,6 +145,18 @@ class Layer(ABC):
     def __init__(self, geometry: Geometry, backend: Method) -> None:
         self.geometry, self.budget = geometry, backend.budget
         self.state: dict[str, Slots] = {}
+
+    if not TYPE_CHECKING:  # to a type checker a name that is not there stays an error
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Asked for what is not there alone: say where a method's own parameters come from."""
+            given = "..." if name == "backend" else name
+            raise AttributeError(
+                f"{type(self).__name__} has no {name!r}: a layer has what its `__init__(self, "
+                f"geometry, backend)` takes, as in `self.{given} = backend.{given}`",
+                name=name,
+                obj=self,
+            )
 
     def slots(
         self,

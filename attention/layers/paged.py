@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attention.core.kernels import logits, top
 from attention.core.step import Counts, Step
+from attention.errors import InvalidValue
 from attention.layers.layer import Geometry, Method
 from attention.layers.selecting import Choice, Selecting
 
@@ -107,7 +108,7 @@ class Paged(Selecting):
         at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "summary")
         single = self.alone(k)
         if single is None:
-            renewed = self.renewed(step).to(self.summaries.data.dtype)
+            renewed = self.sized(self.renewed(step)).to(self.summaries.data.dtype)
             self.geometry.engine.put(self.summaries, at, renewed.view(*k.shape[:2], 1, -1))
         else:
             begun = step.once(("begun", self.page), lambda: self.begun(step))
@@ -144,7 +145,23 @@ class Paged(Selecting):
             keys.view(*keys.shape[:2], -1, self.page, keys.shape[-1]),
             held.view(len(held), 1, -1, self.page, 1),
         )
-        self.summaries.data[:, :, first:last] = summaries
+        self.summaries.data[:, :, first:last] = self.sized(summaries)
+
+    def sized(self, summaries: Tensor) -> Tensor:
+        """The same summaries, of as many numbers a page as there is room for.
+
+        Raises:
+            InvalidValue: they have more or fewer.
+        """
+        size = self.summaries.data.shape[-1]
+        if summaries.shape[-1] != size:
+            raise InvalidValue(
+                "summary",
+                f"{summaries.shape[-1]} numbers a page",
+                f"{size}, or `super().__init__(geometry, backend, size={summaries.shape[-1]})` in "
+                f"{type(self).__name__}.__init__",
+            )
+        return summaries
 
     def scores(self, q: Tensor, compete: Counts, step: Step) -> Tensor:
         """What each page is worth, (B, H, P); -inf from page compete[r] of a row on."""

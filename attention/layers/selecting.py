@@ -15,6 +15,7 @@ from attention.core import devices
 from attention.core.kernels import group
 from attention.core.step import Counts, Step
 from attention.engines import QKV
+from attention.errors import InvalidValue
 from attention.layers.layer import Geometry, KeepAll, Method, row_lists
 
 
@@ -64,7 +65,6 @@ class Selecting(KeepAll):
             q: (B, Hkv, G, D), scaled.
         """
 
-    @abstractmethod
     def notice(self, k: Tensor, step: Step) -> None:
         """Take in the keys of this forward, already stored; k is (B, Hkv, T, D)."""
 
@@ -85,7 +85,7 @@ class Selecting(KeepAll):
             self.spend(step.longest)
             return self.attend_all(q, scaling, step)
         scaled = group(q, g.Hkv, scaling)
-        choice = self.choose(scaled, step)
+        choice = checked(self.choose(scaled, step), step.rows, g)
         if choice.pages.shape[1] == 1:
             choice = choice.each(lambda x: x.expand(-1, g.Hkv, -1))
         self.chosen, self.pages_then = choice, int(self.pages(step.seen).max())
@@ -162,3 +162,25 @@ class Selecting(KeepAll):
         one = Choice(self.chosen.pages[row : row + 1], self.chosen.live[row : row + 1])
         held = torch.tensor([seen], device=one.pages.device)
         return row_lists(self.slot_positions(one)[0], self.live_slots(one, held)[0])
+
+
+def checked(choice: object, rows: int, geometry: Geometry) -> Choice:
+    """What `choose` returned, if it is a choice of pages.
+
+    Raises:
+        InvalidValue: it is something else, or of another form.
+    """
+    sets = sorted({1, geometry.Hkv, geometry.Hq})
+    allowed = (
+        f"Choice(pages, live): numbers of pages, int64, and which of them are read, bool, both "
+        f"(B, H, U) with B = {rows} and H = {' or '.join(map(str, sets))}"
+    )
+    if not isinstance(choice, Choice):
+        raise InvalidValue("choose", type(choice).__name__, allowed)
+    pages, live = choice.pages, choice.live
+    right = pages.ndim == 3 and len(pages) == rows and pages.shape[1] in sets
+    kinds = (pages.dtype, live.dtype) == (torch.int64, torch.bool)
+    if not (right and kinds and pages.shape == live.shape):
+        told = ", ".join(f"{tuple(x.shape)} {x.dtype}" for x in (pages, live))
+        raise InvalidValue("choose", f"Choice({told})", allowed)
+    return choice

@@ -8,6 +8,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from attention.errors import InvalidValue
+from attention.registry import parameters
 
 T = TypeVar("T")
 
@@ -37,6 +38,19 @@ def require(holds: bool, found: str) -> None:
     """Raise Breach unless a condition holds."""
     if not holds:
         raise Breach(found)
+
+
+def require_twins(kind: type) -> None:
+    """Raise Breach unless the groups of a class's `twins` are names of its parameters."""
+    twins, known = getattr(kind, "twins", ()), [one.name for one in parameters(kind)]
+    form = "groups of names, as (('rate', 't'),)"
+    require(isinstance(twins, tuple | list), f"twins = {twins!r}: expected {form}")
+    for group in twins:
+        right = isinstance(group, tuple | list) and len(group) > 1
+        require(right, f"twins = {twins!r}: expected {form}; {group!r} is no group of two or more")
+        for name in group:
+            found = f"twins = {twins!r}: {name!r} is no parameter; there are {', '.join(known)}"
+            require(name in known, found)
 
 
 def same(got: Tensor, want: Tensor, found: str) -> None:

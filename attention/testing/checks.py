@@ -12,8 +12,9 @@ import torch
 from attention import methods
 from attention.contract.backend import Backend
 from attention.errors import InvalidValue
+from attention.layers.layer import Geometry, Layer
 from attention.patching.cache import AttentionCache
-from attention.testing.broken import Breach, require, run, same
+from attention.testing.broken import Breach, require, require_twins, run, same
 from attention.testing.case import Case, RowRecord
 from attention.testing.driving import OneLayer, follow, left_padded, prefill, step, text, tiny_model
 from attention.testing.hooks import by_head, hooks
@@ -30,6 +31,7 @@ def declared(case: Case) -> str:
     own = "<locals>" not in kind.__qualname__ and kind.__module__ != "__main__"
     if own:
         methods.find(f"{kind.__module__}:{kind.__qualname__}")
+    require_twins(kind)
     fields = dataclasses.fields(backend)
     require(all(f.kw_only for f in fields), "its parameters must be keywords only (kw_only=True)")
     require("\n" not in kind.source and bool(kind.source), "`source` must be one line")
@@ -43,6 +45,7 @@ def declared(case: Case) -> str:
     kept = again.params() == params and again.exact_until == until
     require(kept, f"built again from params() = {params} it has params() = {again.params()}")
     layer = OneLayer(backend).layer
+    reserved(layer)
     require(
         (layer.keeps_all, layer.rewindable) == (backend.keeps_all, backend.rewindable),
         f"`layer` makes a {type(layer).__name__}, which cannot do what `layer_class` says, or more",
@@ -57,6 +60,20 @@ def declared(case: Case) -> str:
                 f"budget = {wrong!r} must raise InvalidValue; see attention.errors.check_int"
             )
     return ", ".join(f"{k}={v!r}" for k, v in params.items()) or "no parameters"
+
+
+def reserved(layer: Layer) -> None:
+    """Raise Breach where a layer keeps something under a name that its base class needs."""
+    hidden = [name for name in vars(layer) if callable(getattr(type(layer), name, None))]
+    own = [
+        name
+        for name, kind in (("geometry", Geometry), ("state", dict), ("budget", int | None))
+        if not isinstance(getattr(layer, name), kind)
+    ]
+    for name in (*hidden, *own):
+        raise Breach(
+            f"self.{name} of {type(layer).__name__} is the base class's: take another name"
+        )
 
 
 def exact(case: Case) -> str:
@@ -117,6 +134,7 @@ def counts(case: Case) -> str:
     for x in case.batch[2]:
         where = f"row {x.row}, {x.seen} tokens seen: "
         for p in (*x.kept, *x.read):
+            require(bool(p.numel()), where + "a layer keeps or reads no position at all")
             ordered = bool(((p.diff(dim=-1) > 0) | (p[:, :-1] < 0)).all())
             require(ordered, where + "a position appears twice or out of order")
             require(int(p.max()) < x.seen, where + "a position beyond the last token")

@@ -12,8 +12,8 @@ from attention.core.step import Step
 from attention.layers.compressing import Compressing
 from attention.layers.evicting import Evicting
 from attention.layers.paged import Paged
-from attention.layers.selecting import Choice, Selecting
-from attention.testing.broken import require, same
+from attention.layers.selecting import Choice, Selecting, checked
+from attention.testing.broken import Breach, require, same
 from attention.testing.case import Case
 from attention.testing.driving import OneLayer
 
@@ -72,6 +72,11 @@ def _watch_worth(one: OneLayer, name: str, asked: Callable[..., tuple[int, int]]
     def watched(*args: Any) -> Tensor:
         worth, (B, S) = hook(*args), asked(*args)
         _shape(name, worth, (B, one.Hkv, S))
+        floats = "floating-point numbers, in which inf can say that a slot must stay"
+        require(
+            worth.is_floating_point(),
+            f"{name} returned {worth.dtype}, expected {floats}: see `.to(self.geometry.wide)`",
+        )
         require(not bool(worth.isnan().any()), f"{name} returned nan")
         return worth
 
@@ -85,7 +90,13 @@ def _watch_pages(one: OneLayer) -> None:
 
     def watched_summary(k: Tensor, held: Tensor) -> Tensor:
         found = summary(k, held)
-        _shape("summary", found, (*k.shape[:3], layer.summaries.data.shape[-1]))
+        size = layer.summaries.data.shape[-1]
+        _shape(
+            "summary",
+            found,
+            (*k.shape[:3], size),
+            f"size = {size} is said by `super().__init__(geometry, backend, size=...)`",
+        )
         other = summary(k.masked_fill(~held, 1e9), held)
         begun = held.any(3)
         require(
@@ -111,15 +122,11 @@ def _watch_choice(one: OneLayer) -> None:
     choose = layer.choose
 
     def watched(q: Tensor, step: Step) -> Choice:
-        found = choose(q, step)
-        H, pages = found.pages.shape[1], int(layer.pages(step.seen).max())
-        require(
-            H in (1, one.Hkv, one.Hq), f"choose returned {H} sets of pages, expected 1, Hkv or Hq"
-        )
-        _shape("live, from choose,", found.live, tuple(found.pages.shape))
+        found = checked(choose(q, step), one.rows, layer.geometry)
+        pages = int(layer.pages(step.seen).max())
         for pages_of, live in zip(found.pages.flatten(0, 1), found.live.flatten(0, 1), strict=True):
             taken = sorted(pages_of[live].tolist())
-            require(bool(taken), "choose returned a set without pages")
+            require(bool(taken), "choose returned a set in which no page is live")
             require(len(set(taken)) == len(taken), f"choose returned a page twice: {taken}")
             require(
                 taken[0] >= 0 and taken[-1] < pages,
@@ -130,9 +137,13 @@ def _watch_choice(one: OneLayer) -> None:
     _replace(one, "choose", watched)
 
 
-def _shape(name: str, found: Tensor, due: tuple[int, ...]) -> None:
+def _shape(
+    name: str, found: object, due: tuple[int, ...], where: str = "see its docstring"
+) -> None:
+    if not isinstance(found, Tensor):
+        raise Breach(f"{name} returned {type(found).__name__}, expected a tensor {due}: {where}")
     shape = tuple(found.shape)
-    require(shape == due, f"{name} returned shape {shape}, expected {due}: see its docstring")
+    require(shape == due, f"{name} returned shape {shape}, expected {due}: {where}")
 
 
 def _replace(one: OneLayer, name: str, hook: Callable[..., Any]) -> None:

@@ -73,7 +73,7 @@ def _some_names(key: str, value: object) -> tuple[str, ...]:
 
 
 def _names_or_none(key: str, value: object) -> tuple[str, ...]:
-    return () if not value or value == "none" else _names(key, value)
+    return () if not value or value in ("none", ["none"], ("none",)) else _names(key, value)
 
 
 def _names_or_just_none(key: str, value: object) -> tuple[str, ...]:

@@ -183,6 +183,11 @@ def reason(found: Judgement, gold: Gold, scorer: str) -> str:
     return f"{found.answer!r} {same} {shown} {compared}"
 
 
+def shown(gold: Gold) -> str | None:
+    """The accepted answers as a text, several joined by " or "; None for none."""
+    return " or ".join(gold) if isinstance(gold, tuple) else gold
+
+
 def correct(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> bool | None:
     """Whether a generated text solves its problem, as `judged` says."""
     return judged(text, gold, scorer, own).correct

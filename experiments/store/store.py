@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from experiments.grid.scoring import Gold, correct
+from experiments.grid.scoring import Gold, correct, judged, shown
 from experiments.store.files.disk import require_writable
 from experiments.store.files.records import HEAD, Record, Writer, forget_indices, pack, read
 from experiments.store.manifest import paths
@@ -102,9 +102,13 @@ class Store:
             gold: by data set and item id the gold answer and its scorer; by default those of the
                 newest sweep that has the problem.
 
+        A run that went on after a verdict is a row beside the plain run: `acted` is True there.
+
         Raises:
-            InvalidValue: a manifest that cannot be read.
+            InvalidValue: no store is there, or a manifest that cannot be read.
         """
+        if not (self.path / "traces").is_dir():
+            raise InvalidValue("store", str(self.path), "the folder of a store, with traces/ in it")
         return _frame(self, self.path, gold)
 
     def seconds_per_token(self) -> dict[tuple[str, str], float]:
@@ -229,7 +233,10 @@ def _row(record: Record, known: Answers) -> dict[str, Any]:
         "backend_params": ", ".join(f"{key}={backend[key]}" for key in sorted(backend)),
         "penalty": "+".join(p["name"] for p in cell["penalties"]) or "none",
         **meta,
+        "acted": meta.get("detector") is not None,
         "correct": None if text is None else correct(text, gold, scorer),
+        "gold": shown(gold),
+        "answer": None if text is None else judged(text, None, scorer).answer,
         "text": text,
         "keys_read": None if trace is None else trace.checks[-1].keys_read,
         **{key: value for key, value in values.items() if key not in _LONG},

@@ -19,7 +19,7 @@ from attention.errors import InvalidValue
 from attention.identity import code
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
-from experiments.grid.data.prompts import read_template
+from experiments.grid.data.prompts import read_template, unknown_words
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import Cell
 from experiments.grid.plan import (
@@ -83,6 +83,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
     threads = models.use_threads(config.threads, config.workers)
 
     cells: list[Cell] = []
+    unknown: list[str] = []
     problems: dict[tuple[str, str, str], tuple[data.Item, list[int]]] = {}
     planned: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
     for source in sources:
@@ -94,6 +95,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
         most, lengths = positions.positions(source), []
         for dataset, of_set in sets.items():
             prompts = {item.id: item.prompt_ids(tokenizer) for item in of_set.items}
+            unknown += unknown_words(tokenizer, [*prompts.values()], f"{dataset} ({source.name})")
             for item in of_set.items:
                 problems[source.name, dataset, item.id] = (item, prompts[item.id])
                 lengths.append(positions.Prompt(dataset, item.id, len(prompts[item.id])))
@@ -104,7 +106,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
     plan = Plan(tuple(cells), planned, config.samples_per_problem)
     shelf = models.Shelf(config.dtype, device, None if remote else config.device_map)
     made_by = code(*backends, *itertools.chain(*penalties), *detectors)
-    said = tuple(line for one in sets.values() for line in one.said)
+    said = (*(line for one in sets.values() for line in one.said), *unknown)
     prepared = Preparation(
         config, plan, threads, sources, shelf, detectors, problems, scorers=scorers, said=said
     )

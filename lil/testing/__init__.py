@@ -52,8 +52,11 @@ def check(
 
     Raises:
         ContractBroken: with what was found.
-        InvalidValue: it is none of these, or `skip` names no check.
+        InvalidValue: it is none of these, `skip` names no check, or `text` is no list of bytes.
     """
+    if text is not None and not (isinstance(text, Sequence) and all(map(_is_piece, text))):
+        allowed = 'a list with the bytes of each token, as [b"one", b" more"]'
+        raise InvalidValue("text", text, allowed)
     if isinstance(thing, Detector):
         return run(thing.name, DETECTOR_CHECKS, DetectorCase(thing, text, hidden_size), skip)
     if isinstance(thing, Penalty):
@@ -61,3 +64,7 @@ def check(
     if isinstance(thing, type) and issubclass(thing, Codec):
         return run(thing.name, CHECKS["codec"], thing, skip)
     raise InvalidValue("thing", thing, "a Detector, a Penalty, or a subclass of Codec")
+
+
+def _is_piece(piece: object) -> bool:
+    return isinstance(piece, bytes)

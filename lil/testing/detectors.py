@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from attention.errors import InvalidValue
+from attention.spelling import over
 from attention.testing.broken import Breach, require
 from lil.detectors import DETECTORS, Detector, Verdict, Watcher, replay
 from lil.hidden_states import Reading
@@ -59,6 +62,10 @@ class DetectorCase:
     def step(self, watcher: Watcher[Any], at: int, text: Sequence[bytes]) -> None:
         """Token `at` of a text, and what the model computed there."""
         watcher.update([text[at]])
+        self.look(watcher, at)
+
+    def look(self, watcher: Watcher[Any], at: int) -> None:
+        """What the model computed at token `at`, for a watcher that wants it."""
         if watcher.wants:
             numbers = torch.randn(self.hidden_size, generator=torch.Generator().manual_seed(at))
             watcher.see(cast("Reading", ReadingStandIn(numbers)))
@@ -84,7 +91,15 @@ class DetectorCase:
 
 def declared(case: DetectorCase) -> str:
     """Found by its path, a frozen dataclass, and the same again from its params() in JSON."""
-    return parameters(DETECTORS, case.detector)
+    detector = case.detector
+    said = parameters(DETECTORS, detector)
+    try:
+        parameter, values = type(detector).steps()
+        for value in values:
+            type(detector)(**over(detector.params(), {parameter: value}, detector.twins))
+    except InvalidValue as error:
+        raise Breach(f"of its `ladder`: {error}") from error
+    return said
 
 
 def evidence(case: DetectorCase) -> str:
@@ -187,6 +202,44 @@ def replayed(case: DetectorCase) -> str:
     return f"with the signals {', '.join(signals)}" if signals else "from the tokens alone"
 
 
+def returns(case: DetectorCase) -> str:
+    """Where an action goes back to, `returns` named from when it was the present token on."""
+    actions = ["answer", *(["regenerate"] if case.detector.anchors else [])]
+    return "; ".join(f"{action}: {_returned(case, action)}" for action in actions)
+
+
+def _returned(case: DetectorCase, action: str) -> str:
+    """Watch the text as the decode loop does, and see that the state gone back to is there."""
+    detector = replace(case.detector, on_stop=action)
+    other = DetectorCase(detector, case.text, case.hidden_size)
+    watcher, held, most = detector.watch(PROMPT), set[int](), 0
+    for at in range(len(case.text)):
+        watcher.update([case.text[at]])
+        verdict, now = watcher.verdict, at + 1
+        if verdict is not None:
+            place = verdict.anchor if action == "regenerate" else verdict.token
+            if place is None:
+                raise Breach("`anchors` is True, and the verdict has no anchor")
+            state = max(place, 1)  # of none it is that of one: the prompt has been read
+            require(
+                state == now or state in held,
+                f"with on_stop={action!r} the verdict goes back from token {now} to {place}, which "
+                "`returns` did not name at every token from the one at which it was the newest: "
+                f"return [{place}] from token {place} on, and keep it until another takes its "
+                "place",
+            )
+            return f"from {now} to {place}, at most {most} states kept"
+        named: object = watcher.returns()
+        if not isinstance(named, Collection) or not all(type(one) is int for one in named):
+            allowed = "a tuple or list of numbers of tokens, () for none"
+            raise Breach(f"returns() gave {named!r} after token {now}: expected {allowed}")
+        wanted = {max(one, 1) for one in named}
+        held = (held & wanted) | (wanted & {now})
+        most = max(most, len(held))
+        other.look(watcher, at)
+    return "no verdict"
+
+
 DETECTOR_CHECKS: Mapping[str, Callable[[DetectorCase], str]] = {
     "declared": declared,
     "evidence": evidence,
@@ -194,4 +247,5 @@ DETECTOR_CHECKS: Mapping[str, Callable[[DetectorCase], str]] = {
     "lasting": lasting,
     "apart": apart,
     "replayed": replayed,
+    "returns": returns,
 }

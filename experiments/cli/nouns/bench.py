@@ -17,7 +17,14 @@ examples:
   lil bench h2o "quest(page=32)" --context 32768 --batch 4
   lil bench mine:Mine --device cuda --dtype bfloat16 --json
 
-The tables of docs/performance.md are made by the programs in scripts/bench.
+columns, of steps of all methods in turn:
+  ms, least ms    median and fastest step, milliseconds; the fastest is disturbed least
+  times full      how many times faster than full attention: the median over pairs of steps made
+                  directly after each other; below 1 it is slower
+  MB              10^6 bytes of keys, values and what the method keeps, after the last step
+
+On a machine that others use too, --threads 1 disturbs and is disturbed least. The tables of
+docs/results/performance.md are made by the programs in scripts/bench.
 """
 
 
@@ -46,15 +53,21 @@ def add_arguments(parser: Parser) -> None:
         ("--engine", "auto", "one of cpp, triton, flash, torch, or auto"),
     ):
         parser.add_argument(flag, default=text, help=f"{line} ({text})")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="of the CPU (all cores, unless OMP_NUM_THREADS)"
+    )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Measure and print, conditions beside the numbers."""
     from experiments import bench
-    from experiments.grid.models import resolve_device
+    from experiments.grid.config import check
+    from experiments.grid.models import resolve_device, use_threads
 
     names = ("batch", "context", "heads", "kv_heads", "head_size", "dtype", "engine")
     sizes = {name: getattr(args, name) for name in names}
+    if args.threads is not None:
+        use_threads(check({"threads": args.threads}, "--threads")["threads"])
     shape = bench.Shape(device=resolve_device(args.device), **sizes)
     methods = {entry: bench.sparse(entry, args.budget) for entry in args.methods}
     with Console(stderr=True).status("measuring"):

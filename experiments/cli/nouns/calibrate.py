@@ -150,7 +150,7 @@ def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
     several = [key for key, found in given.items() if len(found) > 1]
     if len(several) > 1:
         raise InvalidValue("--set", ", ".join(args.set), "several values of one parameter alone")
-    parameter, values = kind.ladder
+    parameter, values = ("", ()) if several else kind.steps()
     same = next((group for group in kind.twins if parameter in group), (parameter,))
     if own := several or [key for key in same if key in given]:
         parameter = own[0]

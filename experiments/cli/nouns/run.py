@@ -19,6 +19,7 @@ from experiments.cli.show import say
 from experiments.cli.texts import SHOWN, beginning_and_end, dim
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
+from experiments.grid.data.prompts import unknown_words
 from experiments.grid.data.sets import stream_name
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import (
@@ -132,6 +133,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         loaded = models.load(source, config.dtype, device, config.device_map)
         require_supported(loaded, [backend], config.engine)
     prompts = [item.prompt_ids(loaded.tokenizer) for _, item in problems]
+    say(unknown_words(loaded.tokenizer, prompts, config.models[0]), Console(stderr=True))
     lengths = [
         positions.Prompt(name, item.id, len(ids))
         for (name, item), ids in zip(problems, prompts, strict=True)

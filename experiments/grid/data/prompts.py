@@ -145,3 +145,24 @@ def _rendered(
         raise InvalidValue("system", system, allowed) from error
     # The template writes the special tokens itself.
     return list(tokenizer(rendered, add_special_tokens=False)["input_ids"])
+
+
+def unknown_words(tokenizer: Any, prompts: Sequence[Sequence[int]], named: str) -> list[str]:
+    """A notice where prompts hold words that the tokenizer does not have; none where they do not.
+
+    Args:
+        tokenizer: the model's.
+        prompts: token ids.
+        named: what the notice begins with: the data set.
+    """
+    unknown = tokenizer.unk_token_id
+    if unknown in (None, tokenizer.bos_token_id, tokenizer.eos_token_id):  # which say other things
+        return []
+    holding = sum(unknown in ids for ids in prompts)
+    if not holding:
+        return []
+    return [
+        f"{named}: {holding:,} of {len(prompts):,} prompts hold words that the model does not know "
+        f"({tokenizer.unk_token}): `lil run --show-prompt` shows them, and --prompt-template FILE "
+        "puts other words around a problem"
+    ]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from attention.identity import code
 from experiments.grid.identity import Cell, digest, run_id
 from experiments.grid.plan import PlannedProblem, Run
-from experiments.grid.scoring import NO_SCORERS, Scorers, correct
+from experiments.grid.scoring import NO_SCORERS, Scorers, correct, judged, shown
 from experiments.store.files.records import Record
 from experiments.store.samples.repetition import exact, repeats, tolerant
 from experiments.store.samples.sample import Points, Sample, Shorter
@@ -96,6 +96,7 @@ def blank(run: Run, penalty: str) -> Sample:
         budget=cell.budget,
         penalty=penalty,
         role=cell.role,
+        gold=shown(run.problem.gold),
     )
 
 
@@ -182,6 +183,7 @@ def measured(
     else:
         one = replace(one, status="ok", finish=trace.finish)
     cost = trace.cost_at(paid)
+    text = _text(trace, kept)
     return replace(
         _with_reads(one, trace, paid),
         at_positions=_at_positions(problem, one.finish, len(trace.dropped) + paid),
@@ -191,7 +193,8 @@ def measured(
         record=record.id,
         tokens=kept,
         output=_digest(trace.new_ids[:kept]),
-        correct=_solved(_text(trace, kept), problem, scorers),
+        correct=_solved(text, problem, scorers),
+        answer=judged(text, None, problem.scorer).answer,
         prefill_sec=trace.prefill_sec,
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,

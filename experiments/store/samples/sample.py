@@ -153,6 +153,8 @@ class Sample:
     output: str | None = None  # a digest of its tokens: equal where the outputs are
     shorter: tuple[Shorter, ...] = ()  # the same at smaller caps, the smallest first
     at_positions: bool = False
+    gold: str | None = None  # the accepted answer; several are joined by " or "
+    answer: str | None = None  # as it stands in the text; None where a scorer finds none
 
     @property
     def paid_tokens(self) -> int | None:

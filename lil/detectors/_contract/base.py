@@ -12,6 +12,7 @@ import numpy as np
 
 from attention.errors import InvalidValue, check_choice
 from attention.identity import named
+from attention.registry import parameters
 from attention.sources import import_path, ships
 from attention.spelling import Twins
 from lil.detectors._contract.actions import ACTIONS, Action, OnStop, action
@@ -78,7 +79,8 @@ class Detector(ABC):
     version: ClassVar[int] = 1
     #: Whether verdicts say up to where the text still carried information.
     anchors: ClassVar[bool] = False
-    #: A parameter and values of it, the most cautious first: what calibration tries.
+    #: A parameter and values of it, the most cautious first: what calibration tries. One reads it
+    #: with `steps`, which refuses another form.
     ladder: ClassVar[tuple[str, Sequence[Any]]] = ("", ())
     #: Parameters that say the same, in groups: one that comes later takes the others' place.
     twins: ClassVar[Twins] = ()
@@ -128,6 +130,23 @@ class Detector(ABC):
     def uses(self) -> Sequence[Any]:
         """Detectors and classes of codecs that it is made of."""
         return ()
+
+    @classmethod
+    def steps(cls) -> tuple[str, Sequence[Any]]:
+        """The `ladder`: a parameter and values of it; an empty name and none where there is none.
+
+        Raises:
+            InvalidValue: it has another form, or names no parameter.
+        """
+        ladder: object = cls.ladder
+        match ladder:
+            case (str(name), (tuple() | list()) as values):
+                known = [one.name for one in parameters(cls)]
+                if bool(name) == bool(values) and (not name or name in known):
+                    return name, values
+                allowed = f"a parameter of {cls.name} ({', '.join(known)}) and values of it"
+                raise InvalidValue("ladder", name or ladder, allowed, known)
+        raise InvalidValue("ladder", ladder, 'a name and its values, as ("rate", (0.01, 0.02))')
 
     @abstractmethod
     def watch(self, prompt: bytes = b"") -> Watcher[Any]:
@@ -261,8 +280,9 @@ class Watcher(ABC, Generic[D]):
     def returns(self) -> Sequence[int]:
         """Numbers of generated tokens that a coming verdict may cut or rewind to.
 
-        A number is named first while it is the present one: the state is remembered from then
-        until the number is no longer named. Asked after each `update` and `see`.
+        All of them, asked after every token. A number is named first while it is `tokens`, the
+        present one: the state is remembered from then until the number is no longer named. None
+        is needed where the verdict keeps all tokens, or where nothing is decoded behind it.
         """
         return ()
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attention.contract import Backend, Evicting, Step
+from attention.contract import Dropping, Evicting, Step
 
 
 class L2NormLayer(Evicting):
@@ -17,7 +17,7 @@ class L2NormLayer(Evicting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class L2Norm(Backend):
+class L2Norm(Dropping):
     """Keeps the tokens whose keys have the smallest norm.
 
     Devoto et al., arXiv 2406.11430: a key of small norm tends to receive much attention. The
@@ -26,9 +26,6 @@ class L2Norm(Backend):
     Args:
         budget: tokens a decode query may read, current token included; at least 2.
         dense_layers: first layers left dense, as the authors do; exempt from the budget.
-
-    Raises:
-        InvalidValue: a parameter is out of range.
     """
 
     name: ClassVar[str] = "l2norm"

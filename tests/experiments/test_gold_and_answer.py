@@ -1,0 +1,54 @@
+"""What was accepted and what was found stand beside `correct`, in samples and in frames."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from attention.errors import InvalidValue
+from experiments.cli import main
+from experiments.grid.scoring import last_boxed, shown
+from experiments.store.store import Store
+
+SMALL = Path(__file__).parent / "data" / "small"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SMALL, tmp_path / "store", ignore=shutil.ignore_patterns("cache")))
+
+
+def test_in_samples_and_frames(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "samples.csv"
+    quiet = ["--no-figures", "--no-page"]
+    assert main(["report", str(store), *quiet, "--csv", str(file)]) == 0
+    samples = pd.read_csv(file, dtype={"gold": "string", "answer": "string"})
+    decoded = samples[samples.text.notna()]
+    assert len(decoded)
+    for _, one in decoded.iterrows():
+        found = last_boxed(one.text)
+        assert one.answer == found if found is not None else pd.isna(one.answer)
+        assert one.correct == (found is not None and found.strip() == one.gold.strip())
+    frame = Store(store).frame().set_index("id")
+    assert not frame.acted.all()
+    plain = decoded[decoded.detector == "none"]
+    for _, one in plain[plain.status == "ok"].iterrows():
+        row = frame.loc[one.record]
+        assert row.gold == one.gold
+        assert row.correct == one.correct
+        assert row.answer == one.answer if one.correct else row.answer != row.gold
+
+
+def test_accepted_answers_as_a_text() -> None:
+    assert shown(None) is None
+    assert shown("5") == "5"
+    assert shown(("5", "five")) == "5 or five"
+
+
+def test_a_folder_that_is_no_store_has_no_frame(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(InvalidValue, match=r"store = .*the folder of a store"):
+            Store(folder).frame()

@@ -132,6 +132,12 @@ def parse_assignment(text: str) -> dict[str, Any]:
         InvalidValue: no equals sign, or a dotted path through a key that is no table.
     """
     keys, raw = setting(text)
+    if len(keys) == 2:
+        kinds = ("backend", "penalty", "detector", "action")
+        allowed = "KEY=VALUE; a parameter is " + " or ".join(
+            f"{kind}_params.{'.'.join(keys)}=" for kind in kinds
+        )
+        raise InvalidValue("--set", text, allowed)
     if len(keys) not in (1, 3):
         raise InvalidValue("--set", text, "KEY=VALUE, such as backend_params.quest.page=16")
     given = spelling.value(raw)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attention.errors import InvalidValue
-from experiments.grid.config import load
+from experiments.grid.presets import load
 from experiments.grid.detectors import build_detectors
 
 

@@ -153,6 +153,27 @@ def test_words_that_mean_no_run_or_several(store, capsys, words, said):
     assert said in capsys.readouterr().err
 
 
+def test_settings_of_one_method_and_penalties_are_told_apart(tiny_model, tmp_path, capsys):
+    values = _values(tiny_model, tmp_path) | {
+        "backends": "full,quest(page=4),quest(page=8)",
+        "budgets": "32",
+        "penalties": "none,presence",
+        "limit": 1,
+        "max_new_tokens": 4,
+    }
+    go(load("demo-small", values), tmp_path / "out")
+    out = str(tmp_path / "out")
+    assert main(["show", out, "0", "quest"]) == 2
+    told = capsys.readouterr().err
+    for part in ("page=4", "page=8", "none", "presence"):
+        assert f" {part}" in told
+    for words in (("quest(page=8)", "none"), ("quest", "page=8", "none"), ("none", "page=8")):
+        run = _shown(capsys, out, *words)
+        assert (run["backend_params"]["page"], run["penalties"]) == (8, [])
+    assert main(["show", out, "quest(page=9)"]) == 2
+    assert "run = 'quest(page=9)'" in capsys.readouterr().err
+
+
 def test_a_word_is_a_problem_before_it_is_the_beginning_of_an_id(store, capsys):
     assert main(["show", str(store), "0"]) == 2
     assert "5 are" in capsys.readouterr().err

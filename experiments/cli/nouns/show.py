@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue
+from attention.spelling import split
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import add_scorer_flag, say
@@ -93,7 +94,8 @@ def find(studies: Sequence[Study], words: Sequence[str]) -> tuple[Study, Run]:
     Args:
         studies: of a store, the newest first.
         words: the beginning of its id; or each of them a part of what it is: problem, backend,
-            budget, data set, penalty, model, `sample N`.
+            budget, data set, penalty or none, model, a parameter of the backend as `page=16` or in
+            brackets behind its name, `sample N`.
 
     Raises:
         InvalidValue: no run is that, or several are.
@@ -130,8 +132,8 @@ def _told(study: Study) -> Iterator[tuple[Run, tuple[str, ...]]]:
     called = dataset_labels([cell.dataset for cell in study.plan.cells])
     for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
         budget = [] if cell.budget is None else [str(cell.budget)]
-        rest = [called[cell.dataset], cell.model]
-        rest += [] if penalty == "none" else [penalty]
+        rest = [called[cell.dataset], cell.model, penalty]
+        rest += [f"{name}={value}" for name, value in _params(cell.backend).items()]
         for run in study.plan.runs(cell):
             parts = [run.item_id, str(cell.backend["name"]), *budget, *rest]
             if study.plan.samples_per_problem > 1:
@@ -139,13 +141,29 @@ def _told(study: Study) -> Iterator[tuple[Run, tuple[str, ...]]]:
             yield run, tuple(parts)
 
 
+def _params(backend: Mapping[str, Any]) -> dict[str, Any]:
+    """A backend's parameters but for its budget."""
+    return {name: value for name, value in backend.items() if name not in ("name", "budget")}
+
+
 def _is(word: str, told: Sequence[str]) -> bool:
-    """Whether a word stands for a part; of a problem's id the last part is enough."""
-    return word in told or word == PurePosixPath(told[0]).name
+    """Whether a word stands for a part; of a problem's id the last part is enough.
+
+    `name(a=1,b=2)` stands for all of its parts.
+    """
+    if word in told or word == PurePosixPath(told[0]).name:
+        return True
+    name, bracket, inside = word.partition("(")
+    return inside.endswith(")") and {name, *split(inside[:-1])} <= {*told} and bool(bracket)
 
 
 def _some(runs: Sequence[tuple[Study, Run, tuple[str, ...]]]) -> str:
-    shown = [f"{run.id[:8]} ({' '.join(told[:4])})" for _, run, told in runs[:_NAMED]]
+    """The first of some runs by id, with what tells them from each other."""
+    everywhere = set.intersection(*({*told} for *_, told in runs))
+    shown = []
+    for _, run, told in runs[:_NAMED]:
+        apart = [part for part in told[4:] if part not in everywhere]
+        shown.append(f"{run.id[:8]} ({' '.join([*told[:4], *apart])})")
     return ", ".join(shown) + (f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else "")
 
 
@@ -220,7 +238,7 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
         "sample_index": run.sample_index,
         "backend": cell.backend["name"],
         "budget": cell.budget,
-        "backend_params": {k: v for k, v in cell.backend.items() if k not in ("name", "budget")},
+        "backend_params": _params(cell.backend),
         "penalties": [dict(one) for one in cell.penalties],
         "sampling": dict(cell.sampling),
         "dtype": cell.dtype,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from attention.errors import InvalidValue
-from experiments.grid.presets import load
 from experiments.grid.detectors import build_detectors
+from experiments.grid.presets import load
 
 
 @pytest.mark.parametrize("given", ["none", ["none"], ("none",), []])

@@ -85,8 +85,6 @@ def test_methods_import_what_their_authors_are_offered() -> None:
     assert not past_the_door
 
 
-# Classes of the report whose names others have as well so far.
-NAMED_FREELY = {"Cell", "Change", "Measure", "Pooled", "Shown"}
 # What users name in vLLM and in SGLang, and what each of vLLM's two runners is given.
 FOR_EACH_SERVER = {
     "DRYPenalty",
@@ -106,11 +104,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places.setdefault(node.name, []).append(str(module.relative_to(ROOT)))
     assert len(places) > 100
-    shared = {
-        name: modules
-        for name, modules in places.items()
-        if len(modules) > 1 and name not in NAMED_FREELY
-    }
+    shared = {name: modules for name, modules in places.items() if len(modules) > 1}
     assert shared.keys() == FOR_EACH_SERVER, shared
     for name in FOR_EACH_SERVER:
         beside = [module for module in shared[name] if not module.startswith("lil/serving/")]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from attention.registry import Registry
-from lil.penalties._history import Change, Penalty, StatefulPenalty, working_dtype
+from lil.penalties._history import Penalty, ScoreChange, StatefulPenalty, working_dtype
 from lil.penalties._lz_rows import LZRows
 from lil.penalties.dry import DRYPenalty
 from lil.penalties.frequency import FrequencyPenalty
@@ -18,7 +18,6 @@ from lil.penalties.repetition import RepetitionPenalty
 
 __all__ = [
     "PENALTIES",
-    "Change",
     "DRYPenalty",
     "FrequencyPenalty",
     "LZPenalty",
@@ -28,6 +27,7 @@ __all__ = [
     "PresencePenalty",
     "PresenceWindowPenalty",
     "RepetitionPenalty",
+    "ScoreChange",
     "StatefulPenalty",
     "describe",
     "find",

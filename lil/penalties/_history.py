@@ -23,7 +23,7 @@ from lil.compression.matching import EMPTY
 from lil.generate_calls import CallSequence
 
 
-class Change(NamedTuple):
+class ScoreChange(NamedTuple):
     """`amounts` to be added to the scores at `tokens` where `wanted`; each (B, K).
 
     Where a row names a token more than once, the least result stands, so that it is the same on
@@ -217,7 +217,7 @@ class Penalty(LogitsProcessor, ABC):
         """New scores (B, V)."""
         return self.penalise(memory, (memory != EMPTY).sum(dim=1), scores)
 
-    def _changed(self, scores: Tensor, *changes: Change) -> Tensor:
+    def _changed(self, scores: Tensor, *changes: ScoreChange) -> Tensor:
         """`scores` (B, V) with what each change adds; where two name a place, the later stands.
 
         Nothing of the size of `scores` is made but the result, and nothing waits for the device:

@@ -13,7 +13,7 @@ from torch import Tensor
 from attention.core import devices
 from attention.errors import InvalidValue, check_choice, check_int, check_number
 from lil.compression.matching import EMPTY, Matcher
-from lil.penalties._history import Change, Penalty, StatefulPenalty, token_ids, working_dtype
+from lil.penalties._history import Penalty, ScoreChange, StatefulPenalty, token_ids, working_dtype
 from lil.penalties._lz_rows import LZRows, engine_for
 from lil.penalties._lz_state import FORMULAS, LZParameters, extension
 
@@ -163,8 +163,8 @@ class LZPenalty(StatefulPenalty):
         extending_bits = extension(self.formula, longest.to(dtype), d)
         extended = self.alpha * (extending_bits - full)
         if V < W:  # a token whose nearest occurrence lies further back than V gains
-            ones = Change(tokens, single.expand(tokens.shape), priced)
-            return self._changed(scores, ones, Change(extending, extended, extends))
+            ones = ScoreChange(tokens, single.expand(tokens.shape), priced)
+            return self._changed(scores, ones, ScoreChange(extending, extended, extends))
         # An extension has fewer bits than any single token.
         return self._lowered(scores, (tokens, single * priced), (extending, extended * extends))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attention.errors import check_int, check_number
 from lil.compression.matching import EMPTY
-from lil.penalties._history import Change, StatefulPenalty, working_dtype
+from lil.penalties._history import ScoreChange, StatefulPenalty, working_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,4 +58,4 @@ class PresenceWindowPenalty(StatefulPenalty):
         amounts = -self.strength * known.to(working_dtype(scores))
         if self.strength > 0:
             return self._lowered(scores, (memory, amounts))
-        return self._changed(scores, Change(memory, amounts, known))
+        return self._changed(scores, ScoreChange(memory, amounts, known))

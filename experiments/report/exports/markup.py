@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from experiments.report.tables.cells import Cell
+from experiments.report.tables.cells import TableCell
 from experiments.report.tables.grid import Grid
 
 _MARKDOWN = re.compile(r"([\\`*_|<>\[\]#~$])")
@@ -61,7 +61,7 @@ def _one_line(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\u00a0" else " " for one in text)
 
 
-def _marked(cell: Cell, escape: Callable[[str], str], bold: str) -> str:
+def _marked(cell: TableCell, escape: Callable[[str], str], bold: str) -> str:
     inside = escape(f"{cell.value} {cell.interval}" if cell.interval else cell.value)
     inside = bold.format(inside) if cell.bold else inside
     return inside + (escape("*") if cell.star else "")

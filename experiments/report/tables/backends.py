@@ -9,7 +9,7 @@ from experiments.report.names import shortly_named
 from experiments.report.row import AtCap, Cheaper, ReportRow, series
 from experiments.report.statistics import NOTHING
 from experiments.report.tables.cells import (
-    Cell,
+    TableCell,
     change,
     incomplete,
     large,
@@ -51,7 +51,7 @@ _SAMPLING_CAPTION = (
 )
 _MOST = 4  # intervals beside each other in 80 columns
 
-Cells = Callable[[ReportRow], Iterable[Cell]]
+Cells = Callable[[ReportRow], Iterable[TableCell]]
 
 
 def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
@@ -90,14 +90,16 @@ def caps_grids(rows: Sequence[ReportRow]) -> list[Grid]:
 
 
 def _cap_cells(at: int) -> Cells:
-    def cells(row: ReportRow) -> list[Cell]:
+    def cells(row: ReportRow) -> list[TableCell]:
         cap = row.caps[at]
-        cut = Cell(f"{percent(cap.capped / row.samples)}%") if row.samples else Cell()
+        cut = TableCell(f"{percent(cap.capped / row.samples)}%") if row.samples else TableCell()
         solved = share(cap.accuracy)
         if row.is_baseline:
-            return [solved, Cell(), cut, Cell(), Cell()]
+            return [solved, TableCell(), cut, TableCell(), TableCell()]
         count = (
-            Cell() if cap.length_ratio_solved.estimate is None else Cell(str(cap.solved_by_both))
+            TableCell()
+            if cap.length_ratio_solved.estimate is None
+            else TableCell(str(cap.solved_by_both))
         )
         return [solved, _length(cap), cut, _both(cap), count]
 
@@ -134,42 +136,46 @@ def _grid(part: list[ReportRow], names: Sequence[str], cells: Cells, title: str)
         for row in line:
             there = row.samples - row.missing - row.errors
             shown = cells(row) if row.is_complete else incomplete(there, row.samples, len(names))
-            lines.append(Line((label,), (Cell(budget_label(row)), *shown)))
+            lines.append(Line((label,), (TableCell(budget_label(row)), *shown)))
     return Grid(title, ("backend", "budget", *names), tuple(lines))
 
 
-def _main_cells(row: ReportRow) -> list[Cell]:
+def _main_cells(row: ReportRow) -> list[TableCell]:
     accuracy = share(row.accuracy)
-    cut = Cell(f"{percent(row.capped / row.samples)}%") if row.samples else Cell()
+    cut = TableCell(f"{percent(row.capped / row.samples)}%") if row.samples else TableCell()
     if row.is_baseline:
-        return [accuracy, Cell(), Cell(), Cell(), cut]
+        return [accuracy, TableCell(), TableCell(), TableCell(), cut]
     moved = change(
         row.accuracy_change,
         not {"loses", "gains"}.isdisjoint(row.claims),
     )
-    differ = Cell() if row.length_ratio.estimate is None else Cell(str(row.length_ratio.differs))
+    differ = (
+        TableCell()
+        if row.length_ratio.estimate is None
+        else TableCell(str(row.length_ratio.differs))
+    )
     return [accuracy, moved, _length(row), differ, cut]
 
 
-def _length(row: ReportRow | AtCap) -> Cell:
+def _length(row: ReportRow | AtCap) -> TableCell:
     claimed = not {"longer", "shorter"}.isdisjoint(row.claims)
     return ratio(row.length_ratio, claimed)
 
 
-def _both(row: ReportRow | AtCap) -> Cell:
+def _both(row: ReportRow | AtCap) -> TableCell:
     return ratio(
         row.length_ratio_solved,
         not {"longer solved", "shorter solved"}.isdisjoint(row.claims),
     )
 
 
-def _cost_cells(row: ReportRow) -> list[Cell]:
-    both = count = keys = Cell()
+def _cost_cells(row: ReportRow) -> list[TableCell]:
+    both = count = keys = TableCell()
     if row.length_ratio_solved.estimate is not None:
-        count = Cell(str(row.solved_by_both))
+        count = TableCell(str(row.solved_by_both))
     if row.is_baseline:
         if row.keys_read_per_solved.estimate is not None:
-            keys = Cell(large(row.keys_read_per_solved.estimate))
+            keys = TableCell(large(row.keys_read_per_solved.estimate))
     else:
         both = _both(row)
         keys = ratio(
@@ -177,13 +183,17 @@ def _cost_cells(row: ReportRow) -> list[Cell]:
             not {"fewer keys", "more keys"}.isdisjoint(row.claims),
         )
     if row.accuracy.estimate == 0:
-        keys = Cell("none solved")  # so that no cost can be said
+        keys = TableCell("none solved")  # so that no cost can be said
     compressed = (
-        Cell()
+        TableCell()
         if row.compression_ratio.estimate is None
-        else Cell(f"{row.compression_ratio.estimate:.2f}")
+        else TableCell(f"{row.compression_ratio.estimate:.2f}")
     )
-    loops = Cell() if row.repetition_rate is None else Cell(f"{percent(row.repetition_rate)}%")
+    loops = (
+        TableCell()
+        if row.repetition_rate is None
+        else TableCell(f"{percent(row.repetition_rate)}%")
+    )
     return [both, count, keys, compressed, loops]
 
 

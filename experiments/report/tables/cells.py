@@ -10,7 +10,7 @@ MISSING = "—"
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """What stands in one place of a table, in no markup yet.
 
     Attributes:
@@ -32,44 +32,44 @@ class Cell:
         return inside + ("*" if self.star else "")
 
 
-def incomplete(there: int, of: int, columns: int) -> list[Cell]:
+def incomplete(there: int, of: int, columns: int) -> list[TableCell]:
     """A configuration whose missing outputs are its longest has no numbers to compare."""
-    said = [Cell(f"{there} of {of},"), Cell("not comparable")]
-    return [*said, *[Cell()] * columns][:columns]
+    said = [TableCell(f"{there} of {of},"), TableCell("not comparable")]
+    return [*said, *[TableCell()] * columns][:columns]
 
 
-def share(of: Interval) -> Cell:
+def share(of: Interval) -> TableCell:
     """A share in per cent, with its interval if there is one."""
     if of.estimate is None:
-        return Cell()
+        return TableCell()
     if of.low is None or of.high is None:
-        return Cell(percent(of.estimate))
-    return Cell(percent(of.estimate), f"[{percent(of.low)}, {percent(of.high)}]")
+        return TableCell(percent(of.estimate))
+    return TableCell(percent(of.estimate), f"[{percent(of.low)}, {percent(of.high)}]")
 
 
-def ratio(of: Interval, claimed: bool = False) -> Cell:
+def ratio(of: Interval, claimed: bool = False) -> TableCell:
     """A ratio; bold where it is claimed that it is not 1."""
     if of.estimate is None:
-        return Cell()
+        return TableCell()
     if of.low is None and of.high is None:
-        return Cell(f"{of.estimate:.2f}")
+        return TableCell(f"{of.estimate:.2f}")
     least = "0" if of.low is None else f"{of.low:.2f}"
     most = "∞" if of.high is None else f"{of.high:.2f}"
-    return Cell(f"{of.estimate:.2f}", f"[{least}, {most}]", bold=claimed)
+    return TableCell(f"{of.estimate:.2f}", f"[{least}, {most}]", bold=claimed)
 
 
-def change(of: Interval, claimed: bool = False) -> Cell:
+def change(of: Interval, claimed: bool = False) -> TableCell:
     """A change in points; bold where it is claimed that it is not 0."""
     if of.estimate is None or of.low is None or of.high is None:
-        return Cell()
-    return Cell(points(of.estimate), f"[{bound(of.low)}, {bound(of.high)}]", claimed)
+        return TableCell()
+    return TableCell(points(of.estimate), f"[{bound(of.low)}, {bound(of.high)}]", claimed)
 
 
-def tested(of: Change) -> Cell:
+def tested(of: Change) -> TableCell:
     """A change in points without interval, starred where p < 0.05."""
     if of.estimate is None:
-        return Cell()
-    return Cell(points(of.estimate), star=of.p is not None and of.p < 0.05)
+        return TableCell()
+    return TableCell(points(of.estimate), star=of.p is not None and of.p < 0.05)
 
 
 def bound(value: float) -> str:

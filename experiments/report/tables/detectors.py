@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from experiments.report.names import capital, detector_name, shortly_named
 from experiments.report.row import ReportRow, by_penalty, pairs, series
-from experiments.report.tables.cells import MISSING, Cell, points, saved
+from experiments.report.tables.cells import MISSING, TableCell, points, saved
 from experiments.report.tables.grid import WIDTH, Grid, Line, in_parts
 from experiments.report.tables.parts import by_dataset, by_model, under
 
@@ -67,7 +67,7 @@ def _of_detector(
 ) -> list[Grid]:
     lines = [(dataset, series(part)) for dataset, part in by_dataset(rows)]
     shown = {
-        (dataset, label, row.budget): Cell(" / ".join(cell(row)))
+        (dataset, label, row.budget): TableCell(" / ".join(cell(row)))
         for dataset, of_dataset in lines
         for label, line in of_dataset.items()
         for row in line
@@ -95,8 +95,8 @@ def _of_detector(
                     Line(
                         (dataset,),
                         (
-                            Cell(MISSING if budget is None else str(budget)),
-                            *(shown.get((dataset, label, budget), Cell("")) for label in part),
+                            TableCell(MISSING if budget is None else str(budget)),
+                            *(shown.get((dataset, label, budget), TableCell("")) for label in part),
                         ),
                     )
                     for dataset, budget in keys

@@ -12,7 +12,7 @@ from rich import box, markup
 from rich.console import Console
 from rich.table import Table
 
-from experiments.report.tables.cells import Cell
+from experiments.report.tables.cells import TableCell
 
 WIDTH = 80
 
@@ -24,7 +24,7 @@ class Line:
     """Labels, of which a repeated one is shown once, then cells."""
 
     labels: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _aligned(is_right: bool) -> str:
     return ' class="n"' if is_right else ""
 
 
-def _html_cell(cell: Cell, narrow: bool) -> str:
+def _html_cell(cell: TableCell, narrow: bool) -> str:
     text = escape(_inside(cell, narrow))
     text = f"<b>{text}</b>" if cell.bold and text else text
     return text if cell.star is None else text + ("*" if cell.star else "\u00a0")
@@ -184,13 +184,13 @@ def _table(grid: Grid, narrow: bool) -> Table:
     return table
 
 
-def _inside(cell: Cell, narrow: bool) -> str:
+def _inside(cell: TableCell, narrow: bool) -> str:
     between = "\n" if narrow else " "
     interval = cell.interval.replace(" ", "") if narrow else cell.interval
     return f"{cell.value}{between}{interval}" if interval else cell.value
 
 
-def _marked(cell: Cell, narrow: bool) -> str:
+def _marked(cell: TableCell, narrow: bool) -> str:
     text = markup.escape(_inside(cell, narrow))
     # A bracket after a line's beginning or a blank is text, whatever stands in it.
     between = "\n" if narrow else " "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from experiments.report.names import shortly_named
 from experiments.report.row import ReportRow, by_penalty, series
-from experiments.report.tables.cells import MISSING, Cell, points, ratio, tested
+from experiments.report.tables.cells import MISSING, TableCell, points, ratio, tested
 from experiments.report.tables.grid import Grid, Line
 from experiments.report.tables.parts import budget_label, by_dataset, by_model
 
@@ -32,7 +32,7 @@ def penalty_grids(rows: Sequence[ReportRow]) -> list[Grid]:
                 "loops",
             ),
             tuple(
-                Line((dataset, label), (Cell(budget_label(row)), *_cells(row)))
+                Line((dataset, label), (TableCell(budget_label(row)), *_cells(row)))
                 for dataset, part in by_dataset([r for r in of_penalty if r.detector == "none"])
                 for label, line in series(part).items()
                 for row in line
@@ -45,12 +45,12 @@ def penalty_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     ]
 
 
-def _cells(row: ReportRow) -> list[Cell]:
+def _cells(row: ReportRow) -> list[TableCell]:
     lost, gained = row.penalty_accuracy_change.lost, row.penalty_accuracy_change.gained
     return [
         ratio(row.penalty_length_ratio, bool(row.claims)),
         tested(row.penalty_accuracy_change),
-        Cell(MISSING if lost is None else str(lost)),
-        Cell(MISSING if gained is None else str(gained)),
-        Cell(points(row.penalty_repetition_change)),
+        TableCell(MISSING if lost is None else str(lost)),
+        TableCell(MISSING if gained is None else str(gained)),
+        TableCell(points(row.penalty_repetition_change)),
     ]

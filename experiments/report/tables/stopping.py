@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from experiments.report.pooled import DetectorPool
 from experiments.report.statistics import Interval
-from experiments.report.tables.cells import Cell, percent, points, share
+from experiments.report.tables.cells import TableCell, percent, points, share
 from experiments.report.tables.grid import Grid, Line
 from experiments.report.tables.parts import under
 
@@ -39,36 +39,36 @@ def stopping_grids(found: Sequence[DetectorPool]) -> list[Grid]:
     ]
 
 
-def _cells(one: DetectorPool) -> tuple[Cell, ...]:
+def _cells(one: DetectorPool) -> tuple[TableCell, ...]:
     if one.missing:
-        return Cell(one.action), *incomplete(one.missing, 8)
+        return TableCell(one.action), *incomplete(one.missing, 8)
     full = one.full
     return (
-        Cell(one.action),
+        TableCell(one.action),
         share(one.tokens),
         share(one.loops),
         share(one.tails),
         *_answers(one),
-        Cell(f"{full.stopped} of {full.traces}", f"[{percent(full.high)}]"),
+        TableCell(f"{full.stopped} of {full.traces}", f"[{percent(full.high)}]"),
     )
 
 
-def _answers(one: DetectorPool) -> tuple[Cell, ...]:
+def _answers(one: DetectorPool) -> tuple[TableCell, ...]:
     """What it does to answers; dashes where none was judged."""
     if not one.cells:
-        return (Cell(),) * 4
-    losing = Cell(str(len(one.losing)), bold=bool(one.losing))
-    return Cell(str(one.lost)), Cell(str(one.gained)), _net(one.net), losing
+        return (TableCell(),) * 4
+    losing = TableCell(str(len(one.losing)), bold=bool(one.losing))
+    return TableCell(str(one.lost)), TableCell(str(one.gained)), _net(one.net), losing
 
 
-def incomplete(missing: int, columns: int) -> list[Cell]:
+def incomplete(missing: int, columns: int) -> list[TableCell]:
     """Without the longest texts there is nothing to compare."""
-    said = [Cell(f"{missing} missing"), Cell("not comparable")]
-    return [*said, *[Cell()] * columns][:columns]
+    said = [TableCell(f"{missing} missing"), TableCell("not comparable")]
+    return [*said, *[TableCell()] * columns][:columns]
 
 
-def _net(found: Interval) -> Cell:
+def _net(found: Interval) -> TableCell:
     if found.estimate is None or found.low is None or found.high is None:
-        return Cell(points(found.estimate))
+        return TableCell(points(found.estimate))
     told = f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-    return Cell(points(found.estimate), told, bold=found.low > 0 or found.high < 0)
+    return TableCell(points(found.estimate), told, bold=found.low > 0 or found.high < 0)

@@ -11,9 +11,9 @@ from attention.patching.compiled import CompiledStep, NotCompiled, compiled
 from lil.decoding.options import DecodeOptions, Request
 
 # Seconds on one core of a server: what compiling takes for any model and for each layer of it, and
-# what a compiled step saves for each. `scripts/bench/step_compile.py` measures them.
-_COMPILING, _COMPILING_A_LAYER = 12.0, 2.5
-_SAVED_A_LAYER = 6e-4
+# what a compiled step saves for each. `scripts/bench/compiled_step.py` measures them.
+_COMPILING, _COMPILING_A_LAYER = 10.0, 1.0
+_SAVED_A_LAYER = 4e-4
 # Compiling has to pay this often: output may end far before its cap.
 _TIMES = 4
 

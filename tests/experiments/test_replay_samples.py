@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_samples import demo
 
 import lil
 from attention.errors import InvalidValue
+from experiments.cli.nouns import replay
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
+from experiments.report.measures import rows
 from experiments.store import manifest
 from experiments.store.labels import labels
 from experiments.store.samples.of_trace import blank, measured
@@ -295,3 +299,27 @@ def test_a_detector_that_depends_on_its_chunks_is_found_out(swept: Any) -> None:
 
     fed = check_live.check_fed(Study(store, plan, config), Chunky())
     assert len(fed.differ) > len(plan) / 2
+
+
+def test_controls_and_nulls_are_apart_from_methods() -> None:
+    detector = lil.Guardian()
+    plain = rows(demo(problems=3), seed=0)[0]
+    own = [
+        dataclasses.replace(plain, detector="guardian", backend=backend, role=role, stopped=stopped)
+        for backend, role, stopped in (
+            ("full", "method", 1),
+            ("h2o", "method", 2),
+            ("random", "control", 4),
+            ("full again", "null", 8),
+        )
+    ]
+    table = replay._table(own, [detector])
+    over, stopped = (list(table.columns[at].cells) for at in (1, 2))
+    assert dict(zip(over, stopped, strict=True)) == {
+        "full": "1",
+        "sparse": "2",
+        "controls": "4",
+        "null": "8",
+    }
+    table = replay._table(own[:2], [detector])
+    assert list(table.columns[1].cells) == ["full", "sparse"]

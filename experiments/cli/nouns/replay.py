@@ -224,7 +224,7 @@ def require_notes(detector: Detector, study: Study) -> None:
 
 
 def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) -> Table:
-    """One line a detector, all sparse configurations together; full and each penalty apart."""
+    """A line a detector over all sparse methods; full, controls, nulls and penalties apart."""
     table = Table(title="detectors over stored traces", title_justify="left", box=None)
     table.add_column("detector")
     for name in ("over", "stopped", "tokens saved", "solved", "lost", "gained"):
@@ -240,8 +240,11 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
             for penalty, part in by_penalty([r for r in rows if r.detector == label]).items()
             for kind, chosen in (
                 ("full", [r for r in part if r.backend == "full"]),
-                ("sparse", [r for r in part if r.backend != "full"]),
+                ("sparse", [r for r in part if r.role == "method" and r.backend != "full"]),
+                ("controls", [r for r in part if r.role == "control"]),
+                ("null", [r for r in part if r.role == "null"]),
             )
+            if chosen or kind in ("full", "sparse")
         ]
         for name, chosen in parts:
             of_all = row_totals(chosen)

@@ -72,7 +72,7 @@ def test_it_is_listed_with_its_package_and_runs_by_name(lil: Lil) -> None:
     backends = _json(lil("list", "backends", "--json"))["backends"]
     (found,) = [b for b in backends if b["name"] == "l2norm"]
     assert (found["package"], found["error"]) == ("lil-l2norm 0.1", None)
-    assert [p["name"] for p in found["parameters"]] == ["budget", "dense_layers"]
+    assert [p["name"] for p in found["parameters"]] == ["budget", "dense_layers", "keep_prompt"]
 
     command = ["run", "--backend", "l2norm", "--budget", "64", "--limit", "1", "--json"]
     command += ["--max-new-tokens", "12", "--set", "backend_params.l2norm.dense_layers=1"]

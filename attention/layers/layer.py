@@ -151,6 +151,10 @@ class Layer(ABC):
         def __getattr__(self, name: str) -> NoReturn:
             """Asked for what is not there alone: say where a method's own parameters come from."""
             given = "..." if name == "backend" else name
+            if name in ("geometry", "budget", "state"):
+                begin = "call `super().__init__(geometry, backend)` first in its `__init__`"
+                told = f"{type(self).__name__} has no {name!r} yet: {begin}"
+                raise AttributeError(told, name=name, obj=self)
             raise AttributeError(
                 f"{type(self).__name__} has no {name!r}: a layer has what its `__init__(self, "
                 f"geometry, backend)` takes, as in `self.{given} = backend.{given}`",

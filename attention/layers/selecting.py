@@ -170,17 +170,17 @@ def checked(choice: object, rows: int, geometry: Geometry) -> Choice:
     Raises:
         InvalidValue: it is something else, or of another form.
     """
-    sets = sorted({1, geometry.Hkv, geometry.Hq})
+    sets = (1, geometry.Hkv, geometry.Hq)
+    told = type(choice).__name__
+    if isinstance(choice, Choice):
+        pages, live = choice.pages, choice.live
+        right = pages.ndim == 3 and len(pages) == rows and pages.shape[1] in sets
+        kinds = (pages.dtype, live.dtype) == (torch.int64, torch.bool)
+        if right and kinds and pages.shape == live.shape:
+            return choice
+        told = f"Choice({', '.join(f'{tuple(x.shape)} {x.dtype}' for x in (pages, live))})"
     allowed = (
-        f"Choice(pages, live): numbers of pages, int64, and which of them are read, bool, both "
-        f"(B, H, U) with B = {rows} and H = {' or '.join(map(str, sets))}"
+        "Choice(pages, live): numbers of pages, int64, and which of them are read, bool, both "
+        f"(B, H, U) with B = {rows} and H = {' or '.join(map(str, sorted(set(sets))))}"
     )
-    if not isinstance(choice, Choice):
-        raise InvalidValue("choose", type(choice).__name__, allowed)
-    pages, live = choice.pages, choice.live
-    right = pages.ndim == 3 and len(pages) == rows and pages.shape[1] in sets
-    kinds = (pages.dtype, live.dtype) == (torch.int64, torch.bool)
-    if not (right and kinds and pages.shape == live.shape):
-        told = ", ".join(f"{tuple(x.shape)} {x.dtype}" for x in (pages, live))
-        raise InvalidValue("choose", f"Choice({told})", allowed)
-    return choice
+    raise InvalidValue("choose", told, allowed)

@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import shutil
+import stat
 import sys
 import time
 import warnings
@@ -70,7 +71,7 @@ class CompiledStep:
             closed = f"a cache of a closed {cache.backend.name} block"
             raise InvalidValue("cache", closed, "one of an open block")
         cache.expect(1)
-        call = Call(cache)
+        call = Call(cache, positions)
         before = CALL.set(call)
         try:
             scores = self.step(ids.contiguous(), positions.contiguous())
@@ -110,13 +111,13 @@ def compiled(
     path = kept / f"{key(model)}.pt2"
     operator()
     try:
-        if path.exists():
-            return _loaded(path, model, 0.0)
-        if not make:
-            return None
+        step = _kept(path, model)
+        if step is not None or not make:
+            return step
         with FileLock(f"{path}.lock", timeout=-1 if wait else 0):
-            if path.exists():  # of another process, meanwhile
-                return _loaded(path, model, 0.0)
+            step = _kept(path, model)
+            if step is not None:  # of another process, meanwhile
+                return step
             started = time.perf_counter()
             with _folder(path.with_suffix(".making")) as made:
                 new = made / path.name
@@ -135,21 +136,33 @@ def compiled(
         raise NotCompiled(f"{type(error).__name__}: {lines[0][:200]}") from error
 
 
+def _kept(path: Path, model: PreTrainedModel) -> CompiledStep | None:
+    """The step in a file; None where there is none, or none that can be loaded."""
+    if not path.exists():
+        return None
+    try:
+        return _loaded(path, model, 0.0)
+    except (OSError, RuntimeError, ValueError, KeyError):  # half a file, or names of other weights
+        return None
+
+
 def folder() -> Path:
     """Where compiled steps are kept: in the user's cache folder, or under LIL_CACHE.
 
     Raises:
-        NotCompiled: a folder that belongs to somebody else, whose code would be run.
+        NotCompiled: a folder in which somebody else can write, whose code would be run.
     """
     root = os.environ.get("LIL_CACHE") or platformdirs.user_cache_dir("lil")
     path = Path(root) / "steps"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        owner = path.stat().st_uid
+        status = path.stat()
     except OSError as error:
         raise NotCompiled(f"{path} cannot be used: {error.strerror}") from error
-    if hasattr(os, "getuid") and owner != os.getuid():
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
         raise NotCompiled(f"{path} belongs to another user")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise NotCompiled(f"{path} can be written to by other users")
     return path
 
 

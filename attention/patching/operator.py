@@ -6,17 +6,19 @@ import copy
 import functools
 from contextvars import ContextVar
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram, export
 from transformers import AttentionInterface, Cache, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
 from attention.patching.patched import announce, padding_mask
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 #: Raised with every change of what is compiled: pieces of another version are not used.
 VERSION = 1
@@ -31,10 +33,14 @@ class Call:
 
     Between the operator and who called the step there is C++, which keeps no exception of Python:
     the first is kept here, and raised when the step has come back.
+
+    Args:
+        cache: that it goes through.
+        positions: of its tokens, (B, 1), which the cache checks.
     """
 
-    def __init__(self, cache: AttentionCache) -> None:
-        self.cache = cache
+    def __init__(self, cache: AttentionCache, positions: Tensor) -> None:
+        self.cache, self.positions = cache, positions
         self.error: BaseException | None = None
 
 
@@ -66,7 +72,7 @@ def _attend(
     if call.error is None:
         try:
             with torch.inference_mode(False), torch.no_grad():
-                out = call.cache.attend(layer, q, k, v, None, scaling, None, sinks)
+                out = call.cache.attend(layer, q, k, v, None, scaling, call.positions, sinks)
             return out.contiguous()
         except BaseException as error:
             call.error = error
@@ -170,6 +176,8 @@ def exported(model: PreTrainedModel) -> ExportedProgram:
     reason = refusal(model)
     if reason is not None:
         raise InvalidValue("compile", "on", f"off: {reason}")
+    from torch.export import Dim, export  # a third of a second, which most who import need not pay
+
     operator()
     AttentionInterface.register(_ATTENTION, _attention)
     AttentionMaskInterface.register(_ATTENTION, padding_mask)

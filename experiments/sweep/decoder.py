@@ -12,8 +12,8 @@ import lil
 from experiments.grid import models
 from experiments.store import manifest
 
-#: How a model runs whose step is not compiled.
-AS_IT_IS = "the model as it is"
+#: What becomes of a step that is not compiled: nobody tried, or somebody did in vain.
+AS_IT_IS, IN_VAIN = "the model as it is", "not compiled"
 #: What a worker has to say whose step another one is compiling.
 ELSEWHERE = "by another worker"
 
@@ -108,6 +108,8 @@ def compile_step(
     """
     if mode == "off":
         return mode
+    if mode == "auto" and loaded.model.device.type != "cpu":
+        return f"{AS_IT_IS}: on {loaded.model.device}"
     from attention.patching.compiled import NotCompiled, compiled
     from lil.decoding.compiling import pays
 
@@ -117,7 +119,7 @@ def compile_step(
             # Who comes second decodes as it is until the step is there, unless all are to wait.
             step = compiled(loaded.model, cache, wait=mode == "on", make=make)
     except NotCompiled as error:
-        return f"{AS_IT_IS}: {error}" if make else AS_IT_IS
+        return f"{IN_VAIN}: {error}" if make else AS_IT_IS
     if step is None:
         return ELSEWHERE if make else f"{AS_IT_IS}: too little is left to decode"
     return f"compiled in {step.seconds:.0f} s" if step.seconds else "kept from earlier"

@@ -14,7 +14,7 @@ from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep.backlog import Backlog, PendingRun, Preparation
 from experiments.sweep.decoder import (
-    AS_IT_IS,
+    IN_VAIN,
     Event,
     JobEnd,
     Remark,
@@ -77,8 +77,8 @@ class Runner:
                 work.do(executor)
                 self.place |= executor.place
             told = executor.place.get("compile", "")
-            if self.prepared.config.compile == "on" and told.startswith(AS_IT_IS):
-                self.progress.note(f"steps were not compiled: {told}")
+            if told.startswith(IN_VAIN):
+                self.progress.note(f"steps of {source.name} were {told}")
 
 
 class _Work:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attention import AttentionCache
+from attention.core import devices
 from attention.patching.compiled import CompiledStep, NotCompiled, compiled
 from lil.decoding.options import DecodeOptions, Request
 
@@ -53,11 +54,10 @@ def step_of(
         if wanted:
             _warn(reason)
         return None
-    caps = sum(request.max_new_tokens or 0 for request in requests)
-    make = wanted or (
-        options.compile == "auto"
-        and pays(model.config.num_hidden_layers, caps / options.batch_size)
-    )
+    make = wanted
+    if options.compile == "auto" and devices.answers_at_once(model.device):
+        caps = sum(request.max_new_tokens or 0 for request in requests)
+        make = pays(model.config.num_hidden_layers, caps / options.batch_size)
     try:
         return compiled(model, cache, wait=wanted, make=make)
     except NotCompiled as error:

@@ -86,6 +86,16 @@ def test_what_a_layer_does_not_have() -> None:
     assert not hasattr(layer, "halved")
 
 
+def test_a_layer_that_does_not_begin_as_its_base_class() -> None:
+    class Late(Oldest):
+        def __init__(self, geometry: Any, backend: Any) -> None:
+            self.half = self.geometry.D // 2
+            super().__init__(geometry, backend)
+
+    with pytest.raises(AttributeError, match=r"Late has no 'geometry' yet: call `super\(\)"):
+        OneLayer(of(Late))
+
+
 @pytest.mark.parametrize("wrong", [3, "yes", None])
 def test_keep_prompt_is_true_or_false(wrong: object) -> None:
     with pytest.raises(InvalidValue, match=r"keep_prompt = .*True or False"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,18 +11,19 @@ import torch
 from filelock import FileLock
 from sweeping import go
 from test_sweep import tokens_of
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from attention import Full
 from attention.errors import InvalidValue
 from attention.patching import compiled as steps
+from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
 from experiments.sweep.backlog import Backlog
-from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, compile_step
+from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, IN_VAIN, compile_step
+from lil.decoding import compiling
 
 Make = Callable[..., Config]
 GRID: dict[str, Any] = {
@@ -45,17 +45,9 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def one_layer() -> Any:
+def loaded(tiny_model: Path) -> models.LoadedModel:
     """A model as workers have it."""
-    config = LlamaConfig(
-        vocab_size=40,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-    )
-    return SimpleNamespace(model=LlamaForCausalLM(config).double().eval())
+    return models.load(models.find(str(tiny_model)), "float64", "cpu")
 
 
 def test_a_mode_is_one_of_three(tiny_config: Make) -> None:
@@ -70,7 +62,7 @@ def test_jobs_use_what_is_kept_and_compile_nothing(tiny_config: Make) -> None:
 
 
 def test_what_becomes_of_compiling_is_said(
-    one_layer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loaded: models.LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
     asked = []
@@ -80,17 +72,15 @@ def test_what_becomes_of_compiling_is_said(
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(steps, "_make", raises)
-    assert compile_step(one_layer, Full(), "off", 1e9) == "off"
-    assert compile_step(one_layer, Full(), "auto", 10) == (
-        f"{AS_IT_IS}: too little is left to decode"
-    )
+    assert compile_step(loaded, Full(), "off", 1e9) == "off"
+    assert compile_step(loaded, Full(), "auto", 10) == (f"{AS_IT_IS}: too little is left to decode")
     assert not asked
     for mode, left in (("auto", 1e9), ("on", 0)):
-        told = compile_step(one_layer, Full(), mode, left)
-        assert told == f"{AS_IT_IS}: RuntimeError: no compiler"
+        told = compile_step(loaded, Full(), mode, left)
+        assert told == f"{IN_VAIN}: RuntimeError: no compiler"
     assert len(asked) == 2
-    with FileLock(steps.folder() / f"{steps.key(one_layer.model)}.pt2.lock"):
-        assert compile_step(one_layer, Full(), "auto", 1e9) == ELSEWHERE
+    with FileLock(steps.folder() / f"{steps.key(loaded.model)}.pt2.lock"):
+        assert compile_step(loaded, Full(), "auto", 1e9) == ELSEWHERE
 
 
 def test_steps_to_expect_are_those_of_full_batches(tiny_config: Make, tmp_path: Path) -> None:
@@ -123,6 +113,9 @@ def test_a_sweep_that_cannot_compile_says_so_once(
     monkeypatch.setenv("LIL_CACHE", "/dev/null/there")
     _, notes = go(tiny_config(**GRID, compile="on"), tmp_path)
     (note,) = [note for note in notes.notes if "compiled" in note]
-    assert note.startswith(f"steps were not compiled: {AS_IT_IS}: /dev/null/there/steps cannot be")
-    _, notes = go(tiny_config(**GRID, compile="auto"), tmp_path / "auto")
+    assert note.startswith(f"steps of {tiny_config(**GRID).models[0]} were {IN_VAIN}: /dev/null")
+    _, notes = go(tiny_config(**GRID, compile="auto"), tmp_path / "auto")  # nobody tried
     assert not [note for note in notes.notes if "compiled" in note]
+    monkeypatch.setattr(compiling, "pays", lambda *_, **__: True)
+    _, notes = go(tiny_config(**GRID, compile="auto"), tmp_path / "tried")
+    assert len([note for note in notes.notes if f"{IN_VAIN}: /dev/null" in note]) == 1

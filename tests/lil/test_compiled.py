@@ -118,6 +118,10 @@ def _no_folder(_: nn.Module, patch: pytest.MonkeyPatch) -> None:
     patch.setenv("LIL_CACHE", "/dev/null/there")
 
 
+def _open_folder(_: nn.Module, _patch: pytest.MonkeyPatch) -> None:
+    steps.folder().chmod(0o777)
+
+
 def _foreign_folder(_: nn.Module, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("os.getuid", lambda: 12345)
 
@@ -135,6 +139,7 @@ def _no_compiler(_: nn.Module, patch: pytest.MonkeyPatch) -> None:
         (_hooked, "model.layers.1 has a hook"),
         (_replaced, "the forward of model.layers.0.mlp was replaced"),
         (_no_folder, "cannot be used"),
+        (_open_folder, "can be written to by other users"),
         (_foreign_folder, "belongs to another user"),
         (_no_compiler, "RuntimeError: InvalidCxxCompiler: No working C.. compiler found$"),
     ],
@@ -258,10 +263,26 @@ def test_an_error_in_attention_is_raised_as_it_is(small):
     with torch.no_grad(), attention.get("full").on(small) as cache:
         small(ids, past_key_values=cache)
         used = cache.clone()
+        with pytest.raises(attention.InvalidValue, match=r"position_ids.*row 0"):
+            step(cache.clone(), ids[:, :1], torch.tensor([[4]]))
         with pytest.raises(attention.InvalidValue, match="2 rows"):
             step(used, ids[:, :2].T, torch.tensor([[3], [3]]))
     with pytest.raises(attention.InvalidValue, match="closed"):
         step(cache, ids[:, :1], torch.tensor([[3]]))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half"])
+def test_half_a_file_is_made_anew(content, small, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIL_CACHE", str(tmp_path))
+    (steps.folder() / f"{steps.key(small)}.pt2").write_bytes(content)
+    assert decoded(small, tokenizer, compile="kept") == decoded(small, tokenizer)
+
+    def making(*_: Any) -> None:
+        raise RuntimeError("making it anew")
+
+    monkeypatch.setattr(steps, "_make", making)
+    with pytest.warns(CompileWarning, match="making it anew"):
+        lil.decode(small, tokenizer, PROMPTS, max_new_tokens=3, compile="on")
 
 
 def test_what_a_killed_process_left_is_cleared(small, tokenizer, tmp_path, monkeypatch):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +108,47 @@ def test_a_compiled_sweep_has_the_same_runs(
         go(tiny_config(**GRID, compile="on", workers=workers), tmp_path / folder)
         assert manifest.read(tmp_path / folder)["compile"].startswith(told)
         assert tokens_of(tmp_path / folder) == tokens_of(tmp_path / "off")
+
+
+REGISTERED = """
+from multiprocessing import resource_tracker
+
+send = resource_tracker.ResourceTracker._send
+
+
+def told(self, command, name, kind):
+    with open({log!r}, "a") as log:
+        log.write(f"{{command}} {{kind}}\\n")
+    send(self, command, name, kind)
+
+
+resource_tracker.ResourceTracker._send = told
+"""
+
+
+@pytest.mark.slow
+def test_workers_that_compiled_leave_nothing_behind(tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    log = str(tmp_path / "registered")
+    (tmp_path / "site" / "sitecustomize.py").write_text(REGISTERED.format(log=log))
+    flags = "--preset demo-small --limit 2 --backend full,h2o --budget 32 --max-new-tokens 24"
+    flags += f" --model {tiny_model} --workers 2 --compile on --no-figures --no-page"
+    own = {"LIL_CACHE": str(tmp_path / "cache"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "t")}
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.cli", "sweep", *flags.split(), "--out", tmp_path / "o"],
+        env={**os.environ, **own, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert manifest.read(tmp_path / "o")["compile"].startswith("compiled in ")
+    assert not Path(log).exists(), Path(log).read_text()  # a killed worker would leave it
+    assert "leaked" not in done.stderr
+    assert [path.suffix for path in sorted((tmp_path / "cache" / "steps").iterdir())] == [
+        ".pt2",
+        ".lock",
+    ]
 
 
 def test_a_sweep_that_cannot_compile_says_so_once(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -13,6 +14,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from types import TracebackType
 from typing import Any, NoReturn
+
+from tqdm import tqdm
 
 from attention.errors import InvalidValue
 from experiments.sweep.decoder import DecodeJob, JobEnd, Setup, StepCount, WorkerPlace, decode
@@ -196,6 +199,8 @@ def serve(connection: Connection, setup: Setup) -> None:
         setup: of the model.
     """
     _take_signals()
+    # Of its own accord a progress bar makes a semaphore, which a killed process leaves behind.
+    tqdm.set_lock(threading.RLock())
     try:
         loaded, place = setup.load()
     except InvalidValue as error:

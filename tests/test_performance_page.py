@@ -122,6 +122,42 @@ def test_an_aim_in_vllm_is_reached_where_all_couples_reach_it(script: dict) -> N
         assert dry.endswith("|  |  |")
 
 
+def test_the_first_table_has_what_is_aimed_at(script: dict) -> None:
+    def peer(name, backend, forced, processes, compiled, rate, **ratios):
+        row = dict.fromkeys(("times_one", "times_vllm", "times_full", "of_bound"))
+        row |= {"peer": name, "backend": backend, "forced": forced, "processes": processes}
+        return row | {"compiled": compiled, "tokens_per_s": rate, "seconds": 1.0} | ratios
+
+    rows = [
+        peer("vLLM", None, False, 1, False, 9.0),
+        peer("full, cpp", "full", False, 1, False, 10.0, times_one=5.0, times_full=1.0),
+        peer("full, c", "full", False, 1, True, 21.0, times_one=20.0, times_full=2.1),
+        peer("full, c, forced", "full", True, 1, True, 99.0, times_full=1.0),
+        peer("h2o, forced", "h2o", True, 1, True, 9.0, times_full=0.99),
+        peer("sink, forced", "sink", True, 1, True, 30.0, times_full=1.5),
+        peer("raas, forced", "raas", True, 1, True, 0.0) | {"seconds": None},
+    ]
+    aims = {"of_bound": 0.8, "times_vllm": 2.0, "times_one": 20.0}
+    step = {"backend": "full", "ratio": 1.7}
+    models = {"model": "m", "dtype": "d", "rows": [{**step, "batch": 1}, {**step, "batch": 8}]}
+    found = {"peers": {"rows": rows, "aims": aims}, "compiled-qwen": models}
+    told = {what: (round(value, 2), aim) for what, value, aim in script["in_short"](found)}
+    missing = [what for what, (value, _) in told.items() if value != value]
+    assert missing == [
+        f"tokens/s, full, c: {what}" for what in ("times vLLM", "share of the bound")
+    ]
+    assert {what: got for what, got in told.items() if what not in missing} == {
+        "tokens/s, full attention, compiled: times not compiled": (2.1, "2.0"),
+        "tokens/s, full, c: times transformers, one at a time": (20.0, "20"),
+        "the slowest on full attention's tokens, h2o, forced: times full": (0.99, "1.0"),
+        "the fastest on full attention's tokens, sink, forced: times full": (1.5, ""),
+        "a compiled step, m, d, batch 1: times the model as it is": (1.7, ""),
+        "a compiled step, m, d, batch 8: times the model as it is": (1.7, ""),
+    }
+    assert script["_said"](2.0, 2.0) == "reached"
+    assert script["_said"](1.99, 2.0) == "missed"
+
+
 def test_the_page_is_what_was_found() -> None:
     command = [sys.executable, "scripts/pages/performance_page.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -3,14 +3,17 @@
     python scripts/bench/compiled_step.py                    # the shipped reasoner
     python scripts/bench/compiled_step.py --model qwen2-0.5b --batches 1,16 --dtype bfloat16
 
-eager, compiled: median milliseconds of a step in turns; ratio: the median of pairs; same: steps in
-which every row chose the same token. Both start from one prompt and go on with their own tokens.
-Models other than the shipped one have random weights.
+eager, compiled: median milliseconds of a step in turns; ratio: the median of pairs; bytes: what the
+weights and the keys and values read would take at the measured bandwidth, as a share of a compiled
+step; same: steps in which every row chose the same token. Both start from one prompt and go on with
+their own tokens. Models other than the shipped one have random weights in the shape of that name,
+as Qwen2 models; what compiling takes of memory is the growth of the process at its largest.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -20,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from attention_speed import bandwidth
 from programs import Column, conditions, counts, measuring, names, one_message, parser, printed
 from programs import table as made_table
 from random_model import SHAPES, random_model
@@ -37,6 +41,7 @@ COLUMNS = (
     Column("eager ms", "eager_ms", ".2f"),
     Column("compiled ms", "compiled_ms", ".2f"),
     Column("ratio", "ratio", ".2f"),
+    Column("bytes", "of_bytes", ".0%"),
     Column("same", "same", ".1%"),
 )
 
@@ -67,17 +72,20 @@ def compiled_step(
         NotCompiled: with the reason.
     """
     loaded = _model(model, dtype)
+    speed = bandwidth("cpu")
     progress("compiling")
+    before = _most_memory()
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, LIL_CACHE=folder):
         with bench.sparse("full", budget).on(loaded) as cache:
             step = compiled(loaded, cache)
             assert step is not None
+            grown = _most_memory() - before
             again = bench.seconds(partial(compiled, loaded, cache), "cpu")
         rows = []
         for batch in batches:
             for name in backends:
                 progress(f"{name}, batch {batch}")
-                rows.append(_row(loaded, step, name, budget, batch, context, steps))
+                rows.append(_row(loaded, step, speed, name, budget, batch, context, steps))
     return {
         "rows": rows,
         "model": model,
@@ -88,9 +96,18 @@ def compiled_step(
         "steps": steps,
         "compile_s": step.seconds,
         "load_s": again,
+        "compile_bytes": grown,
+        "bandwidth_bytes_per_s": speed,
         **bench.conditions(),
         "device": bench.device_name("cpu"),
     }
+
+
+def _most_memory() -> int:
+    """The most bytes that this process and those it waited for have held at once, each."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return unit * sum(resource.getrusage(one).ru_maxrss for one in who)
 
 
 def _model(name: str, dtype: str) -> Any:
@@ -101,7 +118,14 @@ def _model(name: str, dtype: str) -> Any:
 
 @torch.inference_mode()
 def _row(
-    model: Any, step: CompiledStep, name: str, budget: int, batch: int, context: int, steps: int
+    model: Any,
+    step: CompiledStep,
+    speed: float,
+    name: str,
+    budget: int,
+    batch: int,
+    context: int,
+    steps: int,
 ) -> dict[str, Any]:
     torch.manual_seed(0)
     ids = torch.randint(model.config.vocab_size, (batch, context))
@@ -114,23 +138,46 @@ def _row(
         same = 0
         for turn in range(bench.UNTIMED + steps):
             for way, run in ways.items():
-                at, token = caches[way].seen[:, None], tokens[way][:, None]
-
-                def one(run=run, way=way, at=at, token=token) -> None:
-                    tokens[way] = run(caches[way], token, at).argmax(-1)
-
-                taken = bench.seconds(one, "cpu")
+                taken = bench.seconds(partial(_step, run, caches[way], tokens, way), "cpu")
                 if turn >= bench.UNTIMED:
                     times[way].append(1e3 * taken)
             same += turn >= bench.UNTIMED and torch.equal(tokens["eager"], tokens["compiled"])
+        read = _weight_bytes(model) + _key_bytes(model, caches["compiled"])
     pairs = zip(times["eager"], times["compiled"], strict=True)
     return {
         "backend": name,
         "batch": batch,
         **{f"{way}_ms": statistics.median(of) for way, of in times.items()},
         "ratio": statistics.median(eager / other for eager, other in pairs),
+        "of_bytes": read / speed / statistics.median(times["compiled"]) * 1e3,
         "same": same / steps,
     }
+
+
+def _weight_bytes(model: Any) -> int:
+    """Bytes of all weights that a step reads; of a table of tokens alone it reads a few rows."""
+    size = sum(weights.nbytes for weights in model.parameters())
+    table = model.get_input_embeddings().weight
+    tied = table is model.get_output_embeddings().weight
+    return int(size if tied else size - table.nbytes)
+
+
+def _key_bytes(model: Any, cache: AttentionCache) -> int:
+    """Bytes of the keys and values that the newest step read."""
+    config = model.config
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    keys = int(cache.row_stats().keys_read.sum())
+    return int(2 * keys * head * model.dtype.itemsize)
+
+
+def _step(
+    run: Callable[..., torch.Tensor],
+    cache: AttentionCache,
+    tokens: dict[str, torch.Tensor],
+    way: str,
+) -> None:
+    """One step of a way, which goes on from its own newest tokens."""
+    tokens[way] = run(cache, tokens[way][:, None], cache.seen[:, None]).argmax(-1)
 
 
 def _eager(

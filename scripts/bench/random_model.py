@@ -28,6 +28,15 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vocab_size": 151_936,
         "tie_word_embeddings": True,
     },
+    "smollm2-135m": {
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "vocab_size": 49_152,
+        "tie_word_embeddings": True,
+    },
     "tiny": {
         "hidden_size": 64,
         "intermediate_size": 128,

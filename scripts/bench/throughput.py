@@ -15,6 +15,7 @@ so that every backend does equal work; other sparse rows choose tokens of their 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -101,6 +102,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     for name, (default, line) in sizes.items():
         flags.add_argument(f"--{name}", type=int, default=default, help=f"{line} ({default})")
+    flags.add_argument(
+        "--continuous",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="transformers' own batching of requests, which is slow here",
+    )
     flags.add_argument("--threads", type=int, help="of torch; all cores, or OMP_NUM_THREADS")
     flags.add_argument("--vllm", help="Python of an environment with vLLM; .venv-vllm, if there")
     args = flags.parse_args(argv)

@@ -1,27 +1,20 @@
 """Write docs/results/performance.md from what the benchmarks printed.
 
-    python scripts/bench/step_speed.py --json > step.json
-    python scripts/bench/compiled_step.py --json > compiled.json
-    python scripts/bench/attention_speed.py --json > attention.json
-    python scripts/bench/attention_speed.py --backends full,sink,h2o,tova,snapkv,rkv,raas \\
-        --batches 1 --contexts 1024,65536 --steps 256 --json > long.json
-    python scripts/bench/throughput.py --json > peers.json
-    python scripts/bench/throughput.py --threads 1 --workers 0 --one 0 --json > single.json
-    python scripts/bench/throughput.py --level hard --workers 0 --one 0 --json > hard.json
-    python scripts/bench/model_speed.py --json > model.json
-    .venv-vllm/bin/python scripts/measuring/serving_throughput.py --json > serving.json
-    lil sweep --workers 2 --out demo && python scripts/measuring/sweep_speed.py demo > sweep.json
-    python scripts/pages/performance_page.py --take step.json attention.json ...
-    python scripts/pages/performance_page.py --check     # print; exit code 1 if the page differs
+    python scripts/bench all --into found             # measures, and then calls this
+    python scripts/pages/performance_page.py --take found/step.json found/attention.json ...
+    python scripts/pages/performance_page.py --check  # print; exit code 1 if the page differs
+    python scripts/pages/performance_page.py --whole  # print all rows that are kept
 
-A file's name says which part it is; parts that are not taken stay as they are. No number of the
-page is typed by hand, and what is aimed at is said to be reached by rule.
+A file's name says which part it is; parts that are not taken stay as they are. The page has the
+rows that its sentences are about, all of them are in docs/performance.json. No number of the page
+is typed by hand, and what is aimed at is said to be reached by rule.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -44,7 +37,7 @@ BATCH_SHARE = 0.6
 SWEEP_TIMES = 20
 #: Throughput of vLLM with a detector or the LZ penalty, as a share of that without.
 SERVING = {"guardian": 0.97, "recurrence": 0.97, "cycle": 0.97} | dict.fromkeys(
-    ("lz derived", "lz printed", "lz rate"), 0.95
+    ("lz derived", "lz printed", "lz rate"), 0.98
 )
 
 
@@ -64,35 +57,24 @@ def conditions(found: Found) -> str:
     return "Conditions: " + ", ".join(told) + ".\n"
 
 
-def step(found: Found) -> Iterator[str]:
+def step(found: Found, whole: bool = False) -> Iterator[str]:
     """Where the time of a step goes."""
-    parts = [
-        *("model", "reading", "state", "penalties", "detectors"),
-        *("sampling", "statistics", "loop"),
-    ]
-    heads = ["backend", "threads", "batch", "ms", *parts, "bookkeeping", "tokens/s"]
-    rows = [
-        [
-            f"`{row['backend']}`",
-            str(row["threads"]),
-            str(row["batch"]),
-            *(f"{row[name]:.2f}" for name in ("ms", *parts)),
-            f"{row['bookkeeping']:.0%}",
-            f"{row['tokens_per_s']:,.0f}",
-        ]
-        for row in found["rows"]
-    ]
+    parts = ("model", "reading", "state", "detectors", "sampling", "statistics", "loop")
+    floors = {"model": "model_floor_ms", "reading": "reading_floor_ms"}
+    heads = ["backend", "threads", "batch", "ms"]
+    for part in parts:
+        heads += [part, "floor"] if part in floors else [part]
+    heads += ["tokens/s"]
+    widest = max(row["threads"] for row in found["rows"])
+    rows = []
+    for row in found["rows"]:
+        if not whole and (row["threads"], row["batch"]) != (widest, 32):
+            continue
+        cells = [f"`{row['backend']}`", str(row["threads"]), str(row["batch"]), f"{row['ms']:.2f}"]
+        for part in parts:
+            cells += [f"{row[name]:.2f}" for name in (part, floors.get(part)) if name]
+        rows.append([*cells, f"{row['tokens_per_s']:,.0f}"])
     yield table(heads, rows)
-    floors = [
-        [
-            f"`{row['backend']}`",
-            str(row["threads"]),
-            str(row["batch"]),
-            *(f"{row[n]:.2f}" for n in ("model", "model_floor_ms", "reading", "reading_floor_ms")),
-        ]
-        for row in found["rows"]
-    ]
-    yield table(["backend", "threads", "batch", "model", "floor", "reading", "floor"], floors)
     most = max(row["bookkeeping"] for row in found["rows"] if row["batch"] == 32)
     yield (
         f"Statistics and loop (bookkeeping) take at most {most:.0%} of a step at batch 32 "
@@ -101,30 +83,42 @@ def step(found: Found) -> Iterator[str]:
     yield conditions(found)
 
 
-def compiled(found: Found) -> Iterator[str]:
-    """A compiled step beside the model as it is."""
-    rows = [
-        [
-            f"`{row['backend']}`",
-            str(row["batch"]),
-            f"{row['eager_ms']:.2f}",
-            f"{row['compiled_ms']:.2f}",
-            _ratio(row["ratio"]),
-            f"{row['same']:.0%}",
-        ]
-        for row in found["rows"]
-    ]
-    yield table(["backend", "batch", "as it is, ms", "compiled, ms", "ratio", "same tokens"], rows)
-    yield (
-        f"The {found['model']} of {found['layers']} layers in {found['dtype']}: compiled in "
-        f"{found['compile_s']:.0f} s, once, and loaded in {found['load_s']:.2f} s from then on. "
-        f"{found['context']} tokens read, {found['steps']} steps of each in turns, budgets of "
-        f"{found['budget']}; ratios are medians of pairs.\n"
-    )
-    yield conditions(found)
+def compiled(found: Found, whole: bool = False) -> Iterator[str]:
+    """Compiled steps of several models beside the models as they are."""
+    rows, notes = [], []
+    for one in found["models"]:
+        batches = [row["batch"] for row in one["rows"]]
+        for row in one["rows"]:
+            ends = row["batch"] in (min(batches), max(batches))
+            if not whole and not (ends and row["backend"] in ("full", "h2o", "quest")):
+                continue
+            share = row.get("of_bytes")
+            rows.append(
+                [
+                    f"{one['model']}, {one['dtype']}",
+                    f"`{row['backend']}`",
+                    str(row["batch"]),
+                    f"{row['eager_ms']:.2f}",
+                    f"{row['compiled_ms']:.2f}",
+                    _ratio(row["ratio"]),
+                    "" if share is None else f"{share:.0%}",
+                    f"{row['same']:.0%}",
+                ]
+            )
+        grown = one.get("compile_bytes")
+        notes.append(
+            f"{one['model']}, {one['dtype']}, {one['layers']} layers: compiled in "
+            f"{one['compile_s']:.0f} s, once{f', in {grown / 1e9:.1f} GB more' if grown else ''}, "
+            f"and loaded in {one['load_s']:.2f} s from then on; {one['context']} tokens read, "
+            f"{one['steps']} steps of each in turns, budgets of {one['budget']}. {conditions(one)}"
+        )
+    heads = ["model", "backend", "batch", "as it is, ms", "compiled, ms", "ratio", "bytes"]
+    yield table([*heads, "same tokens"], rows, left=2)
+    yield "Ratios are medians of pairs. Models but for the reasoner have random weights.\n"
+    yield from notes
 
 
-def attention(found: Found) -> Iterator[str]:
+def attention(found: Found, whole: bool = False) -> Iterator[str]:
     """One layer, beside transformers'."""
     heads = ["backend", "batch", "context", "ms", "cold", "x full", "cold", "x sdpa", "floor", "MB"]
     rows = [
@@ -139,6 +133,7 @@ def attention(found: Found) -> Iterator[str]:
             f"{row['held_bytes'] / 1e6:,.0f}",
         ]
         for row in found["rows"]
+        if whole or (row["batch"], row["context"]) in ((1, 32_768), (16, 8_192))
     ]
     yield table(heads, rows)
     yield table(["aim", "asked", "found", ""], [*_aims(found["rows"])])
@@ -188,7 +183,7 @@ def _aims(rows: Sequence[Found]) -> Iterator[list[str]]:
                 yield line(what, 1.0, row["faster_than_full"])
 
 
-def long(found: Found) -> Iterator[str]:
+def long(found: Found, _whole: bool = False) -> Iterator[str]:
     """Evicting backends after few and after many tokens."""
     contexts = sorted({row["context"] for row in found["rows"]})
     at = {(row["backend"], row["context"]): row for row in found["rows"]}
@@ -205,7 +200,7 @@ def long(found: Found) -> Iterator[str]:
     yield conditions(found)
 
 
-def peers(found: Found) -> Iterator[str]:
+def peers(found: Found, _whole: bool = False) -> Iterator[str]:
     """Tokens a second beside others."""
     rows = []
     for row in found["rows"]:
@@ -218,11 +213,6 @@ def peers(found: Found) -> Iterator[str]:
         rows.append([row["peer"], *cells])
     heads = ["", "tokens", "tokens/s", "x one", "x vLLM", "x full", "same tokens"]
     yield table(heads, rows)
-    if not any(row.get("of_bound") for row in found["rows"]):
-        yield (
-            "Ratios of this table are those of median runs minutes apart, not of pairs: it is of a "
-            "version before pairs, and before the layers and steps above.\n"
-        )
     got, aims = found["reached"], found["aims"]
     rows = []
     for which, told in (("one_process", "one process"), ("processes", "several processes")):
@@ -254,7 +244,7 @@ def _bound(whose: str, least: Found) -> str:
     )
 
 
-def model(found: Found) -> Iterator[str]:
+def model(found: Found, whole: bool = False) -> Iterator[str]:
     """A step of a whole model."""
     rows = [
         [
@@ -267,6 +257,7 @@ def model(found: Found) -> Iterator[str]:
             f"{row['held_bytes'] / 1e6:,.0f}",
         ]
         for row in found["rows"]
+        if whole or row["context"] == max(one["context"] for one in found["rows"])
     ]
     yield table(["backend", "batch", "context", "ms", "x full", "x sdpa", "attention", "MB"], rows)
     for line in found["left_out"]:
@@ -274,7 +265,7 @@ def model(found: Found) -> Iterator[str]:
     yield conditions(found)
 
 
-def sweep(found: Found) -> Iterator[str]:
+def sweep(found: Found, _whole: bool = False) -> Iterator[str]:
     """The demo's sweep against the same tokens one at a time."""
     said = "reached" if found["times_faster"] >= SWEEP_TIMES else "missed"
     alone = f"transformers one at a time, {found['transformers_threads']} thread(s)"
@@ -293,7 +284,7 @@ def sweep(found: Found) -> Iterator[str]:
     yield conditions(found)
 
 
-def serving(found: Found) -> Iterator[str]:
+def serving(found: Found, _whole: bool = False) -> Iterator[str]:
     """Throughput of vLLM with what is put into it."""
     rows = []
     for name, one in found["throughput"].items():
@@ -321,39 +312,125 @@ def _served(asked: float | None, one: Found) -> list[str]:
     return [f"{asked}", f"{'above' if one['share'] >= asked else 'below'} on the whole"]
 
 
-PARTS: dict[str, tuple[str, Callable[[Found], Iterator[str]]]] = {
+Told = Callable[[Found, bool], Iterator[str]]
+PARTS: dict[str, tuple[str, Told]] = {
+    "peers": ("Tokens a second beside transformers and vLLM", peers),
     "step": ("Where the time of a step goes", step),
     "compiled": ("A compiled step", compiled),
     "attention": ("One layer beside transformers'", attention),
     "long": ("Evicting backends, whatever was seen", long),
-    "peers": ("Tokens a second beside transformers and vLLM", peers),
-    "single": ("Given tokens, one thread", peers),
-    "hard": ("Given tokens, longer outputs", peers),
     "model": ("A step of a whole model of 1.5B weights", model),
     "serving": ("In vLLM, with detectors and penalties", serving),
     "sweep": ("The demo's sweep", sweep),
 }
 
+#: What the part `compiled` is of.
+COMPILED = (
+    *("compiled", "compiled-smollm2", "compiled-smollm2-bf16"),
+    *("compiled-qwen", "compiled-qwen-bf16"),
+)
+NAMES = tuple(dict.fromkeys([*PARTS, *COMPILED]))
 
-def section(found: dict[str, Found]) -> str:
+
+def in_short(found: dict[str, Found]) -> Iterator[tuple[str, float, str]]:
+    """What a reader needs: what is compared, times faster or a share, and the aim."""
+    if "peers" in found:
+        rows = {row["peer"]: row for row in found["peers"]["rows"] if row["seconds"] is not None}
+        aims = found["peers"]["aims"]
+        compiled_full = next((row for row in rows.values() if _compiled_full(row)), None)
+        if compiled_full is not None:
+            yield (
+                "tokens/s, full attention, compiled: times not compiled",
+                _of(compiled_full, "times_full"),
+                "2.0",
+            )
+        best = max(
+            (row for row in rows.values() if row["backend"] == "full" and not row["forced"]),
+            key=lambda row: row["tokens_per_s"],
+        )
+        for name, what in (
+            ("times_vllm", "times vLLM"),
+            ("times_one", "times transformers, one at a time"),
+            ("of_bound", "share of the bound"),
+        ):
+            yield f"tokens/s, {best['peer']}: {what}", _of(best, name), f"{aims[name]:g}"
+        forced = [row for row in rows.values() if row["forced"] and row["backend"] != "full"]
+        for what, row in (
+            ("slowest", min(forced, key=lambda row: row["times_full"], default=None)),
+            ("fastest", max(forced, key=lambda row: row["times_full"], default=None)),
+        ):
+            if row is not None:
+                told = f"the {what} on full attention's tokens, {row['peer']}: times full"
+                yield told, _of(row, "times_full"), "1.0" if what == "slowest" else ""
+    for part in (name for name in found if name.startswith("compiled")):
+        rows = [row for row in found[part]["rows"] if row["backend"] == "full"]
+        for row in (rows[0], rows[-1]):
+            whose = f"{found[part]['model']}, {found[part]['dtype']}, batch {row['batch']}"
+            yield f"a compiled step, {whose}: times the model as it is", row["ratio"], ""
+    if "attention" in found:
+        for row in found["attention"]["rows"]:
+            sparse = row["backend"] not in ("transformers", "full")
+            if sparse and (row["batch"], row["context"]) == (1, 32_768):
+                told = f"one layer, 32,768 tokens, {row['backend']} 1,024: times full"
+                yield told, row["faster_than_full"], ""
+    if "serving" in found:
+        for name, one in found["serving"]["throughput"].items():
+            if name in SERVING:
+                yield f"vLLM's throughput with {name}: share", one["share"], f"{SERVING[name]:g}"
+    if "sweep" in found:
+        told = "the demo's sweep: times transformers, one at a time"
+        yield told, found["sweep"]["times_faster"], f"{SWEEP_TIMES}"
+
+
+def _compiled_full(row: Found) -> bool:
+    return (
+        row["backend"] == "full"
+        and bool(row.get("compiled"))
+        and not row["forced"]
+        and row["processes"] == 1
+    )
+
+
+def _of(row: Found, name: str) -> float:
+    value = row[name]
+    return float("nan") if value is None else float(value)
+
+
+def section(found: dict[str, Found], whole: bool = False) -> str:
     """All tables, with headings."""
-    parts = []
+    rows = [
+        [what, f"{value:.2f}", aim, "" if not aim else _said(value, float(aim))]
+        for what, value, aim in in_short(found)
+        if not math.isnan(value)
+    ]
+    parts = ["## In short\n", table(["", "ratio", "aim", ""], rows)]
     for name, (title, told) in PARTS.items():
         if name in found:
-            parts += [f"## {title}\n", *told(found[name])]
+            models = {"models": [found[one] for one in COMPILED if one in found]}
+            of = models if name == "compiled" else found[name]
+            parts += [f"## {title}\n", *told(of, whole)]
     return "\n".join(parts)
+
+
+def _said(value: float, aim: float) -> str:
+    return "reached" if value >= aim else "missed"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--take", nargs="+", type=Path, default=[], help="what benchmarks printed")
     parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--whole", action="store_true", help="print all rows, and write nothing")
     args = parser.parse_args()
-    found = records.read(KEPT) if KEPT.exists() else {}
+    kept = records.read(KEPT) if KEPT.exists() else {}
+    found = {part: kept[part] for part in NAMES if part in kept}
     for file in args.take:
-        if file.stem not in PARTS:
-            parser.error(f"{file}: expected one of {', '.join(PARTS)} before .json")
+        if file.stem not in NAMES:
+            parser.error(f"{file}: expected one of {', '.join(NAMES)} before .json")
         found[file.stem] = json.loads(file.read_text())
+    if args.whole:
+        print(section(found, whole=True))
+        return 0
     if args.take and not args.check:
         records.write(KEPT, found)
     page = ROOT / "docs" / "results" / "performance.md"

@@ -82,7 +82,9 @@ def test_equal_slots_get_equal_mass(engine: Engine) -> None:
     q, k, v = (drawn(torch.float32, 1, 2, n, 64, seed=n) for n in (8, 200, 201))
     k, mass = k[:, :, :1].expand(-1, -1, 200, -1).contiguous(), drawn(torch.float32, 1, 2, 200) * 0
     engine.attend_with_mass(QKV(q, k, v[:, :, :200]), Occupancy(np.array([200]), DEVICE), mass)
-    assert (mass == mass[..., :1]).all()
+    # In the interpreter products are numpy's, which rounds columns differently on some processors.
+    apart = 1e-6 if engine.name == "triton" and DEVICE.type == "cpu" else 0.0
+    assert (mass - mass[..., :1]).abs().max() <= apart * mass.max()
 
 
 @pytest.mark.parametrize("tail", [(), (5,), (2, 3)])

@@ -209,15 +209,26 @@ def test_forced_tokens_are_decoded_one_by_one(name: str, loaded: Any) -> None:
     given = [torch.randint(10, 60, (n,), generator=generator).tolist() for n in (12, 5, 30)]
     forwards = []
     handle = loaded.model.register_forward_hook(lambda *_: forwards.append(1), with_kwargs=False)
-    one = Decoding(
-        loaded.model, loaded.tokenizer, loaded.token_bytes, prompts, backend, "torch", given
-    )
+    way = (prompts, backend, "torch", given)
+    one = Decoding(loaded.model, loaded.tokenizer, loaded.token_bytes, *way)
     try:
         assert one(1024).tokens == given
         assert len(forwards) == 30  # the prompts, and a step for each token but the last
         assert one(7).tokens == [row[:7] for row in given]
     finally:
         handle.remove()
+
+
+def test_a_peer_that_cannot_compile_is_out(
+    loaded: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("LIL_CACHE", str(tmp_path))
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps").chmod(0o777)
+    way = ([[20, 21]], get("full"), "torch", None, True)
+    with pytest.raises(PeerError, match=r"not compiled: .* can be written to by other users"):
+        Decoding(loaded.model, loaded.tokenizer, loaded.token_bytes, *way)(4)
 
 
 def test_a_row_without_a_record_is_refused() -> None:
@@ -371,7 +382,7 @@ def test_the_table_fits_eighty_columns(
     assert "snapkv 128, torch, forced" in text
     assert "transformers, generate_batch: it is absent" in text
     assert "vLLM differs from ours: prompt 0 from token 10" in text
-    assert "60% of the bound (aim 80%)" in text
+    assert "60% of the bound (aim 85%)" in text
     assert "31/32" in text
     assert max(map(len, text.splitlines())) <= 80
     forced = next(line for line in text.splitlines() if line.startswith("snapkv"))
@@ -395,15 +406,15 @@ def test_every_peer_makes_the_same_tokens(
         "transformers, padded batch": 2,
         "transformers, generate_batch": 2,
         "full, torch": 2,
-        "full, torch, forced": 2,
-        "h2o 64, torch, forced": 2,
+        "full, torch, compiled": 2,
+        "full, torch, compiled, forced": 2,
+        "h2o 64, torch, compiled, forced": 2,
         "full, torch, 2 processes": 2,
-        "full, torch, 2 processes, forced": 2,
-        "h2o 64, torch, 2 processes, forced": 2,
+        "full, torch, compiled, 2 processes": 2,
+        "full, torch, compiled, 2 processes, forced": 2,
+        "h2o 64, torch, compiled, 2 processes, forced": 2,
     }
-    assert rows["h2o 64, torch"]["tokens"] > 0
-    assert rows["h2o 64, torch, 2 processes"]["tokens"] == rows["h2o 64, torch"]["tokens"]
     assert found["bound"]["steps"] == 59
     assert found["shared_bound"]["steps"] == 59
     assert found["shared_bound"]["read_bytes"] < found["bound"]["read_bytes"]
-    assert found["reached"]["one_process"]["best"] == "full, torch"
+    assert found["reached"]["one_process"]["best"].startswith("full, torch")

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from no_attention import rest_seconds
 
+from attention.methods import get
+from attention.patching.compiled import CompiledStep, NotCompiled, compiled
 from peers.work import Tokens
 
 
@@ -40,6 +42,15 @@ class Bound:
     def seconds(self) -> float:
         """All of it."""
         return self.prompts_s + self.model_s + self.read_s
+
+
+def compiled_step(model: Any) -> CompiledStep | None:
+    """The model's compiled step; where there is none, the bound is of the model as it is."""
+    try:
+        with get("full").on(model) as cache:
+            return compiled(model, cache)
+    except NotCompiled:
+        return None
 
 
 def decode_steps(prompts: Sequence[Sequence[int]], outputs: Tokens) -> list[Step]:

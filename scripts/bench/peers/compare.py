@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
-from itertools import product
 from typing import Any
 
 import torch
 from attention_speed import bandwidth
+from no_attention import rest_seconds
 
 from attention.contract.backend import Backend
 from attention.engines import ENGINES, chosen
@@ -21,7 +21,7 @@ from experiments.grid.plan import build_backends
 from experiments.grid.presets import load as load_config
 from experiments.reasoner import LEVELS, problem
 from lil.decoding.entry import eos_ids
-from peers.bound import Bound, bound
+from peers.bound import Bound, bound, compiled_step
 from peers.others import Continuous, Transformers
 from peers.ours import Decoding
 from peers.processes import Processes
@@ -35,7 +35,7 @@ BACKENDS = ("full", "h2o", "sink", "quest", "infllm", "tova", "snapkv", "rkv", "
 PARAMS: dict[str, dict[str, Any]] = {"raas": {"keep_prompt": False}}
 
 #: Shares and ratios to be reached: of the bound, to vLLM, to transformers one at a time.
-AIMS = {"of_bound": 0.8, "times_vllm": 2.0, "times_one": 12.0}
+AIMS = {"of_bound": 0.85, "times_vllm": 2.0, "times_one": 20.0}
 
 
 def peers(
@@ -46,6 +46,7 @@ def peers(
     problems: int = 32,
     max_new_tokens: int = 1024,
     one: int = 8,
+    continuous: bool = True,
     workers: int = 2,
     repeats: int = 3,
     vllm: str | None = None,
@@ -53,10 +54,9 @@ def peers(
 ) -> dict[str, Any]:
     """Tokens a second of the shipped reasoner, float32, greedy, all prompts in one batch.
 
-    Every peer makes the tokens of full attention, which are compared with ours; sparse backends
-    make their own, and then once more are given full attention's token by token ("forced"), so
-    that they do equal work. Peers take turns, `repeats` times; medians count. The first, untimed
-    run of each is short.
+    Every peer makes the tokens of full attention, which are compared with ours; backends are given
+    them token by token ("forced"), with compiled steps, so that they do equal work. Peers take
+    turns, `repeats` times; medians count. The first, untimed run of each is short.
 
     Args:
         backends: of `lil.decode`; full attention is always among them.
@@ -65,6 +65,7 @@ def peers(
         level, problems: which problems of the split `study`, and how many: also the batch.
         max_new_tokens: most generated tokens of a prompt.
         one: how many prompts are given one at a time, spread evenly; 0 leaves that out.
+        continuous: whether transformers' own batching of requests takes part.
         workers: processes that share the threads and the prompts; below 2 leaves them out.
         repeats: timed runs of each.
         vllm: Python of an environment with vLLM; by default that of `scripts/vllm_env`, if there.
@@ -96,10 +97,11 @@ def peers(
         expected = _decoding(loaded, work, built[0], names[0])(max_new_tokens).tokens
         progress("starting the peers")
         found = [
-            *_transformers(loaded, work, one, stack),
+            *_transformers(loaded, work, one, continuous, stack),
             _vllm(work, vllm, stack, about),
         ]
-        own = Bounds(partial(bound, loaded.model, work.prompts, expected, speed))
+        rest = partial(rest_seconds, step=compiled_step(loaded.model))
+        own = Bounds(partial(bound, loaded.model, work.prompts, expected, speed, rest))
         found += _ours(loaded, work, built, names, expected, own)
         processes, shared = _processes(work, workers, stack), None
         if processes is not None:
@@ -168,7 +170,7 @@ def _work(loaded: LoadedModel, level: str, problems: int, max_new_tokens: int) -
 
 
 def _transformers(
-    loaded: LoadedModel, work: Work, one: int, stack: ExitStack
+    loaded: LoadedModel, work: Work, one: int, continuous: bool, stack: ExitStack
 ) -> Iterator[Measured]:
     model, count = loaded.model, len(work.prompts)
     every = tuple(range(count))
@@ -180,9 +182,10 @@ def _transformers(
     yield Measured(
         Peer("transformers, padded batch", "padded", every), Transformers(model, work, every, None)
     )
-    continuous = Continuous(model, work)
-    stack.callback(continuous.close)
-    yield Measured(Peer("transformers, generate_batch", "continuous", every), continuous)
+    if continuous:
+        batching = Continuous(model, work)
+        stack.callback(batching.close)
+        yield Measured(Peer("transformers, generate_batch", "continuous", every), batching)
 
 
 def _vllm(work: Work, named: str | None, stack: ExitStack, about: dict[str, Any]) -> Measured:
@@ -205,15 +208,17 @@ def _ours(
     given: Tokens,
     least: Bounds,
 ) -> Iterator[Measured]:
-    """Each backend in one process by each engine: its own tokens, then those given."""
-    every = tuple(range(len(work.prompts)))
-    for forced, engine, backend in product((None, given), engines, backends):
-        name = f"{_told(backend)}, {engine}{', forced' if forced else ''}"
-        peer = Peer(name, "ours", every, backend.name, engine, forced=forced is not None)
-        full = _decoding(loaded, work, backends[0], engine, given)
-        beside = partial(_seconds, full, work.max_new_tokens) if forced else least
-        run = _decoding(loaded, work, backend, engine, forced)
-        yield Measured(peer, run, beside=_beside(peer, beside))
+    """Full attention by each engine and compiled; then each backend, compiled, on given tokens."""
+    every, fastest = tuple(range(len(work.prompts))), (engines[0], True)
+    for engine, compiled in (*((engine, False) for engine in engines), fastest):
+        peer = _peer(backends[0], every, engine, compiled)
+        run = _decoding(loaded, work, backends[0], engine, compiled=compiled)
+        yield Measured(peer, run, beside=least)
+    full = _decoding(loaded, work, backends[0], *fastest, given)
+    for backend in backends:
+        peer = _peer(backend, every, *fastest, forced=True)
+        run = _decoding(loaded, work, backend, *fastest, given)
+        yield Measured(peer, run, beside=_beside(peer, full, work))
 
 
 def _processes(work: Work, workers: int, stack: ExitStack) -> Processes | None:
@@ -233,33 +238,47 @@ def _shared(
     given: Tokens,
     least: Bounds,
 ) -> Iterator[Measured]:
-    """Each backend in several processes: its own tokens, then those given."""
+    """The same in several processes."""
     every, count = tuple(range(len(work.prompts))), len(processes.shares)
-    for forced, backend in product((None, given), backends):
-        told = f"{_told(backend)}, {engine}, {count} processes{', forced' if forced else ''}"
-        peer = Peer(told, "ours", every, backend.name, engine, count, forced is not None)
-        full = partial(processes.run, backends[0], engine, given)
-        beside = partial(_seconds, full, work.max_new_tokens) if forced else least
-        run = partial(processes.run, backend, engine, forced)
-        yield Measured(peer, run, beside=_beside(peer, beside))
+    for compiled in (False, True):
+        peer = _peer(backends[0], every, engine, compiled, count)
+        run = partial(processes.run, backends[0], engine, compiled, None)
+        yield Measured(peer, run, beside=least)
+    full = partial(processes.run, backends[0], engine, True, given)
+    for backend in backends:
+        peer = _peer(backend, every, engine, True, count, forced=True)
+        run = partial(processes.run, backend, engine, True, given)
+        yield Measured(peer, run, beside=_beside(peer, full, work))
 
 
-def _beside(peer: Peer, beside: Callable[[], float]) -> Callable[[], float] | None:
-    """Sparse backends on given tokens, and full attention's own, are compared in pairs."""
-    return beside if peer.forced != (peer.backend == "full") else None
+def _peer(
+    backend: Backend,
+    every: tuple[int, ...],
+    engine: str,
+    compiled: bool,
+    processes: int = 1,
+    forced: bool = False,
+) -> Peer:
+    """A backend of ours by its name."""
+    told = backend.name if backend.budget is None else f"{backend.name} {backend.budget}"
+    ways = {"compiled": compiled, f"{processes} processes": processes > 1, "forced": forced}
+    name = ", ".join([told, engine, *(way for way, holds in ways.items() if holds)])
+    return Peer(name, "ours", every, backend.name, engine, processes, forced, compiled)
 
 
-def _seconds(run: Callable[[int], Run], limit: int) -> float:
-    return run(limit).seconds
+def _beside(peer: Peer, full: Callable[[int], Run], work: Work) -> Callable[[], float] | None:
+    """Sparse backends on given tokens are compared with full attention in pairs."""
+    return None if peer.backend == "full" else lambda: full(work.max_new_tokens).seconds
 
 
 def _decoding(
-    loaded: LoadedModel, work: Work, backend: Backend, engine: str, given: Tokens | None = None
+    loaded: LoadedModel,
+    work: Work,
+    backend: Backend,
+    engine: str,
+    compiled: bool = False,
+    given: Tokens | None = None,
 ) -> Decoding:
-    return Decoding(
-        loaded.model, loaded.tokenizer, loaded.token_bytes, work.prompts, backend, engine, given
-    )
-
-
-def _told(backend: Backend) -> str:
-    return backend.name if backend.budget is None else f"{backend.name} {backend.budget}"
+    table = loaded.token_bytes
+    way = (backend, engine, given, compiled)
+    return Decoding(loaded.model, loaded.tokenizer, table, work.prompts, *way)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -12,6 +13,7 @@ from torch import Tensor
 from attention.contract.backend import Backend
 from lil import Request, decode
 from lil.compression.matching import EMPTY
+from lil.decoding.compiling import CompileWarning
 from lil.penalties import StatefulPenalty
 from peers.work import PeerError, Run, Tokens, timed
 
@@ -75,6 +77,7 @@ class Decoding:
         prompts: token ids of each.
         backend, engine: how it attends.
         given: tokens that are forced on each prompt; None lets it choose.
+        compiled: whether decode steps are.
     """
 
     def __init__(
@@ -86,19 +89,25 @@ class Decoding:
         backend: Backend,
         engine: str,
         given: Tokens | None = None,
+        compiled: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.table = model, tokenizer, token_bytes
         self.prompts, self.given = [list(prompt) for prompt in prompts], given
-        self.backend, self.engine = backend, engine
+        self.backend, self.engine, self.compiled = backend, engine, compiled
 
     def __call__(self, limit: int) -> Run:
         """Generate at most `limit` tokens of each prompt.
 
         Raises:
             InvalidValue: a backend or an engine that cannot work here.
-            PeerError: other tokens came out than those given.
+            PeerError: other tokens came out than those given, or steps cannot be compiled.
         """
-        return timed(lambda: self._decode(limit))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CompileWarning)
+            try:
+                return timed(lambda: self._decode(limit))
+            except CompileWarning as warning:
+                raise PeerError(str(warning)) from warning
 
     def _decode(self, limit: int) -> Tokens:
         caps, penalties = [limit] * len(self.prompts), []
@@ -115,6 +124,7 @@ class Decoding:
             penalties=penalties,
             batch_size=len(self.prompts),
             token_bytes=self.table,
+            compile="on" if self.compiled else "off",
             beyond_positions=True,  # what is asked is time, not text
         )
         made = [list(trace.new_ids) for trace in traces]

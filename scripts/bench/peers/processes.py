@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import torch
+from no_attention import rest_seconds
 
 from attention.contract.backend import Backend
 from attention.errors import InvalidValue
 from experiments.grid.models import LoadedModel, find, load
-from peers.bound import Bound, bound
+from peers.bound import Bound, bound, compiled_step
 from peers.ours import Decoding
 from peers.work import PeerError, Run, Tokens, Work
 
@@ -53,11 +55,14 @@ class Processes:
             self._children.append(child)
         self._answers()  # ready
 
-    def run(self, backend: Backend, engine: str, given: Tokens | None, limit: int) -> Run:
+    def run(
+        self, backend: Backend, engine: str, compiled: bool, given: Tokens | None, limit: int
+    ) -> Run:
         """Decode all prompts; seconds from when all are ready until the last one is done.
 
         Args:
             backend, engine: how they attend.
+            compiled: whether their decode steps are.
             given: tokens that are forced on each prompt; None lets them choose.
             limit: most tokens of a prompt.
 
@@ -65,7 +70,7 @@ class Processes:
             PeerError: a process ended, or could not do it.
         """
         made, taken = self._all(
-            [_Decode(backend, engine, limit, _of(given, share)) for share in self.shares]
+            [_Decode(backend, engine, compiled, limit, _of(given, share)) for share in self.shares]
         )
         tokens: dict[int, list[int]] = {}
         for share, rows in zip(self.shares, made, strict=True):
@@ -137,12 +142,14 @@ class _Job(Protocol):
 class _Decode:
     backend: Backend
     engine: str
+    compiled: bool
     limit: int
     given: Tokens | None
 
     def ready(self, loaded: LoadedModel, prompts: Tokens) -> Callable[[], Tokens]:
         model, tokenizer, table = loaded.model, loaded.tokenizer, loaded.token_bytes
-        decoding = Decoding(model, tokenizer, table, prompts, self.backend, self.engine, self.given)
+        way = (self.backend, self.engine, self.given, self.compiled)
+        decoding = Decoding(model, tokenizer, table, prompts, *way)
         return lambda: decoding(self.limit).tokens
 
 
@@ -152,7 +159,8 @@ class _Least:
     bandwidth: float
 
     def ready(self, loaded: LoadedModel, prompts: Tokens) -> Callable[[], Bound]:
-        return lambda: bound(loaded.model, prompts, self.outputs, self.bandwidth)
+        rest = partial(rest_seconds, step=compiled_step(loaded.model))
+        return lambda: bound(loaded.model, prompts, self.outputs, self.bandwidth, rest)
 
 
 def _of(rows: Tokens | None, share: Sequence[int]) -> Tokens | None:

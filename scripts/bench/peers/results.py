@@ -80,6 +80,7 @@ def rows_of(found: Sequence[Measured], expected: Tokens, engine: str) -> list[di
         full = of(
             backend="full",
             engine=peer.engine if peer.forced else engine,
+            compiled=peer.compiled if peer.forced else False,
             processes=peer.processes if peer.forced else 1,
             forced=peer.forced,
         )
@@ -90,6 +91,7 @@ def rows_of(found: Sequence[Measured], expected: Tokens, engine: str) -> list[di
                 "backend": peer.backend,
                 "engine": peer.engine,
                 "processes": peer.processes,
+                "compiled": peer.compiled,
                 "forced": peer.forced,
                 "prompts": len(peer.places),
                 "tokens": None if one.tokens is None else sum(map(len, one.tokens)),

@@ -65,6 +65,7 @@ class Peer:
         backend, engine: of ours.
         processes: it runs in.
         forced: whether tokens are given to it rather than chosen.
+        compiled: whether its decode steps are.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Peer:
     engine: str | None = None
     processes: int = 1
     forced: bool = False
+    compiled: bool = False
 
     @property
     def full(self) -> bool:

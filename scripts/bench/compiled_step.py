@@ -35,6 +35,9 @@ from experiments import bench
 from experiments.grid import models
 from experiments.grid.models import use_threads
 
+#: Scores (B, V) of a cache, tokens and positions, (B, 1) each.
+Way = Callable[[AttentionCache, torch.Tensor, torch.Tensor], torch.Tensor]
+
 COLUMNS = (
     Column("", "backend", words=True),
     Column("batch", "batch"),
@@ -131,7 +134,7 @@ def _row(
     ids = torch.randint(model.config.vocab_size, (batch, context))
     with bench.sparse(name, budget).on(model) as cache:
         newest = model(ids, past_key_values=cache, logits_to_keep=1).logits[:, -1].argmax(-1)
-        ways = {"eager": partial(_eager, model), "compiled": step}
+        ways: dict[str, Way] = {"eager": partial(_eager, model), "compiled": step}
         caches = {way: cache.clone() for way in ways}
         tokens = dict.fromkeys(ways, newest)
         times: dict[str, list[float]] = {way: [] for way in ways}
@@ -170,12 +173,7 @@ def _key_bytes(model: Any, cache: AttentionCache) -> int:
     return int(2 * keys * head * model.dtype.itemsize)
 
 
-def _step(
-    run: Callable[..., torch.Tensor],
-    cache: AttentionCache,
-    tokens: dict[str, torch.Tensor],
-    way: str,
-) -> None:
+def _step(run: Way, cache: AttentionCache, tokens: dict[str, torch.Tensor], way: str) -> None:
     """One step of a way, which goes on from its own newest tokens."""
     tokens[way] = run(cache, tokens[way][:, None], cache.seen[:, None]).argmax(-1)
 

@@ -350,7 +350,9 @@ def _planned(program: ExportedProgram, own: Mapping[str, Tensor], device: torch.
         reason = None if node.target is attend else _obstacle(node, device)
         if reason is not None:
             raise NotCompiled(reason)
-    if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+    written = [x for node in nodes for x in _written(node) if x.op == "placeholder"]
+    if written or signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+        # Warming up and capturing would change them as well.
         raise NotCompiled("its forward changes the model's own buffers")
     named = {node.name: node for node in nodes}
     names = signature.inputs_to_parameters | signature.inputs_to_buffers
@@ -391,6 +393,15 @@ def _obstacle(node: fx.Node, device: torch.device) -> str | None:
     if others := sorted(str(place) for place in places if place.type != device.type):
         return f"{node.target} works on {', '.join(others)}"
     return None
+
+
+def _written(node: fx.Node) -> list[fx.Node]:
+    """What an operation writes to in place."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    given = zip(node.target._schema.arguments, node.args, strict=False)
+    written = [x for at, x in given if at.alias_info is not None and at.alias_info.is_write]
+    return [x for x in written if isinstance(x, fx.Node)]
 
 
 def _tensors(value: Any) -> list[Tensor]:

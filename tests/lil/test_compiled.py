@@ -25,6 +25,8 @@ from tests.attention.examples import BACKENDS
 
 PROMPTS = [[5, 6, 7], [9] * 12, [30], [1, 2, 3, 4, 5, 6, 7, 8]]
 CAPS = [42, 7, 1, 30]
+#: The model's norms are in float32 whatever it is in, and are rounded otherwise where compiled.
+ROUNDING = 1e-5
 
 
 def build(layers: int = 2, seed: int = 11) -> Any:
@@ -227,7 +229,7 @@ def test_margins_are_those_of_its_scores(small, tokenizer, monkeypatch):
     expected = decoded(small, tokenizer, probes=[probe])
     found = decoded(small, tokenizer, probes=[probe], compile="on")
     assert any(one["signals"] for one in expected)
-    assert near(found) == expected
+    assert near(found, ROUNDING) == expected
 
 
 @pytest.mark.slow
@@ -242,7 +244,7 @@ def test_hidden_states_come_with_the_scores(small, tokenizer, monkeypatch):
         options = {"penalties": [Endings()], **options}
         expected = decoded(small, tokenizer, caps=[63, 45, 1, 30], **options)
         found = decoded(small, tokenizer, caps=[63, 45, 1, 30], compile="on", **options)
-        assert near(found) == expected
+        assert near(found, ROUNDING) == expected
         read = [one["finish"] == "chopper" or bool(one["signals"]) for one in expected]
         assert any(read)
     assert made == [("model.layers.0",)]

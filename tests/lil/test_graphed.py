@@ -9,8 +9,9 @@ import gc
 import warnings
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from penalty_cases import CASES
 from penalty_cases import build as penalty
 from test_waits import CLASSIFIER, DETECTORS, record
 from tiny_models import SIZES, WORDS, Endings, asked, build_model
-from torch import nn
+from torch import Tensor, nn
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import attention
@@ -27,7 +28,7 @@ from attention.patching import graphed
 from attention.patching.compiled import compiled
 from attention.patching.graphed import GraphedStep, padded
 from lil.decoding.compiling import CompileWarning
-from tests.attention.examples import BACKENDS, FIRST
+from tests.attention.examples import BACKENDS
 from tests.graphs import on_a_cpu
 from tests.sampling import some_slow
 from tests.waits import watched
@@ -45,7 +46,7 @@ EARLY: dict[str, list[lil.Detector]] = {
     "budget": [lil.Budget(5)],
     "chopper": [lil.Chopper(CLASSIFIER, short=1)],
     "recurrence": [lil.Recurrence(k=1, before=1, run=2, outside=0)],
-    "stall": [lil.Stall(longest=3, before=1, drift=0.0, level=7.0)],
+    "stall": [lil.Stall(longest=2, before=1, drift=-1.0, level=0.1)],
     "margin": [lil.Margin(below=9.0, end=WORDS[7])],
     "either": [lil.Either([lil.Budget(4), lil.Margin(below=0.5, end=WORDS[7])])],
     "both": [lil.Both([lil.Margin(below=9.0, end=WORDS[7]), lil.Budget(3)])],
@@ -53,9 +54,20 @@ EARLY: dict[str, list[lil.Detector]] = {
 PENALTIES = ["none", *CASES]
 
 
-def build(seed: int = 11) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class Often(Endings):
+    """A penalty that ends a chunk at every third token of a row: most detectors look there."""
+
+    name: ClassVar[str] = "often"
+
+    def penalise(self, history: Tensor, lengths: Tensor, scores: Tensor) -> Tensor:
+        ends = super().penalise(history, 0 * lengths, scores)
+        return torch.where(lengths[:, None] % 3 == 0, ends, scores)
+
+
+def build(seed: int = 11, layers: int = 2) -> Any:
     torch.manual_seed(seed)
-    sizes = {**SIZES, "num_hidden_layers": 2}
+    sizes = {**SIZES, "num_hidden_layers": layers}
     return Qwen3ForCausalLM(Qwen3Config(**sizes)).to(torch.float64).eval()
 
 
@@ -98,7 +110,7 @@ def same(model: Any, tokenizer: Any, **options: Any) -> list[lil.Trace]:
 
 
 @pytest.mark.parametrize(
-    "backend", some_slow(BACKENDS, {BACKENDS.index(b) for b in FIRST}), ids=lambda b: b.name
+    "backend", some_slow(BACKENDS, {0, 1, 4, 11, 14, 22}), ids=lambda b: b.name
 )
 def test_every_method_decodes_the_same(backend, small, tokenizer):
     """Rows join and leave: from one row to three, of which four are captured."""
@@ -117,7 +129,7 @@ def test_every_penalty_decodes_the_same(cases, small, tokenizer):
     same(small, tokenizer, penalties=[penalty(case) for case in cases])
 
 
-@pytest.mark.parametrize("name", some_slow(DETECTORS, {2, 3, 8}))
+@pytest.mark.parametrize("name", some_slow(DETECTORS, {3, 8}))
 def test_every_detector_stops_where_it_stopped(name, small, tokenizer):
     """Those that read hidden states get them from the pieces."""
     rows = asked(PROMPTS, max_new_tokens=[63, 45, 1, 30])
@@ -182,20 +194,21 @@ def test_every_method_penalty_and_detector_decodes_the_same(
     stopped = set()
     rows = asked(LONG, max_new_tokens=[8, 5, 6])
     for backend, named, detector in taken:
-        penalties = [] if named == "none" else [penalty(named)]
+        penalties = [Often(), *([] if named == "none" else [penalty(named)])]
         options = {"backend": backend, "penalties": penalties, "detectors": EARLY[detector]}
         traces = same(small, tokenizer, rows=rows, batch_size=2, **options)
         stopped |= {trace.finish for trace in traces}
     record_property("cases", len(taken))
     assert len(taken) == (2860 if share == 1 else 24)
+    assert len(stopped) > 4
     if share == 1:
-        assert stopped >= {*lil.detectors.names()} - {"guardian"}, stopped
+        assert stopped == {*lil.detectors.names(), "length"}
 
 
 # ---------------------------------------------------------------- and nothing waits
 
 
-@pytest.mark.parametrize("backend", some_slow(BACKENDS, {4, 14}), ids=lambda b: b.name)
+@pytest.mark.parametrize("backend", some_slow(BACKENDS, {14}), ids=lambda b: b.name)
 def test_no_step_of_graphs_waits(backend, small, tokenizer):
     """Captured, replayed and looked at one step late, as on an accelerator."""
     penalties, detectors = [penalty(case) for case in CASES], [DETECTORS["either"]]
@@ -214,19 +227,16 @@ def test_no_step_of_graphs_waits(backend, small, tokenizer):
 
 def test_weights_are_the_models_own(tokenizer):
     """Changed in place they are read as they are; in other memory they are captured anew."""
-    model = build(seed=12)
+    model = build(seed=12, layers=1)
     before = same(model, tokenizer)
-    step, (weight, other) = (
-        step_of(model),
-        [model.model.layers[i].mlp.up_proj.weight for i in range(2)],
-    )
+    step, mlp = step_of(model), model.model.layers[0].mlp
     pieces = len(step.graphs.pieces)
     with torch.no_grad():
-        weight.mul_(-1)
+        mlp.up_proj.weight.mul_(-1)
     changed = same(model, tokenizer)
     assert changed != before
     assert len(step.graphs.pieces) == pieces
-    other.data = -other.data
+    mlp.down_proj.weight.data = -mlp.down_proj.weight.data
     again = same(model, tokenizer)
     assert again != changed
     assert len(step.graphs.pieces) == 2 * pieces
@@ -237,7 +247,7 @@ def test_weights_are_the_models_own(tokenizer):
 
 
 def test_other_kinds_of_weights_are_another_step(tokenizer):
-    model = build(seed=12)
+    model = build(seed=12, layers=1)
     step = step_of(model)
     ids = torch.tensor([[5, 6, 7]])
     with torch.no_grad(), attention.get("full").on(model) as cache:
@@ -253,7 +263,7 @@ def test_other_kinds_of_weights_are_another_step(tokenizer):
 
 
 def test_a_step_lives_as_long_as_its_model():
-    model = build()
+    model = build(layers=1)
     step = weakref.ref(step_of(model))
     kept = weakref.ref(model)
     del model
@@ -261,11 +271,11 @@ def test_a_step_lives_as_long_as_its_model():
     assert (kept(), step()) == (None, None)
 
 
-def test_nothing_is_captured_unless_asked_for(small, tokenizer, monkeypatch):
-    model = build()
+def test_nothing_is_captured_unless_asked_for(tokenizer, monkeypatch):
+    model = build(layers=1)
     monkeypatch.setattr(graphed, "exported", lambda *_: pytest.fail("exported"))
-    expected = lil.decode(small, tokenizer, PROMPTS, max_new_tokens=9)
-    for mode in ("off", "kept", "auto"):
+    expected = lil.decode(model, tokenizer, PROMPTS, max_new_tokens=9)
+    for mode in ("kept", "auto"):
         traces = lil.decode(model, tokenizer, PROMPTS, max_new_tokens=9, compile=mode)
         assert [record(one) for one in traces] == [record(one) for one in expected]
 
@@ -299,7 +309,7 @@ def test_scores_are_the_callers_own(small):
 
 def test_what_cannot_be_captured_runs_and_is_named(tokenizer):
     """In the middle of a run, for a number of rows that did not come before."""
-    model = build()
+    model = build(layers=1)
     rows = asked(PROMPTS, max_new_tokens=CAPS)
     expected = lil.decode(model, tokenizer, rows, batch_size=3)
     step = step_of(model)
@@ -318,17 +328,17 @@ def test_what_cannot_be_captured_runs_and_is_named(tokenizer):
 
 
 class _Item(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return x * x.sum().item()
 
 
 class _Dropout(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return x + torch.rand_like(x)
 
 
 class _Some(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return x + x[x > 0].sum()
 
 
@@ -337,7 +347,7 @@ class _Counting(nn.Module):
         super().__init__()
         self.register_buffer("calls", torch.zeros(()))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         self.calls.add_(1)
         return x
 
@@ -353,7 +363,7 @@ class _Counting(nn.Module):
     ids=lambda x: getattr(x, "__name__", "").strip("_"),
 )
 def test_a_forward_that_no_graph_takes_runs_and_is_named(module, reason, tokenizer):
-    model = build()
+    model = build(layers=1)
     model.model.norm = nn.Sequential(model.model.norm, module())
     with pytest.warns(CompileWarning, match=reason) as seen:
         traces = lil.decode(model, tokenizer, PROMPTS, max_new_tokens=3, compile="on")
@@ -363,7 +373,7 @@ def test_a_forward_that_no_graph_takes_runs_and_is_named(module, reason, tokeniz
 
 def test_a_step_on_several_devices_is_refused():
     """As a model would be that is on a GPU and computes something on the CPU."""
-    model = build()
+    model = build(layers=1)
     program = graphed.exported(model)
     with pytest.raises(graphed.NotCompiled, match=r"embedding.* works on cpu"):
         graphed._planned(program, graphed.constants(model), torch.device("cuda"))

@@ -59,6 +59,22 @@ class HiddenStates:
     def _meant(self) -> bool:
         return self._thread is None or self._thread == get_ident()
 
+    @property
+    def modules(self) -> list[str]:
+        """Names of the blocks that are read, as the model's modules are named, in their order."""
+        wanted = {id(block) for _, block in sorted(self._hooked.items())}
+        return [name for name, module in self._model.named_modules() if id(module) in wanted]
+
+    def take(self, scores: Tensor, states: Sequence[Tensor]) -> None:
+        """What a forward gave that called no hooks.
+
+        Args:
+            scores: (B, V), those that margins are taken of.
+            states: of each of `modules`, (B, hidden size), copies of their own.
+        """
+        self._newest = dict(zip(sorted(self._hooked), states, strict=True))
+        self._margins_of(scores)
+
     def __enter__(self) -> HiddenStates:
         if self._handles:
             raise RuntimeError("these hidden states are already being read")
@@ -132,7 +148,11 @@ class HiddenStates:
     def _compare(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
         if not self._meant():
             return
-        logits = output.logits[:, -1].detach()
+        self._margins_of(output.logits[:, -1].detach())
+
+    def _margins_of(self, logits: Tensor) -> None:
+        if not self._compared:
+            return
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         best = wide.amax(-1)
         for token, index in self._compared.items():

@@ -24,7 +24,7 @@ def test_the_page_lists_those_that_are_applied() -> None:
         (ROOT / x.test.partition("::")[0], x.says, "slow" if x.slow else "fast") for x in LISTED
     ]
     assert shown == applied
-    assert len(applied) == 51
+    assert len(applied) == 55
 
 
 def test_each_of_them_applies_to_the_code_as_it_stands(tmp_path: Path) -> None:

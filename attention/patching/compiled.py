@@ -14,9 +14,10 @@ import stat
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import platformdirs
 import safetensors.torch
@@ -26,73 +27,53 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
-from attention.patching.operator import CALL, VERSION, Call, constants, exported, operator, refusal
-
-#: What a compiled step may differ by from an eager one, of the largest score: roundings of sums.
-#: Norms of many models are in float32 whatever the model is in.
-TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.bfloat16: 0.06, torch.float16: 0.02}
-
-
-class NotCompiled(Exception):  # noqa: N818 - it names a state that callers go on from, not a fault
-    """A step that could not be compiled, with the reason; the model runs as it is."""
+from attention.patching.decode_step import DecodeStep, NotCompiled, probe
+from attention.patching.graphed import GRAPHS, graphed
+from attention.patching.operator import VERSION, constants, exported, operator, refusal
 
 
 @dataclass(frozen=True)
-class CompiledStep:
-    """A model's decode step, attention being one operator in it: the same for every method.
-
-    Rows attend through the cache that a call is given, so one step serves all caches of all blocks
-    on its model. It sees changes of weights in place; hooks that are added later it does not call.
+class CompiledStep(DecodeStep):
+    """A step that torch's compiler wrote as one library for this processor.
 
     Args:
-        step: ids and positions, (B, 1) each, to scores (B, V).
+        step: ids and positions, (B, 1) each, to scores (B, V) and states.
         seconds: what compiling took; 0 where the step was kept from earlier.
         weights: the model's tensors that the step reads.
+        states: names of modules whose outputs it gives beside the scores.
     """
 
-    step: Callable[[Tensor, Tensor], Tensor]
+    how: ClassVar[str] = "compiled"
+    step: Callable[[Tensor, Tensor], Tensor | Sequence[Tensor]]
     seconds: float
     weights: Mapping[str, Tensor] = field(repr=False)
+    states: tuple[str, ...] = ()
 
-    def __call__(self, cache: AttentionCache, ids: Tensor, positions: Tensor) -> Tensor:
-        """Scores (B, V) of the tokens behind `ids`, as a forward of the model gives them.
-
-        Args:
-            cache: of an open block on the model, its prompts read.
-            ids: each row's newest token, (B, 1).
-            positions: theirs, (B, 1).
-
-        Raises:
-            InvalidValue: a cache of a closed block, or what `AttentionCache.attend` refuses.
-        """
-        if not cache.session.open:
-            closed = f"a cache of a closed {cache.backend.name} block"
-            raise InvalidValue("cache", closed, "one of an open block")
-        cache.expect(1)
-        call = Call(cache, positions)
-        before = CALL.set(call)
-        try:
-            scores = self.step(ids.contiguous(), positions.contiguous())
-        finally:
-            CALL.reset(before)
-        if call.error is not None:
-            raise call.error
-        return scores
+    def run(self, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:
+        found = self.step(ids, positions)
+        return (found,) if isinstance(found, Tensor) else found
 
 
 def compiled(
-    model: PreTrainedModel, cache: AttentionCache, *, wait: bool = True, make: bool = True
-) -> CompiledStep | None:
+    model: PreTrainedModel,
+    cache: AttentionCache,
+    *,
+    states: Sequence[str] = (),
+    wait: bool = True,
+    make: bool = True,
+) -> DecodeStep | None:
     """The compiled decode step of a model; made where none is kept.
 
-    Steps are kept by everything that they depend on, in `folder()`: no weights, which are bound
-    when one is loaded. One that was just made is compared with the model before it is kept.
+    For CPUs steps are kept by everything that they depend on, in `folder()`: no weights, which are
+    bound when one is loaded. For CUDA devices they are graphs, kept as long as the model lives.
+    One that was just made is compared with the model before it is kept.
 
     Args:
-        model: on a CPU, in evaluation mode.
+        model: on a CPU or a CUDA device, in evaluation mode.
         cache: of an open block on it; it stays as it is.
+        states: names of modules whose outputs the step is to give beside scores, as
+            `model.named_modules()` has them, in the order in which a forward comes to them.
         wait: for another process that is compiling the same step.
         make: compile where none is kept.
 
@@ -102,31 +83,35 @@ def compiled(
     Raises:
         NotCompiled: with the reason; nothing is left behind.
     """
-    if model.device.type != "cpu":
-        raise NotCompiled(f"steps are compiled for CPUs, not for {model.device}")
+    graphs, wanted = GRAPHS.get(model.device.type), tuple(states)
+    if graphs is None and model.device.type != "cpu":
+        raise NotCompiled(f"steps are compiled for CPUs and CUDA devices, not for {model.device}")
     reason = refusal(model)
     if reason is not None:
         raise NotCompiled(reason)
+    name = key(model, wanted)
+    if graphs is not None:
+        return graphed(model, cache, graphs, name, states=wanted, make=make)
     kept = folder()
-    path = kept / f"{key(model)}.pt2"
+    path = kept / f"{name}.pt2"
     operator()
     try:
-        step = _kept(path, model)
+        step = _kept(path, model, wanted)
         if step is not None or not make:
             return step
         with FileLock(f"{path}.lock", timeout=-1 if wait else 0):
-            step = _kept(path, model)
+            step = _kept(path, model, wanted)
             if step is not None:  # of another process, meanwhile
                 return step
             started = time.perf_counter()
             with _folder(path.with_suffix(".making")) as made:
                 new = made / path.name
-                _make(new, model)
-                probe(_loaded(new, model, 0.0), model, cache)
+                _make(new, model, wanted)
+                probe(_loaded(new, model, 0.0, wanted), model, cache)
                 for file in (_beside(new), new):
                     if file.exists():
                         file.replace(kept / file.name)
-            return _loaded(path, model, time.perf_counter() - started)
+            return _loaded(path, model, time.perf_counter() - started, wanted)
     except Timeout:
         return None
     except NotCompiled:
@@ -136,12 +121,12 @@ def compiled(
         raise NotCompiled(f"{type(error).__name__}: {lines[0][:200]}") from error
 
 
-def _kept(path: Path, model: PreTrainedModel) -> CompiledStep | None:
+def _kept(path: Path, model: PreTrainedModel, states: tuple[str, ...]) -> CompiledStep | None:
     """The step in a file; None where there is none, or none that can be loaded."""
     if not path.exists():
         return None
     try:
-        return _loaded(path, model, 0.0)
+        return _loaded(path, model, 0.0, states)
     except (OSError, RuntimeError, ValueError, KeyError):  # half a file, or names of other weights
         return None
 
@@ -166,14 +151,20 @@ def folder() -> Path:
     return path
 
 
-def key(model: PreTrainedModel) -> str:
-    """A digest of all that a compiled step depends on, but for the values of weights."""
+def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:
+    """A digest of all that a compiled step depends on, but for the values of weights.
+
+    Args:
+        model: whose step it is.
+        states: names of modules whose outputs it gives beside the scores.
+    """
     config = model.config.to_dict()
     for name in ("_name_or_path", "transformers_version"):
         config.pop(name, None)
     sources = {type(module).__module__ for module in model.modules()}
     parts = {
         "version": VERSION,
+        "states": list(states),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "processor": (platform.machine(), torch.backends.cpu.get_cpu_capability()),
@@ -205,7 +196,7 @@ def _folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _make(path: Path, model: PreTrainedModel) -> None:
+def _make(path: Path, model: PreTrainedModel, states: Sequence[str] = ()) -> None:
     """Compile a step to `path`, and what it holds beside the model's tensors to `_beside(path)`."""
     from torch._inductor import aoti_compile_and_package
 
@@ -215,7 +206,7 @@ def _make(path: Path, model: PreTrainedModel) -> None:
         "compile_threads": 1,  # others would be processes that outlive this one
     }
     with _quiet():
-        program = exported(model)
+        program = exported(model, states)
         aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
     own = constants(model)
     more = {name: x.contiguous() for name, x in program.constants.items() if name not in own}
@@ -227,7 +218,9 @@ def _beside(path: Path) -> Path:
     return path.with_suffix(".safetensors")
 
 
-def _loaded(path: Path, model: PreTrainedModel, seconds: float) -> CompiledStep:
+def _loaded(
+    path: Path, model: PreTrainedModel, seconds: float, states: tuple[str, ...] = ()
+) -> CompiledStep:
     """The step in a file, with the model's own tensors for weights."""
     from torch._inductor import aoti_load_package
 
@@ -237,7 +230,7 @@ def _loaded(path: Path, model: PreTrainedModel, seconds: float) -> CompiledStep:
         own |= safetensors.torch.load_file(_beside(path))
     weights = {name: own[name].detach() for name in step.get_constant_fqns()}
     step.load_constants(weights, check_full_update=True, user_managed=True)
-    return CompiledStep(step, seconds, weights)
+    return CompiledStep(step, seconds, weights, states)
 
 
 @contextlib.contextmanager
@@ -251,27 +244,3 @@ def _quiet() -> Iterator[None]:
             yield
         finally:
             logging.getLogger("torch").setLevel(level)
-
-
-def probe(step: CompiledStep, model: PreTrainedModel, cache: AttentionCache) -> None:
-    """Compare a compiled step with the model itself on a few tokens.
-
-    Args:
-        step: of the model.
-        cache: of an open block on it; it stays as it is.
-
-    Raises:
-        NotCompiled: scores differ by more than rounding.
-    """
-    vocabulary = model.get_input_embeddings().num_embeddings
-    ids = (torch.arange(1, 9).view(2, 4) * 7) % vocabulary
-    with torch.inference_mode():
-        eager = AttentionCache(cache.session.full_session)
-        model(input_ids=ids[:, :3], past_key_values=eager, use_cache=True, logits_to_keep=1)
-        twin, newest, at = eager.clone(), ids[:, 3:], eager.seen[:, None]
-        given = {"input_ids": newest, "position_ids": at, "past_key_values": eager}
-        wanted = model(**given, use_cache=True, logits_to_keep=1).logits[:, -1].double()
-        scores = step(twin, newest, at).double()
-    apart = float((scores - wanted).abs().max() / wanted.abs().max())
-    if not apart <= TOLERANCE[model.dtype]:
-        raise NotCompiled(f"its scores differ from the model's by {apart:.2g} of the largest")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Sequence
 from contextvars import ContextVar
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 #: Raised with every change of what is compiled: pieces of another version are not used.
-VERSION = 1
+VERSION = 2
 # What the config of a model that is being exported calls its attention.
 _ATTENTION = "lil_attention_operator"
 # Rows of the exported example: any number but 1, which the exporter would take for a constant.
@@ -60,7 +61,7 @@ def operator() -> Any:
     )
     for device in ("CPU", "CUDA"):
         library.impl("attend", _attend, device)
-    torch.library.register_fake("lil::attend", _shape, lib=library)
+    torch.library.register_fake("lil::attend", empty_output, lib=library)
     operator.library = library  # type: ignore[attr-defined]  # it goes when nobody holds it
     return torch.ops.lil.attend.default
 
@@ -76,12 +77,13 @@ def _attend(
             return out.contiguous()
         except BaseException as error:
             call.error = error
-    return _shape(q, k, v, scaling, layer, sinks).zero_()
+    return empty_output(q, k, v, scaling, layer, sinks).zero_()
 
 
-def _shape(
+def empty_output(
     q: Tensor, _k: Tensor, v: Tensor, _scaling: float, _layer: int, _sinks: Tensor | None
 ) -> Tensor:
+    """What the operator gives for such arguments, not filled in: (B, 1, Hq, D)."""
     B, Hq, T, _ = q.shape
     return q.new_empty(B, T, Hq, v.shape[3])
 
@@ -126,13 +128,26 @@ class _NoCache(Cache):
 
 
 class _Step(nn.Module):
-    """One token a row, (B, 1), at positions (B, 1), to scores (B, V)."""
+    """One token a row, (B, 1), at positions (B, 1), to scores (B, V).
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    Args:
+        model: whose forward it is.
+        states: modules of it whose outputs are given too, (B, hidden size) each.
+    """
+
+    def __init__(self, model: PreTrainedModel, states: Sequence[nn.Module] = ()) -> None:
         super().__init__()
         self.model = model
+        self._given: list[Tensor] = []
+        for module in states:
+            module.register_forward_hook(self._give)
 
-    def forward(self, ids: Tensor, positions: Tensor) -> Tensor:
+    def _give(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        hidden = output[0] if isinstance(output, tuple) else output
+        self._given.append(hidden[:, -1])
+
+    def forward(self, ids: Tensor, positions: Tensor) -> Tensor | tuple[Tensor, ...]:
+        self._given.clear()
         output = self.model(
             input_ids=ids,
             position_ids=positions,
@@ -141,7 +156,9 @@ class _Step(nn.Module):
             logits_to_keep=1,
         )
         scores: Tensor = output.logits[:, -1]
-        return scores
+        given = tuple(self._given)
+        self._given.clear()
+        return (scores, *given) if given else scores
 
 
 def refusal(model: PreTrainedModel) -> str | None:
@@ -164,10 +181,15 @@ def constants(model: PreTrainedModel) -> dict[str, Tensor]:
     }
 
 
-def exported(model: PreTrainedModel) -> ExportedProgram:
+def exported(model: PreTrainedModel, states: Sequence[str] = ()) -> ExportedProgram:
     """One decode step of a model as a graph, for any number of rows.
 
     The model stays as it is: what is traced is a copy that shares its tensors.
+
+    Args:
+        model: in evaluation mode.
+        states: names of modules whose outputs are given beside the scores, in the order in which
+            the forward comes to them.
 
     Raises:
         InvalidValue: hooks, which a graph would not call.
@@ -189,4 +211,5 @@ def exported(model: PreTrainedModel) -> ExportedProgram:
     ids = torch.zeros(_ROWS, 1, dtype=torch.int64, device=model.device)
     rows = {0: Dim("rows", min=1)}
     with torch.no_grad():
-        return export(_Step(twin), (ids, ids + 1), dynamic_shapes=(rows, rows), strict=False)
+        step = _Step(twin, [twin.get_submodule(name) for name in states])
+        return export(step, (ids, ids + 1), dynamic_shapes=(rows, rows), strict=False)

@@ -108,12 +108,15 @@ def compile_step(
     """
     if mode == "off":
         return mode
-    if mode == "auto" and loaded.model.device.type != "cpu":
-        return f"{AS_IT_IS}: on {loaded.model.device}"
-    from attention.patching.compiled import NotCompiled, compiled
-    from lil.decoding.compiling import pays
+    from attention.patching.compiled import compiled
+    from attention.patching.decode_step import NotCompiled
+    from lil.decoding.compiling import COSTS, pays
 
-    make = mode == "on" or pays(loaded.model.config.num_hidden_layers, steps, margin=1.5)
+    device = loaded.model.device.type
+    if mode == "auto" and device not in COSTS:
+        return f"{AS_IT_IS}: on {loaded.model.device}"
+    layers = loaded.model.config.num_hidden_layers
+    make = mode == "on" or pays(layers, steps, margin=1.5, device=device)
     try:
         with backend.on(loaded.model) as cache:
             # Who comes second decodes as it is until the step is there, unless all are to wait.
@@ -122,7 +125,7 @@ def compile_step(
         return f"{IN_VAIN}: {error}" if make else AS_IT_IS
     if step is None:
         return ELSEWHERE if make else f"{AS_IT_IS}: too little is left to decode"
-    return f"compiled in {step.seconds:.0f} s" if step.seconds else "kept from earlier"
+    return f"{step.how} in {step.seconds:.0f} s" if step.seconds else "kept from earlier"
 
 
 @dataclass(frozen=True)

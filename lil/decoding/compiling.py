@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from attention import AttentionCache
-from attention.core import devices
-from attention.patching.compiled import CompiledStep, NotCompiled, compiled
+from attention.patching.compiled import compiled
+from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.options import DecodeOptions, Request
 
-# Seconds on one core of a server: what compiling takes for any model and for each layer of it, and
-# what a compiled step saves for each. `scripts/bench/compiled_step.py` measures them.
-_COMPILING, _COMPILING_A_LAYER = 10.0, 1.0
-_SAVED_A_LAYER = 4e-4
-# Compiling has to pay this often: output may end far before its cap.
+#: Seconds: what making a step takes for any model and for each layer of it, and what it saves in
+#: each layer. Those of CPUs are of one core of a server (`scripts/bench/compiled_step.py`).
+#: For GPUs nothing was measured on one: exporting was, on a CPU, and half of what a host takes to
+#: launch a layer's operations one by one counts as saved.
+COSTS = {"cpu": (10.0, 1.0, 4e-4), "cuda": (6.0, 0.6, 1e-4)}
+# Making a step has to pay this often: output may end far before its cap.
 _TIMES = 4
 
 
@@ -23,10 +24,10 @@ class CompileWarning(UserWarning):
     """Steps were to be compiled and are not, with the reason."""
 
 
-def pays(layers: int, steps: float, margin: float = _TIMES) -> bool:
-    """Whether so many steps save `margin` times what compiling takes."""
-    cost = _COMPILING + _COMPILING_A_LAYER * layers
-    return _SAVED_A_LAYER * layers * steps > margin * cost
+def pays(layers: int, steps: float, margin: float = _TIMES, device: str = "cpu") -> bool:
+    """Whether so many steps save `margin` times what making one takes on such a device."""
+    any_model, a_layer, saved = COSTS[device]
+    return saved * layers * steps > margin * (any_model + a_layer * layers)
 
 
 def step_of(
@@ -35,8 +36,8 @@ def step_of(
     options: DecodeOptions,
     requests: Sequence[Request],
     *,
-    reads_states: bool,
-) -> CompiledStep | None:
+    states: Sequence[str] = (),
+) -> DecodeStep | None:
     """The compiled step that a run decodes with; None where the model runs as it is.
 
     Args:
@@ -44,27 +45,24 @@ def step_of(
         cache: of the open block on it.
         options: of the run.
         requests: all of them.
-        reads_states: whether detectors read hidden states, for which the model is hooked.
+        states: names of modules whose outputs detectors read.
     """
     if options.compile == "off":
         return None
     wanted = options.compile == "on"
-    if reads_states:
-        reason = "detectors read hidden states, through hooks that a compiled step would not call"
-        if wanted:
-            _warn(reason)
-        return None
-    make = wanted
-    if options.compile == "auto" and devices.answers_at_once(model.device):
+    make, device = wanted, model.device.type
+    if options.compile == "auto" and device in COSTS:
         caps = sum(request.max_new_tokens or 0 for request in requests)
-        make = pays(model.config.num_hidden_layers, caps / options.batch_size)
+        layers = model.config.num_hidden_layers
+        make = pays(layers, caps / options.batch_size, device=device)
     try:
-        return compiled(model, cache, wait=wanted, make=make)
+        return compiled(model, cache, states=states, wait=wanted, make=make)
     except NotCompiled as error:
         if make:
-            _warn(str(error))
+            warn_not_compiled(str(error))
         return None
 
 
-def _warn(reason: str) -> None:
+def warn_not_compiled(reason: str) -> None:
+    """Say that the model runs as it is, and why."""
     warnings.warn(f"steps are not compiled: {reason}", CompileWarning, stacklevel=3)

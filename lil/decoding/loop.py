@@ -12,9 +12,9 @@ from torch import Tensor
 
 from attention import AttentionCache
 from attention.core import devices
-from attention.patching.compiled import CompiledStep
+from attention.patching.decode_step import DecodeStep, NotCompiled
 from lil.decoding.batch import Batch, BatchPenalties, Flight, StepResult
-from lil.decoding.compiling import step_of
+from lil.decoding.compiling import step_of, warn_not_compiled
 from lil.decoding.lane import Lane, PendingAction, RunContext
 from lil.decoding.options import DecodeOptions, Request
 from lil.decoding.record import make_trace
@@ -71,7 +71,7 @@ class DecodeLoop:
         self.sparse: Batch  # under the backend
         self.dense: Batch  # under full attention, after `densify`
         self.hidden: HiddenStates
-        self.step: CompiledStep | None = None
+        self.step: DecodeStep | None = None
         self.tokens_done = 0
         # Steps launched before the host looks at what an earlier one chose.
         self.lag = _lag(model.device, options)
@@ -83,20 +83,23 @@ class DecodeLoop:
         """Every request's index and trace, as they finish."""
         if not self.queue:
             return
-        with (
-            self.backend.on(self.model, self.shared.options.engine) as cache,
-            HiddenStates(self.model, self.blocks, self.compared) as self.hidden,
-        ):
+        self.hidden = HiddenStates(self.model, self.blocks, self.compared)
+        with self.backend.on(self.model, self.shared.options.engine) as cache:
             self.sparse, self.dense = (
                 Batch(cache, self.model.device, self.shared.options.penalties) for _ in range(2)
             )
+            # Before the model is hooked: a compiled step gives the states itself.
             self.step = step_of(
                 self.model,
                 cache,
                 self.shared.options,
                 [request for _, request in self.queue],
-                reads_states=bool(self.blocks or self.compared),
+                states=self.hidden.modules,
             )
+            yield from self._all()
+
+    def _all(self) -> Iterator[tuple[int, Trace]]:
+        with self.hidden:
             yield from self._admit([])
             while self.sparse.rows or self.dense.rows:
                 if self.sparse.rows:
@@ -225,7 +228,15 @@ class DecodeLoop:
         positions = batch.cache.seen[:, None]
         newest = batch.newest[:, None]
         if self.step is not None:
-            return _widened(self.step(batch.cache, newest, positions))
+            try:
+                scores, states = self.step.read(batch.cache, newest, positions)
+            except NotCompiled as error:  # not for so many rows, or not any more
+                warn_not_compiled(str(error))
+                self.step = None
+            else:
+                scores = _widened(scores)
+                self.hidden.take(scores, states)
+                return scores
         return self._forward(batch.cache, input_ids=newest, position_ids=positions)
 
     def _forward(self, cache: AttentionCache, **inputs: Tensor) -> Tensor:

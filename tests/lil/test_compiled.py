@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_models import SIZES, asked
+from test_waits import DETECTORS, near
+from tiny_models import SIZES, Endings, asked
 from torch import nn
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -24,6 +25,8 @@ from tests.attention.examples import BACKENDS
 
 PROMPTS = [[5, 6, 7], [9] * 12, [30], [1, 2, 3, 4, 5, 6, 7, 8]]
 CAPS = [42, 7, 1, 30]
+#: The model's norms are in float32 whatever it is in, and are rounded otherwise where compiled.
+ROUNDING = 1e-5
 
 
 def build(layers: int = 2, seed: int = 11) -> Any:
@@ -76,9 +79,11 @@ def record(trace: lil.Trace) -> dict[str, Any]:
     return whole
 
 
-def decoded(model: Any, tokenizer: Any, **options: Any) -> list[dict[str, Any]]:
+def decoded(
+    model: Any, tokenizer: Any, caps: Sequence[int] = CAPS, **options: Any
+) -> list[dict[str, Any]]:
     """Records of ragged rows that end apart, without a word about compiling."""
-    rows = asked(PROMPTS, max_new_tokens=CAPS)
+    rows = asked(PROMPTS, max_new_tokens=caps)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CompileWarning)
         return [record(one) for one in lil.decode(model, tokenizer, rows, batch_size=3, **options)]
@@ -159,6 +164,7 @@ def test_what_cannot_be_compiled_runs_and_is_named(harm, reason, tokenizer, tmp_
 def test_a_step_is_kept_by_all_that_it_depends_on(small):
     key = steps.key(small)
     assert key == steps.key(build(seed=12))  # other weights of the same shapes
+    assert key != steps.key(small, ["model.layers.0"])
     assert key != steps.key(build(layers=1))
     assert key != steps.key(build().float())
     config = build()
@@ -216,13 +222,32 @@ def test_a_step_that_is_there_is_taken(mode, small, tokenizer, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("kept")
-def test_hidden_states_are_read_from_the_model_itself(small, tokenizer):
+def test_margins_are_those_of_its_scores(small, tokenizer, monkeypatch):
+    """No other step is compiled for a detector that reads scores alone."""
+    monkeypatch.setattr(steps, "_make", lambda *_: pytest.fail("compiled again"))
     probe = lil.Margin(below=0.9, end=" word7")
-    rows = asked(PROMPTS, max_new_tokens=CAPS)
-    with pytest.warns(CompileWarning, match="hidden states"):
-        traces = lil.decode(small, tokenizer, rows, probes=[probe], compile="on")
-    expected = lil.decode(small, tokenizer, rows, probes=[probe])
-    assert [one.signals for one in traces] == [one.signals for one in expected]
+    expected = decoded(small, tokenizer, probes=[probe])
+    found = decoded(small, tokenizer, probes=[probe], compile="on")
+    assert any(one["signals"] for one in expected)
+    assert near(found, ROUNDING) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("kept")
+def test_hidden_states_come_with_the_scores(small, tokenizer, monkeypatch):
+    """A step of its own gives them: a chopper stops where it stopped, after as many tokens."""
+    made = []
+    make = steps._make
+    monkeypatch.setattr(steps, "_make", lambda *given: made.append(given[2]) or make(*given))
+    chopper = DETECTORS["chopper"]
+    for options in ({"detectors": [chopper]}, {"probes": [chopper]}):
+        options = {"penalties": [Endings()], **options}
+        expected = decoded(small, tokenizer, caps=[63, 45, 1, 30], **options)
+        found = decoded(small, tokenizer, caps=[63, 45, 1, 30], compile="on", **options)
+        assert near(found, ROUNDING) == expected
+        read = [one["finish"] == "chopper" or bool(one["signals"]) for one in expected]
+        assert any(read)
+    assert made == [("model.layers.0",)]
 
 
 @pytest.mark.slow
@@ -245,8 +270,8 @@ def test_a_step_with_other_scores_is_not_kept(kept, tmp_path, monkeypatch):
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
     model, load = build(seed=12), steps._loaded
     (other,) = (path.read_bytes() for path in (kept / "steps").glob("*.pt2"))
-    monkeypatch.setattr(steps, "_make", lambda path, _: path.write_bytes(other))
-    monkeypatch.setattr(steps, "_loaded", lambda path, _, s: load(path, build(seed=13), s))
+    monkeypatch.setattr(steps, "_make", lambda path, *_: path.write_bytes(other))
+    monkeypatch.setattr(steps, "_loaded", lambda path, _, *more: load(path, build(seed=13), *more))
     with (
         pytest.raises(steps.NotCompiled, match="scores differ"),
         attention.get("full").on(model) as cache,
@@ -289,7 +314,7 @@ def test_what_a_killed_process_left_is_cleared(small, tokenizer, tmp_path, monke
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
     left = steps.folder() / f"{steps.key(small)}.making"
     (left / "more").mkdir(parents=True)
-    monkeypatch.setattr(steps, "_make", lambda path, _: next(iter(path.parent.iterdir())))
+    monkeypatch.setattr(steps, "_make", lambda path, *_: next(iter(path.parent.iterdir())))
     with pytest.warns(CompileWarning, match="StopIteration"):
         lil.decode(small, tokenizer, PROMPTS, max_new_tokens=3, compile="on")
     assert not left.exists()

@@ -72,13 +72,13 @@ def untimed(trace: lil.Trace) -> dict[str, Any]:
     return {"checks": checks, "prefill_sec": None, "decode_sec": None}
 
 
-def near(value: Any) -> Any:
+def near(value: Any, rel: float = 1e-9) -> Any:
     """The same with every float approximate."""
     if isinstance(value, float):
-        return pytest.approx(value, rel=1e-9)
+        return pytest.approx(value, rel=rel)
     if isinstance(value, dict):
-        return {key: near(one) for key, one in value.items()}
-    return [near(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: near(one, rel) for key, one in value.items()}
+    return [near(one, rel) for one in value] if isinstance(value, list | tuple) else value
 
 
 def both(model: Any, tokenizer: Any, **options: Any) -> tuple[list[lil.Trace], Guard]:

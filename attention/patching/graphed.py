@@ -1,0 +1,483 @@
+"""A decode step as CUDA graphs: what is between two attentions is captured once and replayed.
+
+A graph replays the same kernels with the same numbers on the same memory. Attention cannot be in
+one: how many slots there are changes with every step, and the host knows it so that nothing waits
+for the device. So the exported step is cut at its attentions. Each piece between two of them is
+captured for a number of rows, and replayed; attention is launched in between, on the same stream.
+
+Rows are padded to one of a few numbers (`padded`). What is computed of the rows that fill up is cut
+off before attention and from the scores, and no row reads of another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, fx
+from transformers import PreTrainedModel
+
+from attention.patching.cache import AttentionCache
+from attention.patching.decode_step import DecodeStep, NotCompiled, probe
+from attention.patching.operator import CALL, Call, constants, empty_output, exported, operator
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+# Before a capture its work runs so often as it is: libraries set themselves up in a first run.
+_WARM_UPS = 2
+
+
+class Graph(Protocol):
+    """Work that was captured."""
+
+    def replay(self) -> None:
+        """Launch it again on the current stream: the same kernels on the same memory."""
+
+
+class Graphs(Protocol):
+    """Where work is captured; all graphs of one share their memory, so one runs at a time."""
+
+    def stream(self) -> Any:
+        """The stream on which this thread launches now; the same one is equal."""
+
+    def follow(self, now: Any, before: Any) -> None:
+        """Let what is launched on the stream `now` wait on the device for that on `before`."""
+
+    def capture(self, work: Callable[[], list[Any]]) -> tuple[Graph, list[Any]]:
+        """Capture what `work` launches.
+
+        Args:
+            work: launches on the current stream, and nothing else; called several times.
+
+        Returns:
+            The graph, and what `work` returned: its tensors hold numbers after a replay.
+        """
+
+
+class CudaGraphs:
+    """CUDA graphs of one device, in one pool of memory.
+
+    Args:
+        device: of the model.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        # One for all: what is freed on a stream is given again on that stream alone.
+        self._side: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def stream(self) -> Any:
+        return torch.cuda.current_stream(self._device)
+
+    def follow(self, now: Any, before: Any) -> None:
+        now.wait_stream(before)
+
+    def capture(self, work: Callable[[], list[Any]]) -> tuple[Graph, list[Any]]:
+        now, graph = self.stream(), torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._device):
+            self._side.wait_stream(now)
+            with torch.cuda.stream(self._side):
+                for _ in range(_WARM_UPS):
+                    work()
+            # Another thread may pin memory or load another model meanwhile.
+            with torch.cuda.graph(
+                graph, pool=self._pool, stream=self._side, capture_error_mode="thread_local"
+            ):
+                given = work()
+            now.wait_stream(self._side)
+        return graph, given
+
+
+#: What captures on which kind of device.
+GRAPHS: dict[str, Callable[[torch.device], Graphs]] = {"cuda": CudaGraphs}
+
+
+def padded(rows: int) -> int:
+    """The number of rows for which a step of so many is captured: 1, 2, 4, 8, 16, 24, 32, 48 ...
+
+    At most half of them fill up, and from 8 on at most 8, from 32 on at most 16, then 32.
+    """
+    if rows <= 8:
+        return 1 << (rows - 1).bit_length()
+    unit = 8 if rows <= 32 else 16 if rows <= 128 else 32
+    return -(-rows // unit) * unit
+
+
+class _Piece(NamedTuple):
+    """What is between two attentions.
+
+    Attributes:
+        nodes: in order.
+        gives: those of them whose values are read behind it.
+    """
+
+    nodes: list[fx.Node]
+    gives: list[fx.Node]
+
+
+class _Weight(NamedTuple):
+    """A tensor of the model that graphs read at its address.
+
+    Attributes:
+        holder: a module's parameters or buffers by name.
+        name: in it.
+        tensor: as it was bound; it keeps its memory from being given to others.
+        address: of that memory.
+    """
+
+    holder: Mapping[str, Any]
+    name: str
+    tensor: Tensor
+    address: int
+
+    @property
+    def replaced(self) -> bool:
+        now = self.holder.get(self.name)
+        return now is None or now.data_ptr() != self.address
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """An exported step, cut at its attentions.
+
+    Attributes:
+        parts: pieces and attentions in turns, in order; first and last is a piece.
+        inputs: placeholders of ids and positions.
+        weights: names of the model's tensors by their placeholders.
+        extra: values of placeholders that the model itself does not have.
+        outputs: scores and states.
+    """
+
+    parts: list[_Piece | fx.Node]
+    inputs: tuple[fx.Node, fx.Node]
+    weights: dict[fx.Node, str]
+    extra: dict[fx.Node, Tensor]
+    outputs: list[fx.Node]
+
+
+class GraphedStep(DecodeStep):
+    """A step whose pieces between attentions are captured as graphs, when a number of rows comes.
+
+    Weights that are changed in place are read as they are. Where a weight has other memory than
+    when it was captured, all is captured anew. Scores are the caller's own; of two threads the
+    second waits until the first has launched its step.
+
+    Args:
+        program: of `exported`.
+        model: that it was exported from; no reference to it is kept.
+        graphs: of its device.
+        states: names of modules whose outputs it gives beside the scores.
+
+    Raises:
+        NotCompiled: operations that cannot be captured, by name.
+    """
+
+    how: ClassVar[str] = "captured as graphs"
+
+    def __init__(
+        self,
+        program: ExportedProgram,
+        model: PreTrainedModel,
+        graphs: Graphs,
+        states: tuple[str, ...] = (),
+    ) -> None:
+        self.seconds, self.states = 0.0, states
+        self.graphs = graphs
+        self._plan = _planned(program, constants(model), model.device)
+        self._holders = _holders(model)
+        self._weights: dict[fx.Node, _Weight] = {}
+        self._captured: dict[int, _Rows] = {}
+        self._stream: Any = None
+        self._lock = threading.Lock()
+        self._bind()
+
+    @property
+    def stale(self) -> bool:
+        """Whether a weight has other memory than when it was bound."""
+        return any(weight.replaced for weight in self._weights.values())
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of rows that are captured."""
+        return sorted(self._captured)
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def run(self, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:
+        call, B = CALL.get(), len(ids)
+        with self._lock:
+            self._follow()
+            if self.stale:
+                self._captured.clear()
+                self._bind()
+            rows = self._captured.get(padded(B))
+            if rows is None:
+                rows = self._captured[padded(B)] = self._capture(padded(B))
+            return rows.run(call, B, ids, positions)
+
+    def _follow(self) -> None:
+        """Begin behind the last step, whose memory this one takes."""
+        now = self.graphs.stream()
+        if self._stream is not None and now != self._stream:
+            self.graphs.follow(now, self._stream)
+        self._stream = now
+
+    def _bind(self) -> None:
+        """Take the model's tensors as they are now."""
+        found: dict[fx.Node, _Weight] = {}
+        for node, name in self._plan.weights.items():
+            holder, key = self._holders[name]
+            now = holder.get(key)
+            if now is None or not _alike(node.meta["val"], now):
+                raise NotCompiled(f"{name} was replaced by another kind of tensor")
+            found[node] = _Weight(holder, key, now.detach(), now.data_ptr())
+        self._weights = found
+
+    def _capture(self, rows: int) -> _Rows:
+        values: dict[fx.Node, Any] = dict(self._plan.extra)
+        values |= {node: weight.tensor for node, weight in self._weights.items()}
+        try:
+            return _Rows(self._plan, values, self.graphs, rows)
+        except Exception as error:  # whatever torch raises where work cannot be captured
+            lines = str(error).strip().splitlines() or [""]
+            reason = f"{type(error).__name__}: {lines[0][:200]}"
+            raise NotCompiled(f"a step of {rows} rows cannot be captured: {reason}") from error
+
+
+class _Rows:
+    """A step captured for a number of rows.
+
+    Args:
+        plan: of the step.
+        values: what its placeholders for weights stand for.
+        graphs: of the device.
+        rows: how many.
+    """
+
+    def __init__(self, plan: _Plan, values: dict[fx.Node, Any], graphs: Graphs, rows: int) -> None:
+        device = next(iter(values.values())).device
+        self.inputs = [torch.zeros(rows, 1, dtype=torch.int64, device=device) for _ in range(2)]
+        values |= dict(zip(plan.inputs, self.inputs, strict=True))
+        self._parts: list[Graph | _Attention] = []
+        for part in plan.parts:
+            if isinstance(part, fx.Node):
+                attention = _Attention(part, values)
+                values[part] = attention.out
+                self._parts.append(attention)
+                continue
+            graph, given = graphs.capture(partial(_computed, part, values))
+            # Numbers for what is captured next, which runs as it is first.
+            graph.replay()
+            values |= dict(zip(part.gives, given, strict=True))
+            self._parts.append(graph)
+        self.outputs: list[Tensor] = [values[node] for node in plan.outputs]
+        # Everything that a piece reads stays where it is as long as this is there.
+        self._held = values
+
+    def run(self, call: Call, B: int, ids: Tensor, positions: Tensor) -> Sequence[Tensor]:
+        """Scores and states of B rows, copies of their own."""
+        for held, new in zip(self.inputs, (ids, positions), strict=True):
+            held[:B].copy_(new)
+        for part in self._parts:
+            if isinstance(part, _Attention):
+                part.run(B)
+                if call.error is not None:
+                    break
+            else:
+                part.replay()
+        return [output[:B].clone() for output in self.outputs]
+
+
+class _Attention:
+    """An attention between two pieces, whose arguments and result lie where these have them."""
+
+    def __init__(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> None:
+        given = [_value(argument, values) for argument in node.args]
+        self._qkv: list[Tensor] = given[:3]
+        self._more = given[3:]
+        self._attend: Any = node.target
+        self.out = empty_output(*given).zero_()
+        self._views: dict[int, tuple[list[Tensor], Tensor]] = {}
+
+    def run(self, B: int) -> None:
+        """Attend in the first B rows."""
+        if B not in self._views:
+            self._views[B] = [x[:B] for x in self._qkv], self.out[:B]
+        qkv, out = self._views[B]
+        out.copy_(self._attend(*qkv, *self._more))
+
+
+def _computed(piece: _Piece, values: Mapping[fx.Node, Any]) -> list[Any]:
+    """What a piece gives; what it needs for that alone is let go as soon as it can be."""
+    own: dict[fx.Node, Any] = {}
+    left = {node: len(node.users) for node in piece.nodes}
+    for node in piece.gives:
+        left[node] += 1
+    for node in piece.nodes:
+        arguments = fx.node.map_arg(node.args, lambda n: own[n] if n in own else values[n])
+        options = fx.node.map_arg(node.kwargs, lambda n: own[n] if n in own else values[n])
+        target: Any = node.target
+        own[node] = target(*arguments, **options)
+        for one in (*node.all_input_nodes, node):
+            if one in left:
+                left[one] -= one is not node
+                if not left[one]:
+                    del own[one], left[one]
+    return [own[node] for node in piece.gives]
+
+
+def _value(argument: Any, values: Mapping[fx.Node, Any]) -> Any:
+    return fx.node.map_arg(argument, lambda node: values[node])
+
+
+def _planned(program: ExportedProgram, own: Mapping[str, Tensor], device: torch.device) -> _Plan:
+    """Cut a step at its attentions.
+
+    Raises:
+        NotCompiled: operations that cannot be captured, by name.
+    """
+    attend, signature = operator(), program.graph_signature
+    nodes = list(program.graph_module.graph.nodes)
+    for node in nodes:
+        reason = None if node.target is attend else _obstacle(node, device)
+        if reason is not None:
+            raise NotCompiled(reason)
+    written = [x for node in nodes for x in _written(node) if x.op == "placeholder"]
+    if written or signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+        # Warming up and capturing would change them as well.
+        raise NotCompiled("its forward changes the model's own buffers")
+    named = {node.name: node for node in nodes}
+    names = signature.inputs_to_parameters | signature.inputs_to_buffers
+    names |= signature.inputs_to_lifted_tensor_constants
+    ids, positions = (named[str(name)] for name in signature.user_inputs)
+    weights = {named[at]: name for at, name in names.items() if name in own}
+    extra = {named[at]: program.constants[name] for at, name in names.items() if name not in own}
+    parts, piece = list[_Piece | fx.Node](), _Piece([], [])
+    for node in nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        if node.target is attend:
+            parts += [piece, node]
+            piece = _Piece([], [])
+        else:
+            piece.nodes.append(node)
+    parts.append(piece)
+    for part in parts:
+        if isinstance(part, _Piece):
+            inside = set(part.nodes)
+            part.gives.extend(n for n in part.nodes if any(u not in inside for u in n.users))
+    outputs = [named[str(name)] for name in signature.user_outputs]
+    return _Plan(parts, (ids, positions), weights, extra, outputs)
+
+
+def _obstacle(node: fx.Node, device: torch.device) -> str | None:
+    """Why an operation cannot be captured, as far as it can be seen before trying."""
+    if node.op in ("placeholder", "output"):
+        return None
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags:
+        return f"{node.target} waits for the device"
+    if torch.Tag.nondeterministic_seeded in tags:
+        return f"{node.target} draws random numbers"
+    if node.op != "call_function":
+        return f"{node.op} {node.target} is no operation of torch"
+    places = {x.device for x in _tensors(node.meta.get("val"))}
+    if others := sorted(str(place) for place in places if place.type != device.type):
+        return f"{node.target} works on {', '.join(others)}"
+    return None
+
+
+def _written(node: fx.Node) -> list[fx.Node]:
+    """What an operation writes to in place."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    given = zip(node.target._schema.arguments, node.args, strict=False)
+    written = [x for at, x in given if at.alias_info is not None and at.alias_info.is_write]
+    return [x for x in written if isinstance(x, fx.Node)]
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [x for x in value if isinstance(x, Tensor)] if isinstance(value, list | tuple) else []
+
+
+def _holders(model: PreTrainedModel) -> dict[str, tuple[Mapping[str, Any], str]]:
+    """Where each of `constants(model)` is found anew, without a reference to the model."""
+    found: dict[str, tuple[Mapping[str, Any], str]] = {}
+    for at, module in model.named_modules(prefix="model", remove_duplicate=False):
+        for holder in (module._parameters, module._buffers):
+            found |= {f"{at}.{name}": (holder, name) for name in holder}
+    return found
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return (
+        one.shape == other.shape
+        and one.stride() == other.stride()
+        and one.dtype == other.dtype
+        and one.device == other.device
+    )
+
+
+# A model is found here and not by an attribute of its own, which a copy of it would have too.
+_KEPT: WeakKeyDictionary[PreTrainedModel, dict[str, GraphedStep]] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def graphed(
+    model: PreTrainedModel,
+    cache: AttentionCache,
+    made: Callable[[torch.device], Graphs],
+    key: str,
+    *,
+    states: tuple[str, ...] = (),
+    make: bool = True,
+) -> GraphedStep | None:
+    """A model's step as graphs; made where none is kept, and kept as long as the model lives.
+
+    Args:
+        model: in evaluation mode.
+        cache: of an open block on it; it stays as it is.
+        made: makes what captures on its device.
+        key: of all that the step depends on.
+        states: names of modules whose outputs it gives beside the scores.
+        make: make one where none is kept.
+
+    Returns:
+        None where none is kept and none is to be made.
+
+    Raises:
+        NotCompiled: with the reason; nothing is left behind.
+    """
+    with _LOCK:
+        kept = _KEPT.setdefault(model, {})
+        step = kept.get(key)
+        if step is not None:
+            step.seconds = 0.0  # who asks now has waited for nothing
+            return step
+        if not make:
+            return None
+        # What was captured of weights that are gone holds their memory.
+        for old in [name for name, one in kept.items() if one.stale]:
+            del kept[old]
+        started = time.perf_counter()
+        try:
+            step = GraphedStep(exported(model, states), model, made(model.device), states)
+            probe(step, model, cache)
+        except NotCompiled:
+            raise
+        except Exception as error:  # whatever exporter and device raise
+            lines = str(error).strip().splitlines() or [""]
+            raise NotCompiled(f"{type(error).__name__}: {lines[0][:200]}") from error
+        step.seconds = time.perf_counter() - started
+        kept[key] = step
+        return step

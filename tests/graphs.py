@@ -1,0 +1,203 @@
+"""What CUDA graphs do, on a CPU: a stand-in for `attention.patching.graphed.CudaGraphs`.
+
+A captured piece is recorded, operation by operation, below everything that decides anything: each
+with the tensors and the Python numbers it was called with. A replay calls the same operations with
+the same numbers on the same memory and writes what they give to where it was when recorded. So it
+is with a graph, and so:
+
+- what was captured has run for nobody: until the first replay its results are not numbers;
+- what a piece computes and does not give is not there behind it (`NaN`, or -1): a graph's pool
+  gives that memory to the next one;
+- what a piece reads of others, and what it gives, has to be held by somebody, at the same address.
+
+While a piece is recorded these raise `CaptureError`: everything for which `tests.waits` knows that
+the host would wait, operations on another device than the piece's own or pinned memory, and random
+numbers. Captures and replays on another stream than that of the step they are part of raise, too.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from attention.patching import graphed
+from tests.waits import Guard
+
+
+class CaptureError(AssertionError):
+    """A GPU would refuse to capture this, or replay something else."""
+
+
+@dataclass
+class Operation:
+    """One that was recorded; tensors share the memory of those it was called with.
+
+    Attributes:
+        results: where it writes what it gives; None for views and what it was called with.
+    """
+
+    function: Any
+    arguments: Any
+    options: Any
+    results: list[Tensor | None]
+
+
+def storage(x: Tensor) -> int:
+    return x.untyped_storage()._cdata
+
+
+def memory(x: Tensor) -> Tensor:
+    """The same memory, held by another tensor."""
+    return torch.ops.aten.alias.default(x)
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, piece: Piece) -> None:
+        super().__init__()
+        self.piece = piece
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options, piece = kwargs or {}, self.piece
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise CaptureError(f"in a piece: random numbers of {func}")
+        for x in tree_leaves((args, options)):
+            if isinstance(x, Tensor):
+                piece.read(x)
+        given = func(*args, **options)
+        results = [x for x in tree_leaves(given) if isinstance(x, Tensor)]
+        if any(x.device != piece.device or x.is_pinned() for x in results):
+            raise CaptureError(f"in a piece: {func} on another device, or pinned memory")
+        known = piece.made.keys() | piece.outside.keys()
+        held = [None if storage(x) in known else memory(x) for x in results]
+        piece.made |= {storage(x): x for x in held if x is not None}
+        recorded = (tree_map_only(Tensor, memory, part) for part in (args, options))
+        piece.operations.append(Operation(func, *recorded, held))
+        return given
+
+
+@dataclass
+class Piece:
+    """What was captured at once.
+
+    Attributes:
+        owner: of the stand-in that captured it.
+        device: of all its operations.
+        operations: in order.
+        outside: the tensors it reads that it does not make, by their memory.
+        made: tensors that it makes, by their memory.
+        given: what it is for.
+        addresses: of what it reads of others and of what it gives.
+        spent: what it makes for itself alone.
+        replays: how often it was replayed.
+    """
+
+    owner: StandIn
+    device: torch.device
+    operations: list[Operation] = field(default_factory=list)
+    outside: dict[int, weakref.ref[Tensor]] = field(default_factory=dict)
+    made: dict[int, Tensor] = field(default_factory=dict)
+    given: list[weakref.ref[Tensor]] = field(default_factory=list)
+    addresses: list[int] = field(default_factory=list)
+    spent: list[Tensor] = field(default_factory=list)
+    replays: int = 0
+
+    def read(self, x: Tensor) -> None:
+        if storage(x) not in self.made and storage(x) not in self.outside:
+            if x.device != self.device or x.is_pinned():
+                raise CaptureError(f"in a piece: a tensor on {x.device}, or in pinned memory")
+            self.outside[storage(x)] = weakref.ref(x)
+
+    def close(self, given: list[Any]) -> None:
+        """All is recorded: nothing of it has been computed for anybody."""
+        tensors = [x for x in given if isinstance(x, Tensor)]
+        self.given = [weakref.ref(x) for x in tensors]
+        self.addresses = self._addresses()
+        kept = {storage(x) for x in tensors}
+        self.spent = [x for at, x in self.made.items() if at not in kept]
+        _spoil(list(self.made.values()))
+
+    def replay(self) -> None:
+        self.owner.launch("replay")
+        if self._addresses() != self.addresses:
+            raise CaptureError("a piece reads or gives memory that has been moved")
+        for one in self.operations:
+            again = one.function(*one.arguments, **one.options)
+            if len(one.results) == 1:
+                again = (again,)
+            for new, held in zip(again or (), one.results, strict=True):
+                if held is not None:
+                    held.copy_(new)
+        _spoil(self.spent)
+        self.replays += 1
+
+    def _addresses(self) -> list[int]:
+        held = [one() for one in (*self.outside.values(), *self.given)]
+        if any(x is None for x in held):
+            raise CaptureError("nobody holds what a piece reads or gives: its memory is another's")
+        return [x.data_ptr() for x in held if x is not None]
+
+
+def _spoil(tensors: list[Tensor]) -> None:
+    for x in tensors:
+        if x.dtype != torch.bool:
+            x.fill_(torch.nan if x.is_floating_point() else -1)
+
+
+class StandIn:
+    """Graphs of one device, in the place of `CudaGraphs`.
+
+    Args:
+        device: of the model.
+
+    Attributes:
+        current: the stream that work goes to; a test may set another one.
+        pieces: all that were captured.
+        launches: what was captured or replayed, on which stream.
+        follows: which stream was to wait for which.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.current: object = "a stream"
+        self.pieces: list[Piece] = []
+        self.launches: list[tuple[str, object]] = []
+        self.follows: list[tuple[object, object]] = []
+        self._asked: object = None
+
+    def stream(self) -> Any:
+        self._asked = self.current
+        return self.current
+
+    def follow(self, now: Any, before: Any) -> None:
+        self.follows.append((now, before))
+
+    def launch(self, what: str) -> None:
+        if self.current is not self._asked:
+            raise CaptureError(f"{what} on another stream than the step began on")
+        self.launches.append((what, self.current))
+
+    def capture(self, work: Callable[[], list[Any]]) -> tuple[Piece, list[Any]]:
+        self.launch("capture")
+        work()  # warms up
+        piece, guard = Piece(self, self.device), Guard()
+        with guard.on(), _Recorder(piece):
+            given = work()
+        piece.close(given)
+        self.pieces.append(piece)
+        return piece, given
+
+
+@contextmanager
+def on_a_cpu() -> Iterator[None]:
+    """Inside, a CPU's decode steps are captured by the stand-in."""
+    with mock.patch.dict(graphed.GRAPHS, {"cpu": StandIn}):
+        yield

@@ -129,8 +129,8 @@ class _Weight(NamedTuple):
     Attributes:
         holder: a module's parameters or buffers by name.
         name: in it.
-        tensor: as it was bound; it keeps its memory from being given to others.
-        address: of that memory.
+        tensor: as it was bound. Itself, no alias: where a model is moved its memory is let go.
+        address: of its memory then.
     """
 
     holder: Mapping[str, Any]
@@ -238,7 +238,7 @@ class GraphedStep(DecodeStep):
             now = holder.get(key)
             if now is None or not _alike(node.meta["val"], now):
                 raise NotCompiled(f"{name} was replaced by another kind of tensor")
-            found[node] = _Weight(holder, key, now.detach(), now.data_ptr())
+            found[node] = _Weight(holder, key, now, now.data_ptr())
         self._weights = found
 
     def _capture(self, rows: int) -> _Rows:

@@ -82,16 +82,22 @@ class CudaGraphs:
 
     def capture(self, work: Callable[[], list[Any]]) -> tuple[Graph, list[Any]]:
         now, graph = self.stream(), torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._device):
+        # A capture that fails may leave its own stream behind as the current one.
+        with torch.cuda.device(self._device), torch.cuda.stream(now):
             self._side.wait_stream(now)
             with torch.cuda.stream(self._side):
                 for _ in range(_WARM_UPS):
                     work()
-            # Another thread may pin memory or load another model meanwhile.
-            with torch.cuda.graph(
-                graph, pool=self._pool, stream=self._side, capture_error_mode="thread_local"
-            ):
-                given = work()
+            try:
+                # Another thread may pin memory or load another model meanwhile.
+                with torch.cuda.graph(
+                    graph, pool=self._pool, stream=self._side, capture_error_mode="thread_local"
+                ):
+                    given = work()
+            except RuntimeError as error:
+                # Ending such a capture fails too, and does not say why.
+                first = error.__context__
+                raise error if first is None else first from None
             now.wait_stream(self._side)
         return graph, given
 

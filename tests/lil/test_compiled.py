@@ -97,10 +97,17 @@ def test_a_mode_is_one_of_three(small, tokenizer):
         lil.decode(small, tokenizer, PROMPTS, compile="yes")
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("layers", [1, 5, 28])
-def test_compiling_pays_where_enough_steps_are_left(layers):
-    assert not pays(layers, 1000)
-    assert pays(layers, 1e6)
+def test_compiling_pays_where_enough_steps_are_left(layers, device):
+    assert not pays(layers, 1000, device=device)
+    assert pays(layers, 1e6, device=device)
+
+
+def test_steps_are_for_cpus_and_cuda(small, monkeypatch):
+    monkeypatch.setattr(type(small), "device", torch.device("meta"))
+    with pytest.raises(steps.NotCompiled, match="for CPUs and CUDA devices, not for meta"):
+        steps.compiled(small, None)
 
 
 @pytest.mark.parametrize("mode", ["auto", "kept"])

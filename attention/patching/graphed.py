@@ -24,7 +24,7 @@ from torch import Tensor, fx
 from transformers import PreTrainedModel
 
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import DecodeStep, NotCompiled, probe
+from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
 from attention.patching.operator import CALL, Call, constants, empty_output, exported, operator
 
 if TYPE_CHECKING:
@@ -388,8 +388,14 @@ def _obstacle(node: fx.Node, device: torch.device) -> str | None:
     """Why an operation cannot be captured, as far as it can be seen before trying."""
     if node.op in ("placeholder", "output"):
         return None
-    tags = getattr(node.target, "tags", ())
-    if torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags:
+    tags, aten = set(getattr(node.target, "tags", ())), torch.ops.aten
+    if node.target is aten.index.Tensor:  # with booleans alone the shape depends on values
+        indices = [x for at in _nodes(node.args[1]) for x in _tensors(at.meta.get("val"))]
+        if all(x.dtype not in (torch.bool, torch.uint8) for x in indices):
+            tags.discard(torch.Tag.dynamic_output_shape)
+    if node.target is aten.dropout.default and not node.args[2]:  # the model is not in training
+        tags.discard(torch.Tag.nondeterministic_seeded)
+    if tags & {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}:
         return f"{node.target} waits for the device"
     if torch.Tag.nondeterministic_seeded in tags:
         return f"{node.target} draws random numbers"
@@ -407,7 +413,11 @@ def _written(node: fx.Node) -> list[fx.Node]:
         return []
     given = zip(node.target._schema.arguments, node.args, strict=False)
     written = [x for at, x in given if at.alias_info is not None and at.alias_info.is_write]
-    return [x for x in written if isinstance(x, fx.Node)]
+    return _nodes(written)
+
+
+def _nodes(arguments: Any) -> list[fx.Node]:
+    return [x for x in arguments if isinstance(x, fx.Node)]
 
 
 def _tensors(value: Any) -> list[Tensor]:
@@ -477,7 +487,9 @@ def graphed(
             del kept[old]
         started = time.perf_counter()
         try:
-            step = GraphedStep(exported(model, states), model, made(model.device), states)
+            with quiet():
+                program = exported(model, states)
+            step = GraphedStep(program, model, made(model.device), states)
             probe(step, model, cache)
         except NotCompiled:
             raise

@@ -32,7 +32,7 @@ def test_every_stage_is_listed_without_a_gpu(tmp_path: Path) -> None:
     assert done.stdout == ""
     found = json.loads(out.read_text())
     by_name = {stage["name"]: stage for stage in found["stages"]}
-    assert list(by_name) == [*(stage.name for stage in stages.stages()), stages.GRAPH]
+    assert list(by_name) == [stage.name for stage in stages.stages()]
     assert found["failed"] == []
     assert by_name["environment"]["found"]["packages"]["torch"] == torch.__version__
     assert by_name["engines"]["found"]["cpu"]["float32"]["torch"] is None
@@ -44,9 +44,9 @@ def test_every_stage_is_listed_without_a_gpu(tmp_path: Path) -> None:
 
 def test_gpu_stages_are_not_run_without_one() -> None:
     given = [stage for stage in stages.stages() if stage.gpu]
-    assert len(given) == 7
+    assert len(given) == 9
     found = running.run_all(given, 1, [], lambda _: None)
-    assert [(o.status, o.reason) for o in found[:-1]] == [("not run", NO_GPU)] * 7
+    assert [(o.status, o.reason) for o in found] == [("not run", NO_GPU)] * 9
 
 
 def test_a_failure_stops_nothing_and_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +61,10 @@ def test_a_failure_stops_nothing_and_says_where(monkeypatch: pytest.MonkeyPatch)
         Stage("lacking", ("-c", ""), 30, ("no_such_package",), gpu=False),
         Stage("good", ("-c", said), 30, (), gpu=False, environment={"SAID": "yes"}),
         Stage("numbers", ("-c", "print('{\"a\": 1}')"), 30, (), gpu=False, json=True),
+        Stage("in part", ("-c", "print('[2]'); raise SystemExit(1)"), 30, (), gpu=False, json=True),
     ]  # fmt: skip
     outcomes = running.run_all(given, 5, [], lambda _: None)
-    broken, stopped, no_json, lacking, good, numbers, _ = outcomes
+    broken, stopped, no_json, lacking, good, numbers, in_part = outcomes
     assert (broken.status, broken.reason) == ("failed", "exit code 3")
     assert broken.first_failure == "FAILED tests/x.py::test_y - no"
     assert broken.last_lines == ["two", "FAILED tests/x.py::test_y - no", "last"]
@@ -73,15 +74,16 @@ def test_a_failure_stops_nothing_and_says_where(monkeypatch: pytest.MonkeyPatch)
     assert (lacking.status, lacking.reason) == ("not run", "no package no_such_package")
     assert (good.status, good.output) == ("passed", ["yes"])
     assert numbers.found == {"a": 1}
+    assert (in_part.status, in_part.reason, in_part.found) == ("failed", "exit code 1", [2])
     found = running.document(outcomes)
-    assert found["failed"] == ["broken", "endless", "no JSON"]
+    assert found["failed"] == ["broken", "endless", "no JSON", "in part"]
     assert json.loads(json.dumps(found)) == found
     assert "    FAILED tests/x.py::test_y - no" in running.table(outcomes).splitlines()
 
 
 def test_time_is_for_all_stages() -> None:
     given = [Stage(name, ("-c", ""), 30, (), gpu=False) for name in ("first", "second")]
-    first, second, _ = running.run_all(given, 0.01, [], lambda _: None)
+    first, second = running.run_all(given, 0.01, [], lambda _: None)
     assert (first.status, second.status) == ("not run", "not run")
     assert second.reason == "no time is left of 0.01 minutes"
 
@@ -94,14 +96,6 @@ def test_an_engine_that_refuses_is_not_asked() -> None:
     assert stage.obstacle(found) == "expected it installed"
     found["engines"] = {"cuda": {"bfloat16": {"flash": None}}}
     assert stage.obstacle(found) is None
-
-
-def test_graph_code_is_looked_for(tmp_path: Path) -> None:
-    (tmp_path / "lil").mkdir()
-    (tmp_path / "lil" / "a.py").write_text("import torch\n")
-    assert stages.graph_code(tmp_path) == []
-    (tmp_path / "lil" / "b.py").write_text("with torch.cuda.graph(g):\n    pass\n")
-    assert stages.graph_code(tmp_path) == ["lil/b.py"]
 
 
 def test_commands_name_what_there_is() -> None:

@@ -193,6 +193,9 @@ class Layer(ABC):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         """Append, select or evict, attend, accumulate.
 
+        Whatever is to be there in the next step is copied: in decode steps q, k and v lie where
+        the next ones will (`attention.patching.graphed`).
+
         Args:
             q: (B, Hq, T, D), roped.
             k, v: (B, Hkv, T, D), k roped.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
-import logging
 import os
 import platform
 import shutil
 import stat
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +25,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import DecodeStep, NotCompiled, probe
+from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
 from attention.patching.graphed import GRAPHS, graphed
 from attention.patching.operator import VERSION, constants, exported, operator, refusal
 
@@ -205,7 +202,7 @@ def _make(path: Path, model: PreTrainedModel, states: Sequence[str] = ()) -> Non
         "emulate_precision_casts": True,  # rounded to half precision where the model itself rounds
         "compile_threads": 1,  # others would be processes that outlive this one
     }
-    with _quiet():
+    with quiet():
         program = exported(model, states)
         aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
     own = constants(model)
@@ -231,16 +228,3 @@ def _loaded(
     weights = {name: own[name].detach() for name in step.get_constant_fqns()}
     step.load_constants(weights, check_full_update=True, user_managed=True)
     return CompiledStep(step, seconds, weights, states)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what compilers print beside their errors, which are raised."""
-    level = logging.getLogger("torch").level
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        logging.getLogger("torch").setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            logging.getLogger("torch").setLevel(level)

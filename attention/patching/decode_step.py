@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
@@ -103,3 +107,16 @@ def probe(step: DecodeStep, model: PreTrainedModel, cache: AttentionCache) -> No
     apart = float((scores - wanted).abs().max() / wanted.abs().max())
     if not apart <= TOLERANCE[model.dtype]:
         raise NotCompiled(f"its scores differ from the model's by {apart:.2g} of the largest")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what compilers print beside their errors, which are raised."""
+    level = logging.getLogger("torch").level
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch").setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logging.getLogger("torch").setLevel(level)

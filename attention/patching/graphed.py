@@ -24,7 +24,7 @@ from torch import Tensor, fx
 from transformers import PreTrainedModel
 
 from attention.patching.cache import AttentionCache
-from attention.patching.decode_step import DecodeStep, NotCompiled, probe
+from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
 from attention.patching.operator import CALL, Call, constants, empty_output, exported, operator
 
 if TYPE_CHECKING:
@@ -82,16 +82,22 @@ class CudaGraphs:
 
     def capture(self, work: Callable[[], list[Any]]) -> tuple[Graph, list[Any]]:
         now, graph = self.stream(), torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._device):
+        # A capture that fails may leave its own stream behind as the current one.
+        with torch.cuda.device(self._device), torch.cuda.stream(now):
             self._side.wait_stream(now)
             with torch.cuda.stream(self._side):
                 for _ in range(_WARM_UPS):
                     work()
-            # Another thread may pin memory or load another model meanwhile.
-            with torch.cuda.graph(
-                graph, pool=self._pool, stream=self._side, capture_error_mode="thread_local"
-            ):
-                given = work()
+            try:
+                # Another thread may pin memory or load another model meanwhile.
+                with torch.cuda.graph(
+                    graph, pool=self._pool, stream=self._side, capture_error_mode="thread_local"
+                ):
+                    given = work()
+            except RuntimeError as error:
+                # Ending such a capture fails too, and does not say why.
+                first = error.__context__
+                raise error if first is None else first from None
             now.wait_stream(self._side)
         return graph, given
 
@@ -129,8 +135,8 @@ class _Weight(NamedTuple):
     Attributes:
         holder: a module's parameters or buffers by name.
         name: in it.
-        tensor: as it was bound; it keeps its memory from being given to others.
-        address: of that memory.
+        tensor: as it was bound. Itself, no alias: where a model is moved its memory is let go.
+        address: of its memory then.
     """
 
     holder: Mapping[str, Any]
@@ -238,7 +244,7 @@ class GraphedStep(DecodeStep):
             now = holder.get(key)
             if now is None or not _alike(node.meta["val"], now):
                 raise NotCompiled(f"{name} was replaced by another kind of tensor")
-            found[node] = _Weight(holder, key, now.detach(), now.data_ptr())
+            found[node] = _Weight(holder, key, now, now.data_ptr())
         self._weights = found
 
     def _capture(self, rows: int) -> _Rows:
@@ -382,8 +388,14 @@ def _obstacle(node: fx.Node, device: torch.device) -> str | None:
     """Why an operation cannot be captured, as far as it can be seen before trying."""
     if node.op in ("placeholder", "output"):
         return None
-    tags = getattr(node.target, "tags", ())
-    if torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags:
+    tags, aten = set(getattr(node.target, "tags", ())), torch.ops.aten
+    if node.target is aten.index.Tensor:  # with booleans alone the shape depends on values
+        indices = [x for at in _nodes(node.args[1]) for x in _tensors(at.meta.get("val"))]
+        if all(x.dtype not in (torch.bool, torch.uint8) for x in indices):
+            tags.discard(torch.Tag.dynamic_output_shape)
+    if node.target is aten.dropout.default and not node.args[2]:  # the model is not in training
+        tags.discard(torch.Tag.nondeterministic_seeded)
+    if tags & {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}:
         return f"{node.target} waits for the device"
     if torch.Tag.nondeterministic_seeded in tags:
         return f"{node.target} draws random numbers"
@@ -401,7 +413,11 @@ def _written(node: fx.Node) -> list[fx.Node]:
         return []
     given = zip(node.target._schema.arguments, node.args, strict=False)
     written = [x for at, x in given if at.alias_info is not None and at.alias_info.is_write]
-    return [x for x in written if isinstance(x, fx.Node)]
+    return _nodes(written)
+
+
+def _nodes(arguments: Any) -> list[fx.Node]:
+    return [x for x in arguments if isinstance(x, fx.Node)]
 
 
 def _tensors(value: Any) -> list[Tensor]:
@@ -471,7 +487,9 @@ def graphed(
             del kept[old]
         started = time.perf_counter()
         try:
-            step = GraphedStep(exported(model, states), model, made(model.device), states)
+            with quiet():
+                program = exported(model, states)
+            step = GraphedStep(program, model, made(model.device), states)
             probe(step, model, cache)
         except NotCompiled:
             raise

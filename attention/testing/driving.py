@@ -182,7 +182,13 @@ class OneLayer:
         self.q, self.k, self.v = (
             torch.cat((old, new), 2) for old, new in ((self.q, q), (self.k, k), (self.v, v))
         )
-        return self.layer.forward(q, k, v, self.scaling, step)
+        if not step.decode:
+            return self.layer.forward(q, k, v, self.scaling, step)
+        q, k, v = (x.clone() for x in (q, k, v))
+        out = self.layer.forward(q, k, v, self.scaling, step).clone()
+        for x in (q, k, v):  # where the model is captured the next step's lie there
+            x.fill_(torch.nan)
+        return out
 
     def kept(self, row: int = 0) -> list[list[int]]:
         """Positions of the tokens each KV head keeps."""

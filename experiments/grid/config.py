@@ -304,7 +304,7 @@ class Config:
     compile: str = _machine(
         "auto",
         schema.one_of("off", "on", "auto"),
-        "decode steps by torch's compiler, on a CPU; auto: where one is kept from earlier, or what "
+        "decode steps by torch's compiler, or as CUDA graphs; auto: where one is kept, or what "
         "is left saves more than compiling takes",
     )
     batch_size: int = _machine(32, _count, "rows decoded together", "N")

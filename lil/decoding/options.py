@@ -28,11 +28,11 @@ class DecodeOptions:
     Args:
         backend: how the model attends.
         engine: what decode queries read keys and values with, see `attention.Backend.on`.
-        compile: whether decode steps are compiled, on a CPU: "off", "on", "kept", where a
-            compiled step is kept from earlier, or "auto", there and where the caps of all prompts
-            leave enough to save. Compiling takes from some seconds to minutes; where it was tried
-            or asked for in vain the model runs as it is, with a `CompileWarning`. Tokens stay but
-            for the rounding of sums.
+        compile: whether decode steps are compiled, on a CPU, or captured as graphs, on a CUDA
+            device: "off", "on", "kept", where a step is kept from earlier, or "auto", there and
+            where the caps of all prompts leave enough to save. Compiling takes from some seconds to
+            minutes; where it was tried or asked for in vain the model runs as it is, with a
+            `CompileWarning`. Tokens stay but for the rounding of sums.
         penalties: templates, cloned per row.
         detectors: whose watchers, one a row, may end it.
         probes: detectors that read hidden states; what they make of them goes to `Trace.signals`,

@@ -134,7 +134,7 @@ def _row(
     ids = torch.randint(model.config.vocab_size, (batch, context))
     with bench.sparse(name, budget).on(model) as cache:
         newest = model(ids, past_key_values=cache, logits_to_keep=1).logits[:, -1].argmax(-1)
-        ways: dict[str, Way] = {"eager": partial(_eager, model), "compiled": step}
+        ways: dict[str, Way] = {"eager": partial(eager, model), "compiled": step}
         caches = {way: cache.clone() for way in ways}
         tokens = dict.fromkeys(ways, newest)
         times: dict[str, list[float]] = {way: [] for way in ways}
@@ -178,9 +178,10 @@ def _step(run: Way, cache: AttentionCache, tokens: dict[str, torch.Tensor], way:
     tokens[way] = run(cache, tokens[way][:, None], cache.seen[:, None]).argmax(-1)
 
 
-def _eager(
+def eager(
     model: Any, cache: AttentionCache, ids: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
+    """Scores (B, V) of the model itself, of one token a row."""
     given = {"input_ids": ids, "position_ids": positions, "past_key_values": cache}
     scores: torch.Tensor = model(**given, use_cache=True, logits_to_keep=1).logits[:, -1]
     return scores

@@ -77,6 +77,28 @@ def test_evicting(layer: type[Layer], name: str, says: str) -> None:
     fails(of(layer), name, says)
 
 
+class Keeping(Oldest):
+    """Adds what the newest keys of the step before are, times nothing."""
+
+    before: ClassVar[Any] = None
+    copied: ClassVar[bool] = False
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Any) -> Tensor:
+        out = super().decode(q, k, v, scaling, step)
+        if self.before is not None:
+            out = out + 0 * self.before.mean()
+        self.before = k.clone() if self.copied else k  # type: ignore[misc]
+        return out
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_keys_of_the_step_before_are_there_where_they_were_copied(copied: bool) -> None:
+    layer = OneLayer(of(type("Copying", (Keeping,), {"copied": copied})))
+    layer.feed(5)
+    assert layer.feed().isfinite().all()
+    assert bool(layer.feed().isfinite().all()) == copied
+
+
 def test_what_a_layer_does_not_have() -> None:
     layer = OneLayer(of(Oldest)).layer
     with pytest.raises(AttributeError, match=r"Oldest has no 'backend'.*`self\.\.\.\. = backend"):

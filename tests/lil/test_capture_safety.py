@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -153,6 +154,83 @@ def test_cuda_graphs_have_the_same_seam():
             assert list(inspect.signature(getattr(kind, name)).parameters) == list(
                 wanted.parameters
             ), (kind, name)
+
+
+class Runtime:
+    """As much of `torch.cuda` as a capture calls; what is done on which stream is written down."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.current = self.first = self.Stream("cuda")
+        self.first.name, self.log, self.failing = "first", [], False
+        for name in ("Stream", "stream", "graph", "device"):
+            patch.setattr(torch.cuda, name, getattr(self, name))
+        patch.setattr(torch.cuda, "current_stream", lambda _: self.current)
+        patch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+        patch.setattr(torch.cuda, "CUDAGraph", lambda: "graph")
+        log = self.log
+
+        def waits(stream: Any, other: Any) -> None:
+            log.append(f"{stream.name} waits for {other.name}")
+
+        patch.setattr(self.Stream, "wait_stream", waits, raising=False)
+
+    class Stream:
+        name = "side"
+
+        def __init__(self, _: Any) -> None:
+            pass
+
+    @contextmanager
+    def device(self, _: Any) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+    @contextmanager
+    def graph(self, graph: str, *, pool: str, stream: Any, capture_error_mode: str) -> Any:
+        self.log.append(f"{graph} begins in {pool} on {stream.name}, {capture_error_mode}")
+        self.current = stream
+        try:
+            yield
+        finally:
+            if self.failing:  # as torch's own, which then leaves its stream behind
+                raise RuntimeError("operation failed due to a previous error during capture")
+            self.current = self.first
+            self.log.append("ends")
+
+    def work(self) -> list[Any]:
+        self.log.append(f"work on {self.current.name}")
+        if self.failing and len(self.log) > 4:
+            raise ValueError("cannot be captured")
+        return [1]
+
+
+def test_cuda_is_asked_as_its_graphs_want_it(monkeypatch):
+    """Warm-ups on the side stream, both ways waited for; the real thing has not run here."""
+    cuda = Runtime(monkeypatch)
+    graphs = CudaGraphs(torch.device("cuda"))
+    assert graphs.capture(cuda.work) == ("graph", [1])
+    assert cuda.log == [
+        "side waits for first",
+        *["work on side"] * 2,
+        "graph begins in pool on side, thread_local",
+        "work on side",
+        "ends",
+        "first waits for side",
+    ]
+    graphs.follow(graphs.stream(), graphs._side)
+    assert cuda.log[-1] == "first waits for side"
+    cuda.log.clear()
+    cuda.failing = True
+    with pytest.raises(ValueError, match="cannot be captured"):
+        graphs.capture(cuda.work)
+    assert cuda.current is cuda.first
 
 
 # ---------------------------------------------------------------- steps are safe to capture

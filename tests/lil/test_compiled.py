@@ -97,10 +97,17 @@ def test_a_mode_is_one_of_three(small, tokenizer):
         lil.decode(small, tokenizer, PROMPTS, compile="yes")
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("layers", [1, 5, 28])
-def test_compiling_pays_where_enough_steps_are_left(layers):
-    assert not pays(layers, 1000)
-    assert pays(layers, 1e6)
+def test_compiling_pays_where_enough_steps_are_left(layers, device):
+    assert not pays(layers, 1000, device=device)
+    assert pays(layers, 1e6, device=device)
+
+
+def test_steps_are_for_cpus_and_cuda(small, monkeypatch):
+    monkeypatch.setattr(type(small), "device", torch.device("meta"))
+    with pytest.raises(steps.NotCompiled, match="for CPUs and CUDA devices, not for meta"):
+        steps.compiled(small, None)
 
 
 @pytest.mark.parametrize("mode", ["auto", "kept"])
@@ -212,10 +219,8 @@ def test_what_else_is_asked_for_stays_the_same(options, small, tokenizer):
 @pytest.mark.parametrize("mode", ["auto", "kept"])
 def test_a_step_that_is_there_is_taken(mode, small, tokenizer, monkeypatch):
     used = []
-    run = steps.CompiledStep.__call__
-    monkeypatch.setattr(
-        steps.CompiledStep, "__call__", lambda *given: used.append(1) or run(*given)
-    )
+    run = steps.CompiledStep.run
+    monkeypatch.setattr(steps.CompiledStep, "run", lambda *given: used.append(1) or run(*given))
     decoded(small, tokenizer, compile=mode)
     assert len(used) >= max(CAPS) - 1
 
@@ -269,7 +274,7 @@ def test_a_step_with_other_scores_is_not_kept(kept, tmp_path, monkeypatch):
     """As one would be that rounds too coarsely or reads weights of another name."""
     monkeypatch.setenv("LIL_CACHE", str(tmp_path))
     model, load = build(seed=12), steps._loaded
-    (other,) = (path.read_bytes() for path in (kept / "steps").glob("*.pt2"))
+    other = (kept / "steps" / f"{steps.key(model)}.pt2").read_bytes()
     monkeypatch.setattr(steps, "_make", lambda path, *_: path.write_bytes(other))
     monkeypatch.setattr(steps, "_loaded", lambda path, _, *more: load(path, build(seed=13), *more))
     with (
@@ -332,6 +337,7 @@ from attention.patching import compiled as steps
 steps._make = None
 print(found(build()).seconds)
 """
+    before = {path.name for path in (kept / "steps").iterdir()}
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[2],
@@ -341,5 +347,5 @@ print(found(build()).seconds)
         check=False,
     )
     assert done.stdout.split()[-1:] == ["0.0"], done.stderr
-    names = sorted(path.suffix for path in (kept / "steps").iterdir())
-    assert names in ([".lock", ".pt2"], [".lock", ".pt2", ".safetensors"])
+    assert {path.name for path in (kept / "steps").iterdir()} == before
+    assert {name.partition(".")[2] for name in before} <= {"pt2", "pt2.lock", "safetensors"}

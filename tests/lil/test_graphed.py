@@ -18,17 +18,19 @@ import torch
 from penalty_cases import CASES
 from penalty_cases import build as penalty
 from test_waits import CLASSIFIER, DETECTORS, record
-from tiny_models import SIZES, WORDS, Endings, asked, build_model
+from tiny_models import SIZES, WORDS, Endings, asked
 from torch import Tensor, nn
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 import attention
 import lil
 from attention.patching import graphed
 from attention.patching.compiled import compiled
+from attention.patching.decode_step import NotCompiled
 from attention.patching.graphed import GraphedStep, padded
 from lil.decoding.compiling import CompileWarning
 from tests.attention.examples import BACKENDS
+from tests.attention.zoo import FAMILIES, config
 from tests.graphs import on_a_cpu
 from tests.sampling import some_slow
 from tests.waits import watched
@@ -158,10 +160,30 @@ def test_what_else_is_asked_for_stays_the_same(options, small, tokenizer):
     same(small, tokenizer, **options)
 
 
-@pytest.mark.slow
-def test_other_families_decode_the_same(tokenizer):
-    for family in ("llama", "sliding"):
-        same(build_model(family), tokenizer, backend=attention.Sink(budget=16))
+@pytest.mark.parametrize("family", some_slow(FAMILIES, {FAMILIES.index("phi3")}))
+@pytest.mark.parametrize("experts", some_slow(["grouped_mm", "batched_mm"], 1))
+def test_every_family_decodes_the_same(family, experts):
+    """Mixtures of experts too, where their experts are computed without a look at values."""
+    torch.manual_seed(3)
+    model = AutoModelForCausalLM.from_config(config(family)).eval()
+    if "moe" in family or family == "gpt_oss":
+        model.set_experts_implementation(experts)
+    ids = torch.randint(5, model.config.vocab_size, (3, 12))
+    with torch.no_grad(), attention.Full().on(model) as cache:
+        step = compiled(model, cache)
+        model(ids[:, :9], past_key_values=cache)
+        twin = cache.clone()
+        for column in range(9, 12):
+            newest, at = ids[:, column, None], cache.seen[:, None]
+            given = {"input_ids": newest, "position_ids": at, "past_key_values": cache}
+            torch.testing.assert_close(step(twin, newest, at), model(**given).logits[:, -1])
+
+
+def test_experts_that_are_looped_over_run_as_they_are():
+    model = AutoModelForCausalLM.from_config(config("qwen3_moe")).eval()
+    model.set_experts_implementation("eager")
+    with attention.Full().on(model) as cache, pytest.raises(NotCompiled, match="data-dependent"):
+        compiled(model, cache)
 
 
 @pytest.mark.parametrize("rows", [(9, 3, 9)])
@@ -254,7 +276,7 @@ def test_other_kinds_of_weights_are_another_step(tokenizer):
         model(ids, past_key_values=cache)
         name = "model.norm.weight"
         model.model.norm.weight = nn.Parameter(model.model.norm.weight.detach().float())
-        with pytest.raises(graphed.NotCompiled, match=f"{name} was replaced"):
+        with pytest.raises(NotCompiled, match=f"{name} was replaced"):
             step(cache, ids[:, :1], torch.tensor([[3]]))
     model = model.float()
     step = step_of(model)
@@ -375,7 +397,7 @@ def test_a_step_on_several_devices_is_refused():
     """As a model would be that is on a GPU and computes something on the CPU."""
     model = build(layers=1)
     program = graphed.exported(model)
-    with pytest.raises(graphed.NotCompiled, match=r"embedding.* works on cpu"):
+    with pytest.raises(NotCompiled, match=r"embedding.* works on cpu"):
         graphed._planned(program, graphed.constants(model), torch.device("cuda"))
 
 

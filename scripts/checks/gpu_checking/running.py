@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpu_checking.stages import GRAPH, NO_GPU, ROOT, Stage, graph_code
+from gpu_checking.stages import ROOT, Stage
 
-PASSED, FAILED, NOT_RUN, NOT_BUILT = "passed", "failed", "not run", "not built"
+PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 LAST_LINES = 30
 # Run whatever is asked for: the others need what they find.
 FIRST = ("environment", "engines")
@@ -64,7 +64,7 @@ def run_all(
             outcome = run(stage, min(left, stage.seconds))
         found[stage.name] = outcome.found
         outcomes.append(outcome)
-    return [*outcomes, _graph((found.get("environment") or {}).get("gpus"))]
+    return outcomes
 
 
 def run(stage: Stage, limit: float) -> Outcome:
@@ -92,11 +92,11 @@ def run(stage: Stage, limit: float) -> Outcome:
     outcome = Outcome(stage.name, PASSED, seconds=round(time.monotonic() - started, 1))
     if reason is None and process.returncode:
         reason = f"exit code {process.returncode}"
-    if reason is None and stage.json:
+    if stage.json:
         try:
-            outcome.found = json.loads(said)
+            outcome.found = json.loads(said)  # a part may have failed, and the rest have numbers
         except ValueError as error:
-            reason = f"no JSON: {error}"
+            reason = reason or f"no JSON: {error}"
     lines = (said + (errors or "")).splitlines()
     if reason is not None:
         outcome.status, outcome.reason = FAILED, reason
@@ -112,16 +112,6 @@ def first_failure(lines: list[str]) -> str | None:
         if re.match(r"(FAILED|ERROR) \S|WRONG: ", line):
             return line
     return None
-
-
-def _graph(gpus: Any) -> Outcome:
-    modules = graph_code()
-    if not modules:
-        reason = "nothing in the packages captures a decode step in a CUDA graph"
-        return Outcome(GRAPH, NOT_BUILT, reason)
-    if not gpus:
-        return Outcome(GRAPH, NOT_RUN, NO_GPU)
-    return Outcome(GRAPH, NOT_RUN, f"no measurement is here yet of {', '.join(modules)}")
 
 
 def document(outcomes: list[Outcome]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,6 @@ from gpu_checking import probes
 ROOT = Path(__file__).resolve().parents[3]
 ENGINES = ("torch", "triton", "flash")
 NO_GPU = "no CUDA device"
-# Where a decode step would be captured, if anything in the packages did that.
-_GRAPHS = re.compile(r"CUDAGraph|cuda\.graph\(|make_graphed_callables")
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,15 @@ def stages(quick: bool = False) -> list[Stage]:
             _TESTS,
             environment=on_gpu,
         ),
+        Stage("graph tokens", ("scripts/checks/check_graphs.py", *fewer), 400, _TESTS),
         *bench,
+        Stage(
+            "graph bench",
+            ("scripts/bench/graphed_step.py", "--batches", "1,8,32", "--context", "1024", "--json"),
+            600,
+            (*_MODELS, "msgspec", "rich"),
+            json=True,
+        ),
         Stage(
             "quick tests",
             (*_PYTEST, *workers, "tests/attention"),
@@ -113,19 +118,3 @@ def stages(quick: bool = False) -> list[Stage]:
             environment={"OMP_NUM_THREADS": "1"},
         ),
     ]
-
-
-#: Not a subprocess: whether there is anything to measure.
-GRAPH = "CUDA graph"
-
-
-def graph_code(root: Path = ROOT) -> list[str]:
-    """Modules of the packages that capture a CUDA graph."""
-    modules = (
-        path for name in ("attention", "lil", "experiments") for path in (root / name).rglob("*.py")
-    )
-    return sorted(
-        str(path.relative_to(root))
-        for path in modules
-        if _GRAPHS.search(path.read_text(encoding="utf-8"))
-    )

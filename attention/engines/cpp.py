@@ -97,18 +97,36 @@ class CppEngine(Engine):
             B * H, D, at.data_ptr(), _at(fresh), new.data_ptr(), data.data_ptr()
         )
 
-    def rotate(self, x: Tensor, turn: Turn) -> Tensor:
+    def rotate(self, x: Tensor, turn: Turn, out: Tensor | None = None) -> Tensor:
         (B, H, N, D), (cos, sin) = x.shape, turn
-        if x.stride(3) != 1 or cos.stride() != sin.stride() or cos.stride(3) != 1:
-            return super().rotate(x, turn)
+        if out is None:
+            out = torch.empty((B, H, N, D), dtype=x.dtype)
+        own, angle, to = x.stride(), cos.stride(), out.stride()
+        if own[3] != 1 or angle != sin.stride() or angle[3] != 1 or to[3] != 1:
+            return super().rotate(x, turn, out)
         assert cos.dtype == accumulator(x.dtype)
-        out = torch.empty((B, H, N, D), dtype=x.dtype)
-        of_row = 0 if len(cos) == 1 else cos.stride(0)
+        of_row = 0 if len(cos) == 1 else angle[0]
         _operation(x.dtype).rotate(
-            B, H, N, D, cos.shape[3], *x.stride()[:3], of_row, cos.stride(2),
+            B, H, N, D, cos.shape[3], *own[:3], of_row, angle[2], *to[:3],
             x.data_ptr(), cos.data_ptr(), sin.data_ptr(), out.data_ptr(),
         )  # fmt: skip
         return out
+
+    def carry(
+        self, source: Slots, start: Tensor, target: Slots, end: Tensor, turn: Turn | None = None
+    ) -> None:
+        old, new, N = source.data, target.data, len(start)
+        ends = (start.data_ptr(), end.data_ptr(), old.data_ptr())
+        if turn is None:
+            _operation(torch.float32).copy(N, source.width, *ends, new.data_ptr())
+            return
+        cos, sin = turn
+        assert cos.is_contiguous()
+        assert sin.is_contiguous()
+        _operation(old.dtype).carry(
+            N, N // len(cos), old.shape[3], cos.shape[3], cos.shape[3], *ends,
+            cos.data_ptr(), sin.data_ptr(), new.data_ptr(),
+        )  # fmt: skip
 
     def mean_of_heaviest(
         self, keys: Slots, mass: Slots, pages: Tensor, sets: Tensor, page: int, k: int
@@ -122,18 +140,22 @@ class CppEngine(Engine):
         return out
 
     def put(self, slots: Slots, at: Tensor, new: Tensor | None) -> None:
-        data = slots.data
-        size = math.prod(data.shape[3:]) * data.itemsize
-        if new is None:
-            new, stride = slots.empty, 0
-        elif new.dtype == data.dtype:
-            new, stride = new.contiguous(), size
-        else:
-            super().put(slots, at, new)
-            return
-        _operation(torch.float32).put(
-            len(at), size, stride, at.data_ptr(), new.data_ptr(), data.data_ptr()
-        )
+        self.put_all(((slots, new),), at)
+
+    def put_all(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
+        given, told = [], []
+        for slots, new in arriving:
+            data, stride = slots.data, slots.width
+            if new is None:
+                new, stride = slots.empty, 0
+            elif new.dtype == data.dtype:
+                new = new.contiguous()
+            else:
+                new = new.to(data.dtype).contiguous()
+            given.append(new)  # until it has been copied
+            told += (slots.width, stride, new.data_ptr(), data.data_ptr())
+        numbers = (ctypes.c_int64 * len(told))(*told)
+        _operation(torch.float32).put(len(at), at.data_ptr(), len(given), numbers)
 
     def keep_best(self, kept: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
         if worth.dtype not in (torch.float32, torch.float64):
@@ -150,6 +172,25 @@ class CppEngine(Engine):
                 R, H, C, S, most, size, rows.data_ptr(), index.data_ptr(),
                 slots.empty.data_ptr(), data.data_ptr(),
             )  # fmt: skip
+
+    def likeliest(
+        self, qkv: QKV, held: Occupancy, k: int, *, largest: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        q, keys, _, sink_logits = qkv
+        (B, H, M, D), Hkv, k = q.shape, keys.shape[1], min(k, held.most)
+        if keys.stride()[2:] != (D, 1):
+            keys = keys.contiguous()
+        wide = accumulator(keys.dtype)
+        q = q.to(wide).contiguous()
+        beside = None if sink_logits is None else sink_logits.to(wide).contiguous()
+        slots = torch.empty((B, H, k), dtype=torch.int64)
+        counts = torch.empty_like(slots)
+        _operation(keys.dtype).likeliest(
+            B, H, Hkv, M, D, *keys.stride()[:2], k, largest, q.data_ptr(), keys.data_ptr(),
+            held.tensor.data_ptr(), _at(beside), slots.data_ptr(), counts.data_ptr(),
+            torch.get_num_threads() if B * H * M * D * held.most > _FEW else 1,
+        )  # fmt: skip
+        return slots, counts
 
     def lowest(self, worth: Tensor, position: Tensor, stays: Tensor | None = None) -> Tensor:
         if worth.dtype not in (torch.float32, torch.float64):
@@ -211,10 +252,14 @@ def _attend(
         k, v = k.contiguous(), v.contiguous()
     row, head = k.stride()[:2]
     out, wide = torch.empty_like(q), accumulator(q.dtype)
-    U, most = 0, 0
+    U, most, table_row, table_set = 0, 0, 0, 0
     if pages is not None:
         assert counts is not None
-        pages, counts, U = pages.contiguous(), counts.to(torch.int64).contiguous(), pages.shape[2]
+        counts, U = counts.to(torch.int64), pages.shape[2]
+        # One table may serve all sets of a row, or all rows.
+        if pages.stride() != counts.stride() or pages.stride(2) != 1:
+            pages, counts = pages.contiguous(), counts.contiguous()
+        table_row, table_set = pages.stride()[:2]
     if held is not None:
         most = held.most
     given = q.new_empty((B, H, M, most), dtype=wide) if probs else None
@@ -231,7 +276,7 @@ def _attend(
     work = B * H * M * D * (most or U * page)
     _operation(q.dtype).attend(
         B, H, Hkv, M, D, row, head, U, page, most,
-        q.data_ptr(), k.data_ptr(), v.data_ptr(), _at(pages), _at(counts),
+        q.data_ptr(), k.data_ptr(), v.data_ptr(), _at(pages), _at(counts), table_row, table_set,
         None if held is None else held.tensor.data_ptr(), _at(beside), out.data_ptr(), _at(total),
         _at(given), _at(mass), mass_row, mass_set, _at(other), _at(other_lse),
         torch.get_num_threads() if work > _FEW else 1,
@@ -255,6 +300,9 @@ class Operations(NamedTuple):
     order: Any
     put: Any
     move: Any
+    carry: Any
+    copy: Any
+    likeliest: Any
 
 
 def _operation(dtype: torch.dtype) -> Operations:
@@ -282,22 +330,32 @@ def operations(build: str) -> dict[torch.dtype, Operations] | None:
 
 def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
     # What moves bytes only is the same for all.
-    moving = ("put", "move")
+    moving = ("put", "move", "copy")
     names = (name if name in moving else f"{name}_{dtype}" for name in Operations._fields)
     found = Operations._make(getattr(loaded, f"lil_{name}") for name in names)
     found.attend.argtypes = [
         *[ctypes.c_int64] * 10,
-        *[ctypes.c_void_p] * 11,
+        *[ctypes.c_void_p] * 5,
+        *[ctypes.c_int64] * 2,
+        *[ctypes.c_void_p] * 6,
         *[ctypes.c_int64] * 2,
         *[ctypes.c_void_p] * 2,
         ctypes.c_int,
     ]
     found.raise_to.argtypes = [*[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4]
-    found.rotate.argtypes = [*[ctypes.c_int64] * 10, *[ctypes.c_void_p] * 4]
+    found.rotate.argtypes = [*[ctypes.c_int64] * 13, *[ctypes.c_void_p] * 4]
+    found.carry.argtypes = [*[ctypes.c_int64] * 5, *[ctypes.c_void_p] * 6]
+    found.copy.argtypes = [*[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4]
     found.heaviest.argtypes = [*[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 5]
     found.order.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2]
     found.move.argtypes = [*[ctypes.c_int64] * 6, *[ctypes.c_void_p] * 4]
-    found.put.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 3]
+    found.put.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    found.likeliest.argtypes = [
+        *[ctypes.c_int64] * 8,
+        ctypes.c_int,
+        *[ctypes.c_void_p] * 6,
+        ctypes.c_int,
+    ]
     found.best.argtypes = [
         *[ctypes.c_int64] * 8,
         ctypes.c_int,

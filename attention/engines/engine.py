@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from attention.core.kernels import added, logits, top
+from attention.core.kernels import added, hide, logits, over_group, softmax, spread, top
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
 from attention.core.step import Occupancy
@@ -124,6 +124,70 @@ class Engine(ABC):
         else:
             slots.flat.index_copy_(0, at, new.flatten(0, 2))
 
+    def put_all(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
+        """`put` into several tensors of as many slots alike.
+
+        Args:
+            arriving: the tensors, and what goes into each.
+            at: as in `put`.
+        """
+        for slots, new in arriving:
+            self.put(slots, at, new)
+
+    def carry(
+        self, source: Slots, start: Tensor, target: Slots, end: Tensor, turn: Turn | None = None
+    ) -> None:
+        """Copy one slot of every head of some rows from one tensor to another.
+
+        Args:
+            start, end: which slots, as in `Slots.flat`, heads of a row side by side, (N,).
+            turn: what the vectors are rotated by on their way, for each row; None for nothing.
+        """
+        moved = source.flat.index_select(0, start)
+        if turn is not None:
+            rows, D = len(turn[0]), moved.shape[1]
+            moved = self.rotate(moved.view(rows, -1, 1, D), turn).flatten(0, 2)
+        target.flat.index_copy_(0, end, moved)
+
+    def likeliest(
+        self, qkv: QKV, held: Occupancy, k: int, *, largest: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Each row's newest slot, and the k - 1 others that get most probability from their queries.
+
+        Among equals the older slot is taken.
+
+        Args:
+            qkv: queries and keys, H is Hkv; values are not looked at.
+            held: slots of each row.
+            k: slots wanted, at least 1; at most as many come as the longest row holds.
+            largest: a slot counts for the largest probability that a query gives it, not for their
+                sum.
+
+        Returns:
+            Slots in any order, and 1 where one is read, 0 where a row holds fewer, (B, H, k).
+        """
+        best, slots = top(self.likelihood(qkv, held, largest=largest)[1], k)
+        return slots, (best > float("-inf")).long()
+
+    def likelihood(
+        self, qkv: QKV, held: Occupancy, *, largest: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The probability of every slot, and what `likeliest` ranks by, (B, H, S) each.
+
+        Args:
+            qkv, held, largest: as in `likeliest`.
+        """
+        B, H, M, _ = qkv.q.shape
+        queries, keys = qkv.q.flatten(0, 1), qkv.k.flatten(0, 1)[:, : held.most]
+        scores = hide(logits(queries, keys), held.hidden)
+        probs = softmax(scores, spread(qkv.sink_logits, queries)).view(B, H, M, -1)
+        weight = over_group(probs, "max" if largest else "sum", 2)
+        newest = (held.tensor - 1)[:, None, None].expand(-1, H, -1)
+        rank = weight.scatter(2, newest, float("inf"))
+        if held.hidden is not None:
+            rank = rank.masked_fill(held.hidden[:, 0], float("-inf"))
+        return weight, rank
+
     def best_pages(
         self, q: Tensor, summaries: Tensor, competing: Occupancy, k: int, *, narrow: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -196,9 +260,14 @@ class Engine(ABC):
             larger = torch.where(fresh[:, None], given, larger)
         slots.flat.index_copy_(0, at, larger)
 
-    def rotate(self, x: Tensor, turn: Turn) -> Tensor:
-        """Rotate (B, H, N, D) by a turn; see `attention.core.ropes.rotate`."""
-        return rotate(x, turn)
+    def rotate(self, x: Tensor, turn: Turn, out: Tensor | None = None) -> Tensor:
+        """Rotate (B, H, N, D) by a turn; see `attention.core.ropes.rotate`.
+
+        Args:
+            out: where what comes out is written, which shares no memory with x; None for new memory.
+        """
+        turned = rotate(x, turn)
+        return turned if out is None else out.copy_(turned)
 
     def mean_of_heaviest(
         self, keys: Slots, mass: Slots, pages: Tensor, sets: Tensor, page: int, k: int
@@ -260,3 +329,4 @@ class Engine(ABC):
             worth = worth.masked_fill(position >= stays[:, None, None], float("inf"))
         least = worth == worth.amin(-1, keepdim=True)
         return torch.where(least, position, -1).argmax(-1, keepdim=True)
+

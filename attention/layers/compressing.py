@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from itertools import count
 
 import numpy as np
@@ -125,18 +126,24 @@ class Compressing(Bounded):
             q: scaled.
         """
         most = int((self.held + step.new).max())
-        for slots in self.per_slot:
-            slots.fit(most)
+        if self.k.capacity < most:
+            for slots in self.per_slot:
+                slots.fit(most)
         self.queries.fit(self.observers)
         position = step.once("arriving", lambda: step.positions()[:, None].to(torch.int32))
         position = position.expand(-1, k.shape[1], -1)
-        self.write(self.k, k, step)
-        self.write(self.v, v, step)
-        self.write(self.position, position, step)
+        arriving = ((self.k, k), (self.v, v), (self.position, position), *self.remembered(step))
+        if step.decode:
+            at = step.flat(self.held, k.shape[1], self.k.capacity, "compressing")
+            self.geometry.engine.put_all(arriving, at)
+        else:
+            for slots, new in arriving:
+                step.write(slots.data, self.held, new)
         if not self.observers:
             return
         if step.decode:
-            at = step.flat(step.past % self.observers, q.shape[1], self.observers, "queries")
+            ring = step.once("ring of queries", lambda: step.past % self.observers)
+            at = step.flat(ring, q.shape[1], self.observers, "queries")
             self.geometry.engine.put(self.queries, at, q)
             return
         for r, (past, new) in enumerate(zip(step.past, step.new, strict=True)):
@@ -144,13 +151,9 @@ class Compressing(Bounded):
             ring = step.tensor(np.arange(past + new - n, past + new) % self.observers)
             self.queries.data[r, :, ring] = q[r, :, step.T - n :]
 
-    def write(self, slots: Slots, new: Tensor, step: Step) -> None:
-        """Write what the new tokens bring, (B, Hkv, T, ...), behind the slots held."""
-        if step.decode:
-            at = step.flat(self.held, new.shape[1], slots.capacity, "compressing")
-            self.geometry.engine.put(slots, at, new)
-        else:
-            step.write(slots.data, self.held, new)
+    def remembered(self, step: Step) -> Sequence[tuple[Slots, Tensor]]:  # noqa: ARG002
+        """Memories, and what the new tokens bring to them, (B, Hkv, T, ...)."""
+        return ()
 
     def cut(self, full: Counts, step: Step) -> None:
         """Keep `target` tokens of these rows, which hold the same number of tokens."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from attention.contract import (
     Counts,
     Dropping,
     Geometry,
+    Slots,
     Step,
     check_choice,
     check_pages,
@@ -49,10 +50,11 @@ class RaaSLayer(Compressing):
         """What S tokens have of their pages, (..., pages) to (..., S)."""
         return x[..., None].expand(*x.shape, self.page).flatten(-2)[..., :S]
 
-    def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
-        super().append(q, k, v, step)
-        stamp = step.once("stamp", lambda: self.arriving(step))
-        self.write(self.stamp, stamp[:, None].expand(-1, k.shape[1], -1), step)
+    def remembered(self, step: Step) -> Sequence[tuple[Slots, Tensor]]:
+        def stamps() -> Tensor:
+            return self.arriving(step)[:, None].expand(-1, self.geometry.Hkv, -1).contiguous()
+
+        return [(self.stamp, step.once("stamp", stamps))]
 
     def arriving(self, step: Step) -> Tensor:
         """The stamp each column's token comes with, (B, T)."""

@@ -105,7 +105,7 @@ class CppEngine(Engine):
         if own[3] != 1 or angle != sin.stride() or angle[3] != 1 or to[3] != 1:
             return super().rotate(x, turn, out)
         assert cos.dtype == accumulator(x.dtype)
-        of_row = 0 if len(cos) == 1 else angle[0]
+        of_row = 0 if cos.shape[0] == 1 else angle[0]
         _operation(x.dtype).rotate(
             B, H, N, D, cos.shape[3], *own[:3], of_row, angle[2], *to[:3],
             x.data_ptr(), cos.data_ptr(), sin.data_ptr(), out.data_ptr(),
@@ -115,7 +115,7 @@ class CppEngine(Engine):
     def carry(
         self, source: Slots, start: Tensor, target: Slots, end: Tensor, turn: Turn | None = None
     ) -> None:
-        old, new, N = source.data, target.data, len(start)
+        old, new, N = source.data, target.data, start.shape[0]
         ends = (start.data_ptr(), end.data_ptr(), old.data_ptr())
         if turn is None:
             _operation(torch.float32).copy(N, source.width, *ends, new.data_ptr())
@@ -124,7 +124,7 @@ class CppEngine(Engine):
         assert cos.is_contiguous()
         assert sin.is_contiguous()
         _operation(old.dtype).carry(
-            N, N // len(cos), old.shape[3], cos.shape[3], cos.shape[3], *ends,
+            N, N // cos.shape[0], old.shape[3], cos.shape[3], cos.shape[3], *ends,
             cos.data_ptr(), sin.data_ptr(), new.data_ptr(),
         )  # fmt: skip
 
@@ -155,7 +155,7 @@ class CppEngine(Engine):
             given.append(new)  # until it has been copied
             told += (slots.width, stride, new.data_ptr(), data.data_ptr())
         numbers = (ctypes.c_int64 * len(told))(*told)
-        _operation(torch.float32).put(len(at), at.data_ptr(), len(given), numbers)
+        _operation(torch.float32).put(at.shape[0], at.data_ptr(), len(given), numbers)
 
     def keep_best(self, kept: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
         if worth.dtype not in (torch.float32, torch.float64):
@@ -248,18 +248,20 @@ def _attend(
     (B, H, M, D), Hkv = q.shape, k.shape[1]
     q = q.contiguous()
     # Rows and heads may lie anywhere, the slots of a head follow each other.
-    if k.stride() != v.stride() or k.stride()[2:] != (D, 1):
+    row, head, *within = strides = k.stride()
+    if strides != v.stride() or within != [D, 1]:
         k, v = k.contiguous(), v.contiguous()
-    row, head = k.stride()[:2]
+        row, head = k.stride()[:2]
     out, wide = torch.empty_like(q), accumulator(q.dtype)
     U, most, table_row, table_set = 0, 0, 0, 0
     if pages is not None:
         assert counts is not None
         counts, U = counts.to(torch.int64), pages.shape[2]
         # One table may serve all sets of a row, or all rows.
-        if pages.stride() != counts.stride() or pages.stride(2) != 1:
+        table_row, table_set, one = strides = pages.stride()
+        if strides != counts.stride() or one != 1:
             pages, counts = pages.contiguous(), counts.contiguous()
-        table_row, table_set = pages.stride()[:2]
+            table_row, table_set, _ = pages.stride()
     if held is not None:
         most = held.most
     given = q.new_empty((B, H, M, most), dtype=wide) if probs else None
@@ -268,8 +270,8 @@ def _attend(
     mass_row, mass_set, other, other_lse = 0, 0, None, None
     if mass is not None:
         assert mass.dtype == wide
-        assert mass.stride(2) == 1
-        mass_row, mass_set = mass.stride(0), mass.stride(1)
+        mass_row, mass_set, one = mass.stride()
+        assert one == 1
     if elsewhere is not None:
         assert elsewhere.lse is not None
         other, other_lse = elsewhere.out.contiguous(), elsewhere.lse.contiguous()

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace {
@@ -492,6 +493,26 @@ void best(const Shape& s, int64_t k, bool narrow, const A* q, const T* summaries
   }
 }
 
+// The bits of numbers that are not negative are ordered as the numbers are.
+template <class A>
+using Bits = std::conditional_t<sizeof(A) == 4, int32_t, int64_t>;
+
+// A number that `wanted` of n are not below, as bits, found bit by bit: each look at all of them is a
+// few vectors. It is the least that is wanted, or one that parts those wanted from the others.
+template <class I>
+I limit(const I* bits, int64_t n, int64_t wanted) {
+  I found = 0;
+  for (int bit = 8 * int(sizeof(I)) - 2; bit >= 0; --bit) {
+    const I next = found | I(1) << bit;
+    I count = 0;
+#pragma omp simd reduction(+ : count)
+    for (int64_t i = 0; i < n; ++i) count += bits[i] >= next;
+    if (count >= wanted) found = next;
+    if (count == wanted) break;
+  }
+  return found;
+}
+
 // The slots that get most probability of each set's queries, ascending: the last one held and k - 1
 // others, among equals the first ones. What queries give is added, or the largest of it counts.
 template <class T, class A>
@@ -501,9 +522,9 @@ void likeliest(const Shape& s, int64_t k, bool largest, const A* q, const T* key
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     const std::unique_ptr<A[]> room(new A[s.M * (most + 2)]);
-    const std::unique_ptr<int64_t[]> numbers(new int64_t[most]);
+    const std::unique_ptr<Bits<A>[]> numbers(new Bits<A>[most]);
     A *p = room.get(), *tops = p + s.M * most, *sums = tops + s.M;
-    int64_t* order = numbers.get();
+    Bits<A>* bits = numbers.get();
 #pragma omp for schedule(dynamic, 1)
     for (int64_t set = 0; set < sets; ++set) {
       const int64_t b = set / s.H, h = set % s.H, n = held[b], taken = std::min(n, k);
@@ -524,17 +545,21 @@ void likeliest(const Shape& s, int64_t k, bool largest, const A* q, const T* key
           else p[i] += other;
         }
       }
-      for (int64_t i = 0; i < n; ++i) {
+      for (int64_t i = 0; i < n; ++i)
         if (p[i] != p[i]) p[i] = std::numeric_limits<A>::infinity();  // as in `best`
-        order[i] = i;
-      }
-      const auto before = [p](int64_t i, int64_t j) { return p[i] > p[j] || (p[i] == p[j] && i < j); };
-      std::swap(order[0], order[n - 1]);
-      if (taken > 1 && taken < n) std::nth_element(order + 1, order + taken, order + n, before);
-      std::sort(order, order + taken);
-      for (int64_t i = 0; i < k; ++i) {
-        slots[set * k + i] = i < taken ? order[i] : i;
-        counts[set * k + i] = i < taken;
+      std::memcpy(bits, p, n * sizeof(A));
+      bits[n - 1] = std::numeric_limits<Bits<A>>::max();
+      const Bits<A> least = limit(bits, n, taken);
+      int64_t equals = taken, at = set * k;
+      for (int64_t i = 0; i < n; ++i) equals -= bits[i] > least;
+      for (int64_t i = 0; i < n; ++i)
+        if (bits[i] > least || (bits[i] == least && equals-- > 0)) {
+          counts[at] = 1;
+          slots[at++] = i;
+        }
+      for (int64_t i = taken; i < k; ++i) {
+        counts[at] = 0;
+        slots[at++] = i;
       }
     }
   }

@@ -109,7 +109,7 @@ class Rope:
         below: int,
         like: Tensor,
     ) -> Turn:
-        """What `make` gives at positions (B, N), (B, 1, N, n), from a table of all below `below`."""
+        """What `make` gives at positions (B, N), all below `below`, from a table: (B, 1, N, n)."""
         key = ("table", what, like.dtype, like.device)
         if key not in self._known or len(self._known[key][0]) < below:
             every = torch.arange(1 << max(below - 1, 1023).bit_length(), device=like.device)

@@ -26,6 +26,8 @@ _NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "b
 #: Builds by what torch calls the CPU's instruction set, and the one for every CPU.
 BUILDS = {"AVX512": "_kernels_avx512", "AVX2": "_kernels_avx2"}
 FOR_ALL = "_kernels"
+# How the queries of a set count as one.
+_REDUCED = {"max": 0, "sum": 1, "mean": 2}
 # Multiplications below which waking another thread takes longer.
 _FEW = 1 << 17
 
@@ -156,6 +158,29 @@ class CppEngine(Engine):
             told += (slots.width, stride, new.data_ptr(), data.data_ptr())
         numbers = (ctypes.c_int64 * len(told))(*told)
         _operation(torch.float32).put(at.shape[0], at.data_ptr(), len(given), numbers)
+
+    def restamp(
+        self,
+        stamps: Slots,
+        probs: Tensor,
+        held: Occupancy,
+        now: Tensor,
+        page: int,
+        how: str,
+        alpha: float | None = None,
+    ) -> None:
+        B, H, M, S = probs.shape
+        probs, now = probs.contiguous(), now.to(torch.int64).contiguous()
+        _operation(probs.dtype).restamp(
+            B, H, M, S, stamps.capacity, page, _REDUCED[how], -1 if alpha is None else alpha,
+            probs.data_ptr(), held.tensor.data_ptr(), now.data_ptr(), stamps.data.data_ptr(),
+        )  # fmt: skip
+
+    def redundancy(self, keys: Tensor, threshold: float) -> Tensor:
+        (R, H, S, D), keys = keys.shape, keys.contiguous()
+        out = keys.new_empty(R, H, S)
+        _operation(keys.dtype).redundancy(R * H, S, D, threshold, keys.data_ptr(), out.data_ptr())
+        return out
 
     def keep_best(self, kept: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
         if worth.dtype not in (torch.float32, torch.float64):
@@ -305,6 +330,8 @@ class Operations(NamedTuple):
     carry: Any
     copy: Any
     likeliest: Any
+    restamp: Any
+    redundancy: Any
 
 
 def _operation(dtype: torch.dtype) -> Operations:
@@ -357,6 +384,17 @@ def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
         ctypes.c_int,
         *[ctypes.c_void_p] * 6,
         ctypes.c_int,
+    ]
+    found.restamp.argtypes = [
+        *[ctypes.c_int64] * 6,
+        ctypes.c_int,
+        ctypes.c_double,
+        *[ctypes.c_void_p] * 4,
+    ]
+    found.redundancy.argtypes = [
+        *[ctypes.c_int64] * 3,
+        ctypes.c_double,
+        *[ctypes.c_void_p] * 2,
     ]
     found.best.argtypes = [
         *[ctypes.c_int64] * 8,

@@ -8,8 +8,18 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from attention.core.kernels import added, hide, logits, over_group, softmax, spread, top
+from attention.core.kernels import (
+    BLOCK_ELEMENTS,
+    added,
+    hide,
+    logits,
+    over_group,
+    softmax,
+    spread,
+    top,
+)
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
 from attention.core.step import Occupancy
@@ -292,6 +302,75 @@ class Engine(ABC):
         picked = known.index_select(0, (index + start).view(-1))
         return picked.view(-1, k, D).to(mass.data.dtype).mean(1)
 
+    def restamp(
+        self,
+        stamps: Slots,
+        probs: Tensor,
+        held: Occupancy,
+        now: Tensor,
+        page: int,
+        how: str,
+        alpha: float | None = None,
+    ) -> None:
+        """Stamp the pages anew that score most, or above `alpha`, unless a stamp is later.
+
+        A page scores the largest probability that one of its slots gets.
+
+        Args:
+            stamps: int32, (B, H, C), the same on all slots of a page.
+            probs: at least float32, (B, H, M, S), 0 where no slot is held.
+            held: slots of each row, from the first on.
+            now: the new stamps, (B,).
+            page: slots of a page; the last one may be begun only.
+            how: what of the M queries counts, their "sum", "mean" or "max".
+            alpha: None for the better half of each set's pages, at least one; among equals the first.
+        """
+        S = probs.shape[-1]
+        missing = -S % page
+        padded = functional.pad(probs, (0, missing)) if missing else probs
+        score = over_group(padded.view(*probs.shape[:3], -1, page).amax(-1), how, 2)
+        if alpha is None:
+            behind, half = held.halves(page)
+            score = score.masked_fill_(behind[:, None], -1)
+            best = score.argsort(dim=-1, descending=True, stable=True)
+            stamped = torch.empty_like(best, dtype=torch.bool)
+            stamped.scatter_(-1, best, half[:, None].expand_as(best))
+        else:
+            stamped = score > alpha
+        by_slot = stamped[..., None].expand(*stamped.shape, page).flatten(-2)[..., :S]
+        old = stamps.data[:, :, :S]
+        fresh = torch.maximum(old, now.to(torch.int32)[:, None, None])
+        stamps.data[:, :, :S] = torch.where(by_slot, fresh, old)
+
+    def redundancy(self, keys: Tensor, threshold: float) -> Tensor:
+        """How much each key repeats the others, (R, H, S, D) to (R, H, S), adding up to 1.
+
+        The softmax of the mean cosine with all keys, of which each leaves itself and the newest one
+        above `threshold` out.
+
+        Args:
+            keys: oldest first, at least float32.
+            threshold: at least 0.
+        """
+        R, H, S, _ = keys.shape
+        unit = keys / (keys.norm(dim=-1, keepdim=True) + 1e-8)
+        # The newest key first, so that the first of several similar ones is the newest.
+        backwards, ahead = unit.flip(2).transpose(2, 3), torch.arange(S, device=keys.device).flip(0)
+        total = keys.new_zeros(R, H, S)
+        # In blocks of keys, so that memory stays bounded after a long prompt.
+        size = max(1, BLOCK_ELEMENTS // (R * H * S))
+        for start in range(0, S, size):
+            block = slice(start, start + size)
+            cosine = unit[:, :, block] @ backwards
+            cosine.scatter_(-1, ahead[block, None].expand(R, H, -1, 1), 0)  # itself
+            similar = cosine > threshold
+            newest = similar.view(torch.uint8).argmax(
+                -1, keepdim=True
+            )  # any, where none is similar
+            rest = cosine.gather(-1, newest).masked_fill_(similar.gather(-1, newest), 0)
+            total += cosine.scatter_(-1, newest, rest).sum(2)
+        return (total.flip(-1) / S).softmax(-1)
+
     def keep_best(self, kept: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
         """Move the slots worth most to the front, in their order, and empty the others.
 
@@ -329,4 +408,3 @@ class Engine(ABC):
             worth = worth.masked_fill(position >= stays[:, None, None], float("inf"))
         least = worth == worth.amin(-1, keepdim=True)
         return torch.where(least, position, -1).argmax(-1, keepdim=True)
-

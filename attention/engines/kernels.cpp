@@ -665,6 +665,80 @@ void heaviest(int64_t N, int64_t page, int64_t D, int64_t k, const int64_t* page
   }
 }
 
+// What a page scores is the largest probability that one of its slots gets of a query, and of M queries
+// the largest (0), the sum (1) or the mean (2). The better half of a set's pages, among equals the first,
+// or all above alpha where that is not negative, are stamped with `now`, unless they have a later stamp.
+template <class A>
+void restamp(int64_t B, int64_t H, int64_t M, int64_t S, int64_t C, int64_t page, int how, double alpha,
+             const A* probs, const int64_t* held, const int64_t* now, int32_t* stamps) {
+  const int64_t pages = (S + page - 1) / page;
+  const std::unique_ptr<A[]> room(new A[pages]);
+  const std::unique_ptr<int64_t[]> numbers(new int64_t[pages]);
+  A* scores = room.get();
+  int64_t* order = numbers.get();
+  for (int64_t set = 0; set < B * H; ++set) {
+    const int64_t b = set / H, own = (held[b] + page - 1) / page;
+    for (int64_t u = 0; u < own; ++u) {
+      for (int64_t m = 0; m < M; ++m) {
+        const A* p = probs + (set * M + m) * S;
+        A top = 0;
+        for (int64_t i = u * page; i < std::min(S, (u + 1) * page); ++i) top = std::max(top, p[i]);
+        if (!m) scores[u] = top;
+        else scores[u] = how ? scores[u] + top : std::max(scores[u], top);
+      }
+      if (how == 2) scores[u] /= A(M);
+      order[u] = u;
+    }
+    int64_t best = std::max<int64_t>(own / 2, 1);
+    if (alpha < 0) {
+      if (best < own)
+        std::nth_element(order, order + best, order + own, [scores](int64_t i, int64_t j) {
+          return scores[i] > scores[j] || (scores[i] == scores[j] && i < j);
+        });
+    } else {
+      best = std::remove_if(order, order + own, [=](int64_t u) { return !(scores[u] > A(alpha)); }) - order;
+    }
+    for (int64_t i = 0; i < best; ++i)
+      for (int64_t j = order[i] * page; j < std::min(S, (order[i] + 1) * page); ++j)
+        stamps[set * C + j] = std::max(stamps[set * C + j], int32_t(now[b]));
+  }
+}
+
+// How much each of S keys repeats the others, of N sets, adding up to 1: the softmax of the mean of its
+// cosines with all keys, of which each but leaves out itself and the newest one above the threshold.
+template <class A>
+void redundancy(int64_t N, int64_t S, int64_t D, double threshold, const A* keys, A* out) {
+  constexpr int64_t AT_ONCE = 32;
+  const std::unique_ptr<A[]> room(new A[S * D + AT_ONCE * S]);
+  A *unit = room.get(), *cosine = unit + S * D;
+  for (int64_t set = 0; set < N; ++set, keys += S * D, out += S) {
+    for (int64_t i = 0; i < S; ++i) {
+      A sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t d = 0; d < D; ++d) sum += keys[i * D + d] * keys[i * D + d];
+      const A norm = std::sqrt(sum) + A(1e-8);
+      for (int64_t d = 0; d < D; ++d) unit[i * D + d] = keys[i * D + d] / norm;
+    }
+    std::fill(out, out + S, A(0));
+    for (int64_t first = 0; first < S; first += AT_ONCE) {
+      const int64_t n = std::min(AT_ONCE, S - first);
+      score<A, A>(unit + first * D, n, D, unit, InOrder{0, 0}, S, cosine, S);
+      for (int64_t i = 0; i < n; ++i) {
+        A* row = cosine + i * S;
+        row[first + i] = 0;
+        int64_t newest = S - 1;
+        while (newest >= 0 && !(row[newest] > A(threshold))) --newest;
+        if (newest >= 0) row[newest] = 0;
+        for (int64_t j = 0; j < S; ++j) out[j] += row[j];
+      }
+    }
+    for (int64_t j = 0; j < S; ++j) out[j] /= A(S);
+    A top, sum;
+    exponentials<A>(1, S, out, S, &top, &sum);
+    for (int64_t j = 0; j < S; ++j) out[j] /= sum;
+  }
+}
+
 // The slot of each set that is worth least, among equals that of the newest token. Strides of rows and
 // sets are given of both tensors.
 template <class A>
@@ -788,6 +862,27 @@ extern "C" void lil_copy(int64_t N, int64_t bytes, const int64_t* start, const i
 LIL_HEAVIEST(lil_heaviest_float32, float, float)
 LIL_HEAVIEST(lil_heaviest_float64, double, double)
 LIL_HEAVIEST(lil_heaviest_bfloat16, BFloat16, float)
+
+#define LIL_RESTAMP(NAME, A)                                                                       \
+  extern "C" void NAME(int64_t B, int64_t H, int64_t M, int64_t S, int64_t C, int64_t page,       \
+                       int how, double alpha, const void* probs, const int64_t* held,             \
+                       const int64_t* now, int32_t* stamps) {                                     \
+    restamp<A>(B, H, M, S, C, page, how, alpha, static_cast<const A*>(probs), held, now, stamps); \
+  }
+
+LIL_RESTAMP(lil_restamp_float32, float)
+LIL_RESTAMP(lil_restamp_float64, double)
+LIL_RESTAMP(lil_restamp_bfloat16, float)
+
+#define LIL_REDUNDANCY(NAME, A)                                                                    \
+  extern "C" void NAME(int64_t N, int64_t S, int64_t D, double threshold, const void* keys,       \
+                       void* out) {                                                               \
+    redundancy<A>(N, S, D, threshold, static_cast<const A*>(keys), static_cast<A*>(out));         \
+  }
+
+LIL_REDUNDANCY(lil_redundancy_float32, float)
+LIL_REDUNDANCY(lil_redundancy_float64, double)
+LIL_REDUNDANCY(lil_redundancy_bfloat16, float)
 
 #define LIL_LOWEST(NAME, A)                                                                        \
   extern "C" void NAME(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_set,     \

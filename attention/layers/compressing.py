@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,26 @@ from attention.engines import QKV
 from attention.errors import InvalidValue, check_int
 from attention.layers.bounded import Bounded
 from attention.layers.layer import Geometry, Layer, Method
+
+
+class Cut(NamedTuple):
+    """Rows that are cut together.
+
+    Attributes:
+        rows, index: which, on the host and on the device, (R,).
+        most: tokens that each keeps.
+        window: newest tokens whose queries are asked.
+        queries: these queries among all that are remembered, as in `Slots.flat`, oldest first,
+            (R * Hq * window,).
+        spared: first tokens of each that stay, (R, 1, 1); None for none.
+    """
+
+    rows: Counts
+    index: Tensor
+    most: int
+    window: int
+    queries: Tensor
+    spared: Tensor | None
 
 
 class Compressing(Bounded):
@@ -96,7 +117,7 @@ class Compressing(Bounded):
         if probs is not None:
             self.learn(probs, step)
         self.held = self.last_read = held
-        full = np.flatnonzero(held >= self.limit)
+        full = step.once(("full", self.limit), lambda: np.flatnonzero(held >= self.limit))
         self.before = self.position.data[:, :, :S].clone() if len(full) else None
         if len(full):
             self.cut(full, step)
@@ -158,33 +179,47 @@ class Compressing(Bounded):
     def cut(self, full: Counts, step: Step) -> None:
         """Keep `target` tokens of these rows, which hold the same number of tokens."""
         g, S = self.geometry, int(self.held[full[0]])
+        self.held = self.held.copy()
+        # What is cut follows from lengths, which are the same in all layers.
+        for cut in step.once(("cuts", type(self), full.tobytes()), lambda: self.cuts(full, step)):
+            shape = (len(cut.rows), g.Hkv, g.G, cut.window, g.D)
+            queries = self.queries.flat.index_select(0, cut.queries).view(shape)
+            keys = self.k.data.index_select(0, cut.index)
+            worth = self.rank(keys if keys.shape[2] == S else keys[:, :, :S], queries, cut.index)
+            if cut.spared is not None:
+                # Nothing of a prompt was ever dropped, so it stands in the first slots.
+                slot = torch.arange(S, device=step.device)
+                worth = worth.masked_fill(slot < cut.spared, float("inf"))
+            g.engine.keep_best(self.per_slot, cut.index, worth, cut.most)
+            self.held[cut.rows] = cut.most
+
+    def cuts(self, full: Counts, step: Step) -> list[Cut]:
+        """Rows that are cut together: all of them, or each alone where they are not cut alike."""
         prompts = step.prompt[full] * self.keeps_prompt
-        sizes = {
+        sizes = [
             (self.target(seen, self.limit - prompt), self.window(self.limit - prompt))
             for seen, prompt in zip(step.seen[full].tolist(), prompts.tolist(), strict=True)
-        }
-        if len(sizes) > 1:
-            for r in full:
-                self.cut(np.array([r]), step)
-            return
-        ((most, window),) = sizes
-        rows = step.tensor(full)
-        queries = self.queries.data.index_select(0, rows)
-        if self.observers:
-            newest = step.seen[full, None] - self.observers + np.arange(self.observers)
-            ring = step.tensor(newest % self.observers)[:, None, :, None]
-            queries = queries.take_along_dim(ring, dim=2)
-        grouped = queries.view(len(full), g.Hkv, g.G, self.observers, g.D)
-        grouped = grouped[:, :, :, self.observers - window :]
-        worth = self.rank(self.k.data.index_select(0, rows)[:, :, :S], grouped, rows)
-        if prompts.any():
-            # Nothing of a prompt was ever dropped, so it stands in the first slots.
-            spared = step.tensor(self.spared(prompts))[:, None, None]
-            slot = torch.arange(S, device=step.device)
-            worth = worth.masked_fill(slot < spared, float("inf"))
-        g.engine.keep_best(self.per_slot, rows, worth, most)
-        self.held = self.held.copy()
-        self.held[full] = most
+        ]
+        alike = len(set(sizes)) == 1
+        places = [np.arange(len(full))] if alike else list(np.arange(len(full))[:, None])
+        found = []
+        for at in places:
+            rows, (most, window) = full[at], sizes[at[0]]
+            ring = (step.seen[rows, None] - window + np.arange(window)) % max(self.observers, 1)
+            heads = (rows[:, None] * self.geometry.Hq + np.arange(self.geometry.Hq))[:, :, None]
+            flat = heads * self.observers + ring[:, None]
+            spared = self.spared(prompts[at])[:, None, None] if prompts[at].any() else None
+            found.append(
+                Cut(
+                    rows=rows,
+                    index=step.tensor(rows),
+                    most=most,
+                    window=window,
+                    queries=step.tensor(flat.reshape(-1)),
+                    spared=None if spared is None else step.tensor(spared),
+                )
+            )
+        return found
 
     # Rows
 

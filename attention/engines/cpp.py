@@ -145,7 +145,8 @@ class CppEngine(Engine):
         self.put_all(((slots, new),), at)
 
     def put_all(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
-        given, told = [], []
+        given: list[Tensor] = []
+        told: list[int] = []
         for slots, new in arriving:
             data, stride = slots.data, slots.width
             if new is None:

@@ -162,7 +162,7 @@ class Engine(ABC):
     def likeliest(
         self, qkv: QKV, held: Occupancy, k: int, *, largest: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Each row's newest slot, and the k - 1 others that get most probability from their queries.
+        """Each row's newest slot, and the k - 1 others that get most probability.
 
         Among equals the older slot is taken.
 
@@ -274,7 +274,7 @@ class Engine(ABC):
         """Rotate (B, H, N, D) by a turn; see `attention.core.ropes.rotate`.
 
         Args:
-            out: where what comes out is written, which shares no memory with x; None for new memory.
+            out: where what comes out is written, no memory of x; None for new memory.
         """
         turned = rotate(x, turn)
         return turned if out is None else out.copy_(turned)
@@ -323,7 +323,8 @@ class Engine(ABC):
             now: the new stamps, (B,).
             page: slots of a page; the last one may be begun only.
             how: what of the M queries counts, their "sum", "mean" or "max".
-            alpha: None for the better half of each set's pages, at least one; among equals the first.
+            alpha: None for the better half of each set's pages, at least one; among equals the
+                first.
         """
         S = probs.shape[-1]
         missing = -S % page

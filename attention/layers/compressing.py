@@ -24,7 +24,7 @@ class Cut(NamedTuple):
     """Rows that are cut together.
 
     Attributes:
-        rows, index: which, on the host and on the device, (R,).
+        rows, at: which, on the host and on the device, (R,).
         most: tokens that each keeps.
         window: newest tokens whose queries are asked.
         queries: these queries among all that are remembered, as in `Slots.flat`, oldest first,
@@ -33,7 +33,7 @@ class Cut(NamedTuple):
     """
 
     rows: Counts
-    index: Tensor
+    at: Tensor
     most: int
     window: int
     queries: Tensor
@@ -151,20 +151,25 @@ class Compressing(Bounded):
             for slots in self.per_slot:
                 slots.fit(most)
         self.queries.fit(self.observers)
-        position = step.once("arriving", lambda: step.positions()[:, None].to(torch.int32))
-        position = position.expand(-1, k.shape[1], -1)
+        Hkv = k.shape[1]
+
+        def positions() -> Tensor:
+            every = step.positions()[:, None].to(torch.int32)
+            return every.expand(-1, Hkv, -1).contiguous()
+
+        position = step.once(("arriving", Hkv), positions)
         arriving = ((self.k, k), (self.v, v), (self.position, position), *self.remembered(step))
         if step.decode:
-            at = step.flat(self.held, k.shape[1], self.k.capacity, "compressing")
-            self.geometry.engine.put_all(arriving, at)
+            behind = step.flat(self.held, Hkv, self.k.capacity, "compressing")
+            self.geometry.engine.put_all(arriving, behind)
         else:
             for slots, new in arriving:
-                step.write(slots.data, self.held, new)
+                self.write(slots, new, step)
         if not self.observers:
             return
         if step.decode:
-            ring = step.once("ring of queries", lambda: step.past % self.observers)
-            at = step.flat(ring, q.shape[1], self.observers, "queries")
+            slot = step.once("slot of queries", lambda: step.past % self.observers)
+            at = step.flat(slot, q.shape[1], self.observers, "queries")
             self.geometry.engine.put(self.queries, at, q)
             return
         for r, (past, new) in enumerate(zip(step.past, step.new, strict=True)):
@@ -176,6 +181,14 @@ class Compressing(Bounded):
         """Memories, and what the new tokens bring to them, (B, Hkv, T, ...)."""
         return ()
 
+    def write(self, slots: Slots, new: Tensor, step: Step) -> None:
+        """Write what the new tokens bring, (B, Hkv, T, ...), behind the slots held."""
+        if step.decode:
+            at = step.flat(self.held, new.shape[1], slots.capacity, "compressing")
+            self.geometry.engine.put(slots, at, new)
+        else:
+            step.write(slots.data, self.held, new)
+
     def cut(self, full: Counts, step: Step) -> None:
         """Keep `target` tokens of these rows, which hold the same number of tokens."""
         g, S = self.geometry, int(self.held[full[0]])
@@ -184,13 +197,13 @@ class Compressing(Bounded):
         for cut in step.once(("cuts", type(self), full.tobytes()), lambda: self.cuts(full, step)):
             shape = (len(cut.rows), g.Hkv, g.G, cut.window, g.D)
             queries = self.queries.flat.index_select(0, cut.queries).view(shape)
-            keys = self.k.data.index_select(0, cut.index)
-            worth = self.rank(keys if keys.shape[2] == S else keys[:, :, :S], queries, cut.index)
+            keys = self.k.data.index_select(0, cut.at)
+            worth = self.rank(keys if keys.shape[2] == S else keys[:, :, :S], queries, cut.at)
             if cut.spared is not None:
                 # Nothing of a prompt was ever dropped, so it stands in the first slots.
                 slot = torch.arange(S, device=step.device)
                 worth = worth.masked_fill(slot < cut.spared, float("inf"))
-            g.engine.keep_best(self.per_slot, cut.index, worth, cut.most)
+            g.engine.keep_best(self.per_slot, cut.at, worth, cut.most)
             self.held[cut.rows] = cut.most
 
     def cuts(self, full: Counts, step: Step) -> list[Cut]:
@@ -203,20 +216,21 @@ class Compressing(Bounded):
         alike = len(set(sizes)) == 1
         places = [np.arange(len(full))] if alike else list(np.arange(len(full))[:, None])
         found = []
-        for at in places:
-            rows, (most, window) = full[at], sizes[at[0]]
+        for place in places:
+            rows, (most, window) = full[place], sizes[place[0]]
             ring = (step.seen[rows, None] - window + np.arange(window)) % max(self.observers, 1)
             heads = (rows[:, None] * self.geometry.Hq + np.arange(self.geometry.Hq))[:, :, None]
             flat = heads * self.observers + ring[:, None]
-            spared = self.spared(prompts[at])[:, None, None] if prompts[at].any() else None
+            stays = prompts[place].any()
+            spared = step.tensor(self.spared(prompts[place])[:, None, None]) if stays else None
             found.append(
                 Cut(
                     rows=rows,
-                    index=step.tensor(rows),
+                    at=step.tensor(rows),
                     most=most,
                     window=window,
                     queries=step.tensor(flat.reshape(-1)),
-                    spared=None if spared is None else step.tensor(spared),
+                    spared=spared,
                 )
             )
         return found

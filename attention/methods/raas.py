@@ -72,8 +72,8 @@ class RaaSLayer(Compressing):
             qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
             probs = g.engine.attend(qkv, held, probs=True).probs
             assert probs is not None
-            # The current token came with a stamp of its own, so its page needs none; 0 for rows that
-            # have no decode query in this column.
+            # The current token came with a stamp of its own, so its page needs none; 0 for rows
+            # without a decode query in this column.
             now = (step.seen_tokens - late) * step.generated()[:, column]
             g.engine.restamp(self.stamp, probs, held, now, self.page, self.gqa, self.alpha)
 

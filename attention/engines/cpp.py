@@ -154,7 +154,8 @@ class CppEngine(Engine):
             elif new.dtype == data.dtype:
                 new = new.contiguous()
             else:
-                new = new.to(data.dtype).contiguous()
+                super().put(slots, at, new)
+                continue
             given.append(new)  # until it has been copied
             told += (slots.width, stride, new.data_ptr(), data.data_ptr())
         numbers = (ctypes.c_int64 * len(told))(*told)
@@ -222,7 +223,8 @@ class CppEngine(Engine):
         if worth.dtype not in (torch.float32, torch.float64):
             return super().lowest(worth, position, stays)
         B, H, S = position.shape
-        worth = worth.expand(B, H, S)
+        if worth.shape[1] != H:
+            worth = worth.expand(B, H, S)
         if worth.stride(2) != 1:
             worth = worth.contiguous()
         assert position.stride(2) == 1

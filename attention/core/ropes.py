@@ -70,7 +70,13 @@ class Rope:
         wide = accumulator(like.dtype)
         return cos.to(wide).unsqueeze(1), sin.to(wide).unsqueeze(1)
 
-    def turn(self, start: Tensor | range, end: Tensor | range, like: Tensor) -> Turn:
+    def turn(
+        self,
+        start: Tensor | range,
+        end: Tensor | range,
+        like: Tensor,
+        below: int | None = None,
+    ) -> Turn:
         """The rotation that takes a vector roped at `start` to what it would be at `end`: cos, and
         the sin that the other number of a pair is multiplied with, negative in the first half.
 
@@ -78,9 +84,11 @@ class Rope:
             start, end: positions, (B or 1, N); a range where they are the same at every step and
                 in every row, whose angles are then computed once.
             like: what is to be rotated, for its dtype and device.
+            below: what all positions are below, where it is known: their angles are then looked up
+                in tables that grow with it. None to ask the model for them.
         """
-        c0, s0 = self._once(self._undoing, start, like)
-        c1, s1 = self._once(self.angles, end, like)
+        c0, s0 = self._once(self._undoing, start, like, below)
+        c1, s1 = self._once(self.angles, end, like, below)
         first, second = (s1 * c0 + c1 * s0).chunk(2, dim=-1)
         return c1 * c0 - s1 * s0, torch.cat((-first, second), dim=-1)
 
@@ -91,12 +99,23 @@ class Rope:
             start: (B, N), below `below`.
             end: one position.
         """
-        key = ("table", end, like.dtype, like.device)
+        return self._looked_up(lambda x, like: self.turn(x, end, like), end, start, below, like)
+
+    def _looked_up(
+        self,
+        make: Callable[[Tensor | range, Tensor], Turn],
+        what: Hashable,
+        at: Tensor,
+        below: int,
+        like: Tensor,
+    ) -> Turn:
+        """What `make` gives at positions (B, N), all below `below`, from a table: (B, 1, N, n)."""
+        key = ("table", what, like.dtype, like.device)
         if key not in self._known or len(self._known[key][0]) < below:
             every = torch.arange(1 << max(below - 1, 1023).bit_length(), device=like.device)
-            cos, sin = self.turn(every[None], end, like)
+            cos, sin = make(every[None], like)
             self._known[key] = cos[0, 0], sin[0, 0]
-        cos, sin = (table[start][:, None] for table in self._known[key])
+        cos, sin = (table[at][:, None] for table in self._known[key])
         return cos, sin
 
     def _undoing(self, start: Tensor | range, like: Tensor) -> Turn:
@@ -106,10 +125,16 @@ class Rope:
         return cos / size, -sin / size
 
     def _once(
-        self, make: Callable[[Tensor | range, Tensor], Turn], at: Tensor | range, like: Tensor
+        self,
+        make: Callable[[Tensor | range, Tensor], Turn],
+        at: Tensor | range,
+        like: Tensor,
+        below: int | None,
     ) -> Turn:
         if not isinstance(at, range):
-            return make(at, like)
+            if below is None:
+                return make(at, like)
+            return self._looked_up(make, make.__name__, at, below, like)
         key = (make.__name__, at, like.dtype, like.device)
         if key not in self._known:
             self._known[key] = make(at, like)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -59,6 +60,11 @@ class Slots:
         if self._flat is None or self._flat[0] is not self.data:
             self._flat = self.data, self.data.flatten(0, 2)
         return self._flat[1]
+
+    @cached_property
+    def width(self) -> int:
+        """Bytes of one slot of a row and head."""
+        return math.prod(self.data.shape[3:]) * self.data.itemsize
 
     @cached_property
     def empty(self) -> Tensor:

@@ -31,6 +31,7 @@ class Occupancy:
     def __init__(self, counts: Counts, device: torch.device) -> None:
         self.counts, self.device = counts, device
         self.most = int(counts.max())
+        self._halves: dict[int, tuple[Tensor, Tensor]] = {}
 
     @cached_property
     def tensor(self) -> Tensor:
@@ -44,6 +45,20 @@ class Occupancy:
             return None
         slots = torch.arange(self.most, device=self.device)
         return (slots >= self.tensor[:, None])[:, None, None]
+
+    def halves(self, page: int) -> tuple[Tensor, Tensor]:
+        """Which pages of slots a row has not, and which places are the better half of those it has.
+
+        (B, P) each, for as many pages as the most slots fill; the half of one page is that page.
+        """
+        if page not in self._halves:
+            number, pages = np.arange(-(-self.most // page)), -(-self.counts // page)[:, None]
+            told = number >= pages, number < np.maximum(pages // 2, 1)
+            self._halves[page] = (
+                devices.put(told[0], self.device),
+                devices.put(told[1], self.device),
+            )
+        return self._halves[page]
 
 
 class Step:

@@ -26,6 +26,8 @@ _NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "b
 #: Builds by what torch calls the CPU's instruction set, and the one for every CPU.
 BUILDS = {"AVX512": "_kernels_avx512", "AVX2": "_kernels_avx2"}
 FOR_ALL = "_kernels"
+# How the queries of a set count as one.
+_REDUCED = {"max": 0, "sum": 1, "mean": 2}
 # Multiplications below which waking another thread takes longer.
 _FEW = 1 << 17
 
@@ -97,18 +99,36 @@ class CppEngine(Engine):
             B * H, D, at.data_ptr(), _at(fresh), new.data_ptr(), data.data_ptr()
         )
 
-    def rotate(self, x: Tensor, turn: Turn) -> Tensor:
+    def rotate(self, x: Tensor, turn: Turn, out: Tensor | None = None) -> Tensor:
         (B, H, N, D), (cos, sin) = x.shape, turn
-        if x.stride(3) != 1 or cos.stride() != sin.stride() or cos.stride(3) != 1:
-            return super().rotate(x, turn)
+        if out is None:
+            out = torch.empty((B, H, N, D), dtype=x.dtype)
+        own, angle, to = x.stride(), cos.stride(), out.stride()
+        if own[3] != 1 or angle != sin.stride() or angle[3] != 1 or to[3] != 1:
+            return super().rotate(x, turn, out)
         assert cos.dtype == accumulator(x.dtype)
-        out = torch.empty((B, H, N, D), dtype=x.dtype)
-        of_row = 0 if len(cos) == 1 else cos.stride(0)
+        of_row = 0 if cos.shape[0] == 1 else angle[0]
         _operation(x.dtype).rotate(
-            B, H, N, D, cos.shape[3], *x.stride()[:3], of_row, cos.stride(2),
+            B, H, N, D, cos.shape[3], *own[:3], of_row, angle[2], *to[:3],
             x.data_ptr(), cos.data_ptr(), sin.data_ptr(), out.data_ptr(),
         )  # fmt: skip
         return out
+
+    def carry(
+        self, source: Slots, start: Tensor, target: Slots, end: Tensor, turn: Turn | None = None
+    ) -> None:
+        old, new, N = source.data, target.data, start.shape[0]
+        ends = (start.data_ptr(), end.data_ptr(), old.data_ptr())
+        if turn is None:
+            _operation(torch.float32).copy(N, source.width, *ends, new.data_ptr())
+            return
+        cos, sin = turn
+        assert cos.is_contiguous()
+        assert sin.is_contiguous()
+        _operation(old.dtype).carry(
+            N, N // cos.shape[0], old.shape[3], cos.shape[3], cos.shape[3], *ends,
+            cos.data_ptr(), sin.data_ptr(), new.data_ptr(),
+        )  # fmt: skip
 
     def mean_of_heaviest(
         self, keys: Slots, mass: Slots, pages: Tensor, sets: Tensor, page: int, k: int
@@ -122,18 +142,47 @@ class CppEngine(Engine):
         return out
 
     def put(self, slots: Slots, at: Tensor, new: Tensor | None) -> None:
-        data = slots.data
-        size = math.prod(data.shape[3:]) * data.itemsize
-        if new is None:
-            new, stride = slots.empty, 0
-        elif new.dtype == data.dtype:
-            new, stride = new.contiguous(), size
-        else:
-            super().put(slots, at, new)
-            return
-        _operation(torch.float32).put(
-            len(at), size, stride, at.data_ptr(), new.data_ptr(), data.data_ptr()
-        )
+        self.put_all(((slots, new),), at)
+
+    def put_all(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
+        given: list[Tensor] = []
+        told: list[int] = []
+        for slots, new in arriving:
+            data, stride = slots.data, slots.width
+            if new is None:
+                new, stride = slots.empty, 0
+            elif new.dtype == data.dtype:
+                new = new.contiguous()
+            else:
+                super().put(slots, at, new)
+                continue
+            given.append(new)  # until it has been copied
+            told += (slots.width, stride, new.data_ptr(), data.data_ptr())
+        numbers = (ctypes.c_int64 * len(told))(*told)
+        _operation(torch.float32).put(at.shape[0], at.data_ptr(), len(given), numbers)
+
+    def restamp(
+        self,
+        stamps: Slots,
+        probs: Tensor,
+        held: Occupancy,
+        now: Tensor,
+        page: int,
+        how: str,
+        alpha: float | None = None,
+    ) -> None:
+        B, H, M, S = probs.shape
+        probs, now = probs.contiguous(), now.to(torch.int64).contiguous()
+        _operation(probs.dtype).restamp(
+            B, H, M, S, stamps.capacity, page, _REDUCED[how], -1 if alpha is None else alpha,
+            probs.data_ptr(), held.tensor.data_ptr(), now.data_ptr(), stamps.data.data_ptr(),
+        )  # fmt: skip
+
+    def redundancy(self, keys: Tensor, threshold: float) -> Tensor:
+        (R, H, S, D), keys = keys.shape, keys.contiguous()
+        out = keys.new_empty(R, H, S)
+        _operation(keys.dtype).redundancy(R * H, S, D, threshold, keys.data_ptr(), out.data_ptr())
+        return out
 
     def keep_best(self, kept: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
         if worth.dtype not in (torch.float32, torch.float64):
@@ -151,11 +200,31 @@ class CppEngine(Engine):
                 slots.empty.data_ptr(), data.data_ptr(),
             )  # fmt: skip
 
+    def likeliest(
+        self, qkv: QKV, held: Occupancy, k: int, *, largest: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        q, keys, _, sink_logits = qkv
+        (B, H, M, D), Hkv, k = q.shape, keys.shape[1], min(k, held.most)
+        if keys.stride()[2:] != (D, 1):
+            keys = keys.contiguous()
+        wide = accumulator(keys.dtype)
+        q = q.to(wide).contiguous()
+        beside = None if sink_logits is None else sink_logits.to(wide).contiguous()
+        slots = torch.empty((B, H, k), dtype=torch.int64)
+        counts = torch.empty_like(slots)
+        _operation(keys.dtype).likeliest(
+            B, H, Hkv, M, D, *keys.stride()[:2], k, largest, q.data_ptr(), keys.data_ptr(),
+            held.tensor.data_ptr(), _at(beside), slots.data_ptr(), counts.data_ptr(),
+            torch.get_num_threads() if B * H * M * D * held.most > _FEW else 1,
+        )  # fmt: skip
+        return slots, counts
+
     def lowest(self, worth: Tensor, position: Tensor, stays: Tensor | None = None) -> Tensor:
         if worth.dtype not in (torch.float32, torch.float64):
             return super().lowest(worth, position, stays)
         B, H, S = position.shape
-        worth = worth.expand(B, H, S)
+        if worth.shape[1] != H:
+            worth = worth.expand(B, H, S)
         if worth.stride(2) != 1:
             worth = worth.contiguous()
         assert position.stride(2) == 1
@@ -207,14 +276,20 @@ def _attend(
     (B, H, M, D), Hkv = q.shape, k.shape[1]
     q = q.contiguous()
     # Rows and heads may lie anywhere, the slots of a head follow each other.
-    if k.stride() != v.stride() or k.stride()[2:] != (D, 1):
+    row, head, *within = strides = k.stride()
+    if strides != v.stride() or within != [D, 1]:
         k, v = k.contiguous(), v.contiguous()
-    row, head = k.stride()[:2]
+        row, head = k.stride()[:2]
     out, wide = torch.empty_like(q), accumulator(q.dtype)
-    U, most = 0, 0
+    U, most, table_row, table_set = 0, 0, 0, 0
     if pages is not None:
         assert counts is not None
-        pages, counts, U = pages.contiguous(), counts.to(torch.int64).contiguous(), pages.shape[2]
+        counts, U = counts.to(torch.int64), pages.shape[2]
+        # One table may serve all sets of a row, or all rows.
+        table_row, table_set, one = strides = pages.stride()
+        if strides != counts.stride() or one != 1:
+            pages, counts = pages.contiguous(), counts.contiguous()
+            table_row, table_set, _ = pages.stride()
     if held is not None:
         most = held.most
     given = q.new_empty((B, H, M, most), dtype=wide) if probs else None
@@ -223,15 +298,15 @@ def _attend(
     mass_row, mass_set, other, other_lse = 0, 0, None, None
     if mass is not None:
         assert mass.dtype == wide
-        assert mass.stride(2) == 1
-        mass_row, mass_set = mass.stride(0), mass.stride(1)
+        mass_row, mass_set, one = mass.stride()
+        assert one == 1
     if elsewhere is not None:
         assert elsewhere.lse is not None
         other, other_lse = elsewhere.out.contiguous(), elsewhere.lse.contiguous()
     work = B * H * M * D * (most or U * page)
     _operation(q.dtype).attend(
         B, H, Hkv, M, D, row, head, U, page, most,
-        q.data_ptr(), k.data_ptr(), v.data_ptr(), _at(pages), _at(counts),
+        q.data_ptr(), k.data_ptr(), v.data_ptr(), _at(pages), _at(counts), table_row, table_set,
         None if held is None else held.tensor.data_ptr(), _at(beside), out.data_ptr(), _at(total),
         _at(given), _at(mass), mass_row, mass_set, _at(other), _at(other_lse),
         torch.get_num_threads() if work > _FEW else 1,
@@ -255,6 +330,11 @@ class Operations(NamedTuple):
     order: Any
     put: Any
     move: Any
+    carry: Any
+    copy: Any
+    likeliest: Any
+    restamp: Any
+    redundancy: Any
 
 
 def _operation(dtype: torch.dtype) -> Operations:
@@ -282,22 +362,43 @@ def operations(build: str) -> dict[torch.dtype, Operations] | None:
 
 def _declared(loaded: ctypes.CDLL, dtype: str) -> Operations:
     # What moves bytes only is the same for all.
-    moving = ("put", "move")
+    moving = ("put", "move", "copy")
     names = (name if name in moving else f"{name}_{dtype}" for name in Operations._fields)
     found = Operations._make(getattr(loaded, f"lil_{name}") for name in names)
     found.attend.argtypes = [
         *[ctypes.c_int64] * 10,
-        *[ctypes.c_void_p] * 11,
+        *[ctypes.c_void_p] * 5,
+        *[ctypes.c_int64] * 2,
+        *[ctypes.c_void_p] * 6,
         *[ctypes.c_int64] * 2,
         *[ctypes.c_void_p] * 2,
         ctypes.c_int,
     ]
     found.raise_to.argtypes = [*[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4]
-    found.rotate.argtypes = [*[ctypes.c_int64] * 10, *[ctypes.c_void_p] * 4]
+    found.rotate.argtypes = [*[ctypes.c_int64] * 13, *[ctypes.c_void_p] * 4]
+    found.carry.argtypes = [*[ctypes.c_int64] * 5, *[ctypes.c_void_p] * 6]
+    found.copy.argtypes = [*[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 4]
     found.heaviest.argtypes = [*[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 5]
     found.order.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2]
     found.move.argtypes = [*[ctypes.c_int64] * 6, *[ctypes.c_void_p] * 4]
-    found.put.argtypes = [*[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 3]
+    found.put.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    found.likeliest.argtypes = [
+        *[ctypes.c_int64] * 8,
+        ctypes.c_int,
+        *[ctypes.c_void_p] * 6,
+        ctypes.c_int,
+    ]
+    found.restamp.argtypes = [
+        *[ctypes.c_int64] * 6,
+        ctypes.c_int,
+        ctypes.c_double,
+        *[ctypes.c_void_p] * 4,
+    ]
+    found.redundancy.argtypes = [
+        *[ctypes.c_int64] * 3,
+        ctypes.c_double,
+        *[ctypes.c_void_p] * 2,
+    ]
     found.best.argtypes = [
         *[ctypes.c_int64] * 8,
         ctypes.c_int,

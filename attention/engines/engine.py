@@ -8,8 +8,18 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from attention.core.kernels import added, logits, top
+from attention.core.kernels import (
+    BLOCK_ELEMENTS,
+    added,
+    hide,
+    logits,
+    over_group,
+    softmax,
+    spread,
+    top,
+)
 from attention.core.ropes import Turn, rotate
 from attention.core.slots import Slots
 from attention.core.step import Occupancy
@@ -124,6 +134,70 @@ class Engine(ABC):
         else:
             slots.flat.index_copy_(0, at, new.flatten(0, 2))
 
+    def put_all(self, arriving: Sequence[tuple[Slots, Tensor | None]], at: Tensor) -> None:
+        """`put` into several tensors of as many slots alike.
+
+        Args:
+            arriving: the tensors, and what goes into each.
+            at: as in `put`.
+        """
+        for slots, new in arriving:
+            self.put(slots, at, new)
+
+    def carry(
+        self, source: Slots, start: Tensor, target: Slots, end: Tensor, turn: Turn | None = None
+    ) -> None:
+        """Copy one slot of every head of some rows from one tensor to another.
+
+        Args:
+            start, end: which slots, as in `Slots.flat`, heads of a row side by side, (N,).
+            turn: what the vectors are rotated by on their way, for each row; None for nothing.
+        """
+        moved = source.flat.index_select(0, start)
+        if turn is not None:
+            rows, D = len(turn[0]), moved.shape[1]
+            moved = self.rotate(moved.view(rows, -1, 1, D), turn).flatten(0, 2)
+        target.flat.index_copy_(0, end, moved)
+
+    def likeliest(
+        self, qkv: QKV, held: Occupancy, k: int, *, largest: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Each row's newest slot, and the k - 1 others that get most probability.
+
+        Among equals the older slot is taken.
+
+        Args:
+            qkv: queries and keys, H is Hkv; values are not looked at.
+            held: slots of each row.
+            k: slots wanted, at least 1; at most as many come as the longest row holds.
+            largest: a slot counts for the largest probability that a query gives it, not for their
+                sum.
+
+        Returns:
+            Slots in any order, and 1 where one is read, 0 where a row holds fewer, (B, H, k).
+        """
+        best, slots = top(self.likelihood(qkv, held, largest=largest)[1], k)
+        return slots, (best > float("-inf")).long()
+
+    def likelihood(
+        self, qkv: QKV, held: Occupancy, *, largest: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The probability of every slot, and what `likeliest` ranks by, (B, H, S) each.
+
+        Args:
+            qkv, held, largest: as in `likeliest`.
+        """
+        B, H, M, _ = qkv.q.shape
+        queries, keys = qkv.q.flatten(0, 1), qkv.k.flatten(0, 1)[:, : held.most]
+        scores = hide(logits(queries, keys), held.hidden)
+        probs = softmax(scores, spread(qkv.sink_logits, queries)).view(B, H, M, -1)
+        weight = over_group(probs, "max" if largest else "sum", 2)
+        newest = (held.tensor - 1)[:, None, None].expand(-1, H, -1)
+        rank = weight.scatter(2, newest, float("inf"))
+        if held.hidden is not None:
+            rank = rank.masked_fill(held.hidden[:, 0], float("-inf"))
+        return weight, rank
+
     def best_pages(
         self, q: Tensor, summaries: Tensor, competing: Occupancy, k: int, *, narrow: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -196,9 +270,14 @@ class Engine(ABC):
             larger = torch.where(fresh[:, None], given, larger)
         slots.flat.index_copy_(0, at, larger)
 
-    def rotate(self, x: Tensor, turn: Turn) -> Tensor:
-        """Rotate (B, H, N, D) by a turn; see `attention.core.ropes.rotate`."""
-        return rotate(x, turn)
+    def rotate(self, x: Tensor, turn: Turn, out: Tensor | None = None) -> Tensor:
+        """Rotate (B, H, N, D) by a turn; see `attention.core.ropes.rotate`.
+
+        Args:
+            out: where what comes out is written, no memory of x; None for new memory.
+        """
+        turned = rotate(x, turn)
+        return turned if out is None else out.copy_(turned)
 
     def mean_of_heaviest(
         self, keys: Slots, mass: Slots, pages: Tensor, sets: Tensor, page: int, k: int
@@ -222,6 +301,76 @@ class Engine(ABC):
         start = torch.arange(0, len(known), page, device=known.device)[:, None]
         picked = known.index_select(0, (index + start).view(-1))
         return picked.view(-1, k, D).to(mass.data.dtype).mean(1)
+
+    def restamp(
+        self,
+        stamps: Slots,
+        probs: Tensor,
+        held: Occupancy,
+        now: Tensor,
+        page: int,
+        how: str,
+        alpha: float | None = None,
+    ) -> None:
+        """Stamp the pages anew that score most, or above `alpha`, unless a stamp is later.
+
+        A page scores the largest probability that one of its slots gets.
+
+        Args:
+            stamps: int32, (B, H, C), the same on all slots of a page.
+            probs: at least float32, (B, H, M, S), 0 where no slot is held.
+            held: slots of each row, from the first on.
+            now: the new stamps, (B,).
+            page: slots of a page; the last one may be begun only.
+            how: what of the M queries counts, their "sum", "mean" or "max".
+            alpha: None for the better half of each set's pages, at least one; among equals the
+                first.
+        """
+        S = probs.shape[-1]
+        missing = -S % page
+        padded = functional.pad(probs, (0, missing)) if missing else probs
+        score = over_group(padded.view(*probs.shape[:3], -1, page).amax(-1), how, 2)
+        if alpha is None:
+            behind, half = held.halves(page)
+            score = score.masked_fill_(behind[:, None], -1)
+            best = score.argsort(dim=-1, descending=True, stable=True)
+            stamped = torch.empty_like(best, dtype=torch.bool)
+            stamped.scatter_(-1, best, half[:, None].expand_as(best))
+        else:
+            stamped = score > alpha
+        by_slot = stamped[..., None].expand(*stamped.shape, page).flatten(-2)[..., :S]
+        old = stamps.data[:, :, :S]
+        fresh = torch.maximum(old, now.to(torch.int32)[:, None, None])
+        stamps.data[:, :, :S] = torch.where(by_slot, fresh, old)
+
+    def redundancy(self, keys: Tensor, threshold: float) -> Tensor:
+        """How much each key repeats the others, (R, H, S, D) to (R, H, S), adding up to 1.
+
+        The softmax of the mean cosine with all keys, of which each leaves itself and the newest one
+        above `threshold` out.
+
+        Args:
+            keys: oldest first, at least float32.
+            threshold: at least 0.
+        """
+        R, H, S, _ = keys.shape
+        unit = keys / (keys.norm(dim=-1, keepdim=True) + 1e-8)
+        # The newest key first, so that the first of several similar ones is the newest.
+        backwards, ahead = unit.flip(2).transpose(2, 3), torch.arange(S, device=keys.device).flip(0)
+        total = keys.new_zeros(R, H, S)
+        # In blocks of keys, so that memory stays bounded after a long prompt.
+        size = max(1, BLOCK_ELEMENTS // (R * H * S))
+        for start in range(0, S, size):
+            block = slice(start, start + size)
+            cosine = unit[:, :, block] @ backwards
+            cosine.scatter_(-1, ahead[block, None].expand(R, H, -1, 1), 0)  # itself
+            similar = cosine > threshold
+            newest = similar.view(torch.uint8).argmax(
+                -1, keepdim=True
+            )  # any, where none is similar
+            rest = cosine.gather(-1, newest).masked_fill_(similar.gather(-1, newest), 0)
+            total += cosine.scatter_(-1, newest, rest).sum(2)
+        return (total.flip(-1) / S).softmax(-1)
 
     def keep_best(self, kept: Sequence[Slots], rows: Tensor, worth: Tensor, most: int) -> None:
         """Move the slots worth most to the front, in their order, and empty the others.

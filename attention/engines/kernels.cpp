@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace {
@@ -63,6 +64,7 @@ struct Shape {
   int64_t row, head;             // strides of keys and values
   int64_t U, page;               // pages of a set and slots of a page; U = 0: slots from 0 on
   int64_t most;                  // slots that probabilities are given of
+  int64_t table_row, table_set;  // strides of the pages chosen and of the slots to read of each
 
   int64_t block() const { return std::max<int64_t>(1024, page); }
 };
@@ -148,8 +150,23 @@ inline void totals(typename Lanes<A>::Vector* x) {
 }
 #endif
 
-// Elements by which reading slots in order runs ahead; what is asked for need not exist.
+// Elements by which reading runs ahead; what is asked for need not exist.
 constexpr int64_t AHEAD = 2048;
+
+// The slots that are read one after the other: those that follow a first one, or those of a list, which
+// is `ahead` longer than what is read.
+struct InOrder {
+  int64_t first, ahead;
+  int64_t operator[](int64_t i) const { return first + i; }
+  InOrder from(int64_t i) const { return {first + i, ahead}; }
+};
+struct Listed {
+  const int64_t* slots;
+  int64_t ahead;
+  int64_t operator[](int64_t i) const { return slots[i]; }
+  Listed from(int64_t i) const { return {slots + i, ahead}; }
+};
+inline int64_t ahead(int64_t D) { return std::max<int64_t>(1, AHEAD / D); }
 
 template <class T>
 inline void ask(const T* next, int64_t n) {
@@ -158,14 +175,16 @@ inline void ask(const T* next, int64_t n) {
 
 // Q queries against K keys at once, so that what is loaded serves several products. However they are
 // grouped, the products of one query and one key are added in the same order.
-template <class T, class A, int Q, int K>
-inline void score_tile(const A* q, int64_t D, const T* k, A* p, int64_t stride) {
+template <class T, class A, int Q, int K, class Slots>
+inline void score_tile(const A* q, int64_t D, const T* k, const Slots& slots, A* p, int64_t stride) {
   typedef typename Lanes<A>::Vector Vector;
   constexpr int N = Lanes<A>::N;
+  const T* at[K];
+  for (int i = 0; i < K; ++i) at[i] = k + slots[i] * D;
   Vector sums[Q * K] = {};
   for (int64_t d = 0; d < D; d += N) {
     Vector keys[K];
-    for (int i = 0; i < K; ++i) keys[i] = load(k + i * D + d);
+    for (int i = 0; i < K; ++i) keys[i] = load(at[i] + d);
     for (int m = 0; m < Q; ++m) {
       const auto query = load(q + m * D + d);
       for (int i = 0; i < K; ++i) sums[m * K + i] += query * keys[i];
@@ -184,42 +203,43 @@ inline void score_tile(const A* q, int64_t D, const T* k, A* p, int64_t stride) 
   for (int m = 0; m < Q; ++m) std::memcpy(p + m * stride, found + m * K, K * sizeof(A));
 }
 
-template <class T, class A, int Q>
-inline void score_rows(const A* q, int64_t D, const T* k, int64_t n, A* p, int64_t stride,
-                       const T* next) {
+template <class T, class A, int Q, class Slots>
+inline void score_rows(const A* q, int64_t D, const T* k, const Slots& slots, int64_t n, A* p,
+                       int64_t stride) {
   constexpr int K = std::max<int>(2, Lanes<A>::N / Q);
   int64_t i = 0;
   for (; i + K <= n; i += K) {
-    ask(next + i * D, K * D);
-    score_tile<T, A, Q, K>(q, D, k + i * D, p + i, stride);
+    for (int j = 0; j < K; ++j) ask(k + slots[i + j + slots.ahead] * D, D);
+    score_tile<T, A, Q, K>(q, D, k, slots.from(i), p + i, stride);
   }
-  for (; i < n; ++i) score_tile<T, A, Q, 1>(q, D, k + i * D, p + i, stride);
+  for (; i < n; ++i) score_tile<T, A, Q, 1>(q, D, k, slots.from(i), p + i, stride);
 }
 
-// M queries against n keys that follow one another: p[m * stride + i].
-template <class T, class A>
-inline void score(const A* q, int64_t M, int64_t D, const T* k, int64_t n, A* p, int64_t stride,
-                  const T* next) {
+// M queries against the keys of n slots: p[m * stride + i].
+template <class T, class A, class Slots>
+inline void score(const A* q, int64_t M, int64_t D, const T* k, const Slots& slots, int64_t n, A* p,
+                  int64_t stride) {
   if (D % Lanes<A>::N == 0) {
     int64_t m = 0;
-    for (; m + 4 <= M; m += 4) score_rows<T, A, 4>(q + m * D, D, k, n, p + m * stride, stride, next);
-    for (; m + 2 <= M; m += 2) score_rows<T, A, 2>(q + m * D, D, k, n, p + m * stride, stride, next);
-    if (m < M) score_rows<T, A, 1>(q + m * D, D, k, n, p + m * stride, stride, next);
+    for (; m + 4 <= M; m += 4) score_rows<T, A, 4>(q + m * D, D, k, slots, n, p + m * stride, stride);
+    for (; m + 2 <= M; m += 2) score_rows<T, A, 2>(q + m * D, D, k, slots, n, p + m * stride, stride);
+    if (m < M) score_rows<T, A, 1>(q + m * D, D, k, slots, n, p + m * stride, stride);
     return;
   }
   for (int64_t i = 0; i < n; ++i)
     for (int64_t m = 0; m < M; ++m) {
+      const T* key = k + slots[i] * D;
       A sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (int64_t d = 0; d < D; ++d) sum += q[m * D + d] * wide(k[i * D + d]);
+      for (int64_t d = 0; d < D; ++d) sum += q[m * D + d] * wide(key[d]);
       p[m * stride + i] = sum;
     }
 }
 
-// Add n values to C vectors of Q outputs, which stay in registers meanwhile.
-template <class T, class A, int Q, int C>
-inline void mix_tile(const A* p, int64_t stride, int64_t D, const T* v, int64_t n, A* out,
-                     const T* next) {
+// Add the values of n slots to C vectors of Q outputs, which stay in registers meanwhile.
+template <class T, class A, int Q, int C, class Slots>
+inline void mix_tile(const A* p, int64_t stride, int64_t D, const T* v, const Slots& slots, int64_t n,
+                     A* out) {
   typedef typename Lanes<A>::Vector Vector;
   constexpr int64_t N = Lanes<A>::N;
   Vector sums[Q][C];
@@ -227,8 +247,8 @@ inline void mix_tile(const A* p, int64_t stride, int64_t D, const T* v, int64_t 
     for (int c = 0; c < C; ++c) sums[m][c] = load(out + m * D + c * N);
   for (int64_t i = 0; i < n; ++i) {
     Vector values[C];
-    ask(next + i * D, C * N);
-    for (int c = 0; c < C; ++c) values[c] = load(v + i * D + c * N);
+    ask(v + slots[i + slots.ahead] * D, C * N);
+    for (int c = 0; c < C; ++c) values[c] = load(v + slots[i] * D + c * N);
     for (int m = 0; m < Q; ++m) {
       const A weight = p[m * stride + i];
       for (int c = 0; c < C; ++c) sums[m][c] += weight * values[c];
@@ -238,68 +258,55 @@ inline void mix_tile(const A* p, int64_t stride, int64_t D, const T* v, int64_t 
     for (int c = 0; c < C; ++c) std::memcpy(out + m * D + c * N, &sums[m][c], sizeof(Vector));
 }
 
-template <class T, class A, int Q>
-inline void mix_rows(const A* p, int64_t stride, int64_t D, const T* v, int64_t n, A* out,
-                     const T* next) {
+template <class T, class A, int Q, class Slots>
+inline void mix_rows(const A* p, int64_t stride, int64_t D, const T* v, const Slots& slots, int64_t n,
+                     A* out) {
   constexpr int64_t N = Lanes<A>::N;
   int64_t d = 0;
   if (Q < 4)
-    for (; d + 8 * N <= D; d += 8 * N) mix_tile<T, A, Q, 8>(p, stride, D, v + d, n, out + d, next + d);
-  for (; d + 4 * N <= D; d += 4 * N) mix_tile<T, A, Q, 4>(p, stride, D, v + d, n, out + d, next + d);
-  for (; d < D; d += N) mix_tile<T, A, Q, 1>(p, stride, D, v + d, n, out + d, next + d);
+    for (; d + 8 * N <= D; d += 8 * N) mix_tile<T, A, Q, 8>(p, stride, D, v + d, slots, n, out + d);
+  for (; d + 4 * N <= D; d += 4 * N) mix_tile<T, A, Q, 4>(p, stride, D, v + d, slots, n, out + d);
+  for (; d < D; d += N) mix_tile<T, A, Q, 1>(p, stride, D, v + d, slots, n, out + d);
 }
 
-// Add n values that follow one another to M outputs, with weights p[m * stride + i].
-template <class T, class A>
-inline void mix(const A* p, int64_t stride, int64_t M, int64_t D, const T* v, int64_t n, A* out,
-                const T* next) {
+// Add the values of n slots to M outputs, with weights p[m * stride + i].
+template <class T, class A, class Slots>
+inline void mix(const A* p, int64_t stride, int64_t M, int64_t D, const T* v, const Slots& slots,
+                int64_t n, A* out) {
   if (D % Lanes<A>::N == 0) {
     int64_t m = 0;
-    for (; m + 4 <= M; m += 4) mix_rows<T, A, 4>(p + m * stride, stride, D, v, n, out + m * D, next);
-    for (; m + 2 <= M; m += 2) mix_rows<T, A, 2>(p + m * stride, stride, D, v, n, out + m * D, next);
-    if (m < M) mix_rows<T, A, 1>(p + m * stride, stride, D, v, n, out + m * D, next);
+    for (; m + 4 <= M; m += 4) mix_rows<T, A, 4>(p + m * stride, stride, D, v, slots, n, out + m * D);
+    for (; m + 2 <= M; m += 2) mix_rows<T, A, 2>(p + m * stride, stride, D, v, slots, n, out + m * D);
+    if (m < M) mix_rows<T, A, 1>(p + m * stride, stride, D, v, slots, n, out + m * D);
     return;
   }
   for (int64_t i = 0; i < n; ++i)
     for (int64_t m = 0; m < M; ++m) {
+      const T* value = v + slots[i] * D;
       const A weight = p[m * stride + i];
       A* sum = out + m * D;
 #pragma omp simd
-      for (int64_t d = 0; d < D; ++d) sum[d] += weight * wide(v[i * D + d]);
+      for (int64_t d = 0; d < D; ++d) sum[d] += weight * wide(value[d]);
     }
 }
 
-// The runs of slots in one block of a set, in order: f(first slot, slots, place in the block, the slot
-// whose memory is asked for meanwhile).
-template <class F>
-inline int64_t runs(const Shape& s, const int64_t* pages, const int64_t* counts, int64_t held,
-                    int64_t block, F f) {
-  if (!s.U) {
-    const int64_t first = block * s.block(), n = std::min(s.block(), held - first);
-    if (n > 0) f(first, n, 0, first + std::max<int64_t>(1, AHEAD / s.D));
-    return std::max<int64_t>(n, 0);
-  }
+// The slots to read in one block of a set's pages, with as many more as reading runs ahead; how many
+// are to be read.
+inline int64_t listed(const Shape& s, const int64_t* pages, const int64_t* counts, int64_t block,
+                      int64_t* slots) {
   const int64_t each = s.block() / s.page;
-  int64_t at = 0;
+  int64_t n = 0;
   for (int64_t u = block * each; u < std::min(s.U, (block + 1) * each); ++u)
-    if (counts[u] > 0) {
-      f(pages[u] * s.page, counts[u], at, pages[u + 1 < s.U ? u + 1 : u] * s.page);
-      at += counts[u];
-    }
-  return at;
+    for (int64_t i = 0; i < counts[u]; ++i) slots[n++] = pages[u] * s.page + i;
+  std::fill(slots + n, slots + n + ahead(s.D), n ? slots[n - 1] : 0);
+  return n;
 }
 
-// One block of one set. `tops` and `sums` are M numbers each, `out` M * D; `work` has room for
-// M * s.block() scores, which are left as exp(score - top).
-template <class T, class A>
-int64_t one_block(const Shape& s, const A* q, const T* k, const T* v, const int64_t* pages,
-                  const int64_t* counts, int64_t held, int64_t block, A* tops, A* sums, A* out,
-                  A* work) {
-  const int64_t n = runs(s, pages, counts, held, block, [&](int64_t first, int64_t c, int64_t at, int64_t next) {
-    score<T, A>(q, s.M, s.D, k + first * s.D, c, work + at, s.block(), k + next * s.D);
-  });
-  for (int64_t m = 0; m < s.M; ++m) {
-    A* p = work + m * s.block();
+// What M scores of n slots each become: exp(score - top), in place; `tops` and `sums` are M numbers.
+template <class A>
+inline void exponentials(int64_t M, int64_t n, A* scores, int64_t stride, A* tops, A* sums) {
+  for (int64_t m = 0; m < M; ++m) {
+    A* p = scores + m * stride;
     A top = -std::numeric_limits<A>::infinity();
 #pragma omp simd reduction(max : top)
     for (int64_t i = 0; i < n; ++i) top = p[i] > top ? p[i] : top;
@@ -312,11 +319,17 @@ int64_t one_block(const Shape& s, const A* q, const T* k, const T* v, const int6
     tops[m] = top;
     sums[m] = sum;
   }
+}
+
+// One block of one set: n slots. `tops` and `sums` are M numbers each, `out` M * D; `work` has room for
+// M * s.block() scores, which are left as exp(score - top).
+template <class T, class A, class Slots>
+void one_block(const Shape& s, const A* q, const T* k, const T* v, const Slots& slots, int64_t n,
+               A* tops, A* sums, A* out, A* work) {
+  score<T, A>(q, s.M, s.D, k, slots, n, work, s.block());
+  exponentials<A>(s.M, n, work, s.block(), tops, sums);
   std::fill(out, out + s.M * s.D, A(0));
-  runs(s, pages, counts, held, block, [&](int64_t first, int64_t c, int64_t at, int64_t next) {
-    mix<T, A>(work + at, s.block(), s.M, s.D, v + first * s.D, c, out, v + next * s.D);
-  });
-  return n;
+  mix<T, A>(work, s.block(), s.M, s.D, v, slots, n, out);
 }
 
 // Where the probability that a slot gets of all queries of a set is added, and its strides.
@@ -344,6 +357,7 @@ void attend(const Shape& s, const T* q, const T* k, const T* v, const int64_t* p
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     const std::unique_ptr<A[]> room(new A[MD + s.M * s.block()]);
+    const std::unique_ptr<int64_t[]> list(s.U ? new int64_t[s.block() + ahead(s.D)] : nullptr);
     A *query = room.get(), *work = query + MD;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t job = 0; job < jobs; ++job) {
@@ -351,9 +365,17 @@ void attend(const Shape& s, const T* q, const T* k, const T* v, const int64_t* p
       const int64_t base = b * s.row + h / group * s.head;
       for (int64_t i = 0; i < MD; ++i) query[i] = wide(q[set * MD + i]);
       A *mine = parts.get() + job * part, *tops = mine + MD, *sums = tops + s.M;
-      const int64_t n = one_block<T, A>(
-          s, query, k + base, v + base, pages ? pages + set * s.U : nullptr,
-          counts ? counts + set * s.U : nullptr, held ? held[b] : 0, block, tops, sums, mine, work);
+      int64_t n;
+      if (s.U) {
+        const int64_t table = b * s.table_row + h * s.table_set;
+        n = listed(s, pages + table, counts + table, block, list.get());
+        one_block<T, A>(s, query, k + base, v + base, Listed{list.get(), ahead(s.D)}, n, tops, sums,
+                        mine, work);
+      } else {
+        const InOrder slots{block * s.block(), ahead(s.D)};
+        n = std::max<int64_t>(0, std::min(s.block(), held[b] - slots.first));
+        one_block<T, A>(s, query, k + base, v + base, slots, n, tops, sums, mine, work);
+      }
       if (probs)
         for (int64_t m = 0; m < s.M; ++m) {
           A* to = probs + (set * s.M + m) * s.most + block * s.block();
@@ -433,8 +455,8 @@ void best(const Shape& s, int64_t k, bool narrow, const A* q, const T* summaries
 #pragma omp for schedule(static)
     for (int64_t set = 0; set < sets; ++set) {
       const int64_t b = set / s.H, h = set % s.H, n = competing[b], taken = std::min(n, k);
-      score<T, A>(q + set * s.M * s.D, s.M, s.D, summaries + b * s.row + h / group * s.head, n, worth,
-                  most, summaries + b * s.row + h / group * s.head + AHEAD);
+      score<T, A>(q + set * s.M * s.D, s.M, s.D, summaries + b * s.row + h / group * s.head,
+                  InOrder{0, ahead(s.D)}, n, worth, most);
       for (int64_t m = 1; m < s.M; ++m)
         for (int64_t i = 0; i < n; ++i) {
           const A other = worth[m * most + i];
@@ -466,6 +488,78 @@ void best(const Shape& s, int64_t k, bool narrow, const A* q, const T* summaries
       for (int64_t i = 0; i < k; ++i) {
         pages[set * k + i] = i < taken ? order[i] : i;
         scores[set * k + i] = i < taken ? worth[order[i]] : never;
+      }
+    }
+  }
+}
+
+// The bits of numbers that are not negative are ordered as the numbers are.
+template <class A>
+using Bits = std::conditional_t<sizeof(A) == 4, int32_t, int64_t>;
+
+// A number that `wanted` of n are not below, as bits, found bit by bit: each look at all of them is a
+// few vectors. It is the least that is wanted, or one that parts those wanted from the others.
+template <class I>
+I limit(const I* bits, int64_t n, int64_t wanted) {
+  I found = 0;
+  for (int bit = 8 * int(sizeof(I)) - 2; bit >= 0; --bit) {
+    const I next = found | I(1) << bit;
+    I count = 0;
+#pragma omp simd reduction(+ : count)
+    for (int64_t i = 0; i < n; ++i) count += bits[i] >= next;
+    if (count >= wanted) found = next;
+    if (count == wanted) break;
+  }
+  return found;
+}
+
+// The slots that get most probability of each set's queries, ascending: the last one held and k - 1
+// others, among equals the first ones. What queries give is added, or the largest of it counts.
+template <class T, class A>
+void likeliest(const Shape& s, int64_t k, bool largest, const A* q, const T* keys,
+               const int64_t* held, const A* sinks, int64_t* slots, int64_t* counts, int threads) {
+  const int64_t sets = s.B * s.H, group = s.H / s.Hkv, most = *std::max_element(held, held + s.B);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const std::unique_ptr<A[]> room(new A[s.M * (most + 2)]);
+    const std::unique_ptr<Bits<A>[]> numbers(new Bits<A>[most]);
+    A *p = room.get(), *tops = p + s.M * most, *sums = tops + s.M;
+    Bits<A>* bits = numbers.get();
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t set = 0; set < sets; ++set) {
+      const int64_t b = set / s.H, h = set % s.H, n = held[b], taken = std::min(n, k);
+      score<T, A>(q + set * s.M * s.D, s.M, s.D, keys + b * s.row + h / group * s.head,
+                  InOrder{0, ahead(s.D)}, n, p, most);
+      exponentials<A>(s.M, n, p, most, tops, sums);
+      for (int64_t m = 0; m < s.M; ++m) {
+        if (sinks) {
+          const A beside = sinks[h * s.M + m], top = std::max(beside, tops[m]);
+          const A less = exponential(tops[m] - top);
+          sums[m] = sums[m] * less + exponential(beside - top);
+          for (int64_t i = 0; i < n; ++i) p[m * most + i] *= less;
+        }
+        for (int64_t i = 0; i < n; ++i) {
+          const A other = p[m * most + i] / sums[m];
+          if (!m) p[i] = other;
+          else if (largest) p[i] = other > p[i] ? other : p[i];
+          else p[i] += other;
+        }
+      }
+      for (int64_t i = 0; i < n; ++i)
+        if (p[i] != p[i]) p[i] = std::numeric_limits<A>::infinity();  // as in `best`
+      std::memcpy(bits, p, n * sizeof(A));
+      bits[n - 1] = std::numeric_limits<Bits<A>>::max();
+      const Bits<A> least = limit(bits, n, taken);
+      int64_t equals = taken, at = set * k;
+      for (int64_t i = 0; i < n; ++i) equals -= bits[i] > least;
+      for (int64_t i = 0; i < n; ++i)
+        if (bits[i] > least || (bits[i] == least && equals-- > 0)) {
+          counts[at] = 1;
+          slots[at++] = i;
+        }
+      for (int64_t i = taken; i < k; ++i) {
+        counts[at] = 0;
+        slots[at++] = i;
       }
     }
   }
@@ -510,25 +604,44 @@ void raise_to(int64_t N, int64_t D, const int64_t* slot, const uint8_t* fresh, c
   }
 }
 
-// Vectors (B, H, N, D) turned in their first n numbers, by cos and by sin, which is negative in the
-// first half.
+// A vector turned in its first n numbers, by cos and by sin, which is negative in the first half.
 template <class T, class A>
-void rotate(int64_t B, int64_t H, int64_t N, int64_t D, int64_t n, int64_t row, int64_t head,
-            int64_t slot, int64_t turn_row, int64_t turn_slot, const T* x, const A* cosine,
-            const A* sine, T* out) {
+inline void turn(int64_t D, int64_t n, const T* x, const A* cosine, const A* sine, T* out) {
   const int64_t half = n / 2;
+  for (int64_t d = 0; d < half; ++d) {
+    const A first = wide(x[d]), second = wide(x[d + half]);
+    store(first * cosine[d] + second * sine[d], out + d);
+    store(second * cosine[d + half] + first * sine[d + half], out + d + half);
+  }
+  std::memcpy(out + n, x + n, (D - n) * sizeof(T));
+}
+
+// Strides of vectors, or of what turns them, in elements.
+struct Strides {
+  int64_t row, head, slot;
+};
+
+// Vectors (B, H, N, D) turned.
+template <class T, class A>
+void rotate(int64_t B, int64_t H, int64_t N, int64_t D, int64_t n, const Strides& in,
+            const Strides& angle, const Strides& to, const T* x, const A* cosine, const A* sine,
+            T* out) {
   for (int64_t b = 0; b < B; ++b)
     for (int64_t h = 0; h < H; ++h)
-      for (int64_t i = 0; i < N; ++i, out += D) {
-        const T* from = x + b * row + h * head + i * slot;
-        const A *c = cosine + b * turn_row + i * turn_slot, *s = sine + b * turn_row + i * turn_slot;
-        for (int64_t d = 0; d < half; ++d) {
-          const A first = wide(from[d]), second = wide(from[d + half]);
-          store(first * c[d] + second * s[d], out + d);
-          store(second * c[d + half] + first * s[d + half], out + d + half);
-        }
-        std::memcpy(out + n, from + n, (D - n) * sizeof(T));
+      for (int64_t i = 0; i < N; ++i) {
+        const int64_t by = b * angle.row + i * angle.slot;
+        turn(D, n, x + b * in.row + h * in.head + i * in.slot, cosine + by, sine + by,
+             out + b * to.row + h * to.head + i * to.slot);
       }
+}
+
+// One slot of each of N sets goes to a slot of another tensor, turned by what a row has; slots count over
+// all sets, H a row.
+template <class T, class A>
+void carry(int64_t N, int64_t H, int64_t D, int64_t n, int64_t row, const int64_t* start,
+           const int64_t* end, const T* from, const A* cosine, const A* sine, T* to) {
+  for (int64_t i = 0; i < N; ++i)
+    turn(D, n, from + start[i] * D, cosine + i / H * row, sine + i / H * row, to + end[i] * D);
 }
 
 // The mean of the k keys with most mass of each of N pages, among equals the first ones. Masses are
@@ -549,6 +662,80 @@ void heaviest(int64_t N, int64_t page, int64_t D, int64_t k, const int64_t* page
       for (int64_t d = 0; d < D; ++d) sum[d] += wide(key[d]);
     }
     for (int64_t d = 0; d < D; ++d) sum[d] /= A(k);
+  }
+}
+
+// What a page scores is the largest probability that one of its slots gets of a query, and of M queries
+// the largest (0), the sum (1) or the mean (2). The better half of a set's pages, among equals the first,
+// or all above alpha where that is not negative, are stamped with `now`, unless they have a later stamp.
+template <class A>
+void restamp(int64_t B, int64_t H, int64_t M, int64_t S, int64_t C, int64_t page, int how, double alpha,
+             const A* probs, const int64_t* held, const int64_t* now, int32_t* stamps) {
+  const int64_t pages = (S + page - 1) / page;
+  const std::unique_ptr<A[]> room(new A[pages]);
+  const std::unique_ptr<int64_t[]> numbers(new int64_t[pages]);
+  A* scores = room.get();
+  int64_t* order = numbers.get();
+  for (int64_t set = 0; set < B * H; ++set) {
+    const int64_t b = set / H, own = (held[b] + page - 1) / page;
+    for (int64_t u = 0; u < own; ++u) {
+      for (int64_t m = 0; m < M; ++m) {
+        const A* p = probs + (set * M + m) * S;
+        A top = 0;
+        for (int64_t i = u * page; i < std::min(S, (u + 1) * page); ++i) top = std::max(top, p[i]);
+        if (!m) scores[u] = top;
+        else scores[u] = how ? scores[u] + top : std::max(scores[u], top);
+      }
+      if (how == 2) scores[u] /= A(M);
+      order[u] = u;
+    }
+    int64_t best = std::max<int64_t>(own / 2, 1);
+    if (alpha < 0) {
+      if (best < own)
+        std::nth_element(order, order + best, order + own, [scores](int64_t i, int64_t j) {
+          return scores[i] > scores[j] || (scores[i] == scores[j] && i < j);
+        });
+    } else {
+      best = std::remove_if(order, order + own, [=](int64_t u) { return !(scores[u] > A(alpha)); }) - order;
+    }
+    for (int64_t i = 0; i < best; ++i)
+      for (int64_t j = order[i] * page; j < std::min(S, (order[i] + 1) * page); ++j)
+        stamps[set * C + j] = std::max(stamps[set * C + j], int32_t(now[b]));
+  }
+}
+
+// How much each of S keys repeats the others, of N sets, adding up to 1: the softmax of the mean of its
+// cosines with all keys, of which each but leaves out itself and the newest one above the threshold.
+template <class A>
+void redundancy(int64_t N, int64_t S, int64_t D, double threshold, const A* keys, A* out) {
+  constexpr int64_t AT_ONCE = 32;
+  const std::unique_ptr<A[]> room(new A[S * D + AT_ONCE * S]);
+  A *unit = room.get(), *cosine = unit + S * D;
+  for (int64_t set = 0; set < N; ++set, keys += S * D, out += S) {
+    for (int64_t i = 0; i < S; ++i) {
+      A sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t d = 0; d < D; ++d) sum += keys[i * D + d] * keys[i * D + d];
+      const A norm = std::sqrt(sum) + A(1e-8);
+      for (int64_t d = 0; d < D; ++d) unit[i * D + d] = keys[i * D + d] / norm;
+    }
+    std::fill(out, out + S, A(0));
+    for (int64_t first = 0; first < S; first += AT_ONCE) {
+      const int64_t n = std::min(AT_ONCE, S - first);
+      score<A, A>(unit + first * D, n, D, unit, InOrder{0, 0}, S, cosine, S);
+      for (int64_t i = 0; i < n; ++i) {
+        A* row = cosine + i * S;
+        row[first + i] = 0;
+        int64_t newest = S - 1;
+        while (newest >= 0 && !(row[newest] > A(threshold))) --newest;
+        if (newest >= 0) row[newest] = 0;
+        for (int64_t j = 0; j < S; ++j) out[j] += row[j];
+      }
+    }
+    for (int64_t j = 0; j < S; ++j) out[j] /= A(S);
+    A top, sum;
+    exponentials<A>(1, S, out, S, &top, &sum);
+    for (int64_t j = 0; j < S; ++j) out[j] /= sum;
   }
 }
 
@@ -585,11 +772,19 @@ void lowest(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_se
 
 }  // namespace
 
-// One slot of each of N sets is overwritten; `slot` counts over all of them. `stride` is 0 where all
-// get the same.
-extern "C" void lil_put(int64_t N, int64_t bytes, int64_t stride, const int64_t* slot,
-                        const char* from, char* to) {
-  for (int64_t i = 0; i < N; ++i) std::memcpy(to + slot[i] * bytes, from + i * stride, bytes);
+// What is put into one slot of each set: bytes of a slot, the bytes from one set's to the next one's, 0
+// where all get the same, and where it is and goes.
+struct Put {
+  int64_t bytes, stride;
+  const char* from;
+  char* to;
+};
+
+// One slot of each of N sets is overwritten, in several tensors alike; `slot` counts over all sets.
+extern "C" void lil_put(int64_t N, const int64_t* slot, int64_t tensors, const Put* puts) {
+  for (const Put* one = puts; one < puts + tensors; ++one)
+    for (int64_t i = 0; i < N; ++i)
+      std::memcpy(one->to + slot[i] * one->bytes, one->from + i * one->stride, one->bytes);
 }
 
 // The slots of `index`, ascending, come to the front of each set; those behind them are emptied.
@@ -627,8 +822,10 @@ LIL_RAISE(lil_raise_to_bfloat16, BFloat16)
 #define LIL_ROTATE(NAME, T, A)                                                                     \
   extern "C" void NAME(int64_t B, int64_t H, int64_t N, int64_t D, int64_t n, int64_t row,        \
                        int64_t head, int64_t slot, int64_t turn_row, int64_t turn_slot,           \
-                       const void* x, const void* cosine, const void* sine, void* out) {          \
-    rotate<T, A>(B, H, N, D, n, row, head, slot, turn_row, turn_slot, static_cast<const T*>(x),   \
+                       int64_t out_row, int64_t out_head, int64_t out_slot, const void* x,        \
+                       const void* cosine, const void* sine, void* out) {                         \
+    rotate<T, A>(B, H, N, D, n, Strides{row, head, slot}, Strides{turn_row, 0, turn_slot},        \
+                 Strides{out_row, out_head, out_slot}, static_cast<const T*>(x),                  \
                  static_cast<const A*>(cosine), static_cast<const A*>(sine),                      \
                  static_cast<T*>(out));                                                           \
   }
@@ -636,6 +833,24 @@ LIL_RAISE(lil_raise_to_bfloat16, BFloat16)
 LIL_ROTATE(lil_rotate_float32, float, float)
 LIL_ROTATE(lil_rotate_float64, double, double)
 LIL_ROTATE(lil_rotate_bfloat16, BFloat16, float)
+
+#define LIL_CARRY(NAME, T, A)                                                                      \
+  extern "C" void NAME(int64_t N, int64_t H, int64_t D, int64_t n, int64_t row,                   \
+                       const int64_t* start, const int64_t* end, const void* from,                \
+                       const void* cosine, const void* sine, void* to) {                          \
+    carry<T, A>(N, H, D, n, row, start, end, static_cast<const T*>(from),                         \
+                static_cast<const A*>(cosine), static_cast<const A*>(sine), static_cast<T*>(to)); \
+  }
+
+LIL_CARRY(lil_carry_float32, float, float)
+LIL_CARRY(lil_carry_float64, double, double)
+LIL_CARRY(lil_carry_bfloat16, BFloat16, float)
+
+// One slot of each of N sets goes to a slot of another tensor as it is.
+extern "C" void lil_copy(int64_t N, int64_t bytes, const int64_t* start, const int64_t* end,
+                         const char* from, char* to) {
+  for (int64_t i = 0; i < N; ++i) std::memcpy(to + end[i] * bytes, from + start[i] * bytes, bytes);
+}
 
 #define LIL_HEAVIEST(NAME, T, A)                                                                   \
   extern "C" void NAME(int64_t N, int64_t page, int64_t D, int64_t k, const int64_t* pages,       \
@@ -647,6 +862,27 @@ LIL_ROTATE(lil_rotate_bfloat16, BFloat16, float)
 LIL_HEAVIEST(lil_heaviest_float32, float, float)
 LIL_HEAVIEST(lil_heaviest_float64, double, double)
 LIL_HEAVIEST(lil_heaviest_bfloat16, BFloat16, float)
+
+#define LIL_RESTAMP(NAME, A)                                                                       \
+  extern "C" void NAME(int64_t B, int64_t H, int64_t M, int64_t S, int64_t C, int64_t page,       \
+                       int how, double alpha, const void* probs, const int64_t* held,             \
+                       const int64_t* now, int32_t* stamps) {                                     \
+    restamp<A>(B, H, M, S, C, page, how, alpha, static_cast<const A*>(probs), held, now, stamps); \
+  }
+
+LIL_RESTAMP(lil_restamp_float32, float)
+LIL_RESTAMP(lil_restamp_float64, double)
+LIL_RESTAMP(lil_restamp_bfloat16, float)
+
+#define LIL_REDUNDANCY(NAME, A)                                                                    \
+  extern "C" void NAME(int64_t N, int64_t S, int64_t D, double threshold, const void* keys,       \
+                       void* out) {                                                               \
+    redundancy<A>(N, S, D, threshold, static_cast<const A*>(keys), static_cast<A*>(out));         \
+  }
+
+LIL_REDUNDANCY(lil_redundancy_float32, float)
+LIL_REDUNDANCY(lil_redundancy_float64, double)
+LIL_REDUNDANCY(lil_redundancy_bfloat16, float)
 
 #define LIL_LOWEST(NAME, A)                                                                        \
   extern "C" void NAME(int64_t B, int64_t H, int64_t S, int64_t worth_row, int64_t worth_set,     \
@@ -666,7 +902,7 @@ LIL_LOWEST(lil_lowest_bfloat16, float)
                        const int64_t* competing, int64_t always, int64_t page, int64_t first,     \
                        const int64_t* read, const int64_t* tokens, int64_t* counts,               \
                        int64_t* pages, void* scores, int threads) {                               \
-    best<T, A>(Shape{B, H, Hkv, M, D, row, head, 0, 1, 0}, k, narrow, static_cast<const A*>(q),   \
+    best<T, A>(Shape{B, H, Hkv, M, D, row, head, 0, 1, 0, 0, 0}, k, narrow, static_cast<const A*>(q),   \
                static_cast<const T*>(summaries), competing,                                       \
                Read{always, page, first, read, tokens, counts}, pages, static_cast<A*>(scores),   \
                threads);                                                                          \
@@ -676,15 +912,30 @@ LIL_BEST(lil_best_float32, float, float)
 LIL_BEST(lil_best_float64, double, double)
 LIL_BEST(lil_best_bfloat16, BFloat16, float)
 
+#define LIL_LIKELIEST(NAME, T, A)                                                                  \
+  extern "C" void NAME(int64_t B, int64_t H, int64_t Hkv, int64_t M, int64_t D, int64_t row,      \
+                       int64_t head, int64_t k, int largest, const void* q, const void* keys,     \
+                       const int64_t* held, const void* sinks, int64_t* slots, int64_t* counts,   \
+                       int threads) {                                                             \
+    likeliest<T, A>(Shape{B, H, Hkv, M, D, row, head, 0, 1, 0, 0, 0}, k, largest,                 \
+                    static_cast<const A*>(q), static_cast<const T*>(keys), held,                  \
+                    static_cast<const A*>(sinks), slots, counts, threads);                        \
+  }
+
+LIL_LIKELIEST(lil_likeliest_float32, float, float)
+LIL_LIKELIEST(lil_likeliest_float64, double, double)
+LIL_LIKELIEST(lil_likeliest_bfloat16, BFloat16, float)
+
 #define LIL_ATTEND(NAME, T, A)                                                                    \
   extern "C" void NAME(int64_t B, int64_t H, int64_t Hkv, int64_t M, int64_t D, int64_t row,      \
                        int64_t head, int64_t U, int64_t page, int64_t most, const void* q,        \
                        const void* k, const void* v, const int64_t* pages, const int64_t* counts, \
-                       const int64_t* held, const void* sinks, void* out, void* lse, void* probs, \
-                       void* mass, int64_t mass_row, int64_t mass_set, const void* other,         \
+                       int64_t table_row, int64_t table_set, const int64_t* held,                 \
+                       const void* sinks, void* out, void* lse, void* probs, void* mass,          \
+                       int64_t mass_row, int64_t mass_set, const void* other,                     \
                        const void* other_lse, int threads) {                                      \
-    attend<T, A>(Shape{B, H, Hkv, M, D, row, head, U, page, most}, static_cast<const T*>(q),      \
-                 static_cast<const T*>(k), static_cast<const T*>(v), pages, counts, held,         \
+    attend<T, A>(Shape{B, H, Hkv, M, D, row, head, U, page, most, table_row, table_set},          \
+                 static_cast<const T*>(q), static_cast<const T*>(k), static_cast<const T*>(v), pages, counts, held,         \
                  static_cast<const A*>(sinks), static_cast<T*>(out), static_cast<A*>(lse),        \
                  static_cast<A*>(probs), Mass<A>{static_cast<A*>(mass), mass_row, mass_set},      \
                  static_cast<const T*>(other), static_cast<const A*>(other_lse), threads);        \

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +18,26 @@ from attention.engines import QKV
 from attention.errors import InvalidValue, check_int
 from attention.layers.bounded import Bounded
 from attention.layers.layer import Geometry, Layer, Method
+
+
+class Cut(NamedTuple):
+    """Rows that are cut together.
+
+    Attributes:
+        rows, at: which, on the host and on the device, (R,).
+        most: tokens that each keeps.
+        window: newest tokens whose queries are asked.
+        queries: these queries among all that are remembered, as in `Slots.flat`, oldest first,
+            (R * Hq * window,).
+        spared: first tokens of each that stay, (R, 1, 1); None for none.
+    """
+
+    rows: Counts
+    at: Tensor
+    most: int
+    window: int
+    queries: Tensor
+    spared: Tensor | None
 
 
 class Compressing(Bounded):
@@ -95,7 +117,7 @@ class Compressing(Bounded):
         if probs is not None:
             self.learn(probs, step)
         self.held = self.last_read = held
-        full = np.flatnonzero(held >= self.limit)
+        full = step.once(("full", self.limit), lambda: np.flatnonzero(held >= self.limit))
         self.before = self.position.data[:, :, :S].clone() if len(full) else None
         if len(full):
             self.cut(full, step)
@@ -125,24 +147,39 @@ class Compressing(Bounded):
             q: scaled.
         """
         most = int((self.held + step.new).max())
-        for slots in self.per_slot:
-            slots.fit(most)
+        if self.k.capacity < most:
+            for slots in self.per_slot:
+                slots.fit(most)
         self.queries.fit(self.observers)
-        position = step.once("arriving", lambda: step.positions()[:, None].to(torch.int32))
-        position = position.expand(-1, k.shape[1], -1)
-        self.write(self.k, k, step)
-        self.write(self.v, v, step)
-        self.write(self.position, position, step)
+        Hkv = k.shape[1]
+
+        def positions() -> Tensor:
+            every = step.positions()[:, None].to(torch.int32)
+            return every.expand(-1, Hkv, -1).contiguous()
+
+        position = step.once(("arriving", Hkv), positions)
+        arriving = ((self.k, k), (self.v, v), (self.position, position), *self.remembered(step))
+        if step.decode:
+            behind = step.flat(self.held, Hkv, self.k.capacity, "compressing")
+            self.geometry.engine.put_all(arriving, behind)
+        else:
+            for slots, new in arriving:
+                self.write(slots, new, step)
         if not self.observers:
             return
         if step.decode:
-            at = step.flat(step.past % self.observers, q.shape[1], self.observers, "queries")
+            slot = step.once("slot of queries", lambda: step.past % self.observers)
+            at = step.flat(slot, q.shape[1], self.observers, "queries")
             self.geometry.engine.put(self.queries, at, q)
             return
         for r, (past, new) in enumerate(zip(step.past, step.new, strict=True)):
             n = min(int(new), self.observers)
             ring = step.tensor(np.arange(past + new - n, past + new) % self.observers)
             self.queries.data[r, :, ring] = q[r, :, step.T - n :]
+
+    def remembered(self, step: Step) -> Sequence[tuple[Slots, Tensor]]:  # noqa: ARG002
+        """Memories, and what the new tokens bring to them, (B, Hkv, T, ...)."""
+        return ()
 
     def write(self, slots: Slots, new: Tensor, step: Step) -> None:
         """Write what the new tokens bring, (B, Hkv, T, ...), behind the slots held."""
@@ -155,33 +192,48 @@ class Compressing(Bounded):
     def cut(self, full: Counts, step: Step) -> None:
         """Keep `target` tokens of these rows, which hold the same number of tokens."""
         g, S = self.geometry, int(self.held[full[0]])
+        self.held = self.held.copy()
+        # What is cut follows from lengths, which are the same in all layers.
+        for cut in step.once(("cuts", type(self), full.tobytes()), lambda: self.cuts(full, step)):
+            shape = (len(cut.rows), g.Hkv, g.G, cut.window, g.D)
+            queries = self.queries.flat.index_select(0, cut.queries).view(shape)
+            keys = self.k.data.index_select(0, cut.at)
+            worth = self.rank(keys if keys.shape[2] == S else keys[:, :, :S], queries, cut.at)
+            if cut.spared is not None:
+                # Nothing of a prompt was ever dropped, so it stands in the first slots.
+                slot = torch.arange(S, device=step.device)
+                worth = worth.masked_fill(slot < cut.spared, float("inf"))
+            g.engine.keep_best(self.per_slot, cut.at, worth, cut.most)
+            self.held[cut.rows] = cut.most
+
+    def cuts(self, full: Counts, step: Step) -> list[Cut]:
+        """Rows that are cut together: all of them, or each alone where they are not cut alike."""
         prompts = step.prompt[full] * self.keeps_prompt
-        sizes = {
+        sizes = [
             (self.target(seen, self.limit - prompt), self.window(self.limit - prompt))
             for seen, prompt in zip(step.seen[full].tolist(), prompts.tolist(), strict=True)
-        }
-        if len(sizes) > 1:
-            for r in full:
-                self.cut(np.array([r]), step)
-            return
-        ((most, window),) = sizes
-        rows = step.tensor(full)
-        queries = self.queries.data.index_select(0, rows)
-        if self.observers:
-            newest = step.seen[full, None] - self.observers + np.arange(self.observers)
-            ring = step.tensor(newest % self.observers)[:, None, :, None]
-            queries = queries.take_along_dim(ring, dim=2)
-        grouped = queries.view(len(full), g.Hkv, g.G, self.observers, g.D)
-        grouped = grouped[:, :, :, self.observers - window :]
-        worth = self.rank(self.k.data.index_select(0, rows)[:, :, :S], grouped, rows)
-        if prompts.any():
-            # Nothing of a prompt was ever dropped, so it stands in the first slots.
-            spared = step.tensor(self.spared(prompts))[:, None, None]
-            slot = torch.arange(S, device=step.device)
-            worth = worth.masked_fill(slot < spared, float("inf"))
-        g.engine.keep_best(self.per_slot, rows, worth, most)
-        self.held = self.held.copy()
-        self.held[full] = most
+        ]
+        alike = len(set(sizes)) == 1
+        places = [np.arange(len(full))] if alike else list(np.arange(len(full))[:, None])
+        found = []
+        for place in places:
+            rows, (most, window) = full[place], sizes[place[0]]
+            ring = (step.seen[rows, None] - window + np.arange(window)) % max(self.observers, 1)
+            heads = (rows[:, None] * self.geometry.Hq + np.arange(self.geometry.Hq))[:, :, None]
+            flat = heads * self.observers + ring[:, None]
+            stays = prompts[place].any()
+            spared = step.tensor(self.spared(prompts[place])[:, None, None]) if stays else None
+            found.append(
+                Cut(
+                    rows=rows,
+                    at=step.tensor(rows),
+                    most=most,
+                    window=window,
+                    queries=step.tensor(flat.reshape(-1)),
+                    spared=spared,
+                )
+            )
+        return found
 
     # Rows
 

@@ -84,18 +84,17 @@ class Evicting(Bounded):
         self.check_prompts(step)
         Hkv = self.geometry.Hkv
         S = min(step.longest, self.limit)
-        for slots in self.per_slot:
-            slots.fit(S)
-        self.next.fit(1)
+        if self.k.capacity < S:
+            for slots in self.per_slot:
+                slots.fit(S)
         g, held = self.geometry, step.held(self.limit)
         at = step.first(Hkv, self.k.capacity) + self.next.data.view(-1)
         arrived = step.once(
             "arrived", lambda: step.tensor(step.past.repeat(Hkv)).to(torch.int32).view(-1, Hkv, 1)
         )
-        for slots, new in ((self.k, k), (self.v, v), (self.position, arrived)):
-            g.engine.put(slots, at, new)
-        for slots in self.memories:
-            g.engine.put(slots, at, None)
+        forgotten = [(slots, None) for slots in self.memories]
+        arriving = ((self.k, k), (self.v, v), (self.position, arrived), *forgotten)
+        g.engine.put_all(arriving, at)
         self.spend(S)
         keys, values = self.placed(S, held.counts, step), _first(self.v.data, S)
         qkv = QKV(group(q, Hkv, scaling), keys, values, g.sink_logits)
@@ -109,7 +108,7 @@ class Evicting(Bounded):
         if step.longest < self.limit:
             self.next.data.copy_(step.seen_tokens[:, None, None])
         else:
-            self.next.data.copy_(self.loser(S, step))
+            self.next.data = self.loser(S, step)
         return out
 
     def loser(self, S: int, step: Step) -> Tensor:
@@ -119,7 +118,7 @@ class Evicting(Bounded):
             _first(self.position.data, S),
             self.stays(step),
         )
-        if (step.seen >= self.limit).all():
+        if step.once(("all full", self.limit), lambda: bool((step.seen >= self.limit).all())):
             return lost
         seen = step.seen_tokens[:, None, None]
         full = step.once(("full", self.limit), lambda: seen >= self.limit)

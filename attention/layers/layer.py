@@ -353,12 +353,12 @@ class KeepAll(Layer):
 
     def append(self, k: Tensor, v: Tensor, step: Step) -> None:
         """Write the new tokens of each row behind those held."""
-        self.k.fit(step.longest)
-        self.v.fit(step.longest)
+        if self.k.capacity < step.longest:
+            self.k.fit(step.longest)
+            self.v.fit(step.longest)
         if step.decode:
             at = step.flat(step.past, self.geometry.Hkv, self.k.capacity, "append")
-            self.geometry.engine.put(self.k, at, k)
-            self.geometry.engine.put(self.v, at, v)
+            self.geometry.engine.put_all(((self.k, k), (self.v, v)), at)
         else:
             step.write(self.k.data, step.past, k)
             step.write(self.v.data, step.past, v)

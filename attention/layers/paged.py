@@ -105,7 +105,8 @@ class Paged(Selecting):
             self.summarise(step.past, step.seen)
             return
         # Only the page of the new token changes.
-        at = step.flat(step.past // self.page, k.shape[1], self.summaries.capacity, "summary")
+        number = step.once(("page", self.page), lambda: step.past // self.page)
+        at = step.flat(number, k.shape[1], self.summaries.capacity, "summary")
         single = self.alone(k)
         if single is None:
             renewed = self.sized(self.renewed(step)).to(self.summaries.data.dtype)
@@ -184,7 +185,8 @@ class Paged(Selecting):
         return step.once(("last page", self.page), make)
 
     def choose(self, q: Tensor, step: Step) -> Choice:
-        others, vectors = self.pages(step.seen) - 1, self.products(q)
+        others = step.once(("others", type(self), self.page), lambda: self.pages(step.seen) - 1)
+        vectors = self.products(q)
         if vectors is not None:
             competing = step.holding(others, ("pages", self.page))
             known, always = self.summaries.data, self.last_pages(step)

@@ -76,19 +76,26 @@ class Selecting(KeepAll):
         """Pages a decode query may read, (B,) or the same for all rows."""
         return self.quota
 
+    def begun_pages(self, step: Step) -> tuple[Counts, int]:
+        """Pages of each row, and the most of any."""
+        pages = self.pages(step.seen)
+        return pages, int(pages.max())
+
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g = self.geometry
         self.append(k, v, step)
         self.notice(k, step)
         self.chosen = None
-        if (self.pages(step.seen) <= self.allowed(step.seen)).all():
+        pages, most = step.once(("pages", type(self), self.page), lambda: self.begun_pages(step))
+        by_quota = type(self).allowed is Selecting.allowed
+        if most <= self.quota if by_quota else (pages <= self.allowed(step.seen)).all():
             self.spend(step.longest)
             return self.attend_all(q, scaling, step)
         scaled = group(q, g.Hkv, scaling)
         choice = checked(self.choose(scaled, step), step.rows, g)
         if choice.pages.shape[1] == 1:
             choice = choice.each(lambda x: x.expand(-1, g.Hkv, -1))
-        self.chosen, self.pages_then = choice, int(self.pages(step.seen).max())
+        self.chosen, self.pages_then = choice, most
         self.spend(choice.pages.shape[2] * self.page)
         # G query heads share a KV head's set, or each has its own.
         query = scaled.view(step.rows, choice.pages.shape[1], -1, g.D)

@@ -28,10 +28,11 @@ class SlidingLayer(Layer):
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         g, held = self.geometry, step.held(self.window)
-        for slots, new in ((self.k, k), (self.v, v)):
-            slots.fit(held.most)
-            at = step.flat(step.past % self.window, g.Hkv, slots.capacity, ("own", self.window))
-            g.engine.put(slots, at, new)
+        self.k.fit(held.most)
+        self.v.fit(held.most)
+        here = step.once(("own slot", self.window), lambda: step.past % self.window)
+        at = step.flat(here, g.Hkv, self.k.capacity, ("own", self.window))
+        g.engine.put_all(((self.k, k), (self.v, v)), at)
         query = group(q, g.Hkv, scaling)
         return g.engine.attend(QKV(query, self.k.data, self.v.data, g.sink_logits), held).out
 

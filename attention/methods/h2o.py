@@ -61,7 +61,9 @@ class H2OLayer(Evicting):
         score += mass.transpose(2, 3) if self.gqa == "max" else over_group(mass, "sum", 2)
 
     def worth(self, S: int, step: Step) -> Tensor:
-        score = self.score.data[:, :, :S]
+        score = self.score.data
+        if score.shape[2] > S:
+            score = score[:, :, :S]
         if self.gqa == "max":
             score = over_group(score, "max", -1)
         elif self.gqa == "mean":
@@ -93,7 +95,8 @@ class H2OLayer(Evicting):
         end = aged.argsort(-1).argsort(-1) + step.tensor(step.seen - held)[:, None, None]
         start = position.clamp(min=0)
         each = keys.flatten(0, 1)[:, None]
-        turn = self.geometry.rope.turn(start.flatten(0, 1), end.flatten(0, 1), each)
+        positions = start.flatten(0, 1), end.flatten(0, 1)
+        turn = self.geometry.rope.turn(*positions, each, step.longest)
         return rotate(each, turn).view(keys.shape)
 
 

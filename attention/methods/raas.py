@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,12 +17,12 @@ from attention.contract import (
     Counts,
     Dropping,
     Geometry,
+    Slots,
     Step,
     check_choice,
     check_pages,
     check_share,
     group,
-    over_group,
 )
 
 GQA = ("sum", "mean", "max")
@@ -49,10 +49,11 @@ class RaaSLayer(Compressing):
         """What S tokens have of their pages, (..., pages) to (..., S)."""
         return x[..., None].expand(*x.shape, self.page).flatten(-2)[..., :S]
 
-    def append(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> None:
-        super().append(q, k, v, step)
-        stamp = step.once("stamp", lambda: self.arriving(step))
-        self.write(self.stamp, stamp[:, None].expand(-1, k.shape[1], -1), step)
+    def remembered(self, step: Step) -> Sequence[tuple[Slots, Tensor]]:
+        def stamps() -> Tensor:
+            return self.arriving(step)[:, None].expand(-1, self.geometry.Hkv, -1).contiguous()
+
+        return [(self.stamp, step.once("stamp", stamps))]
 
     def arriving(self, step: Step) -> Tensor:
         """The stamp each column's token comes with, (B, T)."""
@@ -66,51 +67,20 @@ class RaaSLayer(Compressing):
         g, generated = self.geometry, step.seen - np.maximum(step.prompt, step.past)
         for column in range(step.T - int(generated.max()), step.T):
             late = step.T - 1 - column
-            held = np.maximum(self.held + step.new - late, 1)
+            held = step.holding(np.maximum(self.held + step.new - late, 1), ("raas", column))
             query = group(q[:, :, column : column + 1], g.Hkv, 1.0)
-            those = step.holding(held, ("raas", column))
             qkv = QKV(query, self.k.data, self.v.data, g.sink_logits)
-            probs = g.engine.attend(qkv, those, probs=True).probs
+            probs = g.engine.attend(qkv, held, probs=True).probs
             assert probs is not None
+            # The current token came with a stamp of its own, so its page needs none; 0 for rows
+            # without a decode query in this column.
             now = (step.seen_tokens - late) * step.generated()[:, column]
-            self.refresh(probs, held, now, step)
+            g.engine.restamp(self.stamp, probs, held, now, self.page, self.gqa, self.alpha)
 
     def learn(self, probs: Tensor, step: Step) -> None:
-        self.refresh(probs, self.held + 1, step.seen_tokens, step, ("raas", self.page))
-
-    def refresh(
-        self, probs: Tensor, held: Counts, now: Tensor, step: Step, key: Hashable = None
-    ) -> None:
-        """Stamp pages anew by the probabilities (B, Hkv, G, S) of a query over held slots.
-
-        Args:
-            now: the stamps, (B,); 0 for a row that is to stay as it is.
-            key: what tells these `held` from others of this step; None for none.
-        """
-        score = over_group(self.by_page(probs), self.gqa, 2)
-        S, H = probs.shape[-1], score.shape[1]
-        if self.alpha is None:
-
-            def make() -> tuple[Tensor, Tensor]:
-                """Which pages a row has not, and which places among the best are the half."""
-                page, pages = np.arange(score.shape[-1]), -(-held // self.page)[:, None]
-                half = page < np.maximum(pages // 2, 1)
-                return (
-                    step.tensor(page >= pages)[:, None],
-                    step.tensor(half)[:, None].expand(-1, H, -1),
-                )
-
-            # All layers of a step hold as much.
-            behind, half = make() if key is None else step.once(key, make)
-            best = score.masked_fill_(behind, -1).argsort(dim=-1, descending=True, stable=True)
-            stamped = torch.empty_like(best, dtype=torch.bool).scatter_(-1, best, half)
-        else:
-            stamped = score > self.alpha
-        # The current token came with a stamp of its own, so its page needs none.
-        stamped = self.by_token(stamped, S)
-        old = self.stamp.data[:, :, :S]
-        fresh = torch.maximum(old, now.to(torch.int32)[:, None, None])
-        self.stamp.data[:, :, :S] = torch.where(stamped, fresh, old)
+        held, now = step.holding(self.held + 1, "compressing"), step.seen_tokens
+        engine = self.geometry.engine
+        engine.restamp(self.stamp, probs, held, now, self.page, self.gqa, self.alpha)
 
     def target(self, seen: int, room: int) -> int:  # noqa: ARG002
         return self.limit - self.page + seen % self.page

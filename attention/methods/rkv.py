@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from attention.contract import (
-    BLOCK_ELEMENTS,
     Compressing,
     Dropping,
     Geometry,
@@ -38,7 +36,7 @@ class RKVLayer(Compressing):
         candidates, wide = k.shape[2] - self.observers, self.geometry.wide
         keys = k.to(wide)
         attention = self.attention(q.to(wide), keys[:, :, :candidates])
-        rest = redundancy(keys, self.backend.threshold)[:, :, :candidates]
+        rest = self.geometry.engine.redundancy(keys, self.backend.threshold)[:, :, :candidates]
         score = self.backend.mix * attention - (1 - self.backend.mix) * rest
         return functional.pad(score, (0, self.observers), value=float("inf"))
 
@@ -53,26 +51,6 @@ class RKVLayer(Compressing):
         mean = added(softmax(scores, sink_logits), 2) / self.observers
         kernel = self.backend.kernel
         return functional.max_pool1d(mean, kernel, stride=1, padding=kernel // 2)
-
-
-def redundancy(k: Tensor, threshold: float) -> Tensor:
-    """How much each key repeats the others, (R, Hkv, S, D) to (R, Hkv, S), adding up to 1."""
-    R, Hkv, S, _ = k.shape
-    unit = k / (k.norm(dim=-1, keepdim=True) + 1e-8)
-    # The newest key first, so that the first of several similar ones is the newest.
-    backwards, ahead = unit.flip(2).transpose(2, 3), torch.arange(S, device=k.device).flip(0)
-    total = k.new_zeros(R, Hkv, S)
-    # In blocks of keys, so that memory stays bounded after a long prompt.
-    size = max(1, BLOCK_ELEMENTS // (R * Hkv * S))
-    for start in range(0, S, size):
-        block = slice(start, start + size)
-        cosine = unit[:, :, block] @ backwards
-        cosine.scatter_(-1, ahead[block, None].expand(R, Hkv, -1, 1), 0)  # itself
-        similar = cosine > threshold
-        newest = similar.view(torch.uint8).argmax(-1, keepdim=True)  # any, where none is similar
-        rest = cosine.gather(-1, newest).masked_fill_(similar.gather(-1, newest), 0)
-        total += cosine.scatter_(-1, newest, rest).sum(2)
-    return (total.flip(-1) / S).softmax(-1)
 
 
 @dataclass(frozen=True, kw_only=True)

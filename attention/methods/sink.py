@@ -74,12 +74,17 @@ class SinkLayer(Layer):
         self.take_prompts(step)
         if self.place is not None:
             self.drift(self.place, step)
-        for slots, new in self.each(k, v, step):
-            slots.fit(held.most)
-            at = step.flat(self.slot_of(step.past), new.shape[1], slots.capacity, "ring")
-            g.engine.put(slots, at, new)
+        if self.k.capacity < held.most:
+            for slots in self.state.values():
+                slots.fit(held.most)
+        here = step.once("slot", lambda: self.slot_of(step.past))
+        at = step.flat(here, g.Hkv, self.k.capacity, "ring")
+        g.engine.put_all(((self.k, k), (self.v, v)), at)
+        if self.place is not None:
+            at = step.flat(here, 1, self.place.capacity, "ring")
+            g.engine.put(self.place, at, step.positions()[:, None, :, None])
         self.spend(held.most)
-        if (step.past < self.sinks).any():
+        if step.once("new sinks", lambda: bool((step.past < self.sinks).any())):
             self.remember(self.k.data, step)
         self.turn_sinks(step.seen, step)
         query = group(q, g.Hkv, scaling)
@@ -159,24 +164,35 @@ class SinkLayer(Layer):
 
     def turn_sinks(self, seen: Counts, step: Step) -> None:
         """Move the sink keys to directly before the window of a row that has seen this much."""
-        if self.first is None or not (seen > self.limit).any():
+        first = self.first
+        if first is None:
             return
-        most = int(self.sinks.max())
-        sinks = self.first.data[:, :, :most]
 
-        def turn() -> Turn:
-            gone = step.tensor(np.maximum(seen - self.limit, 0))[:, None]
-            end = gone + torch.arange(most, device=sinks.device)
-            return self.geometry.rope.turn(range(most), end, sinks)
+        def turning() -> tuple[int, Turn] | None:
+            """How many sinks there are, and by what they are turned; None while they stay."""
+            if not (seen > self.limit).any():
+                return None
+            most = int(self.sinks.max())
+            end = np.maximum(seen - self.limit, 0)[:, None] + np.arange(most)
+            longest = max(step.longest, int(end.max()) + 1)
+            at = step.tensor(end)
+            return most, self.geometry.rope.turn(range(most), at, first.data, longest)
 
-        turned = self.geometry.engine.rotate(sinks, step.once("turn", turn))
-        if self.keeps_prompt:  # behind a row's own, its window begins
-            own = step.once(
-                "sinks",
-                lambda: step.tensor(np.arange(most) < self.sinks[:, None])[:, None, :, None],
-            )
-            turned = torch.where(own, turned, self.k.data[:, :, :most])
-        self.k.data[:, :, :most] = turned
+        found = step.once("turn", turning)
+        if found is None:
+            return
+        (most, turn), engine = found, self.geometry.engine
+        sinks = first.data if first.capacity == most else first.data[:, :, :most]
+        there = self.k.data[:, :, :most]
+        if not self.keeps_prompt:
+            engine.rotate(sinks, turn, there)
+            return
+        own = step.once(
+            "sinks",
+            lambda: step.tensor(np.arange(most) < self.sinks[:, None])[:, None, :, None],
+        )
+        # Behind a row's own sinks its window begins.
+        there.copy_(torch.where(own, engine.rotate(sinks, turn), there))
 
     def drift(self, place: Slots, step: Step) -> None:
         """Turn all window keys held back by one position, in rows that reach the budget."""

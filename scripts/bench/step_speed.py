@@ -51,7 +51,14 @@ PARTS = (
     "loop",
 )
 #: What an engine does for that part.
-READING = ("attend", "attend_with_mass", "attend_pages", "best_pages")
+READING = (
+    "attend",
+    "attend_with_mass",
+    "attend_pages",
+    "best_pages",
+    "pages_to_read",
+    "likeliest",
+)
 #: The part that prompts are read in, which is no part of a step.
 PROMPT = "prompt"
 #: What a step costs beside computing: nobody's arithmetic.

@@ -277,3 +277,184 @@ def test_lowest_serves_all_heads_by_one_worth(engine: Engine) -> None:
     stays = torch.tensor([6], dtype=torch.int32, device=DEVICE)
     assert engine.lowest(worth, position).flatten().tolist() == [2, 1]
     assert engine.lowest(worth, position, stays).flatten().tolist() == [1, 1]
+
+
+def test_put_all_writes_into_each_tensor_what_is_its_own(engine: Engine) -> None:
+    B, H, C = 2, 3, 66
+    wide, whole = held(drawn(torch.float32, B, H, C, 5)), held(drawn(torch.float32, B, H, C) * 0)
+    whole.data = whole.data.to(torch.int32)
+    memory = held(drawn(torch.float32, B, H, C, 2, seed=1), fill=7)
+    new, number = drawn(torch.float32, B, 1, H, 5, seed=2).transpose(1, 2), torch.arange(B * H)
+    want = [slots.data.clone() for slots in (wide, whole, memory)]
+    which = [0, 65, 3, 3, 41, 8]
+    at = torch.tensor([i * wide.capacity + s for i, s in enumerate(which)], device=DEVICE)
+    given = number.to(DEVICE, torch.int32).view(B, H, 1)
+    engine.put_all(((wide, new), (whole, given), (memory, None)), at)
+    for i, s in enumerate(which):
+        b, h = divmod(i, H)
+        want[0][b, h, s], want[1][b, h, s], want[2][b, h, s] = new[b, h, 0], i, 7
+    for slots, data in zip((wide, whole, memory), want, strict=True):
+        assert torch.equal(slots.data, data)
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize("turned", [False, True], ids=["", "turned"])
+def test_carry_takes_slots_from_one_tensor_to_another(engine: Engine, dtype, turned: bool) -> None:
+    able(engine, dtype)
+    B, H, D, n = 3, 2, 8, 6
+    source, target = held(drawn(dtype, B, H, 70, D)), held(drawn(dtype, B, H, 130, D, seed=1))
+    rows, start, end = (0, 2), (5, 69), (129, 0)
+    first = [r * H + h for r in rows for h in range(H)]
+    source_at, target_at = (
+        torch.tensor([f * C + s[i // H] for i, f in enumerate(first)], device=DEVICE)
+        for C, s in ((source.capacity, start), (target.capacity, end))
+    )
+    angle = drawn(WIDE[dtype], len(rows), 1, 1, n // 2, seed=2)
+    cos, sin = (torch.cat((f(angle),) * 2, -1) for f in (torch.cos, torch.sin))
+    sin[..., : n // 2] *= -1
+    want = target.data.clone()
+    engine.carry(source, source_at, target, target_at, (cos, sin) if turned else None)
+    for i, r in enumerate(rows):
+        z = source.data[r, :, start[i]].cpu().double().numpy()
+        if turned:
+            by = np.exp(1j * angle[i, 0, 0].cpu().double().numpy())
+            complex_ = (z[:, : n // 2] + 1j * z[:, n // 2 : n]) * by
+            z = np.concatenate((complex_.real, complex_.imag, z[:, n:]), -1)
+        off(target.data[r, :, end[i]], z, dtype)
+        want[r, :, end[i]] = target.data[r, :, end[i]]
+    assert torch.equal(target.data, want)
+
+
+def test_rotate_writes_where_it_is_told(engine: Engine) -> None:
+    x = drawn(torch.float32, 2, 3, 4, 8)
+    turn = tuple(drawn(torch.float32, 2, 1, 4, 8, seed=i) for i in (1, 2))
+    there = drawn(torch.float32, 2, 3, 9, 8, seed=3)
+    want = there.clone()
+    want[:, :, 2:6] = engine.rotate(x, turn)
+    engine.rotate(x, turn, there[:, :, 2:6])
+    assert torch.equal(there, want)
+
+
+def likeliest_by_hand(probs: np.ndarray, k: int, largest: bool) -> list[int]:
+    """Slots of one set, from the probabilities (M, n) of its queries."""
+    weight = probs.max(0) if largest else probs.sum(0)
+    others = sorted(range(len(weight) - 1), key=lambda i: (-round(weight[i], 12), i))
+    return sorted([*others[: k - 1], len(weight) - 1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("sinks", [False, True], ids=["", "sinks"])
+@pytest.mark.parametrize("largest", [False, True], ids=["sum", "largest"])
+@pytest.mark.parametrize(("M", "S", "k"), [(1, 1, 1), (2, 70, 20), (5, 33, 1), (4, 90, 120)])
+def test_likeliest(engine: Engine, dtype, sinks, largest, M, S, k) -> None:
+    able(engine, dtype)
+    B, H, D = 3, 2, 16
+    q, keys = drawn(dtype, B, H, M, D), drawn(dtype, B, H, S + 3, D, seed=1)
+    if S > 30:
+        keys[:, :, 7:25] = keys[:, :, :1]  # equals, among which the older win
+    beside = drawn(dtype, H * M, seed=3) if sinks else None
+    lengths = np.array([S, max(1, S // 2), 1])
+    qkv = QKV(q, keys, keys, beside)
+    slots, counts = engine.likeliest(qkv, Occupancy(lengths, DEVICE), k, largest=largest)
+    assert slots.shape == counts.shape == (B, H, min(k, S))
+    for b, n in enumerate(lengths):
+        for h in range(H):
+            mine = None if beside is None else beside[h * M : (h + 1) * M]
+            _, probs, _ = attended(q[b, h], keys[b, h], keys[b, h], range(n), mine)
+            found = list(zip(slots[b, h].tolist(), counts[b, h].tolist(), strict=True))
+            want = likeliest_by_hand(np.asarray(probs), min(k, n), largest)
+            assert sorted(slot for slot, count in found if count) == want
+            assert {count for _, count in found} <= {0, 1}
+            # Nobody reads the others, but they are slots that there are, each once.
+            assert len({slot for slot, _ in found}) == len(found)
+
+
+def test_likeliest_of_logits_that_leave_nothing_to_others(engine: Engine) -> None:
+    q, keys = torch.ones(1, 1, 1, 1, device=DEVICE), torch.tensor([0.0, 1000, 0, 0], device=DEVICE)
+    qkv = QKV(q, keys.view(1, 1, 4, 1), keys.view(1, 1, 4, 1))
+    slots, counts = engine.likeliest(qkv, Occupancy(np.array([4]), DEVICE), 3)
+    assert sorted(slots.flatten().tolist()) == [0, 1, 3]
+    assert counts.flatten().tolist() == [1, 1, 1]
+
+
+@on_the_cpu
+def test_threads_and_other_rows_choose_no_other_slots() -> None:
+    able(engine := ENGINES["cpp"], torch.float32)
+    before, lengths = torch.get_num_threads(), np.array([300, 40, 299, 1])
+    q, keys = drawn(torch.float32, 4, 2, 2, 64), drawn(torch.float32, 4, 2, 300, 64, seed=1)
+    try:
+        found = []
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.append(engine.likeliest(QKV(q, keys, keys), Occupancy(lengths, DEVICE), 30))
+    finally:
+        torch.set_num_threads(before)
+    assert all(map(torch.equal, *found))
+    for row in (0, 2):
+        one = slice(row, row + 1)
+        alone = engine.likeliest(
+            QKV(q[one], keys[one], keys[one]), Occupancy(lengths[one], DEVICE), 30
+        )
+        assert torch.equal(alone[0], found[0][0][one])
+
+
+def test_one_table_of_pages_may_serve_all_sets_of_a_row(engine: Engine) -> None:
+    B, H, page = 2, 3, 4
+    q, k, v = (drawn(torch.float32, B, H, n, 8, seed=n) for n in (2, 40, 41))
+    v = v[:, :, :40].contiguous()
+    pages = torch.tensor([[7, 2, 9], [0, 8, 3]], device=DEVICE)[:, None]
+    counts = torch.tensor([[4, 4, 1], [2, 4, 0]], device=DEVICE)[:, None]
+    want = engine.attend_pages(
+        QKV(q, k, v), pages.repeat(1, H, 1), counts.repeat(1, H, 1), page, lse=True
+    )
+    for shared in (pages, pages.transpose(1, 2).contiguous().transpose(1, 2)):
+        found = engine.attend_pages(
+            QKV(q, k, v), shared.expand(-1, H, -1), counts.expand(-1, H, -1), page, lse=True
+        )
+        assert torch.equal(found.out, want.out)
+        assert torch.equal(found.lse, want.lse)
+    every = engine.attend_pages(
+        QKV(q, k, v), pages[:1].expand(B, H, -1), counts.expand(B, H, -1), page
+    )
+    again = pages[:1].repeat(B, H, 1), counts.repeat(1, H, 1)
+    assert torch.equal(every.out, engine.attend_pages(QKV(q, k, v), *again, page).out)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+@pytest.mark.parametrize("name", HERE)
+def test_restamp_by_hand(name: str, data: st.DataObject) -> None:
+    one, B, H = ENGINES[name], 2, 2
+    page, M = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 3))
+    lengths = data.draw(st.lists(st.integers(1, 23), min_size=B, max_size=B))
+    S, how = max(lengths), data.draw(st.sampled_from(["max", "sum", "mean"]))
+    alpha = data.draw(st.sampled_from([None, 0.0, 0.3]))
+    # Eighths: sums are exact, and many scores are equal.
+    eighths = st.lists(st.integers(0, 8), min_size=S, max_size=S)
+    probs = torch.tensor([[[data.draw(eighths) for _ in range(M)] for _ in range(H)] for _ in "ab"])
+    probs = probs.float() / 8
+    for b, n in enumerate(lengths):
+        probs[b, :, :, n:] = 0
+    now = data.draw(st.lists(st.sampled_from([0, 5, 9]), min_size=B, max_size=B))
+    stamps = held(torch.randint(0, 10, (B, H, S), generator=torch.Generator().manual_seed(S)))
+    stamps.data = stamps.data.to(torch.int32)
+    before = stamps.data.clone()
+    occupancy = Occupancy(np.array(lengths), DEVICE)
+    times = torch.tensor(now, device=DEVICE)
+    one.restamp(stamps, probs.to(DEVICE), occupancy, times, page, how, alpha)
+    reduce = {"max": max, "sum": sum, "mean": lambda x: sum(x) / len(x)}[how]
+    for b, n in enumerate(lengths):
+        for h in range(H):
+            score = [
+                reduce([max(probs[b, h, m, i : min(n, i + page)].tolist()) for m in range(M)])
+                for i in range(0, n, page)
+            ]
+            best = sorted(range(len(score)), key=lambda u, s=score: (-s[u], u))
+            if alpha is None:
+                best = best[: max(len(score) // 2, 1)]
+            else:
+                best = [u for u in best if score[u] > float(np.float32(alpha))]
+            for slot in range(n):
+                old = before[b, h, slot].item()
+                want = max(old, now[b]) if slot // page in best else old
+                assert stamps.data[b, h, slot].item() == want

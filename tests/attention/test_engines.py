@@ -283,6 +283,11 @@ METHODS = {
     "quest": {"budget": 16, "page": 4, "dense_layers": 0},
     "infllm": {"budget": 16},
     "raas": {"budget": 32, "page": 4, "keep_prompt": False},
+    "rkv": {"budget": 16, "window": 4},
+    "snapkv": {"budget": 16},
+    "tova": {"budget": 16},
+    "random": {"budget": 16},
+    "oracle": {"budget": 16},
 }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from attention.contract import (
+    QKV,
     Backend,
     Choice,
     Counts,
@@ -20,12 +21,6 @@ from attention.contract import (
     check_choice,
     check_number,
     devices,
-    hide,
-    logits,
-    over_group,
-    softmax,
-    spread,
-    top,
 )
 
 GQA = ("sum", "mean", "max")
@@ -42,29 +37,15 @@ class OracleLayer(Selecting):
         pass
 
     def choose(self, q: Tensor, step: Step) -> Choice:
-        B, Hkv, G, _ = q.shape
-        keys = self.k.data.flatten(0, 1)[:, : step.longest]
-        queries = q.flatten(0, 1)
-        scores = hide(logits(queries, keys), step.held().hidden)
-        probs = softmax(scores, spread(self.geometry.sink_logits, queries)).view(B, Hkv, G, -1)
         # A mean ranks as its sum does, without the rounding of a division.
-        weight = over_group(probs, "max" if self.gqa == "max" else "sum", 2)
-        # The current token comes first; slots a row has not filled come last and are not read.
-        current = (step.seen_tokens - 1)[:, None, None].expand(-1, Hkv, -1)
-        rank = weight.scatter(2, current, float("inf"))
-        hidden = step.held().hidden
-        rank = rank if hidden is None else rank.masked_fill(hidden[:, 0], float("-inf"))
-        return self.best(rank, weight, step)
+        slots, counts = self.geometry.engine.likeliest(
+            self.looking(q), step.held(), self.quota, largest=self.gqa == "max"
+        )
+        return Choice(slots, counts > 0, counts)
 
-    def best(self, rank: Tensor, weight: Tensor, step: Step) -> Choice:  # noqa: ARG002
-        """Tokens to read.
-
-        Args:
-            rank: which come first; minus infinity where a row has none, (B, Hkv, S).
-            weight: reduced probabilities, (B, Hkv, S).
-        """
-        best, index = top(rank, self.quota)
-        return Choice(index, best > float("-inf"))
+    def looking(self, q: Tensor) -> QKV:
+        """The query and all it may read."""
+        return QKV(q, self.k.data, self.v.data, self.geometry.sink_logits)
 
     def reads(self, seen: Counts) -> Counts:
         return np.minimum(seen, self.quota)
@@ -78,7 +59,10 @@ class ShareLayer(OracleLayer):
         assert backend.top_p is not None
         self.top_p = backend.top_p
 
-    def best(self, rank: Tensor, weight: Tensor, step: Step) -> Choice:
+    def choose(self, q: Tensor, step: Step) -> Choice:
+        weight, rank = self.geometry.engine.likelihood(
+            self.looking(q), step.held(), largest=self.gqa == "max"
+        )
         index = rank.argsort(dim=-1, descending=True, stable=True)
         share = (weight / weight.sum(-1, keepdim=True)).gather(2, index)
         # The tokens before the one that reaches top_p, and it; a hidden slot has no share.

@@ -15,7 +15,7 @@ WORD = 0xFFFFFFFF
 
 
 class RandomLayer(Evicting):
-    """A token's number follows from its position, so nothing is remembered."""
+    """A token's number follows from its position, so nothing is remembered of tokens."""
 
     def __init__(self, geometry: Geometry, backend: Random) -> None:
         super().__init__(geometry, backend)
@@ -24,11 +24,25 @@ class RandomLayer(Evicting):
         layer = mix(torch.tensor(backend.seed & WORD, device=geometry.device)) + geometry.index
         heads = torch.arange(geometry.Hkv, device=geometry.device)
         self.head = mix(mix(layer & WORD) + heads & WORD)[:, None]
+        self.numbers = self.drawn(0)
 
-    def worth(self, S: int, step: Step) -> Tensor:  # noqa: ARG002
-        position = self.position.data[:, :, :S].long()
+    def drawn(self, positions: int) -> Tensor:
+        """The numbers of positions from -1, where slots are empty, to below this many, by head."""
+        position = torch.arange(-1, positions, device=self.head.device)
         number = mix(self.head + position & WORD).to(torch.float64)
         return number.masked_fill_(position < self.sinks, float("inf"))
+
+    def worth(self, S: int, step: Step) -> Tensor:
+        position, (heads, known) = self.position.data, self.numbers.shape
+        if position.shape[2] > S:
+            position = position[:, :, :S]
+        if known <= step.longest:
+            known = 1 << max(step.longest, 1023).bit_length()
+            self.numbers = self.drawn(known - 1)
+        begin = step.once(
+            ("random", known), lambda: step.tensor(np.arange(heads)[:, None] * known + 1)
+        )
+        return self.numbers.take(position + begin)
 
     def least_room(self) -> int:
         return 2 if self.halves else max(self.recent, 2)

@@ -80,14 +80,17 @@ class Blocks(Layer):
     # Leaving the window, token by token
 
     def make_room(self, step: Step) -> None:
-        for slots in (self.near_k, self.near_v, self.mass):
-            slots.fit(min(step.longest, self.n_local))
+        near = min(step.longest, self.n_local)
+        if self.near_k.capacity < near:
+            for slots in (self.near_k, self.near_v, self.mass):
+                slots.fit(near)
         gone = step.longest - self.n_local
         if gone > 0:
             self.left_mass.fit(self.block)
             far = step.once("far slots", lambda: int(self.far_slot(np.array(gone - 1))) + 1)
-            for slots in (self.far_k, self.far_v):
-                slots.fit(far)
+            if self.far_k.capacity < far:
+                for slots in (self.far_k, self.far_v):
+                    slots.fit(far)
             self.means.fit(max(gone - self.n_init, 1))
 
     def push_out(self, step: Step) -> None:
@@ -114,12 +117,10 @@ class Blocks(Layer):
             )
 
         start, end, rest, turn = step.once("leaving", leaving)
-        keys = self.near_k.flat.index_select(0, start)
-        engine, sets = self.geometry.engine, (-1, Hkv, 1)
-        engine.put(self.far_k, end, engine.rotate(keys.view(*sets, self.geometry.D), turn))
-        values, mass = (x.flat.index_select(0, start) for x in (self.near_v, self.mass))
-        engine.put(self.far_v, end, values.view(*sets, self.geometry.D))
-        engine.put(self.left_mass, rest, mass.view(sets))
+        engine = self.geometry.engine
+        engine.carry(self.near_k, start, self.far_k, end, turn)
+        engine.carry(self.near_v, start, self.far_v, end)
+        engine.carry(self.mass, start, self.left_mass, rest)
 
     def represent(self, step: Step) -> None:
         """Compute the representatives of blocks whose last token just left the window."""
@@ -130,7 +131,7 @@ class Blocks(Layer):
         means = self.geometry.engine.mean_of_heaviest(
             self.far_k, self.left_mass, pages, masses, self.block, self.parts.repr_topk
         )
-        self.geometry.engine.put(self.means, at, means.view(len(at), 1, 1, -1))
+        self.geometry.engine.put(self.means, at, means.view(at.shape[0], 1, 1, -1))
 
     def completed(self, step: Step) -> tuple[Tensor, Tensor, Tensor] | None:
         """Blocks whose last token just left the window, where they lie in the flat state.

@@ -55,11 +55,10 @@ class InfLLMLayer(Blocks):
         Hkv = self.geometry.Hkv
         self.make_room(step)
         self.push_out(step)
-        here = step.past % self.n_local
+        here = step.once("near slot", lambda: step.past % self.n_local)
         at = step.flat(here, Hkv, self.near_k.capacity, "near")
         g, near = self.geometry, step.held(self.n_local)
-        for slots, new in ((self.near_k, k), (self.near_v, v), (self.mass, None)):
-            g.engine.put(slots, at, new)
+        g.engine.put_all(((self.near_k, k), (self.near_v, v), (self.mass, None)), at)
         self.represent(step)
 
         query, far, read = group(q, Hkv, scaling), None, 0
@@ -74,8 +73,8 @@ class InfLLMLayer(Blocks):
         """What the query gets of far tokens, and how many it may read."""
         engine, B, Hkv = self.geometry.engine, step.rows, self.geometry.Hkv
         far = self.far_query(query, step)
-        full = self.full_blocks(step.seen)
-        if int(full.max()) <= self.parts.topk:
+        full, most = step.once("full blocks", lambda: self.blocks_and_most(step))
+        if most <= self.parts.topk:
             pages, counts = step.once("all pages", lambda: self.all_pages(step))
         else:
             pages, counts = self.choose(far, full, step)
@@ -90,6 +89,11 @@ class InfLLMLayer(Blocks):
         return engine.attend_pages(qkv, every, each, self.block, lse=True), slots - self.spare(
             slots
         )
+
+    def blocks_and_most(self, step: Step) -> tuple[Counts, int]:
+        """Blocks that compete, of each row and the most of any."""
+        full = self.full_blocks(step.seen)
+        return full, int(full.max())
 
     def far_query(self, query: Tensor, step: Step) -> Tensor:
         """The query turned from its position to n_local - 1, for keys at position 0."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
+from experiments.grid.answers import last_boxed, same_number
 from experiments.grid.scoring import Gold
 
 
@@ -252,37 +253,66 @@ def messages_of(row: Row, column: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def gold_of(row: Row, column: str | None, behind_marks: bool) -> Gold:
-    """The answer alone: what follows `####` where it has a derivation; of a list each; or none.
+def gold_of(
+    row: Row, column: str | None, behind_marks: bool = False, derived: bool = False
+) -> Gold:
+    r"""The answer alone: what follows `####`, or is in the last `\boxed{}`, of a derivation; of a
+    list each; or none.
 
     Args:
         row: the problem.
         column: that has it; None where no column does.
-        behind_marks: whether every answer has a derivation.
+        behind_marks: whether every answer has a derivation that ends with `####`.
+        derived: whether every answer has one, by whichever mark.
 
     Raises:
-        InvalidValue: something that is no answer.
+        InvalidValue: something that is no answer, or that two marks say differently.
     """
     answer = None if column is None else row.values[column]
     if answer is None:
         return None
     if isinstance(answer, list) and answer:
-        return tuple(dict.fromkeys(_gold(row, column, one, behind_marks) for one in answer))
-    return _gold(row, column, answer, behind_marks)
+        golds = (_gold(row, column, one, behind_marks, derived) for one in answer)
+        return tuple(dict.fromkeys(golds))
+    return _gold(row, column, answer, behind_marks, derived)
 
 
-def _gold(row: Row, column: str | None, answer: Any, behind_marks: bool) -> str:
+def _gold(row: Row, column: str | None, answer: Any, behind_marks: bool, derived: bool) -> str:
     plain = type(answer) in (str, int) or (isinstance(answer, float) and math.isfinite(answer))
     text = str(answer).strip() if plain else ""
+    place = f"{column or 'answer'} in {row.place}"
+    box = last_boxed(text)
     if "####" in text:
         text = text.rsplit("####", 1)[1].strip().replace(",", "")
+        if box is not None and text and not same_number(box, text):
+            allowed = f"one answer: {text!r} stands behind ####, {box!r} in the last box"
+            raise InvalidValue(place, _short(answer), allowed)
     elif behind_marks:
         text = ""
+    elif box is not None:
+        text = box.strip()
+    elif derived:
+        allowed = (
+            "a derivation with its answer in \\boxed{} or behind #### (--scorer none: no answer)"
+        )
+        raise InvalidValue(place, _short(answer), allowed)
     if not text:
         allowed = "an answer" + (" behind ####" if behind_marks else "")
         allowed += ", or a list of those that are accepted"
-        raise InvalidValue(f"{column or 'answer'} in {row.place}", _short(answer), allowed)
+        raise InvalidValue(place, _short(answer), allowed)
     return text
+
+
+def require_one_line(row: Row, column: str | None, gold: Gold) -> None:
+    """Refuse an answer of several lines: which of its numbers is meant, nobody says.
+
+    Raises:
+        InvalidValue: it is one.
+    """
+    for one in gold if isinstance(gold, tuple) else (gold or "",):
+        if "\n" in one:
+            allowed = "an answer alone, or a derivation with it behind #### or in \\boxed{}"
+            raise InvalidValue(f"{column or 'answer'} in {row.place}", _short(one), allowed)
 
 
 def _short(value: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import difflib
 import functools
 import hashlib
 import importlib
@@ -79,9 +80,9 @@ _REFUSED = {
     "word_ladder": _NEVER_THE_SAME,
 }
 #: Generators that evaluate what they wrote themselves, and no answer.
-_OWN_TEXT = ("basic_arithmetic", "bitwise_arithmetic", "number_sorting")
+_OWN_TEXT = ("bf", "basic_arithmetic", "bitwise_arithmetic", "number_sorting")
 _RUNNING = {"eval", "exec", "compile", "__import__", "parse_expr", "sympify", "lambdify", "loads"}
-_HARMLESS = {"json.loads"}
+_HARMLESS = {"json.loads", "re.compile"}
 
 
 def is_named(name: str) -> bool:
@@ -101,7 +102,8 @@ def spelled(text: str) -> str:
 
 
 def _spec(text: str) -> Spec:
-    spec = parse(text.removeprefix(PREFIX), "dataset", f"{PREFIX}chain_sum(seed=1, max_terms=4)")
+    spec = parse(text, "dataset", f"{PREFIX}chain_sum(seed=1, max_terms=4)")
+    spec = Spec(spec.name.removeprefix(PREFIX), spec.params)
     if not _NAME.fullmatch(spec.name):
         allowed = f"{PREFIX}NAME with a generator of {_PACKAGE}, such as {PREFIX}chain_sum"
         raise InvalidValue("dataset", text, allowed)
@@ -191,10 +193,12 @@ def _generator(name: str) -> Generator:
     known = _known(name)
     spec = _spec(name)
     if spec.name not in known:
-        near = [PREFIX + one for one in known]
-        many = f"one of the {len(known)} generators of {_PACKAGE} {_version()}"
-        names = "" if spec.name else f": {', '.join(known)}"
-        raise InvalidValue("dataset", name, many + names, near)
+        names = [one for one in known if one not in _REFUSED]
+        near = [PREFIX + one for one in difflib.get_close_matches(spec.name, names, n=1)]
+        allowed = f"one of the {len(names)} generators of {_PACKAGE} {_version()}"
+        if not near:
+            allowed += f": {', '.join(names)}"
+        raise InvalidValue("dataset", name, allowed, near)
     kind, config = known[spec.name]
     _require_safe(name, spec.name, kind)
     fields = {one.name: one for one in dataclasses.fields(config)}

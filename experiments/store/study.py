@@ -207,7 +207,7 @@ class Study:
         lacking = sorted(self.needs() - self.scorers.keys())
         for path in lacking:
             if gym.is_named(path):
-                what, flag = "which is not asked because a store says so", gym.SCORER
+                what, flag = "a generator that is asked where you say so alone", gym.SCORER
             else:
                 what, flag = "a function that is not loaded", path
             yield (

@@ -179,7 +179,7 @@ def test_a_run_that_its_cap_cut_has_stated_nothing(
     tiny_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same text ends by itself in one store, and is cut in the other."""
-    file = _file(tmp_path / "p.jsonl", prompt="1 2", answer="7")
+    file = _file(tmp_path / "p.jsonl", prompt="2 2 2 2 2 2 ", answer="7")
     config = tiny_config(datasets=file, backends="full", detectors="none")
     go(config, tmp_path / "out")
     kept = Record.values
@@ -187,6 +187,7 @@ def test_a_run_that_its_cap_cut_has_stated_nothing(
     def changed(record: Record, finish: str) -> dict[str, Any]:
         values = kept(record)
         trace = Trace.from_dict(values)
+        assert trace.tokens > 1
         pieces = (b"it is 7.", *[b""] * (trace.tokens - 1))
         return dataclasses.replace(trace, pieces=pieces, finish=finish).to_dict()
 

@@ -1,4 +1,4 @@
-"""A file of problems in an installed package: `package:NAME/FOLDER/FILE.jsonl`.
+"""Problems in an installed package: `package:NAME/FOLDER/FILE.jsonl`, or a folder of TOML files.
 
 The package is found and not imported.
 """
@@ -47,7 +47,7 @@ def path(name: str) -> Path:
     if not folders:
         raise InvalidValue("dataset", name, f"an installed package that is a folder, not {package}")
     files = [folder.joinpath(*parts) for folder in folders]
-    found = next((file for file in files if file.is_file()), None)
+    found = next((file for file in files if file.is_file() or any(file.glob("*.toml"))), None)
     if found is None:
         near = [
             f"{PREFIX}{package}/{file.relative_to(folder).as_posix()}"
@@ -55,6 +55,12 @@ def path(name: str) -> Path:
             for ending in ("jsonl", "csv")
             for file in sorted(folder.rglob(f"*.{ending}"))
         ]
+        near += [
+            f"{PREFIX}{package}/{one.as_posix()}"
+            for folder in folders
+            for one in sorted({file.relative_to(folder).parent for file in folder.rglob("*.toml")})
+        ]
         there = ", ".join(near[:6]) or "there is none"
-        raise InvalidValue("dataset", name, f"a JSONL or CSV file of the package ({there})", near)
+        allowed = f"a JSONL or CSV file of the package, or a folder of TOML files ({there})"
+        raise InvalidValue("dataset", name, allowed, near)
     return found

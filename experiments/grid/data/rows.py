@@ -1,4 +1,4 @@
-"""Rows of data sets: lines of a JSONL or CSV file or the hub's, each with its place."""
+"""Rows of data sets: lines of a JSONL or CSV file, TOML files or the hub's, each with its place."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import json
 import math
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,12 +60,15 @@ def chosen(total: int, limit: int | None, sample: int | None, seed: int) -> list
 
 
 def file_rows(path: Path, limit: int | None, sample: int | None, seed: int) -> Rows:
-    """Rows of a JSONL file, or of a CSV file with a header; empty lines are none.
+    """Rows of a JSONL file, or of a CSV file with a header, where empty lines are none; or of a
+    folder of TOML files.
 
     Raises:
         InvalidValue: an unreadable file, or a line that is no JSON object of plain values, or has
             other columns than the header.
     """
+    if path.is_dir():
+        return folder_rows(path, limit, sample, seed)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -85,6 +89,30 @@ def file_rows(path: Path, limit: int | None, sample: int | None, seed: int) -> R
     found = [(at, *lines[at]) for at in chosen(len(lines), limit, sample, seed)]
     rows = [Row(at, place, _parse(place, line)) for at, place, line in found]
     return Rows(tuple(rows), len(lines), source)
+
+
+def folder_rows(folder: Path, limit: int | None, sample: int | None, seed: int) -> Rows:
+    """Rows of a folder of TOML files, one a problem, by name; what is called `id` is its name too.
+
+    Raises:
+        InvalidValue: no such file there, one that cannot be read, or one that is no TOML.
+    """
+    files = sorted(folder.glob("*.toml"))
+    if not files:
+        raise InvalidValue("dataset", str(folder), "a folder with TOML files in it, one a problem")
+    told = hashlib.sha256()
+    rows = []
+    wanted = set(chosen(len(files), limit, sample, seed))
+    for at, file in enumerate(files):
+        try:
+            content = file.read_bytes()
+            told.update(content)
+            values = tomllib.loads(content.decode()) if at in wanted else {}
+        except (OSError, ValueError, RecursionError) as error:
+            raise InvalidValue("dataset", str(file), f"a problem in TOML ({error})") from error
+        if at in wanted:
+            rows.append(Row(at, str(file), {"id": file.stem, **values}))
+    return Rows(tuple(rows), len(files), {"file_digest": told.hexdigest()[:32]})
 
 
 def _csv_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:

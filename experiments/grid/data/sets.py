@@ -39,7 +39,8 @@ def names() -> dict[str, str]:
 FORMS = {
     f"{gym.PREFIX}NAME": "a generator of reasoning-gym, as gym:chain_sum(seed=1, max_terms=4) "
     "(extra gym)",
-    f"{packaged.PREFIX}NAME/FILE": "a JSONL or CSV file in an installed package",
+    f"{packaged.PREFIX}NAME/FILE": "a JSONL or CSV file or a folder of TOML files in an installed "
+    "package",
 }
 
 
@@ -59,6 +60,14 @@ def is_file(name: str) -> bool:
     try:
         return Path(name).is_file()
     except (OSError, ValueError):  # too long for a name, or a NUL in it
+        return False
+
+
+def holds_problems(name: str) -> bool:
+    """Whether there is such a file, or a folder with TOML files in it."""
+    try:
+        return is_file(name) or any(Path(name).glob("*.toml"))
+    except (OSError, ValueError):
         return False
 
 
@@ -82,12 +91,13 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
             raise InvalidValue("dataset", given, f"{name} at one revision")
         if name == "reasoner":
             out.extend(LEVELS)
-        elif name in RECIPES or name in HUB or is_file(name):
+        elif name in RECIPES or name in HUB or holds_problems(name):
             out.append(name)
         else:
             near = (*names(), *_neighbours(Path(name)))
             known = ", ".join((*names(), *FORMS))
-            allowed = f"one of {known}, or a JSONL or CSV file that exists"
+            allowed = f"one of {known}, or a JSONL or CSV file or a folder of TOML files "
+            allowed += "that exists"
             raise InvalidValue("dataset", name, allowed, near)
     return tuple(dict.fromkeys(out))
 

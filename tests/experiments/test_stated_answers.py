@@ -135,6 +135,13 @@ def test_looped_texts_of_any_length_are_judged() -> None:
         scoring.judged(part * 20_000, "Paris", "stated")
 
 
+def test_the_page_has_every_rule_in_its_order() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own_data.md").read_text()
+    table = page.partition("| rule | what it reads |")[2].partition("\n\n")[0]
+    rows = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert rows == [name for name, _ in answers.RULES]
+
+
 # ---------------------------------------------------------------- which scorer follows from what
 
 

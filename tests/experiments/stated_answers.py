@@ -1,7 +1,7 @@
 r"""Outputs as instruct models write them, made by hand: what a reader takes for the answer.
 
-Nobody asked them for a box. Each has a gold answer, whether the text ended by itself, and whether a
-reader would call it right; `None` for the answer where a reader finds none.
+Nobody asked them for a box. Each has a gold answer, whether the text ended by itself, and whether it
+is right as a reader would say (where a rule cannot know it, that is told); no rule where there is none.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ OUTPUTS = (
     Output("They sold 5 million tickets.", "5,000,000", True, "last number"),
     Output("She came 2nd with 72 clips.", "72", True, "last number"),
     Output("She sold 72 clips. I hope this helps with your 2 tasks!", "72", True, "last number"),
-    # A reader of one line is wrong here as well: the sentence behind the total has a number.
+    Output("So 48 + 24 = 72 clips.\n#### 72\nThe answer is: 72", "72", True, "####"),
+    # A rule that reads no meaning is wrong here: behind the answer stands another number.
+    Output("So he needs 72 tiles to cover 2/3 of the wall.", "72", False, "last number"),
     Output("She sold 72 clips. That is 24 more than in April.", "72", False, "last number"),
     # No answer.
     Output("", "72", False, None),

@@ -96,8 +96,7 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
         else:
             near = (*names(), *_neighbours(Path(name)))
             known = ", ".join((*names(), *FORMS))
-            allowed = f"one of {known}, or a JSONL or CSV file or a folder of TOML files "
-            allowed += "that exists"
+            allowed = f"one of {known}, or a JSONL or CSV file that exists, or a folder of TOML"
             raise InvalidValue("dataset", name, allowed, near)
     return tuple(dict.fromkeys(out))
 

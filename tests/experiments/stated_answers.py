@@ -1,7 +1,7 @@
 r"""Outputs as instruct models write them, made by hand: what a reader takes for the answer.
 
-Nobody asked them for a box. Each has a gold answer, whether the text ended by itself, and whether it
-is right as a reader would say (where a rule cannot know it, that is told); no rule where there is none.
+Nobody asked them for a box. Each has a gold answer, whether it is right as a reader would say (what
+no rule can know is told), a word of the rule, and whether the text ended by itself.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from stated_answers import OUTPUTS, Output
 from sweeping import go
 
@@ -133,6 +135,36 @@ def test_looped_texts_of_any_length_are_judged() -> None:
     for part in ("The answer is $$", "<answer>", "1 ", "**", "\\boxed{", "#### ", "answer: ", "=,"):
         scoring.judged(part * 20_000, "72", "stated")
         scoring.judged(part * 20_000, "Paris", "stated")
+
+
+PARTS = st.sampled_from(
+    ["answer", " is ", ":", "=", "\n", " ", "7", "1,000", ".", "/", "$", "**", "%", "-", "\u2212"]
+    + [
+        "\\boxed{",
+        "}",
+        "{",
+        "\\frac",
+        "\\(",
+        "\\]",
+        "####",
+        "<answer>",
+        "</answer>",
+        "</think>",
+        "0",
+    ]
+    + ["\u0663", "\u00b2", "I cannot", "x", "million", "\\text{", "\\,", "(", "[", "9" * 120]
+)
+
+
+@given(st.lists(PARTS, max_size=30).map("".join), st.sampled_from(["7", "1/2", "x", "(B)"]))
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_model_writes_is_judged(text: str, gold: str) -> None:
+    for ended in (True, False):
+        found = scoring.judged(text, gold, "stated", ended=ended)
+        assert found.correct in (True, False)
+        assert (found.answer is None) == (found.rule is None)
+        assert not found.correct or found.answer is not None
+    assert all(isinstance(one, Fraction) for one in answers.values(text))
 
 
 def test_the_page_has_every_rule_in_its_order() -> None:

@@ -137,26 +137,17 @@ def test_looped_texts_of_any_length_are_judged() -> None:
         scoring.judged(part * 20_000, "Paris", "stated")
 
 
-PARTS = st.sampled_from(
-    ["answer", " is ", ":", "=", "\n", " ", "7", "1,000", ".", "/", "$", "**", "%", "-", "\u2212"]
-    + [
-        "\\boxed{",
-        "}",
-        "{",
-        "\\frac",
-        "\\(",
-        "\\]",
-        "####",
-        "<answer>",
-        "</answer>",
-        "</think>",
-        "0",
-    ]
-    + ["\u0663", "\u00b2", "I cannot", "x", "million", "\\text{", "\\,", "(", "[", "9" * 120]
+PARTS = (
+    "answer", " is ", ":", "=", "\\boxed{", "}", "{", "\\frac", "\\(", "\\]", "####", "<answer>",
+    "</answer>", "</think>", "7", "0", "1,000", ".", "/", "$", "**", "%", "-", "I cannot", "x",
+    "million", "\\text{", "\\,", "(", "[", "\n", " ", "\u2212", "\u0663", "\u00b2", "9" * 120,
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.sampled_from(PARTS), max_size=30).map("".join),
+    st.sampled_from(["7", "1/2", "x", "(B)"]),
 )
-
-
-@given(st.lists(PARTS, max_size=30).map("".join), st.sampled_from(["7", "1/2", "x", "(B)"]))
 @settings(max_examples=300, deadline=None)
 def test_whatever_a_model_writes_is_judged(text: str, gold: str) -> None:
     for ended in (True, False):

@@ -339,8 +339,9 @@ def add_scorer_flag(parser: Parser) -> None:
     """A scorer of one's own that a store's problems are judged by."""
     parser.add_argument(
         "--scorer",
-        metavar="MODULE:FUNCTION",
-        help="import the scorer of yours that the store names; nothing it names is run by itself",
+        metavar="MODULE:FUNCTION|gym",
+        help="import the scorer of yours that the store names, or ask reasoning-gym of its "
+        "generators' problems; nothing a store names is run by itself",
     )
 
 
@@ -377,7 +378,7 @@ def opened(
             figures = folder / "figures" if one else folder / "figures" / newest
             found.append(Opened(label if one else f"{label}@{newest}", study, figures))
     if scorer is not None:
-        asked = [one for one in found if scorer in one.study.needs()] or found[:1]
+        asked = [one for one in found if one.study.needs_any(scorer)] or found[:1]
         judged = {one.label: one.study.judged_by(scorer) for one in asked}
         found = [replace(one, study=judged.get(one.label, one.study)) for one in found]
     say([notice for one in found for notice in one.study.said], notes)

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import InvalidValue
+from experiments.grid.answers import last_boxed
 from experiments.grid.data.sets import labels
 from experiments.grid.identity import digest
-from experiments.grid.scoring import Gold, last_boxed
+from experiments.grid.scoring import Gold
 from experiments.store import manifest
 from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
@@ -266,7 +267,7 @@ def logged_sample(one: Sample, asked: StoredProblem) -> EvalSample:
     reason = _STOP_REASONS.get(str(one.finish), "unknown")  # a detector's name: see the metadata
     value, scores = (CORRECT if one.correct else INCORRECT), {}
     if one.correct is not None:
-        answer_found = last_boxed(one.text or "")
+        answer_found = one.answer if one.answer is not None else last_boxed(one.text or "")
         scores = {asked.scorer: Score(value=value, answer=answer_found)}
     return EvalSample(
         **begun,

@@ -26,7 +26,7 @@ from experiments.grid import schema
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 ENGINES = ("cpp", "triton", "flash", "torch")
-_SCORERS = ("auto", "exact", "math", "none")
+_SCORERS = ("auto", "exact", "math", "stated", "none")
 EXECUTORS = ("local", "ray")
 
 _CAP = re.compile(r"(?:(?P<times>[1-9]\d{0,8})x-full|(?P<tokens>[1-9]\d{0,8}))")
@@ -105,6 +105,9 @@ def _columns(key: str, value: object) -> tuple[str, ...]:
 
 def _scorer(key: str, value: object) -> str:
     module, colon, name = str(schema.shown(value)).partition(":")
+    if module == "gym" and colon:
+        allowed = "auto, by which a generator judges its own problems"
+        raise InvalidValue(key, schema.shown(value), allowed)
     own = colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
     if value not in _SCORERS and not own:
         allowed = f"one of {', '.join(_SCORERS)}, or a function of yours as module:function"
@@ -179,7 +182,8 @@ class Config:
         ("easy", "medium", "hard"),
         _some_names,
         "easy, medium, hard (or reasoner for all three), gsm8k, math500, aime (a revision of the "
-        "hub behind an @: gsm8k@main), or JSONL or CSV files",
+        "hub behind an @: gsm8k@main), gym:NAME (a generator of reasoning-gym, with parameters in "
+        "brackets), or JSONL or CSV files, also package:NAME/FILE",
         "NAME|FILE",
     )
     split: str = _problems(
@@ -206,8 +210,8 @@ class Config:
     scorer: str = _problems(
         "auto",
         _scorer,
-        "how answers are judged: exact, math, none (lengths alone), a function of yours, or auto: "
-        "math, exact for a column `prompt`, none for problems without an answer",
+        "how answers are judged: exact and math read the box, stated whatever states an answer, "
+        "none (lengths alone), a function of yours, or auto: by what the prompt asks for",
         "NAME|MODULE:FUNCTION",
     )
     prompt_template: str | None = _problems(

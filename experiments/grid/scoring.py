@@ -1,8 +1,15 @@
-r"""Is the answer right? Exact match for the reasoner's problems, math-verify for mathematics.
+r"""Is the answer right? By what the problem's prompt asks for, as its scorer says.
+
+| scorer | where the answer is found | what it is compared by |
+|---|---|---|
+| `exact` | the last `\boxed{}` | characters |
+| `math` | the last `\boxed{}` | numbers, and math-verify |
+| `stated` | the rules of `answers.RULES` | numbers, math-verify or words: as the gold answer |
+| `gym:...` | the rules but the last | the generator's own scorer, which has to say 1.0 |
 
 A scorer of one's own is a function `score(output, gold)`, named `module:function` on the command
-line or in one's own TOML. What a store names is never imported: without the function, what it would
-judge is not known.
+line or in one's own TOML. What a store names is never imported, a generator neither: without it,
+what it would judge is not known.
 """
 
 from __future__ import annotations
@@ -13,104 +20,25 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from attention.errors import InvalidValue
+from experiments.grid import answers, gym
+from experiments.grid.answers import last_boxed
 
 #: Scorers that ship, by the names users type; `none` measures lengths alone.
-SCORERS = ("exact", "math", "none")
+SCORERS = ("exact", "math", "stated", "none")
 
 #: One accepted answer, several of which any will do, or none.
 Gold: TypeAlias = str | tuple[str, ...] | None
 
-_BOX = "\\boxed{"
 _BASED = re.compile(r"(?P<digits>[0-9A-Za-z]+)_\{?(?P<base>\d+)\}?")
 
 #: Seconds that comparing two answers may take; what takes longer is wrong.
 LIMIT = 5
-
-
-def boxed(text: str) -> list[str]:
-    r"""What stands in each complete `\boxed{...}`, inner braces balanced, in the text's order."""
-    found = []
-    start = text.find(_BOX)
-    while start >= 0:
-        begin = start + len(_BOX)
-        depth = 1
-        for at in range(begin, len(text)):
-            if text[at] == "{":
-                depth += 1
-            elif text[at] == "}":
-                depth -= 1
-            if depth == 0:
-                found.append(text[begin:at])
-                break
-        start = text.find(_BOX, begin)
-    return found
-
-
-def last_boxed(text: str) -> str | None:
-    r"""What stands in the last complete `\boxed{...}`; None without one.
-
-    A generation cut inside its box has no answer there: the box before it, if any, is taken.
-    """
-    return next(reversed(boxed(text)), None)
-
-
-@dataclass(frozen=True)
-class OwnScorer:
-    """A scorer of one's own.
-
-    Args:
-        path: `module:function`, as typed.
-        score: called with an output and an accepted answer; true or false, or the name of the rule
-            by which the output is right, "" or None where it is not.
-        digest: of the file it stands in.
-    """
-
-    path: str
-    score: Callable[[str, str], object] = field(repr=False)
-    digest: str
-
-
-#: Scorers of one's own that were asked for, by path.
-Scorers: TypeAlias = Mapping[str, OwnScorer]
-NO_SCORERS: Scorers = {}
-
-
-def is_path(scorer: str) -> bool:
-    """Whether a name is that of a scorer of one's own."""
-    return ":" in scorer
-
-
-def load(path: str) -> OwnScorer:
-    """Import a scorer of one's own, as `module:function` typed by the user.
-
-    Raises:
-        InvalidValue: it cannot be imported, or is no function of an output and an answer.
-    """
-    module, _, name = path.partition(":")
-    try:
-        score = getattr(importlib.import_module(module), name)
-        inspect.signature(score).bind("output", "gold")
-        source = Path(inspect.getfile(inspect.unwrap(score))).read_bytes()
-    except Exception as error:  # a file somebody is working on may do anything
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        allowed = f"an importable module:function of an output and an answer ({reason})"
-        raise InvalidValue("scorer", path, allowed) from error
-    return OwnScorer(path, score, hashlib.sha256(source).hexdigest()[:32])
-
-
-def loaded(scorer: str) -> Scorers:
-    """What a name that the user typed needs: nothing for those that ship.
-
-    Raises:
-        InvalidValue: as `load`.
-    """
-    return {scorer: load(scorer)} if is_path(scorer) else NO_SCORERS
 
 
 @dataclass(frozen=True)
@@ -128,15 +56,148 @@ class Judgement:
     answer: str | None = None
 
 
-def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Judgement:
+class Scorer(Protocol):
+    """What judges outputs and does not ship, found by its path."""
+
+    @property
+    def path(self) -> str:
+        """What a store calls it."""
+
+    @property
+    def digest(self) -> str:
+        """Of all that its judgements follow from."""
+
+    def judged(self, text: str, accepted: tuple[str, ...], item: str, ended: bool) -> Judgement:
+        """What it makes of an output, as `judged` is told of it."""
+
+
+@dataclass(frozen=True)
+class OwnScorer:
+    """A scorer of one's own.
+
+    Args:
+        path: `module:function`, as typed.
+        score: called with an output and an accepted answer; true or false, or the name of the rule
+            by which the output is right, "" or None where it is not.
+        digest: of the file it stands in.
+    """
+
+    path: str
+    score: Callable[[str, str], object] = field(repr=False)
+    digest: str
+
+    def judged(
+        self,
+        text: str,
+        accepted: tuple[str, ...],
+        item: str,  # noqa: ARG002 - a function judges by output and answer
+        ended: bool,  # noqa: ARG002
+    ) -> Judgement:
+        """Right if the function accepts it with any of the answers.
+
+        Raises:
+            InvalidValue: it fails, or returns something else.
+        """
+        for gold in accepted:
+            try:
+                said = self.score(text, gold)
+            except Exception as error:  # whatever it does
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                raise InvalidValue("scorer", self.path, f"one that judges ({reason})") from error
+            if not (said is None or isinstance(said, bool | str)):
+                allowed = "one that returns true or false, or the name of a rule"
+                raise InvalidValue("scorer", self.path, f"{allowed}, not {type(said).__name__}")
+            if said:
+                return Judgement(True, said if isinstance(said, str) else self.path)
+        return Judgement(False)
+
+
+@dataclass(frozen=True)
+class GymScorer:
+    """The scorer of a generator of reasoning-gym.
+
+    Args:
+        path: the data set's name, `gym:...`.
+        digest: of version, parameters and code.
+    """
+
+    path: str
+    digest: str
+
+    def judged(self, text: str, accepted: tuple[str, ...], item: str, ended: bool) -> Judgement:
+        """Right if the generator gives the answer 1.0, as it stands or without signs around it.
+
+        Raises:
+            InvalidValue: the package is not here, or of another version than made the problem.
+        """
+        generator = gym.generator(self.path)
+        index = gym.index_of(generator, item, accepted[0])
+        found = answers.find(text, "words", ended, rules=len(answers.RULES) - 1)
+        if found is None:
+            return Judgement(False)
+        forms = dict.fromkeys((found.answer, answers.bare(found.answer)))
+        right = any(generator.solves(one, index) for one in forms)
+        return Judgement(right, found.rule, found.answer)
+
+
+#: Scorers that do not ship and were asked for, by path.
+Scorers: TypeAlias = Mapping[str, Scorer]
+NO_SCORERS: Scorers = {}
+
+
+def is_path(scorer: str) -> bool:
+    """Whether a name is that of a scorer that does not ship."""
+    return ":" in scorer
+
+
+def load(path: str) -> Scorer:
+    """Import a scorer of one's own, as `module:function` typed by the user, or a generator's.
+
+    Raises:
+        InvalidValue: it cannot be imported, or is no function of an output and an answer.
+    """
+    if gym.is_named(path):
+        generator = gym.generator(path)
+        return GymScorer(path, generator.digest)
+    module, _, name = path.partition(":")
+    try:
+        score = getattr(importlib.import_module(module), name)
+        inspect.signature(score).bind("output", "gold")
+        source = Path(inspect.getfile(inspect.unwrap(score))).read_bytes()
+    except Exception as error:  # a file somebody is working on may do anything
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        allowed = f"an importable module:function of an output and an answer ({reason})"
+        raise InvalidValue("scorer", path, allowed) from error
+    return OwnScorer(path, score, hashlib.sha256(source).hexdigest()[:32])
+
+
+def loaded(*scorers: str) -> Scorers:
+    """What names that the user typed need: nothing for those that ship.
+
+    Raises:
+        InvalidValue: as `load`.
+    """
+    return {scorer: load(scorer) for scorer in scorers if is_path(scorer)}
+
+
+def judged(
+    text: str,
+    gold: Gold,
+    scorer: str,
+    own: Scorers = NO_SCORERS,
+    *,
+    item: str = "",
+    ended: bool = True,
+) -> Judgement:
     """What a scorer makes of a generated text; one cut before its answer is not right.
 
     Args:
         text: the generated text, without the prompt.
         gold: the data set's answer, without its derivation; of several any will do.
-        scorer: "exact" compares the characters in the box, "math" asks math-verify, "none" judges
-            nothing; or the path of one of `own`.
-        own: scorers of one's own that are here.
+        scorer: see above; "none" judges nothing; or the path of one of `own`.
+        own: scorers that do not ship and are here.
+        item: id of the problem, by which a generator knows it.
+        ended: whether the text ended by itself.
 
     Raises:
         InvalidValue: an unknown scorer, one of one's own that fails, or mathematics without
@@ -146,9 +207,11 @@ def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Jud
     if is_path(scorer):
         if scorer not in own or not accepted:
             return Judgement(None)
-        return _by_own(text, accepted, own[scorer])
+        return own[scorer].judged(text, accepted, item, ended)
     if scorer not in SCORERS:
         raise InvalidValue("scorer", scorer, f"one of {', '.join(SCORERS)}", SCORERS)
+    if scorer == "stated" and accepted:
+        return _stated(text, accepted, ended)
     answer = last_boxed(text)
     rule = None if answer is None else "the last \\boxed{}"
     if scorer == "none" or not accepted:
@@ -162,6 +225,26 @@ def judged(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> Jud
     return Judgement(right, rule, answer)
 
 
+def _stated(text: str, accepted: tuple[str, ...], ended: bool) -> Judgement:
+    first: answers.Found | None = None
+    for gold in accepted:
+        found = answers.find(text, answers.kind_of(gold), ended)
+        if found is not None and _same(found.answer, gold):
+            return Judgement(True, found.rule, found.answer)
+        first = first or found
+    return Judgement(False) if first is None else Judgement(False, first.rule, first.answer)
+
+
+def _same(answer: str, gold: str) -> bool:
+    """Whether an answer that was stated is the gold one, compared as what that is."""
+    kind = answers.kind_of(gold)
+    if kind == "number":
+        return answers.same_number(answer, gold)
+    return answers.same_words(answer, gold) or (
+        kind == "mathematics" and _same_mathematics(answer, gold)
+    )
+
+
 def reason(found: Judgement, gold: Gold, scorer: str) -> str:
     """Why an output counts as right, as wrong, or as neither, in words.
 
@@ -173,12 +256,21 @@ def reason(found: Judgement, gold: Gold, scorer: str) -> str:
     shown = " or ".join(map(repr, accepted))
     if not accepted or scorer == "none":
         return "no answer is known" if not accepted else "the scorer none judges nothing"
+    if gym.is_named(scorer) and found.correct is not None:
+        score = "1.0" if found.correct else "less than 1.0"
+        given = "no answer" if found.answer is None else repr(found.answer)
+        return f"the generator's scorer gives {given} {score}"
     if is_path(scorer):
         said = {None: "is not loaded", True: f"accepts it by {found.rule}", False: "refuses it"}
         return f"{scorer} {said[found.correct]}"
+    if found.answer is None and scorer == "stated":
+        return "no rule finds an answer that the output states"
     if found.answer is None:
         return "no \\boxed{} of the output is complete"
+    kinds = {answers.kind_of(one) for one in accepted}
     compared = "character by character" if scorer == "exact" else "as mathematics (math-verify)"
+    if scorer == "stated" and "mathematics" not in kinds:
+        compared = "as " + " or ".join(sorted(kinds))
     same = "equals" if found.correct else "does not equal"
     return f"{found.answer!r} {same} {shown} {compared}"
 
@@ -188,33 +280,40 @@ def shown(gold: Gold) -> str | None:
     return " or ".join(gold) if isinstance(gold, tuple) else gold
 
 
-def correct(text: str, gold: Gold, scorer: str, own: Scorers = NO_SCORERS) -> bool | None:
+def correct(
+    text: str,
+    gold: Gold,
+    scorer: str,
+    own: Scorers = NO_SCORERS,
+    *,
+    item: str = "",
+    ended: bool = True,
+) -> bool | None:
     """Whether a generated text solves its problem, as `judged` says."""
-    return judged(text, gold, scorer, own).correct
+    return judged(text, gold, scorer, own, item=item, ended=ended).correct
 
 
-def _by_own(text: str, accepted: tuple[str, ...], own: OwnScorer) -> Judgement:
-    for gold in accepted:
-        try:
-            said = own.score(text, gold)
-        except Exception as error:  # whatever it does
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise InvalidValue("scorer", own.path, f"one that judges ({reason})") from error
-        if not (said is None or isinstance(said, bool | str)):
-            allowed = "one that returns true or false, or the name of a rule"
-            raise InvalidValue("scorer", own.path, f"{allowed}, not {type(said).__name__}")
-        if said:
-            return Judgement(True, said if isinstance(said, str) else own.path)
-    return Judgement(False)
-
-
-def require(scorer: str, dataset: str) -> None:
+def require(scorer: str, dataset: str, golds: Iterable[Gold] = ()) -> None:
     """Refuse a data set whose answers cannot be judged here, before anything is decoded.
+
+    Args:
+        scorer: of some of its problems.
+        dataset: named in the message.
+        golds: their accepted answers.
 
     Raises:
         InvalidValue: mathematics without math-verify.
     """
-    if scorer == "math" and importlib.util.find_spec("math_verify") is None:
+    needed = scorer == "math" or (
+        scorer == "stated"
+        and any(
+            answers.kind_of(one) == "mathematics"
+            for gold in golds
+            for one in (gold if isinstance(gold, tuple) else (gold,))
+            if one is not None
+        )
+    )
+    if needed and importlib.util.find_spec("math_verify") is None:
         allowed = (
             "the package `math-verify` to judge mathematical answers "
             "(`scripts/setup eval` installs it)"
@@ -227,10 +326,12 @@ def _same_mathematics(answer: str, gold: str) -> bool:
     require("math", "mathematics")
     from math_verify import parse, verify
 
+    if answers.values(answer) and answers.same_number(answer, gold):
+        return True
     bases = [_BASED.fullmatch(side.strip()) for side in (gold, answer)]
     if None not in bases and bases[0]["base"] != bases[1]["base"]:  # type: ignore[index]
         return False  # math-verify drops the subscript
     # Its alarms, which only the main thread can set, end what would not: a tower of powers, a huge
     # factorial. What takes longer is no answer.
-    boxed = [parse(f"{_BOX}{side}}}", parsing_timeout=LIMIT) for side in (gold, answer)]
+    boxed = [parse(f"\\boxed{{{side}}}", parsing_timeout=LIMIT) for side in (gold, answer)]
     return bool(verify(*boxed, timeout_seconds=LIMIT))

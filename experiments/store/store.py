@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from experiments.grid.scoring import Gold, correct, judged, shown
+from experiments.grid.scoring import Gold, Judgement, judged, shown
 from experiments.store.files.disk import require_writable
 from experiments.store.files.records import HEAD, Record, Writer, forget_indices, pack, read
 from experiments.store.manifest import paths
@@ -225,6 +225,10 @@ def _row(record: Record, known: Answers) -> dict[str, Any]:
     trace = None if record.failed else Trace.from_dict(values)
     text = None if trace is None else trace.text
     gold, scorer = known.get((cell["dataset"], meta["item_id"]), (None, "none"))
+    found = Judgement(None)
+    if trace is not None:
+        ended = trace.finish == "eos"
+        found = judged(trace.text, gold, scorer, item=meta["item_id"], ended=ended)
     return {
         "id": record.id,
         **{key: cell[key] for key in ("model", "dataset", "dtype")},
@@ -234,9 +238,10 @@ def _row(record: Record, known: Answers) -> dict[str, Any]:
         "penalty": "+".join(p["name"] for p in cell["penalties"]) or "none",
         **meta,
         "acted": meta.get("detector") is not None,
-        "correct": None if text is None else correct(text, gold, scorer),
+        "correct": found.correct,
         "gold": shown(gold),
-        "answer": None if text is None else judged(text, None, scorer).answer,
+        "answer": found.answer,
+        "rule": found.rule,
         "text": text,
         "keys_read": None if trace is None else trace.checks[-1].keys_read,
         **{key: value for key, value in values.items() if key not in _LONG},

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from attention.errors import InvalidValue
 from attention.identity import code
 from attention.spelling import IMPORT_PATH
+from experiments.grid import gym
 from experiments.grid.config import Config
 from experiments.grid.detectors import detectors_of
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run
-from experiments.grid.scoring import Scorers, is_path, load
+from experiments.grid.scoring import Scorers, is_path, loaded
 from experiments.grid.stored import backend_of, paths_in, penalties_of
 from experiments.store.files.disk import is_locked
 from experiments.store.files.records import Record
@@ -203,31 +204,51 @@ class Study:
 
     @property
     def _unjudged(self) -> Iterator[str]:
-        for path in sorted(self.needs() - self.scorers.keys()):
+        lacking = sorted(self.needs() - self.scorers.keys())
+        for path in lacking:
+            if gym.is_named(path):
+                what, flag = "a generator that is asked where you say so alone", gym.SCORER
+            else:
+                what, flag = "a function that is not loaded", path
             yield (
-                f"{self.folder}: answers are judged by {path}, a function that is not loaded: "
-                f"what is right is not known (--scorer {path} loads it)"
+                f"{self.folder}: answers are judged by {path}, {what}: "
+                f"what is right is not known (--scorer {flag} loads it)"
             )
 
     def needs(self) -> set[str]:
-        """Paths of scorers of somebody's own that judge its problems."""
+        """Paths of scorers that do not ship and judge its problems."""
         every = (one.scorer for problems in self.plan.items.values() for one in problems)
         return set(filter(is_path, every))
 
+    def needs_any(self, scorer: str) -> bool:
+        """Whether a scorer that the user named judges some of its problems."""
+        return bool(self._meant(scorer))
+
+    def _meant(self, scorer: str) -> list[str]:
+        """The paths that a name means: itself, or those of every generator."""
+        needed = sorted(self.needs())
+        if scorer == gym.SCORER:
+            return [path for path in needed if gym.is_named(path)]
+        return [path for path in needed if path == scorer]
+
     def judged_by(self, scorer: str | None) -> Study:
         """The study with a scorer that the user named, imported now; as it is for None.
+
+        Args:
+            scorer: its path, or "gym" for those of all generators.
 
         Raises:
             InvalidValue: its problems name no such scorer, or it cannot be imported.
         """
         if scorer is None:
             return self
-        needed = sorted(self.needs())
-        if scorer not in needed:
+        meant = self._meant(scorer)
+        if not meant:
+            needed = sorted(self.needs())
             none = "no scorer: the store's problems are judged by one that ships"
             allowed = f"one that the store names: {', '.join(needed)}" if needed else none
             raise InvalidValue("scorer", scorer, allowed, needed)
-        return dataclasses.replace(self, scorers={**self.scorers, scorer: load(scorer)})
+        return dataclasses.replace(self, scorers={**self.scorers, **loaded(*meant)})
 
     @property
     def folder(self) -> Path:

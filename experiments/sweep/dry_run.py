@@ -182,12 +182,11 @@ def _sets(known: _Known) -> dict[str, data.DataSet | int]:
             asked = [n for n in (config.sample or config.limit, SIZES[name]) if n is not None]
             found[name] = min(asked)
             known.miss(f"{name} is not fetched: {found[name]} problems, as published")
-            scoring.require("math" if config.scorer == "auto" else config.scorer, name)
+            scoring.require(choice.scorer_of_mathematics(), name)
         else:
             found[name] = one = data.load_set(name, config.split, config.limit, choice)
             known.said += one.said
-            for scorer in {item.scorer for item in one.items}:
-                scoring.require(scorer, name)
+            one.require_judges()
     return found
 
 

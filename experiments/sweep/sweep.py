@@ -75,11 +75,11 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
     remote = config.executor == "ray"  # what devices there are is known on its nodes alone
     device = "cpu" if remote else models.resolve_device(config.device)
     sources = tuple(models.find(name, config.revision) for name in config.models)
-    scorers = scoring.loaded(config.scorer)
+    scoring.loaded(config.scorer)
     sets = data.load_all(config)
-    for name, of_set in sets.items():
-        for scorer in {item.scorer for item in of_set.items}:
-            scoring.require(scorer, name)
+    for one in sets.values():
+        one.require_judges()
+    scorers = scoring.loaded(*{item.scorer for one in sets.values() for item in one.items})
     threads = models.use_threads(config.threads, config.workers)
 
     cells: list[Cell] = []

@@ -21,8 +21,8 @@ from typing import Any
 import trace_sentences
 
 from attention.errors import InvalidValue
+from experiments.grid.answers import last_boxed
 from experiments.grid.detectors import build_detectors
-from experiments.grid.scoring import last_boxed
 from experiments.reasoner import RECIPES, SPLITS, Problem, problem
 from experiments.reasoner.judge import ChainReading, pieces, read
 from experiments.report.statistics import change_p, mcnemar

@@ -62,7 +62,7 @@ def test_prompts_of_ones_own_are_used_as_they_are(tmp_path: Path) -> None:
     (item,) = data.load(
         _write(tmp_path / "p.jsonl", [{"prompt": "1 1", "answer": "2"}]), "study", 5
     )
-    assert (item.message, item.chat, item.scorer) == ("1 1", False, "exact")
+    assert (item.message, item.chat, item.scorer) == ("1 1", False, "stated")
 
 
 def test_the_limit_counts_from_the_front(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.grid.scoring import last_boxed, shown
+from experiments.grid.answers import last_boxed
+from experiments.grid.scoring import shown
 from experiments.store.store import Store
 
 SMALL = Path(__file__).parent / "data" / "small"

@@ -43,7 +43,7 @@ def test_messages_go_through_the_chat_template(tmp_path: Path) -> None:
     turns = [*CHAT, {"role": "user", "content": "4 5"}]
     file = _file(tmp_path / "chat.jsonl", {"messages": turns, "answer": "9"})
     (item,) = _load(file).items
-    assert (item.question, item.gold, item.scorer) == ("4 5", "9", "math")
+    assert (item.question, item.gold, item.scorer) == ("4 5", "9", "stated")
     tokenizer = build_tokenizer()
     with pytest.raises(InvalidValue, match="a chat template for a column of messages"):
         item.prompt_ids(tokenizer)
@@ -98,7 +98,7 @@ def test_a_chat_has_one_system_prompt_and_no_template(tmp_path: Path) -> None:
 def test_any_of_several_answers_will_do(tmp_path: Path) -> None:
     file = _file(tmp_path / "m.jsonl", {"prompt": "1", "answer": ["7", 8, "7"]})
     (item,) = _load(file).items
-    assert (item.gold, item.scorer) == (("7", "8"), "exact")
+    assert (item.gold, item.scorer) == (("7", "8"), "stated")
 
 
 def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_problems_without_an_answer_are_not_judged(tmp_path: Path) -> None:
 def test_a_problem_may_lack_the_answer_that_others_have(tmp_path: Path) -> None:
     rows = [{"prompt": "1", "answer": "2"}, {"prompt": "3", "answer": None}]
     found = _load(_file(tmp_path / "p.jsonl", *rows))
-    assert [(item.gold, item.scorer) for item in found.items] == [("2", "exact"), (None, "none")]
+    assert [(item.gold, item.scorer) for item in found.items] == [("2", "stated"), (None, "none")]
     assert found.said[0].endswith("1 problems lack an answer; of those lengths alone are measured")
 
 

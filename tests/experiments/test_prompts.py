@@ -17,6 +17,7 @@ from experiments.grid import data
 from experiments.grid.config import Config
 from experiments.grid.data.sets import expand, labels
 from experiments.grid.presets import load
+from experiments.grid.scoring import Judgement
 from experiments.reasoner import problem
 from experiments.store.study import Study
 from experiments.sweep import sweep
@@ -257,14 +258,14 @@ def test_files_of_one_name_are_scored_by_their_own_answers_and_told_apart(
     # Another answer: decodes nothing, and only the file it stands in is judged by it.
     import experiments.store.samples.of_trace as samples
 
-    def judged(_: str, gold: str, *__: object) -> bool:
-        return gold == "right"
+    def judged(_: str, gold: str, *__: object, **___: object) -> Judgement:
+        return Judgement(gold == "right")
 
     _write(second, [{**row, "answer": "right"} for row in rows])
     again, _ = go(config, tmp_path / "out")
     assert again.counts.decoded == 0
     assert again.manifest["datasets"][1]["digest"] != told[1]["digest"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples, "correct", judged)
+        patch.setattr(samples, "judged", judged)
         found = Study.open(tmp_path / "out").samples([]).samples
     assert {(one.dataset, one.correct) for one in found} == {("a/mine", False), ("b/mine", True)}

@@ -12,6 +12,7 @@ from answer_pairs import BOXES, DIFFERENT, EQUAL, UNLIKE_ONE_WOULD_LIKE
 
 from attention.errors import InvalidValue
 from experiments.grid import data, scoring
+from experiments.grid.answers import last_boxed
 from experiments.reasoner import problem
 
 NEEDS_MATH = pytest.mark.skipif(
@@ -36,7 +37,7 @@ PUBLIC = Path(os.environ.get("LIL_PUBLIC_DATA", "not given"))
     ],
 )
 def test_the_last_complete_box(text: str, expected: str | None) -> None:
-    assert scoring.last_boxed(text) == expected
+    assert last_boxed(text) == expected
 
 
 def test_exact_match_of_the_reasoners_answer() -> None:

@@ -25,6 +25,7 @@ def _values(tiny_model: Path, folder: Path) -> dict[str, object]:
     return {
         "models": str(tiny_model),
         "datasets": str(file),
+        "scorer": "exact",
         "backends": "full,h2o,sink",
         "budgets": "32,48",
         "max_new_tokens": 60,

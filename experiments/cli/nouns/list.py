@@ -104,9 +104,9 @@ def _declared(parameters: Sequence[Parameter]) -> str:
 
 def _lines(kind: str) -> dict[str, str]:
     if kind == "datasets":
-        from experiments.grid.data.sets import names
+        from experiments.grid.data.sets import FORMS, names
 
-        return names()
+        return {**names(), **FORMS}
     from experiments.grid.presets import preset_names, preset_text
 
     return {name: _about(preset_text(name)) for name in preset_names()}

@@ -121,8 +121,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     device = models.resolve_device(config.device)
     problems, said = _problems(config, text)
     for name, item in problems:
-        scoring.require(item.scorer, name)
-    scorers = scoring.loaded(config.scorer)
+        scoring.require(item.scorer, name, [item.gold])
+    scorers = scoring.loaded(config.scorer, *{item.scorer for _, item in problems})
     say(said, Console(stderr=True))
     if len(config.models) > 1:
         raise InvalidValue("model", ",".join(config.models), "one model")
@@ -212,7 +212,8 @@ def _problems(config: Config, text: str | None) -> tuple[list[tuple[str, data.It
 def _document(
     name: str, item: data.Item, trace: lil.Trace, prompt: str, scorers: scoring.Scorers
 ) -> dict[str, Any]:
-    judged = scoring.judged(trace.text, item.gold, item.scorer, scorers)
+    ended = trace.finish == "eos"
+    judged = scoring.judged(trace.text, item.gold, item.scorer, scorers, item=item.id, ended=ended)
     return {
         "dataset": name or None,
         "item_id": item.id,

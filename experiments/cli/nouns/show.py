@@ -16,9 +16,10 @@ from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 from experiments.cli.show import add_scorer_flag, say
 from experiments.cli.texts import beginning_and_end, dim, ending
+from experiments.grid.answers import boxed
 from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.plan import Run
-from experiments.grid.scoring import Judgement, boxed, correct, judged, reason
+from experiments.grid.scoring import Judgement, correct, judged, reason
 from experiments.store import manifest
 from experiments.store.files.records import Record
 from experiments.store.labels import labels, penalty_labels
@@ -176,7 +177,7 @@ def studies_of(folder: Path, scorer: str | None) -> list[Study]:
     studies = Study.each(folder)
     if scorer is None:
         return studies
-    needing = [study for study in studies if scorer in study.needs()]
+    needing = [study for study in studies if study.needs_any(scorer)]
     if not needing:
         studies[0].judged_by(scorer)  # which says what there is
     return [study.judged_by(scorer) if study in needing else study for study in studies]
@@ -227,7 +228,10 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
     trace = record.trace() if record is not None and is_usable(plain) else None
     text = None if trace is None or plain.tokens is None else _text(trace, plain.tokens)
     gold, scorer = run.problem.gold, run.problem.scorer
-    found = Judgement(None) if text is None else judged(text, gold, scorer, study.scorers)
+    found = Judgement(None)
+    if text is not None:
+        ended = plain.status == "ok"
+        found = judged(text, gold, scorer, study.scorers, item=run.item_id, ended=ended)
     called = dataset_labels([one.dataset for one in study.plan.cells])
     return {
         "id": run.id,
@@ -278,7 +282,8 @@ def _text(trace: Trace, tokens: int) -> str:
 
 def _right(study: Study, run: Run, trace: Trace) -> bool | None:
     """Whether all that is stored of a run solves its problem, what its cap cuts off included."""
-    return correct(trace.text, run.problem.gold, run.problem.scorer, study.scorers)
+    gold, scorer, ended = run.problem.gold, run.problem.scorer, trace.finish == "eos"
+    return correct(trace.text, gold, scorer, study.scorers, item=run.item_id, ended=ended)
 
 
 def _plan_of(study: Study, run: Run) -> str | None:
@@ -412,7 +417,7 @@ def _because(run: Mapping[str, Any]) -> str:
     """Why the answer counts as it does: the comparison, other answers, and what a cap cut off."""
     words = str(run["reason"])
     *before, _ = run["boxed"] or [None]
-    if before:
+    if before and run["rule"] == "the last \\boxed{}":
         shown = list(dict.fromkeys(before))[-_OTHERS:]
         words += f"; before it {len(before):,} more in boxes: {', '.join(map(repr, shown))}"
     if run["status"] == "capped":

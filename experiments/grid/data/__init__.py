@@ -1,4 +1,4 @@
-"""Problems to decode: the reasoner's levels, three mathematical data sets, local files."""
+"""Problems to decode: the reasoner's levels, three mathematical data sets, files, generators."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
+from experiments.grid import gym, scoring
+from experiments.grid.answers import asks_for_box
 from experiments.grid.config import Config
-from experiments.grid.data import prompts
+from experiments.grid.data import packaged, prompts
 from experiments.grid.data import rows as data_rows
 from experiments.grid.data.rows import Row, Rows
 from experiments.grid.data.sets import HUB, expand, split_revision
@@ -29,6 +31,8 @@ _QUESTIONS = (
 )
 _ASKING = ("question", "prompt", "messages")
 _IDS = ("unique_id", "item_id", "id")
+#: A column that has the answer at the end of a derivation, where no other has it.
+_SOLUTION = "solution"
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,12 @@ class ProblemChoice:
             dict(filter(all, map(split_revision, config.datasets))),
         )
 
+    def scorer_of_mathematics(self) -> str:
+        """How questions of mathematics are judged that are not here yet."""
+        asked = self.template or prompts.MATH_TEMPLATE
+        boxed = asks_for_box(asked + (self.system or ""))
+        return self.scorer if self.scorer != "auto" else "math" if boxed else "stated"
+
 
 @dataclass(frozen=True)
 class DataSet:
@@ -111,6 +121,16 @@ class DataSet:
         told = [[item.id, item.question, item.gold, item.scorer] for item in self.items]
         known = {"name": self.name, "problems": len(self.items), "digest": digest(told)}
         return known | dict(self.source)
+
+    def require_judges(self) -> None:
+        """Refuse what cannot be judged here, before anything is decoded.
+
+        Raises:
+            InvalidValue: mathematics without math-verify.
+        """
+        for scorer in {item.scorer for item in self.items}:
+            golds = (item.gold for item in self.items if item.scorer == scorer)
+            scoring.require(scorer, self.name, golds)
 
 
 def load_all(config: Config) -> dict[str, DataSet]:
@@ -134,7 +154,8 @@ def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice)
     """Problems of a data set, chosen and put as asked for.
 
     Args:
-        dataset: a level of the reasoner, a name of `HUB`, or a JSONL or CSV file.
+        dataset: a level of the reasoner, a name of `HUB`, a JSONL or CSV file by its path or in a
+            package, or a generator.
         split: of the reasoner's problems; other data sets have one.
         limit: the first so many; None for all.
         choice: which, and how they are put.
@@ -145,14 +166,17 @@ def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice)
     """
     if dataset in RECIPES:
         items = [_reasoner_item(dataset, split, i, choice) for i in range(_of_level(limit, choice))]
-        return DataSet(dataset, tuple(items), {"split": split})
+        about: dict[str, Any] = {"split": split}
+        about["template"] = _template(dataset, {"prompt": "prompt"}, choice)
+        return DataSet(dataset, tuple(items), about)
     (dataset,) = expand([dataset])
     rows = _rows(dataset, limit, choice)
     items = [_item(dataset, row, choice) for row in rows.rows]
     if not items:
         raise InvalidValue("dataset", dataset, "a data set with at least one problem")
     _refuse_repeated_ids(items, rows.rows)
-    about = {**rows.source, "of": rows.of}
+    asked = _template(dataset, _roles(dataset, rows.rows[0], choice), choice)
+    about = {**rows.source, "of": rows.of, "template": asked}
     return DataSet(dataset, tuple(items), about, tuple(_said(dataset, items, rows.of, choice)))
 
 
@@ -199,11 +223,16 @@ def _reasoner_item(level: str, split: str, index: int, choice: ProblemChoice) ->
     made = problem(level, split, index)
     values = {"prompt": made.prompt, "answer": str(made.answer), "id": str(made.id)}
     row = Row(index, f"problem {index + 1} of {level}", values)
-    return _put(row, {"prompt": "prompt", "answer": "answer"}, str(made.id), made.answer, choice)
+    roles = {"prompt": "prompt", "answer": "answer"}
+    return _put(row, roles, str(made.id), made.answer, choice, level)
 
 
 def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
     which = (limit, choice.sample, choice.seed)
+    if gym.is_named(dataset):
+        return _made(dataset, *which)
+    if packaged.is_named(dataset):
+        return data_rows.file_rows(packaged.path(dataset), *which)
     if dataset not in HUB:
         return data_rows.file_rows(Path(dataset), *which)
     repository, configuration, split, _ = HUB[dataset]
@@ -211,35 +240,91 @@ def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
     return data_rows.hub_rows(dataset, where, choice.revisions.get(dataset), *which)
 
 
+def _made(dataset: str, limit: int | None, sample: int | None, seed: int) -> Rows:
+    """Problems that a generator makes."""
+    generator = gym.generator(dataset)
+    rows = []
+    for at in data_rows.chosen(generator.size, limit, sample, seed):
+        made = generator.problem(at)
+        values = {"question": made.question, "answer": made.answer, "id": made.id}
+        rows.append(Row(at, f"problem {at} of {dataset}", values))
+    source = {"reasoning_gym": generator.version, "generator_digest": generator.digest}
+    return Rows(tuple(rows), generator.size, source)
+
+
 def _item(dataset: str, row: Row, choice: ProblemChoice) -> Item:
     roles = _roles(dataset, row, choice)
     ids = (roles["id"],) if "id" in choice.columns else tuple(_named(row, _IDS))
-    gold = data_rows.gold_of(row, roles.get("answer"), behind_marks=dataset == "gsm8k")
-    return _put(row, roles, data_rows.id_of(row, ids), gold, choice)
+    if gym.is_named(dataset):  # an answer of several lines is a board, say, and no derivation
+        return _put(row, roles, row.values["id"], row.values["answer"], choice, dataset)
+    column = roles.get("answer")
+    derived = column is not None and column.lower() == _SOLUTION
+    if derived and choice.scorer == "none":
+        column = None
+    gold = data_rows.gold_of(row, column, behind_marks=dataset == "gsm8k", derived=derived)
+    item = _put(row, roles, data_rows.id_of(row, ids), gold, choice, dataset)
+    if item.scorer == "math":
+        data_rows.require_one_line(row, column, gold)
+    return item
 
 
-def _put(row: Row, roles: Mapping[str, str], id_: str, gold: Gold, choice: ProblemChoice) -> Item:
+def _template(dataset: str, roles: Mapping[str, str], choice: ProblemChoice) -> str | None:
+    """The text that a problem is put in; None where it is used as it is."""
+    if choice.template is not None:
+        return choice.template
+    if "question" not in roles:
+        return None
+    return prompts.GYM_TEMPLATE if gym.is_named(dataset) else prompts.MATH_TEMPLATE
+
+
+def _put(
+    row: Row,
+    roles: Mapping[str, str],
+    id_: str,
+    gold: Gold,
+    choice: ProblemChoice,
+    dataset: str,
+) -> Item:
     """The problem in its template; a `prompt` is one already, unless another is asked for."""
     raw = "prompt" in roles
-    scorer = choice.scorer if choice.scorer != "auto" else "exact" if raw else "math"
-    if gold is None or scorer == "none":
-        gold, scorer = None, "none"
     if "messages" in roles:
         if choice.template is not None:
             allowed = "none with a column of messages, which are used as they are"
             raise InvalidValue("prompt_template", choice.prompt_template, allowed)
         messages = data_rows.messages_of(row, roles["messages"])
         last = messages[-1][1]
+        asked = [content for _, content in messages]
+        scorer = _scorer(dataset, asked, raw, gold, choice)
+        gold = None if scorer == "none" else gold
         return Item(id_, last, gold, scorer, last, True, choice.system, messages)
     question = data_rows.text_of(row, roles["prompt" if raw else "question"])
+    template = _template(dataset, roles, choice)
     if choice.template is not None:
-        file = choice.prompt_template
         kept = roles.get("answer")
+        file = choice.prompt_template
         message = prompts.fill(choice.template, file, question, row.values, kept)
     else:
-        message = question if raw else prompts.MATH_TEMPLATE.format(problem=question)
+        message = question if template is None else template.format(problem=question)
     chat = not raw or choice.template is not None
+    scorer = _scorer(dataset, [message], raw, gold, choice)
+    gold = None if scorer == "none" else gold
     return Item(id_, question, gold, scorer, message, chat, choice.system)
+
+
+def _scorer(
+    dataset: str, asked: Sequence[str], raw: bool, gold: Gold, choice: ProblemChoice
+) -> str:
+    """How an answer is judged: as asked for, else by what the prompt asks of the model."""
+    if gold is None or choice.scorer == "none":
+        return "none"
+    if choice.scorer != "auto":
+        return choice.scorer
+    if gym.is_named(dataset):
+        return dataset
+    # The reasoner boxes its answers, though no prompt of its language says so.
+    if dataset in RECIPES or asks_for_box("\n".join([*asked, choice.system or ""])):
+        return "exact" if raw else "math"
+    return "stated"
 
 
 def _roles(dataset: str, row: Row, choice: ProblemChoice) -> dict[str, str]:
@@ -253,9 +338,18 @@ def _roles(dataset: str, row: Row, choice: ProblemChoice) -> dict[str, str]:
             allowed = f"a column for {role} ({', '.join(row.values) or 'there is none'})"
             raise InvalidValue(f"columns of {row.place}", column, allowed, row.values)
     if not roles.keys() & set(_ASKING):
-        known = ((role, _named(row, [column])) for column, role in _QUESTIONS)
-        roles |= next(({role: found[0]} for role, found in known if found), {})
-    if "answer" not in roles and (found := _named(row, ["answer"])):
+        asking = [
+            (role, found[0]) for column, role in _QUESTIONS if (found := _named(row, [column]))
+        ]
+        if len(asking) > 1:
+            asking = [one for one in asking if row.values[one[1]] is not None] or asking[:1]
+        if len(asking) > 1:
+            there = " and ".join(column for _, column in asking)
+            first = "=".join(asking[0])
+            allowed = f"one column that asks, or the one that is meant: --column {first}"
+            raise InvalidValue(f"columns of {dataset}", there, allowed)
+        roles |= dict(asking)
+    if "answer" not in roles and (found := _named(row, ["answer", _SOLUTION])):
         roles["answer"] = found[0]
     # Who names columns and no answer has forgotten it.
     judged = choice.scorer != "none" and (choice.scorer != "auto" or bool(choice.columns))

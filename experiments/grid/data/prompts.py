@@ -18,6 +18,12 @@ MATH_TEMPLATE = (
     "{problem}\nPlease reason step by step, and put your final answer within \\boxed{{}}."
 )
 
+#: What is asked for with a problem of a generator, whose answers may have several lines.
+GYM_TEMPLATE = (
+    "{problem}\nPlease reason step by step, and put your final answer alone between <answer> and "
+    "</answer>."
+)
+
 #: The name of the question in a template, whatever its column is called.
 PROBLEM = "problem"
 
@@ -102,7 +108,8 @@ def token_ids(tokenizer: Any, message: str, chat: bool, system: str | None) -> l
         allowed = f"no system prompt without a chat template: {why} (write it into the template)"
         raise InvalidValue("system", system, allowed)
     if not chat or not tokenizer.chat_template:
-        return list(tokenizer(message)["input_ids"])
+        begun = tokenizer.bos_token is not None and message.startswith(tokenizer.bos_token)
+        return list(tokenizer(message, add_special_tokens=not begun)["input_ids"])
     return _rendered(tokenizer, [("user", message)], system)
 
 

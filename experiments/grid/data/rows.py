@@ -1,4 +1,4 @@
-"""Rows of data sets: lines of a JSONL or CSV file or the hub's, each with its place."""
+"""Rows of data sets: lines of a JSONL or CSV file, TOML files or the hub's, each with its place."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import json
 import math
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
+from experiments.grid.answers import last_boxed, same_number
 from experiments.grid.scoring import Gold
 
 
@@ -58,12 +60,15 @@ def chosen(total: int, limit: int | None, sample: int | None, seed: int) -> list
 
 
 def file_rows(path: Path, limit: int | None, sample: int | None, seed: int) -> Rows:
-    """Rows of a JSONL file, or of a CSV file with a header; empty lines are none.
+    """Rows of a JSONL file, or of a CSV file with a header, where empty lines are none; or of a
+    folder of TOML files.
 
     Raises:
         InvalidValue: an unreadable file, or a line that is no JSON object of plain values, or has
             other columns than the header.
     """
+    if path.is_dir():
+        return folder_rows(path, limit, sample, seed)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -84,6 +89,30 @@ def file_rows(path: Path, limit: int | None, sample: int | None, seed: int) -> R
     found = [(at, *lines[at]) for at in chosen(len(lines), limit, sample, seed)]
     rows = [Row(at, place, _parse(place, line)) for at, place, line in found]
     return Rows(tuple(rows), len(lines), source)
+
+
+def folder_rows(folder: Path, limit: int | None, sample: int | None, seed: int) -> Rows:
+    """Rows of a folder of TOML files, one a problem, by name; what is called `id` is its name too.
+
+    Raises:
+        InvalidValue: no such file there, one that cannot be read, or one that is no TOML.
+    """
+    files = sorted(folder.glob("*.toml"))
+    if not files:
+        raise InvalidValue("dataset", str(folder), "a folder with TOML files in it, one a problem")
+    told = hashlib.sha256()
+    rows = []
+    wanted = set(chosen(len(files), limit, sample, seed))
+    for at, file in enumerate(files):
+        try:
+            content = file.read_bytes()
+            told.update(content)
+            values = tomllib.loads(content.decode()) if at in wanted else {}
+        except (OSError, ValueError, RecursionError) as error:
+            raise InvalidValue("dataset", str(file), f"a problem in TOML ({error})") from error
+        if at in wanted:
+            rows.append(Row(at, str(file), {"id": file.stem, **values}))
+    return Rows(tuple(rows), len(files), {"file_digest": told.hexdigest()[:32]})
 
 
 def _csv_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -252,37 +281,66 @@ def messages_of(row: Row, column: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def gold_of(row: Row, column: str | None, behind_marks: bool) -> Gold:
-    """The answer alone: what follows `####` where it has a derivation; of a list each; or none.
+def gold_of(
+    row: Row, column: str | None, behind_marks: bool = False, derived: bool = False
+) -> Gold:
+    r"""The answer alone: what follows `####`, or is in the last `\boxed{}`, of a derivation; of a
+    list each; or none.
 
     Args:
         row: the problem.
         column: that has it; None where no column does.
-        behind_marks: whether every answer has a derivation.
+        behind_marks: whether every answer has a derivation that ends with `####`.
+        derived: whether every answer has one, by whichever mark.
 
     Raises:
-        InvalidValue: something that is no answer.
+        InvalidValue: something that is no answer, or that two marks say differently.
     """
     answer = None if column is None else row.values[column]
     if answer is None:
         return None
     if isinstance(answer, list) and answer:
-        return tuple(dict.fromkeys(_gold(row, column, one, behind_marks) for one in answer))
-    return _gold(row, column, answer, behind_marks)
+        golds = (_gold(row, column, one, behind_marks, derived) for one in answer)
+        return tuple(dict.fromkeys(golds))
+    return _gold(row, column, answer, behind_marks, derived)
 
 
-def _gold(row: Row, column: str | None, answer: Any, behind_marks: bool) -> str:
+def _gold(row: Row, column: str | None, answer: Any, behind_marks: bool, derived: bool) -> str:
     plain = type(answer) in (str, int) or (isinstance(answer, float) and math.isfinite(answer))
     text = str(answer).strip() if plain else ""
+    place = f"{column or 'answer'} in {row.place}"
+    box = last_boxed(text)
     if "####" in text:
         text = text.rsplit("####", 1)[1].strip().replace(",", "")
+        if box is not None and text and not same_number(box, text):
+            allowed = f"one answer: {text!r} stands behind ####, {box!r} in the last box"
+            raise InvalidValue(place, _short(answer), allowed)
     elif behind_marks:
         text = ""
+    elif box is not None:
+        text = box.strip()
+    elif derived:
+        allowed = (
+            "a derivation with its answer in \\boxed{} or behind #### (--scorer none: no answer)"
+        )
+        raise InvalidValue(place, _short(answer), allowed)
     if not text:
         allowed = "an answer" + (" behind ####" if behind_marks else "")
         allowed += ", or a list of those that are accepted"
-        raise InvalidValue(f"{column or 'answer'} in {row.place}", _short(answer), allowed)
+        raise InvalidValue(place, _short(answer), allowed)
     return text
+
+
+def require_one_line(row: Row, column: str | None, gold: Gold) -> None:
+    """Refuse an answer of several lines: which of its numbers is meant, nobody says.
+
+    Raises:
+        InvalidValue: it is one.
+    """
+    for one in gold if isinstance(gold, tuple) else (gold or "",):
+        if "\n" in one:
+            allowed = "an answer alone, or a derivation with it behind #### or in \\boxed{}"
+            raise InvalidValue(f"{column or 'answer'} in {row.place}", _short(one), allowed)
 
 
 def _short(value: Any) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 from attention.errors import InvalidValue
+from experiments.grid import gym
+from experiments.grid.data import packaged
 from experiments.reasoner import LEVELS, RECIPES
 
 #: Name -> (hub id, configuration, split, one line about it).
@@ -33,10 +35,24 @@ def names() -> dict[str, str]:
     }
 
 
+#: Forms of names: what begins with these, and one line about each.
+FORMS = {
+    f"{gym.PREFIX}NAME": "a generator of reasoning-gym, as gym:chain_sum(seed=1, max_terms=4) "
+    "(extra gym)",
+    f"{packaged.PREFIX}NAME/FILE": "a JSONL or CSV file or a folder of TOML files in an installed "
+    "package",
+}
+
+
 def split_revision(name: str) -> tuple[str, str]:
     """Name and revision of `gsm8k@main`; without one, the name as it is and ""."""
     known, at, revision = name.partition("@")
     return (known, revision) if at and known in HUB and not is_file(name) else (name, "")
+
+
+def is_form(name: str) -> bool:
+    """Whether a name has one of the forms."""
+    return name.startswith((gym.PREFIX, packaged.PREFIX))
 
 
 def is_file(name: str) -> bool:
@@ -47,8 +63,17 @@ def is_file(name: str) -> bool:
         return False
 
 
+def holds_problems(name: str) -> bool:
+    """Whether there is such a file, or a folder with TOML files in it."""
+    try:
+        return is_file(name) or any(Path(name).glob("*.toml"))
+    except (OSError, ValueError):
+        return False
+
+
 def expand(datasets: Iterable[str]) -> tuple[str, ...]:
-    """The data sets one by one: `reasoner` is easy, medium and hard; revisions are taken off.
+    """The data sets one by one: `reasoner` is easy, medium and hard; revisions are taken off, and
+    generators are spelled as they are kept.
 
     Raises:
         InvalidValue: neither a known name nor a file, or one data set at two revisions.
@@ -56,6 +81,9 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
     out: list[str] = []
     asked: dict[str, str] = {}
     for given in datasets:
+        if is_form(given):
+            out.append(gym.spelled(given) if gym.is_named(given) else packaged.checked(given))
+            continue
         name, revision = split_revision(given)
         if "@" in given and name != given and not revision:
             raise InvalidValue("dataset", given, f"a commit, tag or branch behind {name}@")
@@ -63,11 +91,12 @@ def expand(datasets: Iterable[str]) -> tuple[str, ...]:
             raise InvalidValue("dataset", given, f"{name} at one revision")
         if name == "reasoner":
             out.extend(LEVELS)
-        elif name in RECIPES or name in HUB or is_file(name):
+        elif name in RECIPES or name in HUB or holds_problems(name):
             out.append(name)
         else:
             near = (*names(), *_neighbours(Path(name)))
-            allowed = f"one of {', '.join(names())}, or a JSONL or CSV file that exists"
+            known = ", ".join((*names(), *FORMS))
+            allowed = f"one of {known}, or a JSONL or CSV file that exists, or a folder of TOML"
             raise InvalidValue("dataset", name, allowed, near)
     return tuple(dict.fromkeys(out))
 
@@ -83,11 +112,11 @@ def _neighbours(path: Path) -> list[str]:
 def labels(datasets: Sequence[str]) -> dict[str, str]:
     """A short name for each data set: a file's stem, with as many folders as tell it from others.
 
-    What is asked for by a known name keeps it. Labels are for readers; identities and random
-    streams go on by the file's name.
+    What is asked for by a known name, or is a generator, keeps its name. Labels are for readers;
+    identities and random streams go on by the file's name.
     """
     asked = list(dict.fromkeys(datasets))
-    found = {name: name for name in asked if name in names()}
+    found = {name: name for name in asked if name in names() or gym.is_named(name)}
     taken = set(found)
     left = [name for name in asked if name not in taken]
     for parts in range(1, max((len(PurePath(name).parts) for name in left), default=0) + 1):

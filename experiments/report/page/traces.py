@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise, takewhile
 from typing import Any
 
-from experiments.grid.scoring import last_boxed
+from experiments.grid.answers import last_boxed
 from experiments.report.names import detector_name
 from experiments.report.page.chosen import PageRun, by_worth
 from experiments.report.row import ReportRow, by_penalty, series
@@ -208,7 +208,7 @@ def _read(
         "id": record.id,
         "text": text,
         "lengths": lengths,
-        "answer": last_boxed(text),
+        "answer": plain.answer if plain.answer is not None else last_boxed(text),
         "finish": plain.finish,
         "parts": None if partner is None else _parting(ids, partner),
         "curve": [point for point in plain.curve if point[0] is not None],

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from attention.identity import code
 from experiments.grid.identity import Cell, digest, run_id
 from experiments.grid.plan import PlannedProblem, Run
-from experiments.grid.scoring import NO_SCORERS, Scorers, correct, judged, shown
+from experiments.grid.scoring import NO_SCORERS, Judgement, Scorers, judged, shown
 from experiments.store.files.records import Record
 from experiments.store.samples.repetition import exact, repeats, tolerant
 from experiments.store.samples.sample import Points, Sample, Shorter
@@ -113,7 +113,7 @@ def _shorter(
     for factor, cap in list(caps.items())[:-1]:
         one = plain
         if cap < plain.tokens:
-            solved = _solved(_text(trace, cap), problem, scorers)
+            solved = _judged(_text(trace, cap), problem, scorers, ended=False).correct
             read = trace.cost_at(cap).keys_read
             one = replace(plain, status="capped", tokens=cap, correct=solved, keys_read=read)
         assert factor is not None
@@ -183,7 +183,8 @@ def measured(
     else:
         one = replace(one, status="ok", finish=trace.finish)
     cost = trace.cost_at(paid)
-    text = _text(trace, kept)
+    ended = not cut and verdict is None and trace.finish == "eos"
+    judgement = _judged(_text(trace, kept), problem, scorers, ended)
     return replace(
         _with_reads(one, trace, paid),
         at_positions=_at_positions(problem, one.finish, len(trace.dropped) + paid),
@@ -193,8 +194,9 @@ def measured(
         record=record.id,
         tokens=kept,
         output=_digest(trace.new_ids[:kept]),
-        correct=_solved(text, problem, scorers),
-        answer=judged(text, None, problem.scorer).answer,
+        correct=judgement.correct,
+        answer=judgement.answer,
+        rule=judgement.rule,
         prefill_sec=trace.prefill_sec,
         decode_sec=cost.seconds,
         keys_read=cost.keys_read,
@@ -231,9 +233,10 @@ def with_text(samples: Iterable[Sample], store: Store) -> Iterator[Sample]:
             yield replace(sample, text=_text(record.trace(), sample.tokens))
 
 
-def _solved(text: str, problem: PlannedProblem, scorers: Scorers) -> bool | None:
+def _judged(text: str, problem: PlannedProblem, scorers: Scorers, ended: bool) -> Judgement:
     """Judged whenever it is read: a corrected answer or a better scorer decodes nothing again."""
-    return correct(text, problem.gold, problem.scorer, scorers)
+    gold, scorer, item = problem.gold, problem.scorer, problem.item_id
+    return judged(text, gold, scorer, scorers, item=item, ended=ended)
 
 
 def _with_reads(one: Sample, trace: Trace, kept: int) -> Sample:

@@ -155,6 +155,7 @@ class Sample:
     at_positions: bool = False
     gold: str | None = None  # the accepted answer; several are joined by " or "
     answer: str | None = None  # as it stands in the text; None where a scorer finds none
+    rule: str | None = None  # that found it, or by which a scorer of one's own accepts the text
 
     @property
     def paid_tokens(self) -> int | None:

@@ -1,0 +1,66 @@
+"""Problems in an installed package: `package:NAME/FOLDER/FILE.jsonl`, or a folder of TOML files.
+
+The package is found and not imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path, PurePosixPath
+
+from attention.errors import InvalidValue
+
+#: What the name of such a data set begins with.
+PREFIX = "package:"
+
+
+def is_named(name: str) -> bool:
+    """Whether a data set is one of these."""
+    return name.startswith(PREFIX)
+
+
+def checked(name: str) -> str:
+    """The name of a data set in a package, if it is one; nothing is looked up.
+
+    Raises:
+        InvalidValue: it is none.
+    """
+    package, *parts = PurePosixPath(name.removeprefix(PREFIX)).parts or ("",)
+    if not package.isidentifier() or not parts or ".." in parts:
+        allowed = f"{PREFIX}NAME/FILE with an importable package and a JSONL or CSV file in it"
+        raise InvalidValue("dataset", name, allowed)
+    return name
+
+
+def path(name: str) -> Path:
+    """Where the file lies.
+
+    Raises:
+        InvalidValue: no such package, or no such file in it.
+    """
+    package, *parts = PurePosixPath(checked(name).removeprefix(PREFIX)).parts
+    try:
+        spec = importlib.util.find_spec(package)  # of a package on the top level: nothing is run
+    except (ImportError, ValueError):
+        spec = None
+    folders = [] if spec is None else [Path(one) for one in spec.submodule_search_locations or ()]
+    if not folders:
+        raise InvalidValue("dataset", name, f"an installed package that is a folder, not {package}")
+    files = [folder.joinpath(*parts) for folder in folders]
+    found = next((file for file in files if file.is_file() or any(file.glob("*.toml"))), None)
+    if found is None:
+        near = [
+            f"{PREFIX}{package}/{file.relative_to(folder).as_posix()}"
+            for folder in folders
+            for ending in ("jsonl", "csv")
+            for file in sorted(folder.rglob(f"*.{ending}"))
+        ]
+        near += [
+            f"{PREFIX}{package}/{one.as_posix()}"
+            for folder in folders
+            for one in sorted({file.relative_to(folder).parent for file in folder.rglob("*.toml")})
+        ]
+        there = ", ".join(near[:6]) or "there is none"
+        allowed = f"a JSONL or CSV file of the package, or a folder of TOML files ({there})"
+        raise InvalidValue("dataset", name, allowed, near)
+    return found

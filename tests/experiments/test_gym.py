@@ -1,0 +1,425 @@
+"""Problems of reasoning-gym: names, identities, scores; what a store says of them runs nothing.
+
+Most of it with a package of that name that is made here, some, where it is installed, with the real
+one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeping import go
+
+from attention.errors import InvalidValue
+from experiments.cli import main
+from experiments.grid import data, gym, scoring
+from experiments.grid.config import Config
+from experiments.grid.data import ProblemChoice
+from experiments.grid.data.prompts import GYM_TEMPLATE
+from experiments.grid.data.sets import expand, labels
+from experiments.grid.identity import Cell, run_id
+from experiments.grid.presets import load
+from experiments.store.study import Study
+
+REAL = importlib.util.find_spec("reasoning_gym") is not None
+NEEDS_GYM = pytest.mark.skipif(not REAL, reason="needs the extra `gym` (reasoning-gym)")
+
+FACTORY = """
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+Path(__file__).with_name("ran").touch()
+print("noise on standard output")
+random.seed(7)
+
+
+@dataclass
+class Config:
+    most: int = 9
+    signs: tuple = ("+",)
+    seed: int = None
+    size: int = 6
+
+    def validate(self):
+        assert self.most > 1, "most must be above 1"
+
+
+class Sums:
+    def __init__(self, config):
+        config.validate()
+        assert isinstance(config.signs, tuple)
+        self.config = config
+
+    def __len__(self):
+        return self.config.size
+
+    def __getitem__(self, at):
+        draw = random.Random(self.config.seed + at)
+        a, b = draw.randrange(self.config.most), draw.randrange(self.config.most)
+        random.random()
+        return {"question": f"{a} + {b}", "answer": str(a + b), "metadata": {"sum": a + b}}
+
+    def score_answer(self, answer, entry):
+        if answer == "slow":
+            while True:
+                pass
+        if answer == "near":
+            return 0.99
+        return 1.0 if int(answer) == entry["metadata"]["sum"] else 0.01
+
+
+class Boards(Sums):
+    def __getitem__(self, at):
+        return {**super().__getitem__(at), "answer": None}
+
+
+class Torn(Sums):
+    def __getitem__(self, at):
+        raise RuntimeError("no board fits")
+
+
+DATASETS = {
+    "sums": (Sums, Config),
+    "boards": (Boards, Config),
+    "torn": (Torn, Config),
+    "codeio": (Sums, Config),
+}
+"""
+EVALUATING = """
+from .factory import Config, Sums, DATASETS
+
+class Evaluated(Sums):
+    def score_answer(self, answer, entry):
+        return 1.0 if eval(answer) == entry["metadata"]["sum"] else 0.0
+
+DATASETS["evaluated"] = DATASETS["countdown"] = (Evaluated, Config)
+"""
+
+
+def _package(site: Path, version: str) -> None:
+    folder = site / "reasoning_gym"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("from . import factory, evaluating\n")
+    (folder / "factory.py").write_text(FACTORY)
+    (folder / "evaluating.py").write_text(EVALUATING)
+    about = site / f"reasoning_gym-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Name: reasoning-gym\nVersion: {version}\n")
+
+
+def _forget() -> None:
+    gym._generator.cache_clear()
+    gym._problem.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "reasoning_gym"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the package of this test is, before any other of its name."""
+    site = tmp_path / "site"
+    _package(site, "9.1")
+    monkeypatch.syspath_prepend(str(site))
+    _forget()
+    yield site
+    _forget()
+
+
+def _set(name: str, limit: int | None = None, **choice: Any) -> data.DataSet:
+    return data.load_set(name, "study", limit, ProblemChoice(**choice))
+
+
+# ---------------------------------------------------------------- names and problems
+
+
+def test_a_name_is_kept_in_one_form() -> None:
+    for typed in ("gym:sums(size=4,most=5)", "gym:sums( most = 5, size = 4, seed = 0 )"):
+        assert expand([typed]) == ("gym:sums(most = 5, size = 4)",)
+    assert expand(["gym:sums", "gym:sums()", "gym:sums(seed=0)"]) == ("gym:sums",)
+    kept = 'gym:sums(share = 0.5, signs = ["+", "/"])'
+    assert expand([kept]) == (kept,)
+    assert labels([kept, "gym:sums", "a/sums.jsonl"]) == {
+        kept: kept,
+        "gym:sums": "gym:sums",
+        "a/sums.jsonl": "sums",
+    }
+    config = load("demo-small", {"datasets": "gym:sums(most=5,size=4),easy"})
+    assert config.datasets == ("gym:sums(most=5,size=4)", "easy")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gym:", "gym:NAME"),
+        ("gym:os.system", "gym:NAME"),
+        ("gym:../x", "gym:NAME"),
+        ("gym:Sums", "gym:NAME"),
+        ("gym:__import__('os')", "gym:chain_sum"),
+        ("gym:sums(", r"NAME\(PARAMETER=VALUE\)"),
+        ("gym:sums(seed=-1)", "seed of gym:sums"),
+        ("gym:sums(seed=true)", "seed of gym:sums"),
+        ("gym:sums(seed=false)", "seed of gym:sums"),
+        ("gym:sums(size=0)", "size of gym:sums"),
+        ("gym:sums(most=inf)", "most of gym:sums"),
+        ("gym:sums(most=2020-01-01)", "most of gym:sums"),
+    ],
+)
+def test_what_is_no_name_is_refused_without_the_package(name: str, words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        expand([name])
+    assert "reasoning_gym" not in sys.modules
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gym:sum", "did you mean 'gym:sums'"),
+        ("gym:qqq", "one of the 5 generators of reasoning-gym 9.1: boards, "),
+        ("gym:sums(mots=4)", "parameter of gym:sums = 'mots'.*did you mean 'most'"),
+        ("gym:sums(most=1)", "most must be above 1"),
+        ('gym:sums(most="many")', "parameters that sums takes .*TypeError"),
+        ("gym:torn", "problem 0 can be made .*no board fits"),
+        ("gym:codeio", "made by running code"),
+        ("gym:evaluated", "it evaluates text, which nobody has read for reasoning-gym 9.1"),
+    ],
+)
+def test_what_the_package_has_not_is_refused(name: str, words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        _set(name)
+
+
+def test_without_the_package_its_extra_is_named(monkeypatch, capsys) -> None:
+    _forget()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    assert main(["sweep", "--dataset", "gym:sums", "--dry-run"]) == 2
+    assert "the package `reasoning-gym` (`scripts/setup gym` installs it)" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+@pytest.mark.usefixtures("site")
+def test_problems_are_the_same_each_time_and_draw_from_nobody(capsys) -> None:
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    found = _set("gym:sums(seed=3, size=4)")
+    assert random.random() == expected
+    assert capsys.readouterr().out == ""
+    draws = [random.Random(3 + at) for at in range(4)]
+    pairs = [(one.randrange(9), one.randrange(9)) for one in draws]
+    assert [item.question for item in found.items] == [f"{a} + {b}" for a, b in pairs]
+    assert [item.gold for item in found.items] == [str(a + b) for a, b in pairs]
+    assert {item.scorer for item in found.items} == {"gym:sums(seed = 3, size = 4)"}
+    assert found.items[0].message == GYM_TEMPLATE.format(problem=found.items[0].question)
+    about = found.about()
+    assert (about["reasoning_gym"], about["of"], about["template"]) == ("9.1", 4, GYM_TEMPLATE)
+    assert _set("gym:sums(seed=3, size=4)", 2).items == found.items[:2]
+    assert _set("gym:sums(size=4)").items[3].question == found.items[0].question  # 0 + 3 = 3 + 0
+    assert _set("gym:boards", 1).items[0].gold == gym.ANY
+    (item,) = _set("gym:sums", 1, scorer="stated").items
+    assert item.scorer == "stated"
+
+
+def test_an_identity_follows_from_generator_parameters_seed_and_version(site: Path) -> None:
+    def ids(name: str) -> str:
+        return _set(name, 1).items[0].id
+
+    names = ("gym:sums", "gym:boards", "gym:sums(seed=1)", "gym:sums(most=8)", "gym:sums(size=5)")
+    found = [ids(name) for name in names]
+    assert len(set(found)) == len(names)
+    assert all(one.partition("/")[2].startswith("9.1/") for one in found)
+    cell = Cell("m", "d", "gym:sums", {"name": "full"}, (), {"temperature": 0.0}, "float32")
+    assert len({run_id(cell, one, "prompt", 0) for one in found}) == len(names)
+    shutil.rmtree(site)
+    _package(site, "9.2")
+    _forget()
+    assert ids("gym:sums") not in found
+
+
+# ---------------------------------------------------------------- scores
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("text", "ended", "correct", "rule"),
+    [
+        ("<answer>{sum}</answer>", False, True, "the last <answer></answer>"),
+        ("<answer> **{sum}** </answer>", True, True, "the last <answer></answer>"),
+        ("\\boxed{{{sum}}}", True, True, "the last \\boxed{}"),
+        ("The answer is {sum}.", True, True, 'the last "answer is"'),
+        ("The answer is {sum}.", False, False, None),
+        ("It makes {sum}", True, False, None),
+        ("<answer>99</answer>", True, False, "the last <answer></answer>"),
+        ("<answer>near</answer>", True, False, "the last <answer></answer>"),
+        ("<answer>no number</answer>", True, False, "the last <answer></answer>"),
+        ("<answer>slow</answer>", True, False, "the last <answer></answer>"),
+    ],
+)
+def test_right_is_what_the_generator_gives_one_point(
+    text: str, ended: bool, correct: bool, rule: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gym, "LIMIT", 0.2)
+    (item,) = _set("gym:sums", 1).items
+    own = scoring.loaded(item.scorer)
+    text = text.format(sum=item.gold)
+    found = scoring.judged(text, item.gold, item.scorer, own, item=item.id, ended=ended)
+    assert (found.correct, found.rule) == (correct, rule)
+    assert scoring.judged(text, item.gold, item.scorer, item=item.id).correct is None
+    said = "1.0" if correct else "less than 1.0"
+    assert scoring.reason(found, item.gold, item.scorer).endswith(said)
+
+
+@pytest.mark.usefixtures("site")
+def test_an_answer_that_would_be_evaluated_is_of_harmless_characters(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    made = gym.generator("gym:countdown")
+    sum_ = int(made.problem(0).answer)
+    assert made.solves(f"{sum_} + 1 - 1", 0)
+    for attack in (
+        f"open({str(mark)!r}, 'w') and {sum_}",
+        f"__import__('pathlib').Path({str(mark)!r}).touch() or {sum_}",
+        f"{sum_}**1",
+        f"{sum_}* *1",
+        "9" * 201,
+    ):
+        assert not made.solves(attack, 0)
+    assert not mark.exists()
+
+
+def test_what_runs_code_is_told_from_what_does_not() -> None:
+    assert gym.runs_code("x = eval('1')")
+    assert gym.runs_code("import sympy\nsympy.parse_expr(answer)")
+    assert gym.runs_code("pickle.loads(answer)")
+    assert not gym.runs_code("json.loads(answer)")
+    assert not gym.runs_code("def parse_expr(a): pass\nparse_expr(1)")
+
+
+# ---------------------------------------------------------------- stores
+
+
+@pytest.fixture
+def store(site: Path, tiny_config: Callable[..., Config], tmp_path: Path) -> Path:
+    config = tiny_config(datasets="gym:sums(seed=3)", backends="full,sink", budgets="32", limit=3)
+    outcome, _ = go(config, tmp_path / "out")
+    assert outcome.counts.decoded == 6
+    again, _ = go(config, tmp_path / "out")
+    assert again.counts.decoded == 0
+    _forget()
+    (site / "reasoning_gym" / "ran").unlink()
+    return tmp_path / "out"
+
+
+def test_a_store_asks_no_generator_by_itself(store: Path, site: Path, capsys) -> None:
+    assert main(["report", str(store), "--no-figures", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert {row["accuracy"] for row in json.loads(out)["rows"]} == {None}
+    assert "--scorer gym loads it" in " ".join(err.split())
+    assert main(["replay", str(store), "--detector", "guardian"]) == 0
+    assert main(["show", str(store), "0", "sink"]) == 0
+    assert not (site / "reasoning_gym" / "ran").exists()
+    assert "reasoning_gym" not in sys.modules
+
+
+def test_asked_for_it_judges_and_says_by_which_rule(store: Path, site: Path, capsys) -> None:
+    quiet = ["--no-figures", "--no-page", "--scorer", "gym"]
+    assert main(["report", str(store), *quiet, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {row["accuracy"] for row in rows} == {0.0}
+    assert (site / "reasoning_gym" / "ran").exists()
+    assert main(["replay", str(store), "--detector", "guardian", "--scorer", "gym"]) == 0
+    assert main(["show", str(store), "0", "sink", "--scorer", "gym"]) == 0
+    assert "the generator's scorer gives no answer less than 1.0" in capsys.readouterr().out
+    study = Study.open(store).judged_by("gym")
+    assert {sample.correct for sample in study.samples([]).samples} == {False}
+
+
+def test_what_cannot_judge_a_store_is_named(store: Path, site: Path, capsys) -> None:
+    command = ["--no-figures", "--no-page", "--scorer", "gym"]
+    shutil.rmtree(site)
+    _package(site, "9.2")
+    _forget()
+    assert main(["report", str(store), *command]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert "version of reasoning-gym = '9.2': expected 9.1, which made the problems" in err
+    shutil.rmtree(site)
+    _package(site, "9.1")
+    factory = site / "reasoning_gym" / "factory.py"
+    factory.write_text(factory.read_text().replace("str(a + b)", "str(a - b)"))
+    _forget()
+    assert main(["report", str(store), *command]) == 2
+    assert "answer of sums/9.1/" in " ".join(capsys.readouterr().err.split())
+
+
+def test_names_of_a_hostile_store_reach_no_package(store: Path, site: Path, capsys) -> None:
+    (manifest,) = sorted((store / "sweeps").glob("*.json"))[-1:]
+    text = manifest.read_text().replace('"gym:sums(seed = 3)"', '"gym:os.system"')
+    for one in (store / "sweeps").glob("*.json"):
+        one.write_text(text)
+    assert main(["report", str(store), "--no-figures", "--no-page", "--scorer", "gym"]) == 2
+    assert "expected gym:NAME" in " ".join(capsys.readouterr().err.split())
+    assert not (site / "reasoning_gym" / "ran").exists()
+
+
+def test_no_generator_is_a_scorer_of_other_problems() -> None:
+    with pytest.raises(InvalidValue, match="judges its own problems"):
+        load("demo-small", {"scorer": "gym:sums"})
+
+
+# ---------------------------------------------------------------- the real package
+
+
+@NEEDS_GYM
+def test_what_evaluates_answers_is_known_for_the_installed_version() -> None:
+    import inspect
+
+    from reasoning_gym.factory import DATASETS
+
+    running = {
+        name
+        for name, (kind, _) in DATASETS.items()
+        if gym.runs_code(Path(inspect.getfile(kind)).read_text("utf-8"))
+    }
+    assert running <= {*gym._EVALUATED, *gym._OWN_TEXT, *gym._REFUSED}
+    assert gym._EVALUATED.keys() <= running
+    assert gym._REFUSED.keys() <= DATASETS.keys()
+
+
+@NEEDS_GYM
+@pytest.mark.slow
+def test_every_generator_takes_its_own_answers_and_runs_none(tmp_path: Path) -> None:
+    from reasoning_gym.factory import DATASETS
+
+    mark = tmp_path / "mark"
+    attack = f"__import__('pathlib').Path({str(mark)!r}).touch()"
+    attacks = (attack, f"[{attack}]", f"[{attack} for _ in '1']", f"1 + ({attack} or 1)", "")
+    for name in sorted(DATASETS.keys() - gym._REFUSED.keys()):
+        made = gym.generator(f"gym:{name}(seed=5, size=2)")
+        for at in range(2):
+            problem = made.problem(at)
+            if problem.answer != gym.ANY:
+                assert made.solves(problem.answer, at), name
+            for one in attacks:  # some scorers take for false whatever is not "true"
+                made.solves(one, at)
+            assert not mark.exists(), name
+
+
+@NEEDS_GYM
+def test_countdown_accepts_another_way_to_its_number() -> None:
+    (item,) = _set("gym:countdown(min_numbers=2, max_numbers=2, seed=2)", 1).items
+    own = scoring.loaded(item.scorer)
+    for text, right in ((item.gold, True), (f"({item.gold})", True), ("1 + 1", False)):
+        found = scoring.judged(
+            f"<answer>{text}</answer>", item.gold, item.scorer, own, item=item.id
+        )
+        assert found.correct is right

@@ -24,8 +24,6 @@ def check_family(config: Any) -> None:
             raise InvalidValue("model", family, f"a text model: this one's config has a {tower}")
     if getattr(config, "use_bidirectional_attention", False):
         raise InvalidValue("use_bidirectional_attention", True, "causal attention")
-    if getattr(config, "is_causal", True) is False:
-        raise InvalidValue("is_causal", False, "causal attention")
     if getattr(config, "attn_logit_softcapping", None) is not None:
         raise InvalidValue(
             "attn_logit_softcapping", config.attn_logit_softcapping, "None: logits are not capped"

@@ -22,7 +22,7 @@ from attention.errors import InvalidValue
 from attention.layers.layer import Method
 from attention.patching.cache import ATTENTION, TAG, AttentionCache
 from attention.patching.families import check_family
-from attention.patching.probe import Anatomy, compared, probed
+from attention.patching.probe import Anatomy, batched, probed
 from attention.patching.session import Session
 
 # What some models hand to their attention function and ours has no place for.
@@ -205,25 +205,20 @@ def check_method(backend: Method, session: Session) -> None:
 
 
 def through(
-    model: PreTrainedModel,
-    full: Method,
-    anatomy: Anatomy,
-    wanted: list[Tensor],
-    parts: Sequence[int],
-) -> float:
-    """The difference between a model's own hidden states and those through an `AttentionCache`.
+    model: PreTrainedModel, full: Method, anatomy: Anatomy, parts: Sequence[int]
+) -> list[Tensor]:
+    """What a model makes of the probe's texts through an `AttentionCache`; see `batched`.
 
     Args:
         model: that attends by itself, and does so again afterwards.
         full: full attention.
         anatomy: of the model.
-        wanted: the model's own, as `probe.own` gives them.
         parts: columns of each forward.
     """
     engine = chosen("torch", model.device, model.dtype).name
     session, patch = Session(full, full, model, engine, anatomy), Patch(model, anatomy)
     try:
-        return compared(model, AttentionCache(session), wanted, parts)
+        return batched(model, AttentionCache(session), parts)
     finally:
         session.close()
         patch.undo(model)

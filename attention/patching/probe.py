@@ -379,7 +379,7 @@ def own(model: PreTrainedModel, parts: Sequence[int] = ()) -> list[Tensor]:
         ids = _text(model, sum(_PARTS) - padding, seed)
         positions = torch.arange(ids.shape[1], device=ids.device)[None]
         if parts:
-            sizes, cache = (parts[0] - padding, *parts[1:]), DynamicCache(config=model.config)
+            sizes, cache = [parts[0] - padding, *parts[1:]], DynamicCache(config=model.config)
             pairs = zip(torch.split(ids, sizes, 1), torch.split(positions, sizes, 1), strict=True)
             found.append(torch.cat([_forward(model, *x, None, cache) for x in pairs], dim=1))
         else:

@@ -6,6 +6,19 @@ from typing import Any
 
 from attention.errors import InvalidValue
 
+# Kinds of layers that hold no keys, in the words of transformers' configs.
+KEYLESS = ("conv", "linear_attention", "mamba", "mlp", "moe", "recurrent")
+
+
+def key_layers(config: Any) -> int:
+    """How many of a text model's layers hold keys, by its config.
+
+    Where a model is at hand, the probe counts them instead.
+    """
+    kinds = getattr(config, "layer_types", None) or ()
+    layers: int = config.num_hidden_layers
+    return layers - sum(kind in KEYLESS for kind in kinds)
+
 
 def check_family(config: Any) -> None:
     """Refuse models whose config says that their attention is not what methods are defined on.

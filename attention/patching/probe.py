@@ -13,10 +13,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import AttentionInterface, Cache, DynamicCache, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
@@ -90,6 +91,12 @@ class Anatomy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "places", {index: i for i, index in enumerate(self.softmax)})
+
+    @classmethod
+    def plain(cls, layers: int) -> Self:
+        """That of layers which all attend to all earlier tokens, as Llama's do."""
+        none, halves = (None,) * layers, ("halves",) * layers
+        return cls(layers, tuple(range(layers)), none, none, halves, ())
 
 
 # ---------------------------------------------------------------- the survey
@@ -515,6 +522,14 @@ def _found(model: PreTrainedModel, through: Through) -> Anatomy | InvalidValue:
 
 
 def _stumbled(family: str, error: Exception) -> InvalidValue:
+    if isinstance(error, AttributeError) and not hasattr(Cache, "get_conv_state"):
+        return InvalidValue(
+            "model",
+            family,
+            "a model that takes transformers' common cache: with transformers "
+            f"{transformers.__version__} this one needs more than it has ({error}), with newer "
+            "ones states of other layers are kept in it",
+        )
     said = (str(error).strip().splitlines() or [""])[0][:200]
     return InvalidValue(
         "model",

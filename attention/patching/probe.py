@@ -435,11 +435,22 @@ def apart(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
 
 @contextmanager
 def undisturbed(model: PreTrainedModel) -> Iterator[None]:
-    """Evaluation mode and no gradients, whatever the caller has; random states come back."""
+    """Evaluation mode, no gradients and no hooks, whatever the caller has; all come back.
+
+    Hooks of others are not called: what they count or record is not meant to see a probe.
+    """
     training = [module for module in model.modules() if module.training]
+    hooks = [
+        (registered, dict(registered))
+        for module in model.modules()
+        for registered in (module._forward_pre_hooks, module._forward_hooks)
+        if registered
+    ]
     accelerators = [model.device] if model.device.type == "cuda" else []
     for module in training:
         module.training = False
+    for registered, _ in hooks:  # in place: who removes a hook later knows it by its dictionary
+        registered.clear()
     try:
         with (
             torch.random.fork_rng(devices=accelerators),
@@ -450,6 +461,10 @@ def undisturbed(model: PreTrainedModel) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+        for registered, before in hooks:
+            new = dict(registered)
+            registered.clear()
+            registered.update(before | new)
 
 
 #: Reads the texts through our cache, in forwards of so many columns, as `batched` does.
@@ -486,6 +501,10 @@ def _found(model: PreTrainedModel, through: Through) -> Anatomy | InvalidValue:
     family, before = model.config.model_type, model.config._attn_implementation
     with undisturbed(model):
         wanted = own(model)
+        if not all(bool(x.isfinite().all()) for x in wanted):
+            return InvalidValue(
+                "model", family, "weights with which hidden states of a few tokens are finite"
+            )
         try:
             model.set_attn_implementation(_SURVEY)
             try:

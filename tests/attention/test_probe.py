@@ -120,6 +120,12 @@ def test_a_state_kept_behind_the_cache_is_refused_in_any_precision(dtype: torch.
     refused(wild("recurrent_gemma", dtype), "nothing of layer 0")
 
 
+def test_weights_that_give_no_numbers_are_refused() -> None:
+    m = wild("llama", torch.float32)
+    m.model.norm.weight.fill_(float("nan"))
+    refused(m, "hidden states of a few tokens are finite")
+
+
 def test_attention_to_later_tokens_is_refused() -> None:
     m = wild("llama", torch.float32)
     m.config.is_causal = False
@@ -175,6 +181,8 @@ def test_a_model_is_probed_once_and_again_when_its_config_changes(
 def test_a_probe_leaves_nothing_behind(family: str) -> None:
     m = wild(family, torch.float32).train()
     m.model.layers[1].eval()
+    called: list[int] = []
+    hook = m.model.layers[0].register_forward_hook(lambda *_: called.append(1))
     kept = {name: x.clone() for name, x in (*m.named_parameters(), *m.named_buffers())}
     modes = [module.training for module in m.modules()]
     torch.manual_seed(3)
@@ -187,6 +195,10 @@ def test_a_probe_leaves_nothing_behind(family: str) -> None:
     assert all(torch.equal(x, kept[name]) for name, x in m.named_parameters())
     assert all(torch.equal(x, kept[name]) for name, x in m.named_buffers())
     assert m.config._attn_implementation == "sdpa"
+    assert not called
+    m(input_ids=tokens(1, 2))
+    assert called == [1]
+    hook.remove()
     assert not any(x._forward_hooks or x._forward_pre_hooks for x in m.modules())
 
 

@@ -183,6 +183,13 @@ def test_a_probe_leaves_nothing_behind(family: str) -> None:
     m.model.layers[1].eval()
     called: list[int] = []
     hook = m.model.layers[0].register_forward_hook(lambda *_: called.append(1))
+    mlp = m.model.layers[0].mlp.forward
+
+    def drawing(*given: Any) -> Any:
+        torch.rand(1)
+        return mlp(*given)
+
+    m.model.layers[0].mlp.forward = drawing
     kept = {name: x.clone() for name, x in (*m.named_parameters(), *m.named_buffers())}
     modes = [module.training for module in m.modules()]
     torch.manual_seed(3)

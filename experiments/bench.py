@@ -29,6 +29,7 @@ from attention.engines import chosen
 from attention.errors import InvalidValue, check_choice, check_int
 from attention.methods import METHODS, find, get
 from attention.patching.cache import ATTENTION, AttentionCache
+from attention.patching.probe import Anatomy
 from attention.patching.session import Session
 from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
@@ -224,7 +225,7 @@ def empty(backend: Backend, shape: Shape) -> AttentionCache:
     )
     rope = LlamaRotaryEmbedding(config).to(shape.device)
     model = SimpleNamespace(config=config, base_model=SimpleNamespace(rotary_emb=rope))
-    return AttentionCache(Session(backend, Full(), model, shape.engine))
+    return AttentionCache(Session(backend, Full(), model, shape.engine, Anatomy.plain(1)))
 
 
 def filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor) -> AttentionCache:

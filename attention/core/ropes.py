@@ -147,6 +147,17 @@ class Rope:
         return positions
 
 
+class Still:
+    """The rotary embedding of a layer whose keys have no position: it turns nothing."""
+
+    rope_type = "default"
+
+    def __call__(self, like: Tensor, positions: Tensor) -> Turn:
+        """cos 1 and sin 0, (B, N, D)."""
+        cos = like.new_ones(*positions.shape, like.shape[-1])
+        return cos, torch.zeros_like(cos)
+
+
 def rotate(x: Tensor, turn: Turn) -> Tensor:
     """Rotate (B, H, N, D) by a turn, computing in at least float32; x's dtype comes back."""
     cos, sin = turn

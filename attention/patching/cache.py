@@ -16,9 +16,10 @@ from attention.core.step import Counts, Step
 from attention.engines import chosen
 from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, Layer, Method
-from attention.patching.inputs import check_kind, open_step
+from attention.patching.inputs import check_kind, new_tokens, open_step
 from attention.patching.rows import RowCounts, row_index, taken_over
 from attention.patching.session import Session
+from attention.patching.states import States
 from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stats
 
 # Marks the keys a cache returns, so that the attention function finds the cache without globals.
@@ -33,9 +34,14 @@ class AttentionCache(Cache):
     Rows are ragged: each stores its real tokens from slot 0 on and has its own length, so padding
     enters nothing. After a left-padded prefill the mask is not needed again.
 
+    Layers are those that hold keys, counted from 0 in the order in which they run: in most models
+    all. What other layers keep (linear attention, state spaces, short convolutions) is in `states`,
+    which goes wherever rows go; no budget binds there, and nothing counts it but `state_bytes`.
+
     Attributes:
         session: the `with` block this cache belongs to.
         layers: state by layer; empty before the first forward.
+        states: of the layers that keep another state than keys.
         columns: input columns fed so far, padding included; what `get_seq_length()` answers.
     """
 
@@ -43,15 +49,18 @@ class AttentionCache(Cache):
         super().__init__(layers=[])
         self.session = session
         self.layers: list[Layer] = []
+        self.states = States()
         self.reset()
 
     def reset(self) -> None:
         """Forget everything."""
         self.layers.clear()
+        self.states.clear()
         self.columns = 0
         self._rows = RowCounts()
         self._step: Step | None = None
         self._done = 0  # layers of the current forward that have run
+        self._running = False  # whether a forward of a model with other states has begun
         self._handed = False  # whether keys were given to the model and did not come back
         self._drafting = False  # whether `generate` is going to draft tokens
         self._drafts = 0  # newest columns of the coming forward that are drafts
@@ -99,7 +108,7 @@ class AttentionCache(Cache):
         return sum(layer.geometry.Hkv for layer in self.layers)
 
     def _idle(self) -> None:
-        if self._step is not None:
+        if self._step is not None or self._running:
             raise RuntimeError("an earlier forward failed half way; start again from cache.new()")
 
     def _index(self, rows: Sequence[int] | Tensor, field: str) -> Tensor:
@@ -112,7 +121,7 @@ class AttentionCache(Cache):
         self,
         key_states: Tensor,
         value_states: Tensor,
-        layer_idx: int,  # noqa: ARG002
+        layer_idx: int,
         *_: Any,
         **__: Any,
     ) -> tuple[Tensor, Tensor]:
@@ -136,7 +145,7 @@ class AttentionCache(Cache):
             self._handed = False
             other = f"a cache of a {self.backend.name} block on another model"
             raise InvalidValue("past_key_values", other, allowed)
-        setattr(key_states, TAG, self)
+        setattr(key_states, TAG, (self, layer_idx))
         return key_states, value_states
 
     def given_back(self, key: Tensor) -> None:
@@ -163,6 +172,12 @@ class AttentionCache(Cache):
         Raises:
             InvalidValue: a method that cannot bring back what drafts made it drop or count.
         """
+        if self.session.anatomy.states:
+            raise InvalidValue(
+                "assistant_model or prompt_lookup_num_tokens",
+                f"drafts of a {self.session.config.model_type}",
+                "none: wrong drafts are taken back, and " + self._cannot_go_back(),
+            )
         if not self.backend.rewindable:
             raise InvalidValue(
                 "assistant_model or prompt_lookup_num_tokens",
@@ -171,6 +186,44 @@ class AttentionCache(Cache):
                 "made it drop or count; full, quest and oracle can",
             )
         self._drafting = True
+
+    def begin(self, rows: int, T: int, mask: Tensor | None) -> None:
+        """A forward begins, in a model whose layers keep other states too.
+
+        These change before the first layer with keys runs, so that what does not fit is refused
+        here.
+
+        Args:
+            rows: B.
+            T: columns that come.
+            mask: padding mask (B or 1, columns + T); None where all is real.
+
+        Raises:
+            InvalidValue: mask or rows do not fit what the cache holds.
+        """
+        self._idle()
+        held = self._rows if self.layers else self._rows.before(rows)
+        if len(held.seen) != rows:
+            allowed = f"{len(held.seen)} rows, as this cache holds"
+            raise InvalidValue("input_ids", f"{rows} rows", allowed)
+        if T > 1 and held.seen.any() and not self.session.anatomy.parts:
+            raise InvalidValue(
+                "input_ids",
+                f"{T} columns on top of others",
+                f"one at a time, or all in the first forward: {self.session.config.model_type} "
+                "itself drops the state of its layers there",
+            )
+        new_tokens(mask, held.seen, self.columns, T)
+        self._running = True
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def end(self) -> None:
+        """The forward that began has come to its end."""
+        self._running = False
+        unread = np.flatnonzero(self._rows.seen == 0)
+        if len(unread):
+            self.states.empty(torch.from_numpy(unread))
 
     def attend(
         self,
@@ -190,7 +243,8 @@ class AttentionCache(Cache):
         """
         check_kind(index, self.layers[index].geometry if index < len(self.layers) else k, q, k, v)
         if index == 0:
-            self._idle()
+            if self._step is not None:
+                self._idle()
             rows = self._rows if self.layers else self._rows.before(len(q))
             self._step = open_step(q, mask, position_ids, rows, self.columns, self._drafts)
             self._rows, self._drafts, self._done = rows, 0, 0
@@ -225,7 +279,7 @@ class AttentionCache(Cache):
                 D=k.shape[3],
                 dtype=k.dtype,
                 device=k.device,
-                rope=self.session.rope,
+                rope=self.session.ropes[index],
                 model_window=self.session.windows[index],
                 sink_logits=None if sink_logits is None else sink_logits.detach(),
                 engine=chosen(self.session.engine, k.device, k.dtype),
@@ -252,6 +306,7 @@ class AttentionCache(Cache):
         index = self._index(range(len(self._rows.seen)) if rows is None else rows, "rows")
         twin = self.new()
         twin.layers = [layer.copied(index.to(layer.geometry.device)) for layer in self.layers]
+        twin.states = self.states.copied(index)
         twin.columns = self.columns
         twin._rows = self._rows.select(index.numpy())
         return twin
@@ -288,6 +343,7 @@ class AttentionCache(Cache):
         twin.columns, twin._rows = self.columns, self._rows.select(index.numpy()).undecoded()
         seen, full = twin._rows.seen, twin.backend
         twin.layers = [taken_over(layer, index, seen, full) for layer in self.layers]
+        twin.states = self.states.copied(index)
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -322,6 +378,7 @@ class AttentionCache(Cache):
         index = self._index(rows, "rows")
         for layer in self.layers:
             layer.select(index.to(layer.geometry.device))
+        self.states.select(index)
         self._rows = self._rows.select(index.numpy())
 
     @torch.inference_mode(False)
@@ -356,6 +413,7 @@ class AttentionCache(Cache):
         for layer, other in zip(self.layers, source.layers, strict=True):
             device = layer.geometry.device
             layer.replace(ours.to(device), other, theirs.to(device))
+        self.states.replace(ours, source.states, theirs)
         self._rows = self._rows.replaced(ours.numpy(), source._rows, theirs.numpy())
         self.columns = max(self.columns, int(self._rows.seen.max()))
 
@@ -377,6 +435,7 @@ class AttentionCache(Cache):
         elif more:
             taken = source.clone()
             self.layers, self.columns = taken.layers, taken.columns
+            self.states = taken.states
             self._rows = taken._rows.undecoded()
 
     def _check_source(self, source: AttentionCache) -> None:
@@ -393,8 +452,10 @@ class AttentionCache(Cache):
     @property
     def is_croppable(self) -> bool:
         """Whether `crop` is exact for this method, at the lengths the rows have now."""
-        return bool(self.layers) and all(
-            layer.refuse_crop(self._rows.seen) is None for layer in self.layers
+        return (
+            bool(self.layers)
+            and not self.states
+            and all(layer.refuse_crop(self._rows.seen) is None for layer in self.layers)
         )
 
     @property
@@ -402,9 +463,12 @@ class AttentionCache(Cache):
         """Whether `rewind` is exact for any row at any length.
 
         A property of method and model alone, the same before the first forward as after any: false
-        where the method drops tokens or learns from attention, or where the model slides a window
-        in some layer. There `rewind` still works on a row the window has not left yet.
+        where the method drops tokens or learns from attention, where the model slides a window in
+        some layer, or where layers keep another state than keys. With a window `rewind` still
+        works on a row that it has not left yet.
         """
+        if self.session.anatomy.states:
+            return False
         slides = any(window is not None for window in self.session.windows)
         return self.backend.rewindable and not slides
 
@@ -454,6 +518,10 @@ class AttentionCache(Cache):
 
     def _forget(self, rows: Counts, seen: Counts, field: str) -> None:
         """Leave rows[i] its first seen[i] tokens, or raise before anything changed."""
+        if self.states:
+            value = f"{int((self._rows.seen[rows] - seen).max())} tokens less"
+            allowed = "none less: " + self._cannot_go_back() + "; restore a clone by replace_rows"
+            raise InvalidValue(field, value, allowed)
         for layer in self.layers:
             if reason := layer.refuse_crop(self._rows.seen[rows]):
                 raise InvalidValue(field, reason.value, reason.allowed)
@@ -462,6 +530,12 @@ class AttentionCache(Cache):
         longest = int(self._rows.seen.max())
         self._rows = self._rows.cut(rows, seen)
         self.columns -= longest - int(self._rows.seen.max())
+
+    def _cannot_go_back(self) -> str:
+        anatomy = self.session.anatomy
+        return (
+            f"{len(anatomy.states)} of the {anatomy.layers} layers keep a state that cannot go back"
+        )
 
     # What transformers asks of a cache
 
@@ -520,6 +594,56 @@ class AttentionCache(Cache):
     is_linear = is_sliding
     is_dummy = is_sliding
 
+    # What layers without keys ask of it: conv states (B, channels, kernel), and recurrent ones
+
+    def has_previous_state(
+        self, layer_idx: int | None = None, state_idx: int | None = None
+    ) -> bool:
+        """Whether a layer has a state, or any has where none is named."""
+        held = {*self.states.conv, *self.states.recurrent}
+        return any(
+            layer_idx in (None, layer) and state_idx in (None, state) for layer, state in held
+        )
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        """The state itself, which models change in place; None before the first forward."""
+        return self.states.conv.get((layer_idx, state_idx))
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        """The state itself, which models change in place; None before the first forward."""
+        return self.states.recurrent.get((layer_idx, state_idx))
+
+    @uncompiled
+    def update_conv_state(
+        self,
+        conv_states: Tensor,
+        layer_idx: int,
+        state_idx: int = 0,
+        conv_kernel_size: int | None = None,
+        **_: Any,
+    ) -> Tensor:
+        """Called by the model with new inputs; those kept and the new ones."""
+        self._check_begun()
+        return self.states.push((layer_idx, state_idx), conv_states, conv_kernel_size)
+
+    @uncompiled
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: Any
+    ) -> Tensor:
+        """Called by the model with a state behind the new tokens."""
+        self._check_begun()
+        return self.states.write((layer_idx, state_idx), recurrent_states)
+
+    def is_recording_past(self, layer_idx: int) -> bool:  # noqa: ARG002
+        """False: states do not go back."""
+        return False
+
+    def _check_begun(self) -> None:
+        if not self._running:
+            other = f"a cache of a {self.backend.name} block on another model"
+            allowed = "a cache of the `with backend.on(model)` block the model is called in"
+            raise InvalidValue("past_key_values", other, allowed)
+
     # Looking
 
     def row_stats(self) -> RowStats:
@@ -550,7 +674,14 @@ class AttentionCache(Cache):
             [self.kept_positions(i) for i in indices],
             [self.read_positions(i) if self.decoded else [] for i in indices],
             per_layer,
+            self.session.anatomy,
+            self.state_bytes,
         )
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a row's states in layers that keep another state than keys; 0 in most models."""
+        return self.states.row_bytes
 
     def kept_positions(self, layer: int) -> list[Tensor]:
         """Absolute positions of the tokens a layer keeps: per row (Hkv, kept), ascending."""

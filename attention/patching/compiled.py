@@ -83,6 +83,12 @@ def compiled(
     graphs, wanted = GRAPHS.get(model.device.type), tuple(states)
     if graphs is None and model.device.type != "cpu":
         raise NotCompiled(f"steps are compiled for CPUs and CUDA devices, not for {model.device}")
+    anatomy = cache.session.anatomy
+    if anatomy.softmax != tuple(range(anatomy.layers)) or anatomy.states:
+        raise NotCompiled(
+            f"{len(anatomy.softmax)} of the {anatomy.layers} layers hold keys; a step whose other "
+            "layers keep states of their own is not compiled"
+        )
     reason = refusal(model)
     if reason is not None:
         raise NotCompiled(reason)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,12 +17,13 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from attention.core.compiling import uncompiled
-from attention.core.ropes import Rope
 from attention.engines import chosen
 from attention.errors import InvalidValue
 from attention.layers.layer import Method
 from attention.patching.cache import ATTENTION, TAG, AttentionCache
-from attention.patching.session import Session, check_family, windows
+from attention.patching.families import check_family
+from attention.patching.probe import Anatomy, batched, probed
+from attention.patching.session import Session
 
 # What some models hand to their attention function and ours has no place for.
 UNKNOWN = ("softcap", "position_bias", "cu_seq_lens_q", "cu_seq_lens_k")
@@ -40,7 +42,7 @@ def attention_forward(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    scaling: float,
+    scaling: float | None = None,
     dropout: float = 0.0,
     s_aux: Tensor | None = None,
     **kwargs: Any,
@@ -51,6 +53,7 @@ def attention_forward(
         query: (B, Hq, T, D), roped.
         key, value: (B, Hkv, T, D), exactly as the cache returned them.
         attention_mask: the padding mask (B, past + T) or None; see `padding_mask`.
+        scaling: factor of the logits; 1 over the square root of D by default.
         s_aux: the model's own logits beside the keys in each softmax, (Hq,), as in gpt-oss.
 
     Returns:
@@ -60,7 +63,7 @@ def attention_forward(
         InvalidValue: the call did not go through a cache of an open block, asks for dropout,
             weights or gradients, or slides a window that the model's config did not have.
     """
-    cache = getattr(key, TAG, None)
+    cache, layer = getattr(key, TAG, (None, 0))
     if not isinstance(cache, AttentionCache):
         raise InvalidValue(
             "past_key_values",
@@ -82,7 +85,8 @@ def attention_forward(
     for name in UNKNOWN:
         if kwargs.get(name) is not None:
             raise InvalidValue(name, type(kwargs[name]).__name__, "None: it is not supported")
-    own = cache.session.windows[module.layer_idx]
+    index = cache.session.anatomy.places[layer]
+    own = cache.session.anatomy.given[index]
     if kwargs.get("sliding_window", own) != own:
         raise InvalidValue(
             "sliding_window",
@@ -97,16 +101,16 @@ def attention_forward(
     # outside it.
     with torch.inference_mode(False), torch.no_grad():
         out = cache.attend(
-            module.layer_idx,
+            index,
             query,
             key,
             value,
             attention_mask,
-            scaling,
+            query.shape[-1] ** -0.5 if scaling is None else scaling,
             kwargs.get("position_ids"),
             s_aux,
         )
-    return out, None
+    return out.contiguous(), None  # as other attention functions give it: some models view it
 
 
 @uncompiled
@@ -129,7 +133,31 @@ def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Te
     return attention_mask
 
 
-def check_model(backend: Method, model: Any) -> None:
+@uncompiled
+def begun(_model: Any, inputs: Any, given: dict[str, Any]) -> None:
+    """Called before each forward of the layers of a model some of which keep other states.
+
+    Raises:
+        InvalidValue: what does not fit the cache, before any state has changed.
+    """
+    cache = given.get("past_key_values")
+    if not isinstance(cache, AttentionCache):
+        return
+    tokens = given.get("input_ids", inputs[0] if inputs else None)
+    tokens = given.get("inputs_embeds") if tokens is None else tokens
+    if isinstance(tokens, Tensor):
+        cache.begin(tokens.shape[0], tokens.shape[1], given.get("attention_mask"))
+
+
+@uncompiled
+def ended(_model: Any, _inputs: Any, given: dict[str, Any], _output: Any) -> None:
+    """Called behind each of them that came to its end."""
+    cache = given.get("past_key_values")
+    if isinstance(cache, AttentionCache):
+        cache.end()
+
+
+def check_model(model: Any) -> None:
     """Refuse, by name and before any compute, what cannot work.
 
     Raises:
@@ -143,7 +171,15 @@ def check_model(backend: Method, model: Any) -> None:
     devices = sorted({str(p.device) for p in model.parameters()})
     if len(devices) > 1 or devices == ["meta"]:
         raise InvalidValue("model", devices, "a model on one device")
-    full = [i for i, window in enumerate(windows(model.config)) if window is None]
+
+
+def check_method(backend: Method, session: Session) -> None:
+    """Refuse a method that a model has no layer for, or whose keys it cannot turn.
+
+    Raises:
+        InvalidValue: with the reason.
+    """
+    full = [i for i, window in enumerate(session.windows) if window is None]
     if not full:
         return
     if backend.dense_layers > full[-1]:
@@ -152,26 +188,72 @@ def check_model(backend: Method, model: Any) -> None:
             backend.dense_layers,
             f"at most {full[-1]}: layer {full[-1]} is the model's last that {backend.name} can use",
         )
-    if backend.turns_keys:
-        Rope(getattr(model.base_model, "rotary_emb", None)).require_fixed(backend.name)
+    if not backend.turns_keys:
+        return
+    family, anatomy = session.config.model_type, session.anatomy
+    for i in full:
+        if anatomy.turns[i] == "none":
+            continue
+        session.ropes[i].require_fixed(backend.name)
+        if anatomy.turns[i] == "other":
+            raise InvalidValue(
+                "model",
+                family,
+                f"keys whose first half turns with their second one, for {backend.name}: those of "
+                f"layer {anatomy.softmax[i]} change with their position in another way",
+            )
+
+
+def through(
+    model: PreTrainedModel, full: Method, anatomy: Anatomy, parts: Sequence[int]
+) -> list[Tensor]:
+    """What a model makes of the probe's texts through an `AttentionCache`; see `batched`.
+
+    Args:
+        model: that attends by itself, and does so again afterwards.
+        full: full attention.
+        anatomy: of the model.
+        parts: columns of each forward.
+    """
+    engine = chosen("torch", model.device, model.dtype).name
+    session, patch = Session(full, full, model, engine, anatomy), Patch(model, anatomy)
+    try:
+        return batched(model, AttentionCache(session), parts)
+    finally:
+        session.close()
+        patch.undo(model)
+
+
+def anatomy_of(model: PreTrainedModel, full: Method) -> Anatomy:
+    """How a model attends: tried out on the first block of a model, remembered for later ones.
+
+    Raises:
+        InvalidValue: attention that is not the model's own through our cache.
+    """
+    with _LOCK:
+        shared = _PATCHES.get(model)
+        if shared is not None:
+            return shared.anatomy
+        return probed(model, partial(through, model, full))
 
 
 @contextmanager
 def patched(backend: Method, full: Method, model: Any, engine: str) -> Iterator[AttentionCache]:
     """Let `model` attend through `backend` inside the block; see `Backend.on`."""
-    check_model(backend, model)
+    check_model(model)
     engine = chosen(engine, model.device, model.dtype).name
-    if not math.isinf(backend.exact_until) and None not in windows(model.config):
-        warnings.warn(
-            f"every layer of this {model.config.model_type} is the model's own sliding attention "
-            f"(config.sliding_window): {backend.name} has no layer to act on",
-            stacklevel=3,
-        )
-    session = Session(backend, full, model, engine)
     with _LOCK:
+        session = Session(backend, full, model, engine, anatomy_of(model, full))
+        check_method(backend, session)
+        if not math.isinf(backend.exact_until) and None not in session.windows:
+            warnings.warn(
+                f"every layer of this {model.config.model_type} is the model's own sliding "
+                f"attention (config.sliding_window): {backend.name} has no layer to act on",
+                stacklevel=3,
+            )
         shared = _PATCHES.get(model)
         if shared is None:
-            shared = _PATCHES[model] = Patch(model)
+            shared = _PATCHES[model] = Patch(model, session.anatomy)
         shared.blocks += 1
     try:
         yield AttentionCache(session)
@@ -192,23 +274,31 @@ class Patch:
 
     Args:
         model: to patch.
+        anatomy: how it attends.
 
     Attributes:
         blocks: how many are open.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, anatomy: Anatomy) -> None:
         # Both are stateless and change no model until a config names them.
         AttentionInterface.register(ATTENTION, attention_forward)
         AttentionMaskInterface.register(ATTENTION, padding_mask)
-        self.blocks = 0
+        self.blocks, self.anatomy = 0, anatomy
         self._before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
-        self._hook = model.register_forward_pre_hook(announce, with_kwargs=True)
+        self._hooks = [model.register_forward_pre_hook(announce, with_kwargs=True)]
+        if anatomy.states:
+            inner = model.base_model
+            self._hooks += [
+                inner.register_forward_pre_hook(begun, with_kwargs=True),
+                inner.register_forward_hook(ended, with_kwargs=True),
+            ]
 
     def undo(self, model: PreTrainedModel) -> None:
         """Let the model attend as it did."""
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         model.set_attn_implementation(self._before)
 
 

@@ -1,65 +1,13 @@
-"""One `with` block: the method, what caches know of the model, and which models are taken."""
+"""One `with` block: the method, and what caches know of the model."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from attention.core.ropes import Rope
-from attention.errors import InvalidValue
+from attention.core.ropes import Rope, Still
 from attention.layers.layer import Method
-
-# Where a family has sliding layers: nowhere, in "all" layers once `sliding_window` is set, or where
-# its "layer_types" say so.
-FAMILIES: dict[str, str | None] = {
-    "gemma3_text": "layer_types",
-    "gpt_oss": "layer_types",
-    "llama": None,
-    "mistral": "all",
-    "phi3": "all",
-    "qwen2": "layer_types",
-    "qwen2_moe": "layer_types",
-    "qwen3": "layer_types",
-    "qwen3_moe": "all",
-}
-ATTENTION = ("full_attention", "sliding_attention")
-
-
-def windows(config: Any) -> tuple[int | None, ...]:
-    """The model's own sliding window of each layer, in tokens; None where attention is full."""
-    layers: int = config.num_hidden_layers
-    window: int | None = getattr(config, "sliding_window", None)
-    where = FAMILIES[config.model_type]
-    if where is None or not window:
-        return (None,) * layers
-    if where == "all":
-        return (window,) * layers
-    return tuple(window if kind == "sliding_attention" else None for kind in config.layer_types)
-
-
-def check_family(config: Any) -> None:
-    """Refuse the models whose attention is not what the methods are defined on.
-
-    Raises:
-        InvalidValue: with the reason.
-    """
-    family = config.model_type
-    if getattr(config, "is_encoder_decoder", False):
-        raise InvalidValue("model", family, "a decoder: this is an encoder-decoder")
-    for tower in ("vision_config", "audio_config"):
-        if getattr(config, tower, None) is not None:
-            raise InvalidValue("model", family, f"a text model: this one's config has a {tower}")
-    kinds = sorted(set(getattr(config, "layer_types", None) or ()) - set(ATTENTION))
-    if kinds:
-        raise InvalidValue("layer_types", kinds, "softmax attention: " + " or ".join(ATTENTION))
-    if family not in FAMILIES:
-        raise InvalidValue("model", family, "a family among " + ", ".join(FAMILIES), FAMILIES)
-    if getattr(config, "use_bidirectional_attention", False):
-        raise InvalidValue("use_bidirectional_attention", True, "causal attention")
-    if getattr(config, "attn_logit_softcapping", None) is not None:
-        raise InvalidValue(
-            "attn_logit_softcapping", config.attn_logit_softcapping, "None: logits are not capped"
-        )
+from attention.patching.probe import Anatomy, rope_of
 
 
 class Session:
@@ -70,17 +18,29 @@ class Session:
         full: full attention, which rows may go on under.
         model: the patched model.
         engine: name of the engine in force.
+        anatomy: how the model attends.
     """
 
-    def __init__(self, backend: Method, full: Method, model: Any, engine: str) -> None:
-        self.backend, self.engine = backend, engine
+    def __init__(
+        self, backend: Method, full: Method, model: Any, engine: str, anatomy: Anatomy
+    ) -> None:
+        self.backend, self.engine, self.anatomy = backend, engine, anatomy
         self.config = model.config
-        self.layers: int = model.config.num_hidden_layers
-        self.windows = windows(model.config)
-        self.rope = Rope(getattr(model.base_model, "rotary_emb", None))
+        rope, still = rope_of(model), Rope(Still())
+        self.ropes = tuple(still if turns == "none" else rope for turns in anatomy.turns)
         self.open = True
         self._full = full
         self._full_session: Session | None = None
+
+    @property
+    def layers(self) -> int:
+        """Layers that hold keys, which caches count from 0 on."""
+        return len(self.anatomy.softmax)
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """The model's own sliding window of each of them, in tokens; None where there is none."""
+        return self.anatomy.windows
 
     @property
     def full_session(self) -> Session:

@@ -14,6 +14,7 @@ from torch import Tensor
 from attention.core import devices
 from attention.core.step import Counts
 from attention.layers.layer import Layer, Method
+from attention.patching.probe import Anatomy
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class RowStats:
             set per query head the union over the group; a page bound vector or a block's
             representative counts as one key.
         dense_read_mean: keys read by a query head of a dense layer; None without dense layers.
-        bytes: kept keys and values and method state of the row, without spare room.
+        bytes: kept keys and values and method state of the row, without spare room; states of
+            layers without keys are not in it.
         sliding_read_mean: keys read by a query head of a layer in which the model itself slides a
             window; None without such layers.
     """
@@ -71,11 +73,17 @@ class LayerStats:
 class CacheStats:
     """A whole cache; `kept` and `read_*` over sparsified layers only.
 
+    Layers without keys (linear attention, state spaces, convolutions) are counted nowhere but in
+    `state_bytes`: `softmax` and `model_layers` say how much of the model is counted.
+
     Attributes:
         engine: what decode queries read keys and values with.
         seen: real tokens per row.
-        layers: one entry per layer if asked for, else empty.
-        sliding: numbers of the layers in which the model itself slides a window.
+        layers: one entry per layer with keys if asked for, else empty.
+        sliding: numbers, among those, of the layers in which the model itself slides a window.
+        softmax: the layers with keys, by their number in the model.
+        model_layers: all layers of the model.
+        state_bytes: states of layers that keep another state than keys, over all rows.
     """
 
     backend: str
@@ -88,6 +96,9 @@ class CacheStats:
     bytes: int
     layers: tuple[LayerStats, ...] = ()
     sliding: tuple[int, ...] = ()
+    softmax: tuple[int, ...] = ()
+    model_layers: int = 0
+    state_bytes: int = 0
 
 
 def row_stats(
@@ -162,6 +173,8 @@ def cache_stats(
     kept: Sequence[Sequence[Tensor]],
     read: Sequence[Sequence[Tensor]],
     per_layer: bool,
+    anatomy: Anatomy,
+    state_bytes: int,
 ) -> CacheStats:
     """The summary of a cache, from the positions its layers hold.
 
@@ -170,6 +183,8 @@ def cache_stats(
         seen: real tokens per row, (B,).
         kept, read: per layer and row the positions kept, and those the last decode query read.
         per_layer: fill `layers` too.
+        anatomy: of the model.
+        state_bytes: of a row, in layers that keep another state than keys.
     """
     each = tuple(
         _layer_stats(layer, i < method.dense_layers, seen, kept[i], read[i])
@@ -189,6 +204,9 @@ def cache_stats(
         bytes=sum(x.bytes for x in each),
         layers=each if per_layer else (),
         sliding=tuple(i for i, x in enumerate(each) if x.window is not None),
+        softmax=anatomy.softmax,
+        model_layers=anatomy.layers,
+        state_bytes=state_bytes * len(seen),
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from attention.contract.backend import Backend
-from attention.core.ropes import Rope
+from attention.core.ropes import Rope, Still
 from attention.core.step import Step
 from attention.layers.layer import Geometry
 from attention.patching.cache import AttentionCache
@@ -149,7 +149,7 @@ class OneLayer:
                 D=self.D,
                 dtype=torch.float64,
                 device=torch.device("cpu"),
-                rope=Rope(_Still()),
+                rope=Rope(Still()),
                 sink_logits=sink_logits,
             )
         )
@@ -202,13 +202,3 @@ class OneLayer:
 def _lists(positions: Tensor) -> list[list[int]]:
     # A head with fewer positions than another begins with -1.
     return [[int(p) for p in head if p >= 0] for head in positions]
-
-
-class _Still:
-    """A rotary embedding that turns nothing, so that methods which turn keys are checked alike."""
-
-    rope_type = "default"
-
-    def __call__(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        one = x.new_ones(*positions.shape, x.shape[-1])
-        return one, torch.zeros_like(one)

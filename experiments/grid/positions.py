@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from attention.errors import InvalidValue
 from experiments.grid.models import ModelSource
+
+X = TypeVar("X")
 
 #: Problems that a message names.
 _NAMED = 5
@@ -30,18 +32,41 @@ def positions(source: ModelSource, *, here: bool = False) -> int | None:
     Raises:
         InvalidValue: its config cannot be read.
     """
-    from transformers import AutoConfig
-
     from lil.decoding.options import positions_of
 
+    return _asked(source, positions_of, here)
+
+
+def counted_layers(source: ModelSource) -> dict[str, int]:
+    """What a manifest says of a model in which some layers hold no keys; nothing of others.
+
+    Budgets, and all numbers of keys and bytes, are of the layers with keys alone.
+
+    Raises:
+        InvalidValue: its config cannot be read.
+    """
+    from attention.patching.families import key_layers
+
+    def count(config: Any) -> tuple[int, int]:
+        text = config.get_text_config()
+        return key_layers(text), text.num_hidden_layers
+
+    held, layers = _asked(source, count)
+    return {} if held == layers else {"key_layers": held, "layers": layers}
+
+
+def _asked(source: ModelSource, ask: Callable[[Any], X], here: bool = False) -> X:
+    from transformers import AutoConfig
+
     try:
-        config: Any = AutoConfig.from_pretrained(
-            source.location,
-            revision=source.revision,
-            local_files_only=here,
-            trust_remote_code=False,
+        return ask(
+            AutoConfig.from_pretrained(
+                source.location,
+                revision=source.revision,
+                local_files_only=here,
+                trust_remote_code=False,
+            )
         )
-        return positions_of(config)
     except Exception as error:  # whatever a foreign config makes of it
         reason = str(error).strip().split("\n")[0]
         raise InvalidValue("model", source.name, f"a readable config.json ({reason})") from error

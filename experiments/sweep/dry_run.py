@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from attention.errors import InvalidValue
 from attention.identity import code
+from attention.patching.families import key_layers
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import SIZES, expand, labels
@@ -396,7 +397,7 @@ def footprint(location: str, revision: str | None, dtype: str) -> Footprint:
         text = config.get_text_config()
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        layers = int(text.num_hidden_layers)
+        layers = key_layers(text)
     except Exception as error:  # whatever a foreign config makes of it
         reason = str(error).strip().split("\n")[0]
         raise InvalidValue("model", location, f"a config.json that is here ({reason})") from error

@@ -213,7 +213,10 @@ def _run(
         "arguments": list(arguments),
         "config": config.to_dict(),
         "seed": config.seed,
-        "models": [{"name": s.name, "digest": s.digest} for s in prepared.sources],
+        "models": [
+            {"name": s.name, "digest": s.digest, **positions.counted_layers(s)}
+            for s in prepared.sources
+        ],
         "penalties": [table for p in build_penalties(config) for table in describe_penalties(p)],
         "detectors": [
             {"name": d.name, **d.params(), "signals": sorted(d.signals)} for d in prepared.detectors

@@ -192,8 +192,8 @@ class DecodeLoop:
     def _prefill(self, batch: Batch, rows: Sequence[Lane]) -> Tensor:
         """Read newcomers' prompts, padded on the left, into their places; logits (B, V).
 
-        A method that keeps all reads a long one in parts; of the others a prompt is one forward,
-        which is what they are cut or summed by.
+        A method that keeps all reads a long one in parts, of a model that can; of the others a
+        prompt is one forward, which is what they are cut or summed by.
         """
         width = max(len(row.prefix) for row in rows)
         # Padding is masked, so any id serves.
@@ -205,7 +205,7 @@ class DecodeLoop:
             batch.cache = cache
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
         ids, mask, positions = (x.to(self.model.device) for x in (ids, mask, positions))
-        for begin, end in self._parts(width):
+        for begin, end in self._parts(width, cache):
             logits = self._forward(
                 cache,
                 input_ids=ids[:, begin:end],
@@ -215,10 +215,11 @@ class DecodeLoop:
         batch.welcome([row.place for row in rows], cache)
         return logits
 
-    def _parts(self, width: int) -> list[tuple[int, int]]:
+    def _parts(self, width: int, cache: AttentionCache) -> list[tuple[int, int]]:
         """The first column of each part of a prompt and that behind its last; none has one column,
         which would be a decode step."""
         whole = not self.backend.reads_parts or not devices.answers_at_once(self.model.device)
+        whole = whole or not cache.session.anatomy.parts
         step = width if whole else PROMPT_COLUMNS
         edges = [*range(0, width - 1, step)] or [0]
         return list(zip(edges, [*edges[1:], width], strict=True))

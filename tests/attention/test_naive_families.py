@@ -142,7 +142,7 @@ def test_where_sinks_take_all_attention_gives_nothing(
     for layer in m.model.layers:
         layer.self_attn.sinks.fill_(100.0)
     # gpt-oss slides in its first layer, where no method would be asked.
-    monkeypatch.setattr("attention.patching.session.windows", lambda _: (None, None))
+    monkeypatch.setattr(m.config, "layer_types", ["full_attention"] * 2)
     monkeypatch.setattr(m.model.layers[0].self_attn, "sliding_window", None)
     with backend.on(m) as cache:
         attend = cache.attend

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from examples import FIRST
-from transformers import AutoModelForCausalLM, DynamicCache, GemmaConfig, GPT2Config, LlamaConfig
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    DiffLlamaConfig,
+    DynamicCache,
+    LlamaConfig,
+)
 
 import attention
 from attention.patching.cache import ATTENTION
@@ -166,12 +172,12 @@ def test_other_families_are_refused_by_name() -> None:
     sizes = {
         "hidden_size": 16,
         "num_attention_heads": 2,
-        "num_key_value_heads": 1,
+        "num_key_value_heads": 2,
         "intermediate_size": 16,
         "vocab_size": 20,
         "num_hidden_layers": 2,
     }
-    for config in (GemmaConfig(**sizes), GPT2Config(n_embd=16, n_head=2, n_layer=2)):
+    for config in (DiffLlamaConfig(**sizes), BloomConfig(hidden_size=16, n_head=2, n_layer=2)):
         m = tiny(config)
         with (
             pytest.raises(attention.InvalidValue, match=config.model_type),

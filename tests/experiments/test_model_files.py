@@ -107,4 +107,4 @@ def test_scores_that_are_no_numbers(
     shutil.copytree(tiny_model, tmp_path / "m")
     _nan(tmp_path / "m")
     assert main(["run", "--model", str(tmp_path / "m"), "--limit", "1"]) == 2
-    assert "lil: error: the model's scores are not finite" in capsys.readouterr().err
+    assert "hidden states of a few tokens are finite" in capsys.readouterr().err

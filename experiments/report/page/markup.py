@@ -69,7 +69,18 @@ def _json(value: object) -> str:
 
 def _models(models: Sequence[Mapping[str, Any]]) -> str:
     return "<br>".join(
-        f"{escape(one.get('name'))} <code>{escape(one.get('digest'))}</code>" for one in models
+        f"{escape(one.get('name'))} <code>{escape(one.get('digest'))}</code>{_counted(one)}"
+        for one in models
+    )
+
+
+def _counted(model: Mapping[str, Any]) -> str:
+    """Which layers a model's numbers are of, where that is not all."""
+    if "key_layers" not in model:
+        return ""
+    return (
+        f", budgets, keys and bytes are of the {escape(model['key_layers'])} of its "
+        f"{escape(model['layers'])} layers that hold keys"
     )
 
 

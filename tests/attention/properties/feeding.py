@@ -35,7 +35,7 @@ class Shape:
 
 @lru_cache(maxsize=256)
 def model(shape: Shape) -> LlamaForCausalLM:
-    """A model of which only the configuration, the modules' numbers and the rotary tables serve."""
+    """A model of which only the configuration, the modules and the rotary tables serve."""
     config = LlamaConfig(
         vocab_size=2,
         hidden_size=shape.Hq * shape.D,
@@ -51,6 +51,8 @@ def model(shape: Shape) -> LlamaForCausalLM:
     with torch.device("meta"):
         made = LlamaForCausalLM(config).eval()
     make_exact(made.to_empty(device="cpu").to(shape.dtype))
+    for weight in made.parameters():  # numbers, which a block looks at before it begins
+        torch.nn.init.constant_(weight, 0.01)
     return made
 
 

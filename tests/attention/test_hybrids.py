@@ -1,0 +1,239 @@
+"""Models in which some layers keep another state than keys: it goes wherever their rows go."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from float64 import InFloat64
+from transformers import Cache
+from wild import HYBRID, alone, wild
+
+import attention
+from attention.patching.compiled import NotCompiled, compiled
+from attention.patching.families import key_layers
+from attention.testing.driving import decode, follow, left_padded, prefill, step
+from attention.testing.driving import text as tokens
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(Cache, "get_conv_state"), reason="this transformers gives each hybrid its own cache"
+)
+# A delta net, a short convolution, Mamba 2 beside attention in the same layer.
+QUICK = ("falcon_h1", "lfm2", "qwen3_next")
+families = pytest.mark.parametrize(
+    "family", [f if f in QUICK else pytest.param(f, marks=pytest.mark.slow) for f in HYBRID]
+)
+BACKENDS = (attention.H2O(budget=8), attention.Quest(budget=8, page=4, dense_layers=0))
+LENGTHS = (3, 11, 7)
+
+
+@pytest.fixture(autouse=True)
+def exact() -> Iterator[None]:
+    with InFloat64():
+        yield
+
+
+def same(got: torch.Tensor, want: torch.Tensor) -> bool:
+    return bool((got - want).abs().max() <= 1e-9 * want.abs().max())
+
+
+@families
+def test_full_attention_is_the_models_own(family: str) -> None:
+    m, given = wild(family), tokens(3, 5, seed=9)
+    texts = [tokens(n, seed=n) for n in LENGTHS]
+    want = torch.stack([alone(m, *pair) for pair in zip(texts, given, strict=True)])
+    with attention.Full().on(m) as cache:
+        assert same(follow(m, cache, texts, given), want)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@families
+def test_states_go_where_rows_go(family: str, backend: attention.Backend) -> None:
+    m, given = wild(family), tokens(3, 12, seed=9)
+    texts = [tokens(n, seed=n) for n in LENGTHS]
+    with backend.on(m) as cache:
+        want = torch.stack(
+            [follow(m, cache.new(), [x], given[r : r + 1])[0] for r, x in enumerate(texts)]
+        )
+        follow(m, cache, texts, given[:, :2])
+        twin, half = cache.clone(), cache.clone([1])
+        cache.reorder_cache(torch.tensor([2, 0, 2]))
+        assert same(decode(m, cache, given[[2, 0, 2], 2:5]), want[[2, 0, 2], 3:6])
+        cache.batch_repeat_interleave(2)
+        cache.select_rows([0, 2])
+        assert same(decode(m, cache, given[[2, 0], 5:7]), want[[2, 0], 6:8])
+        assert same(decode(m, twin, given[:, 2:4]), want[:, 3:5])
+        assert same(decode(m, half, given[1:2, 2:4]), want[1:2, 3:5])
+        # A newcomer takes the place of a row, another comes behind.
+        fresh = cache.new()
+        prefill(m, fresh, [texts[1]])
+        cache.replace_rows([1], fresh)
+        assert same(decode(m, cache, given[[2, 1], :1]), decode_of(m, cache, want, given))
+        fresh = cache.new()
+        prefill(m, fresh, [texts[0]])
+        cache.append_rows(fresh)
+        assert cache.seen.tolist() == [7 + 8, 11 + 1, 3]
+        got = decode(m, cache, torch.stack((given[2, 8], given[1, 1], given[0, 0]))[:, None])
+        assert same(got[1:, 0], torch.stack((want[1, 2], want[0, 1])))
+        empty = cache.new()
+        empty.append_rows(fresh)
+        assert same(decode(m, empty, given[:1, :3]), want[:1, 1:4])
+
+
+def decode_of(m: Any, cache: Any, want: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    """Row 2 went on with row 2's first token, after its seventh; row 1 is at its first."""
+    text = torch.cat((tokens(LENGTHS[2], seed=LENGTHS[2]), given[2, :7]))
+    other = cache.new()
+    follow(m, other, [text[: LENGTHS[2]]], given[2:3, :7])
+    return torch.stack((step(m, other, given[2, :1])[0], want[1, 1]))[:, None]
+
+
+@families
+def test_what_goes_on_under_full_attention_takes_its_states_along(family: str) -> None:
+    m, given = wild(family), tokens(2, 9, seed=9)
+    texts = [tokens(n, seed=n) for n in LENGTHS[:2]]
+    want = torch.stack([alone(m, *pair) for pair in zip(texts, given, strict=True)])
+    with attention.Quest(budget=32, page=4, dense_layers=0).on(m) as cache:
+        follow(m, cache, texts, given[:, :3])
+        dense = cache.go_dense([1, 0])
+        assert same(decode(m, dense, given[[1, 0], 3:]), want[[1, 0], 4:])
+        assert same(decode(m, cache, given[:, 3:5]), want[:, 4:6])
+
+
+@families
+def test_a_row_of_padding_alone_has_no_state_yet(family: str) -> None:
+    m, text = wild(family), tokens(6, seed=1)
+    with attention.Full().on(m) as cache, torch.no_grad():
+        want = follow(m, cache.new(), [text[:1]], text[None, 1:])[0]
+        ids = torch.stack((text, text))
+        mask = torch.ones(2, 6, dtype=torch.long)
+        mask[1, :3] = 0
+        got = []
+        for column in range(6):  # the second row begins with the fourth
+            here = slice(column, column + 1)
+            positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, here]
+            seen = mask[:, : column + 1]
+            row = ids[:, here].clone()
+            row[1] = text[max(column - 3, 0)]
+            given = {"input_ids": row, "attention_mask": seen, "position_ids": positions}
+            got.append(m(**given, past_key_values=cache).logits[:, -1])
+        both = torch.stack(got, dim=1)
+    assert same(both[0], want)
+    assert same(both[1, 3:], want[:3])
+
+
+def test_states_do_not_go_back_and_that_is_said() -> None:
+    m = wild("lfm2")
+    with attention.Full().on(m) as cache:
+        follow(m, cache, [tokens(5)], tokens(1, 4))
+        assert not cache.rewindable
+        assert not cache.is_croppable
+        held = cache.clone()
+        says = "2 of the 4 layers keep a state that cannot go back"
+        with pytest.raises(attention.InvalidValue, match=f"crop = '2 tokens less'.*{says}"):
+            cache.crop(-2)
+        with pytest.raises(attention.InvalidValue, match=f"rewind.*{says}"):
+            cache.rewind(0, 4)
+        cache.rewind(0, 9)
+        assert torch.equal(step(m, cache, tokens(1)), step(m, held, tokens(1)))
+        with pytest.raises(attention.InvalidValue, match=f"prompt_lookup_num_tokens.*{says}"):
+            m.generate(
+                input_ids=tokens(1, 9),
+                attention_mask=torch.ones(1, 9, dtype=torch.long),
+                past_key_values=cache.new(),
+                prompt_lookup_num_tokens=2,
+                max_new_tokens=4,
+            )
+
+
+def test_numbers_are_of_the_softmax_layers_and_say_so() -> None:
+    m = wild("qwen3_next", num_hidden_layers=8, layer_types=None, full_attention_interval=4)
+    with attention.H2O(budget=8, dense_layers=1).on(m) as cache:
+        follow(m, cache, [tokens(11), tokens(4)], tokens(2, 6))
+        rows, stats = cache.row_stats(), cache.stats(per_layer=True)
+        assert (stats.softmax, stats.model_layers) == ((3, 7), 8)
+        assert [x.dense for x in stats.layers] == [True, False]
+        assert [x.read_max for x in stats.layers] == [17, 8]
+        assert rows.keys_read.tolist() == [2 * (17 + 8), 2 * (10 + 8)]
+        assert stats.bytes == rows.bytes.sum()
+        kept = (*cache.states.conv.values(), *cache.states.recurrent.values())
+        assert len(kept) == 2 * 6
+        assert stats.state_bytes == sum(x.nbytes for x in kept) == 2 * cache.state_bytes
+        assert len(cache.kept_positions(1)[0]) == 2  # KV heads
+    with attention.Full().on(wild("llama")) as cache:
+        assert (cache.stats().softmax, cache.stats().state_bytes) == ((0, 1, 2, 3), 0)
+
+
+def test_layers_with_keys_are_also_told_by_the_config() -> None:
+    for family in ("llama", "gpt2", "cohere2", "lfm2", "falcon_h1", "nemotron_h", "qwen3_next"):
+        m = wild(family, torch.float32)
+        with attention.Full().on(m) as cache:
+            assert key_layers(m.config) == cache.session.layers
+
+
+def test_a_forward_that_broke_off_is_noticed() -> None:
+    m = wild("qwen3_next")
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    with attention.Full().on(m) as cache:
+        prefill(m, cache, [tokens(5)])
+        for layer in (1, 3):
+            broken, hook = cache.clone(), m.model.layers[layer].register_forward_pre_hook(fail)
+            with pytest.raises(ZeroDivisionError):
+                step(m, broken, tokens(1))
+            hook.remove()
+            with pytest.raises(RuntimeError, match="half way"):
+                step(m, broken, tokens(1))
+            with pytest.raises(RuntimeError, match="half way"):
+                broken.clone()
+        held = cache.clone()
+        with pytest.raises(attention.InvalidValue, match="1 rows"):
+            step(m, cache, tokens(2))
+        ids, mask = left_padded([tokens(2)])
+        with pytest.raises(attention.InvalidValue, match="attention_mask"), torch.no_grad():
+            m(input_ids=ids, attention_mask=mask, past_key_values=cache)
+        # What was refused has changed nothing.
+        assert torch.equal(step(m, cache, tokens(1)), step(m, held, tokens(1)))
+    with pytest.raises(attention.InvalidValue, match="past_key_values"):
+        step(m, copy.copy(cache), tokens(1))
+
+
+def test_jamba_which_forgets_between_parts_refuses_a_second_one() -> None:
+    m = wild("jamba")
+    with attention.Full().on(m) as cache:
+        assert not cache.session.anatomy.parts
+        prefill(m, cache, [tokens(5)])
+        held = cache.clone()
+        with pytest.raises(attention.InvalidValue, match=r"2 columns on top.*jamba itself drops"):
+            m(input_ids=tokens(1, 2), past_key_values=cache)
+        assert torch.equal(step(m, cache, tokens(1)), step(m, held, tokens(1)))
+
+
+def test_a_step_of_a_hybrid_is_not_compiled() -> None:
+    m = wild("lfm2", torch.float32)
+    with attention.Full().on(m) as cache, pytest.raises(NotCompiled, match="2 of the 4 layers"):
+        compiled(m, cache)
+
+
+@torch.no_grad()
+def test_beams_are_those_of_the_model() -> None:
+    m, ids = wild("qwen3_next"), tokens(2, 7)
+    call = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 6}
+    call |= {"num_beams": 3, "do_sample": False}
+    want = m.generate(**call)
+    with attention.Full().on(m) as cache:
+        assert torch.equal(m.generate(**call, past_key_values=cache), want)
+
+
+def test_keys_without_a_position_are_not_turned() -> None:
+    """No layer of this one has positions: those inside the cache and those seen are one thing."""
+    m, given, results = wild("granitemoehybrid"), tokens(1, 12), []
+    for positions in ("cache", "absolute"):
+        with attention.Sink(budget=8, positions=positions).on(m) as cache:
+            results.append(follow(m, cache, [tokens(6)], given))
+    assert torch.equal(*results)

@@ -7,10 +7,8 @@ import hashlib
 import io
 import json
 import logging
-import os
 import platform
 import shutil
-import stat
 import sys
 import time
 import warnings
@@ -18,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import platformdirs
 import safetensors.torch
 import torch
 import transformers
@@ -29,6 +26,7 @@ from transformers import PreTrainedModel
 from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
 from attention.patching.operator import CALL, VERSION, Call, constants, exported, operator, refusal
+from attention.user_cache import UnusableFolder, user_cache
 
 #: What a compiled step may differ by from an eager one, of the largest score: roundings of sums.
 #: Norms of many models are in float32 whatever the model is in.
@@ -152,18 +150,10 @@ def folder() -> Path:
     Raises:
         NotCompiled: a folder in which somebody else can write, whose code would be run.
     """
-    root = os.environ.get("LIL_CACHE") or platformdirs.user_cache_dir("lil")
-    path = Path(root) / "steps"
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.stat()
-    except OSError as error:
-        raise NotCompiled(f"{path} cannot be used: {error.strerror}") from error
-    if hasattr(os, "getuid") and status.st_uid != os.getuid():
-        raise NotCompiled(f"{path} belongs to another user")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise NotCompiled(f"{path} can be written to by other users")
-    return path
+        return user_cache("steps")
+    except UnusableFolder as error:
+        raise NotCompiled(str(error)) from error
 
 
 def key(model: PreTrainedModel) -> str:

@@ -289,12 +289,12 @@ def write(
         **(values or {}),
     }
     for name, value in given.items():
-        _add(gguf, writer, f"{kind}.{name}", value)
+        _add(writer, f"{kind}.{name}", value)
     vocabulary = {**(pieces() if kind == "gemma3" else byte_level()), **(words or {})}
     template = vocabulary.pop("chat_template", TEMPLATE)
     for name, value in vocabulary.items():
-        _add(gguf, writer, f"tokenizer.ggml.{name}", value)
-    _add(gguf, writer, "tokenizer.chat_template", template)
+        _add(writer, f"tokenizer.ggml.{name}", value)
+    _add(writer, "tokenizer.chat_template", template)
     for name, x in held.items():
         if x.ndim == 1 or storage == "F32":
             writer.add_tensor(name, x.astype(np.float32))
@@ -310,7 +310,7 @@ def write(
     return model
 
 
-def _add(gguf: Any, writer: Any, name: str, value: Any) -> None:
+def _add(writer: Any, name: str, value: Any) -> None:
     if value is None:
         return
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Converted models in the cache: one for each content, whole or not there, whoever comes at once."""
+"""Converted models in the cache: one for each content, whole or not there, whoever comes."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_types_that_only_others_write_are_dequantised_as_the_package_does(tmp_pa
     """K-quants and the like, of random bytes with scales that are finite."""
     from experiments.grid.gguf import tensors as reading
     from experiments.grid.gguf.architectures import Part
-    from experiments.grid.gguf.header import TensorEntry
+    from experiments.grid.gguf.header import TensorEntry, Unconvertible
 
     monkeypatch.setattr(reading, "PIECE", 1000)  # several pieces
     generator = np.random.default_rng(0)
@@ -87,8 +87,7 @@ def test_types_that_only_others_write_are_dequantised_as_the_package_does(tmp_pa
         entry = TensorEntry("x", (9, 512), int(kind), 0)
         try:
             storage = reading.storage(entry)
-        except Exception as error:
-            assert "cannot be dequantised" in str(error)
+        except Unconvertible:
             continue
         width = 512 // storage.block * storage.width
         raw = generator.integers(0, 64, (9, width), np.uint8)
@@ -145,7 +144,8 @@ def test_llama_3_says_only_what_each_frequency_is_divided_by(tmp_path):
     )
     plain = _turned(rope_type="default")
     factors = plain.model.rotary_emb.inv_freq / stretched.model.rotary_emb.inv_freq
-    assert len(set(factors.tolist())) > 1 and factors.max() == 8
+    assert len(set(factors.tolist())) > 1
+    assert factors.max() == 8
 
     def add(held: dict[str, Any]) -> None:
         held["rope_freqs.weight"] = factors.numpy()
@@ -240,7 +240,7 @@ def test_commands_take_a_gguf_file(tmp_path, monkeypatch, capsys):
     assert models.find("tiny.gguf").digest in manifest.read_text()
     capsys.readouterr()
     Path("essay.txt").write_text("hello world " * 50)
-    assert main(["curve", "essay.txt", "--tokenizer", "tiny.gguf"]) == 0
+    assert main(["curve", "essay.txt", "--tokenizer", "tiny.gguf", "--detector", "cycle"]) == 0
 
 
 def test_names_of_tensors_are_all_told_apart():

@@ -250,7 +250,7 @@ def _entry(content: bytes, name: str) -> int:
     [
         (1000, "is stored as type 1000, which cannot be dequantised"),
         (26, "is stored as I32, which cannot be dequantised"),
-        (15, "has rows of no whole blocks of Q8_K"),
+        (14, "has rows of no whole blocks of Q6_K"),
     ],
 )
 def test_types_of_storage_that_are_not_known_are_refused(kind, reason, tmp_path, kept, capsys):

@@ -230,13 +230,22 @@ def _end_of_header(path: Path) -> int:
         return min(entry.at for entry in read_header(file).tensors.values())
 
 
-def test_a_file_that_is_cut_off_is_refused_wherever_that_is(tmp_path, kept, capsys):
+def test_a_file_that_is_cut_off_is_refused_wherever_that_is(tmp_path, kept, capsys, monkeypatch):
+    write_it = "experiments.grid.gguf.folder.write"
+    monkeypatch.setattr(write_it, lambda *_, **__: pytest.fail("written"))
     write(tmp_path / "whole.gguf", "llama", storage="Q8_0")
     content = (tmp_path / "whole.gguf").read_bytes()
     header = _end_of_header(tmp_path / "whole.gguf")
-    for length in (30, header // 2, header - 1, header, header + 100, len(content) - 33):
+    cuts = {
+        30: "beyond the file",
+        header // 2: "beyond the file",
+        header - 100: "lies outside the file",
+        header + 100: "lies outside the file",
+        len(content) - 33: "lie beyond the file, which seems cut off",
+    }
+    for length, reason in cuts.items():
         (tmp_path / "a.gguf").write_bytes(content[:length])
-        _refuses(tmp_path / "a.gguf", "", capsys)
+        _refuses(tmp_path / "a.gguf", reason, capsys)
         assert _left(kept) == []
 
 

@@ -239,7 +239,7 @@ def test_a_file_that_is_cut_off_is_refused_wherever_that_is(tmp_path, kept, caps
     cuts = {
         30: "beyond the file",
         header // 2: "beyond the file",
-        header - 100: "lies outside the file",
+        header - 100: "beyond the file",
         header + 100: "lies outside the file",
         len(content) - 33: "lie beyond the file, which seems cut off",
     }

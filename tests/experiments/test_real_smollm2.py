@@ -66,13 +66,13 @@ def test_greedy_texts_are_those_of_transformers(loaded):
     every = prompts(loaded)
     assert len({tuple(ids) for ids in every}) == 20
     full = attention.get("full")
-    ours = lil.decode(loaded.model, loaded.tokenizer, every, backend=full, max_new_tokens=48)
+    ours = lil.decode(loaded.model, loaded.tokenizer, every, backend=full, max_new_tokens=32)
     texts = []
     for ids, trace in zip(every, ours, strict=True):
         row = torch.tensor([ids])
         with torch.no_grad():
             said = loaded.model.generate(
-                row, attention_mask=torch.ones_like(row), max_new_tokens=48, do_sample=False
+                row, attention_mask=torch.ones_like(row), max_new_tokens=32, do_sample=False
             )
         assert list(trace.new_ids) == said[0, len(ids) :].tolist(), QUESTIONS[len(texts)]
         texts.append(loaded.tokenizer.decode(trace.new_ids, skip_special_tokens=True))

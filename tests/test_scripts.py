@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
-ROOMS = ("bench", "checks", "measuring", "pages", "training")
+ROOMS = ("bench", "checks", "fetching", "measuring", "pages", "training")
 PROGRAMS = [
     str(file.relative_to(SCRIPTS))
     for room in ROOMS

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import platform
 import shutil
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-import platformdirs
 import safetensors.torch
 import torch
 import transformers
@@ -28,6 +25,7 @@ from attention.patching.cache import AttentionCache
 from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
 from attention.patching.graphed import GRAPHS, graphed
 from attention.patching.operator import VERSION, constants, exported, operator, refusal
+from attention.user_cache import UnusableFolder, user_cache
 
 
 @dataclass(frozen=True)
@@ -140,18 +138,10 @@ def folder() -> Path:
     Raises:
         NotCompiled: a folder in which somebody else can write, whose code would be run.
     """
-    root = os.environ.get("LIL_CACHE") or platformdirs.user_cache_dir("lil")
-    path = Path(root) / "steps"
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.stat()
-    except OSError as error:
-        raise NotCompiled(f"{path} cannot be used: {error.strerror}") from error
-    if hasattr(os, "getuid") and status.st_uid != os.getuid():
-        raise NotCompiled(f"{path} belongs to another user")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise NotCompiled(f"{path} can be written to by other users")
-    return path
+        return user_cache("steps")
+    except UnusableFolder as error:
+        raise NotCompiled(str(error)) from error
 
 
 def key(model: PreTrainedModel, states: Sequence[str] = ()) -> str:

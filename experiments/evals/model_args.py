@@ -66,6 +66,7 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
             allowed = f"one of {', '.join(known)}, or as backend_params.quest.page"
             raise InvalidValue("model argument", name, allowed, known)
     overrides.setdefault("backends", "full")
+    overrides["null"] = "none"  # the last backend is the one that was asked for
     without = overrides.get("budgets") is None
     if without:
         overrides["budgets"] = 1

@@ -174,8 +174,8 @@ class Config:
     models: tuple[str, ...] = _problems(
         ("reasoner",),
         _some_names,
-        "hub ids or folders; 'reasoner' ships with the project",
-        "ID|DIR",
+        "hub ids, folders or GGUF files; 'reasoner' ships with the project",
+        "ID|DIR|FILE",
     )
     revision: str | None = _problems(None, _text_or_none, "commit, tag or branch of a hub model")
     datasets: tuple[str, ...] = _problems(

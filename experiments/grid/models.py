@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue
+from experiments.grid.gguf.cache import converted, is_gguf
+from experiments.grid.gguf.cache import tokenizer as gguf_tokenizer
+from experiments.grid.gguf.folder import converted_from
+from experiments.grid.gguf.packaged import PACKAGED, located
 
 #: The model that ships with the project, by the name users type.
 REASONER = "reasoner"
@@ -71,13 +75,15 @@ def find(name: str, revision: str | None = None, *, here: bool = False) -> Model
     """Locate a model and make sure that it can generate text, without loading its weights.
 
     Args:
-        name: `reasoner`, a folder or a hub id.
+        name: `reasoner`, a folder, a GGUF file, `smollm2` or a hub id.
         revision: of a hub model.
         here: take a hub model from the hub's cache alone; nothing is fetched.
 
     Raises:
         InvalidValue: not found, or not a causal language model.
     """
+    if name in PACKAGED or is_gguf(name):
+        return _gguf(name)
     location = name
     if name == REASONER:
         from experiments.reasoner import checkpoint_path
@@ -87,15 +93,31 @@ def find(name: str, revision: str | None = None, *, here: bool = False) -> Model
             raise InvalidValue("model", name, f"its checkpoint at {location}, which is missing")
     if is_folder(location):
         return _folder(name, Path(location).expanduser())
-    if "/" not in name and get_close_matches(name, [REASONER]):
-        allowed = f"{REASONER}, a folder that exists, or a hub id"
-        raise InvalidValue("model", name, allowed, [REASONER])  # not worth asking the hub
+    if "/" not in name and get_close_matches(name, [REASONER, *PACKAGED]):
+        allowed = f"{REASONER}, a folder or GGUF file that exists, or a hub id"
+        raise InvalidValue(
+            "model", name, allowed, [REASONER, *PACKAGED]
+        )  # not worth asking the hub
     return _hub(name, revision, here)
 
 
+def _gguf(name: str) -> ModelSource:
+    path, sha256 = _gguf_path(name)
+    made = converted(name, path, sha256)
+    return ModelSource(name, str(made.folder), None, made.identity)
+
+
+def _gguf_path(name: str) -> tuple[Path, str | None]:
+    """A GGUF file and the digest it has to have, where that is known."""
+    if name in PACKAGED:
+        return located(name)
+    return Path(os.path.expanduser(name)), None
+
+
 def is_folder(name: str) -> bool:
-    """Whether a model's name is that of a folder, there or not, rather than of the hub's."""
-    return _exists(name) or name.startswith((".", "/", "~"))
+    """Whether a model's name is that of a folder or file, there or not, and not the hub's."""
+    own = name in PACKAGED or is_gguf(name)
+    return own or _exists(name) or name.startswith((".", "/", "~"))
 
 
 def _exists(location: str) -> bool:
@@ -122,6 +144,8 @@ def _folder(name: str, folder: Path) -> ModelSource:
     files = sorted({path for pattern in _DIGESTED for path in folder.glob(pattern)})
     if not any(path.suffix in (".safetensors", ".bin") for path in files):
         raise InvalidValue("model", name, "a folder with weights (*.safetensors)")
+    if (identity := converted_from(folder)) is not None:
+        return ModelSource(name, str(folder), None, identity)
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
@@ -367,7 +391,7 @@ def find_tokenizer(name: str) -> Tokenizer:
     """A model's tokenizer alone, for texts from elsewhere; none of its weights are needed.
 
     Args:
-        name: `reasoner`, a folder or a hub id.
+        name: `reasoner`, a folder, a GGUF file or a hub id.
 
     Raises:
         InvalidValue: none there, or one whose tokens have no bytes of their own.
@@ -376,6 +400,9 @@ def find_tokenizer(name: str) -> Tokenizer:
 
     from lil import token_bytes
 
+    if name in PACKAGED or is_gguf(name):
+        made = gguf_tokenizer(name, _gguf_path(name)[0])
+        return Tokenizer(name, made, token_bytes(made))
     location = name
     if name == REASONER:
         from experiments.reasoner import checkpoint_path

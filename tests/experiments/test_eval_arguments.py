@@ -53,6 +53,13 @@ def test_a_stop_string_is_searched_in_the_answer_too() -> None:
     assert verdict.token == 5
 
 
+def test_other_models_are_decoded_with_the_backend_that_was_asked_for() -> None:
+    """The paper's preset is in half precision, where sweeps put a null behind each grid."""
+    config = configuration({"pretrained": "other/model", "backend": "h2o", "budget": 64})
+    assert config.dtype == "bfloat16"
+    assert [backend.name for backend in build_backends(config)] == ["full", "h2o"]
+
+
 def test_stop_strings_keep_the_contract_of_detectors() -> None:
     check(Until(("op he",)), text=PIECES)
     for wrong in ((), ("a", "")):

@@ -37,6 +37,13 @@ def test_a_prompt_of_ones_own_is_decoded_and_not_judged(run):
         assert word not in err
 
 
+@pytest.mark.parametrize("backend", [("full",), ("h2o", "--budget", "32")])
+def test_half_precision_decodes_with_the_backend_that_was_asked_for(run, backend):
+    """Sweeps put a null behind it there; the presets of other models are in half precision."""
+    document, _ = run("--prompt", "1 2 3", "--dtype", "bfloat16", "--backend", *backend)
+    assert document["backend"]["name"] == backend[0]
+
+
 def test_a_prompt_may_be_piped_and_put_into_a_template(run, monkeypatch, tmp_path):
     monkeypatch.setattr("sys.stdin", io.StringIO("1 2 3"))
     piped, _ = run("--prompt", "-", "--backend", "h2o", "--budget", "32")

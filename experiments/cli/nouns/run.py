@@ -48,7 +48,7 @@ Nothing is stored; `lil sweep` stores.
 """
 
 _NOT_HERE = (
-    *("backends", "budgets", "cap", "batch_size", "samples_per_problem"),
+    *("backends", "budgets", "cap", "null", "batch_size", "samples_per_problem"),
     *("workers", "executor", "address", "gpus_per_worker"),
 )
 #: What says which problems, where a prompt is not typed.
@@ -106,7 +106,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         args.limit = "3"
     text = _typed(args)
     budgets = args.budget if args.budget is not None else "1"
-    _, config = config_from(args, backends=args.backend, budgets=budgets)
+    # Nothing is compared, so no null stands behind the one that was asked for.
+    _, config = config_from(args, backends=args.backend, budgets=budgets, null="none")
     *_, entry = config.backends
     if args.budget is None and lacks_budget(config, entry):
         raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")

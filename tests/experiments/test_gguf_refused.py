@@ -153,16 +153,29 @@ BYTES: dict[str, tuple[bytes, str]] = {
     "a version to come": (_header(version=4), "its version is 4, not 3"),
     "the other order": (_header(version=3 << 24), "version is 3 in another order of bytes"),
     "values without end": (_header(values=2**63), "claims 9,223,372,036,854,775,808 values"),
-    "tensors without end": (_header(tensors=2**40), "claims 1,099,511,627,776 tensors"),
+    "more values than bytes": (_header(values=60_000), "claims 60,000 values at byte 24"),
+    "tensors without end": (_header(tensors=2**40), "values and 1,099,511,627,776 tensors"),
     "more tensors than bytes": (_header(tensors=60_000), "claims 60,000 tensors at byte 24"),
     "a name without end": (_header(0, 1, struct.pack("<Q", 2**62) + b"x" * 20), "bytes of a text"),
     "an array without end": (
         _header(0, 1, _KEY + struct.pack("<IIQ", 9, 0, 2**61) + b"x" * 20),
-        "values of an array at byte",
+        "its arrays claim 2,305,843,009,213,693,952 values",
     ),
     "texts without end": (
         _header(0, 1, _ARRAY + struct.pack("<Q", 2**61) + b"x" * 20),
-        "texts of an array",
+        "its arrays claim 2,305,843,009,213,693,952 values",
+    ),
+    "more texts than bytes": (
+        _header(0, 1, _ARRAY + struct.pack("<Q", 1 << 20) + b"x" * 20),
+        "claims 1,048,576 texts of an array",
+    ),
+    "more numbers than bytes": (
+        _header(0, 1, _KEY + struct.pack("<IIQ", 9, 0, 1 << 20) + b"x" * 20),
+        "claims 1,048,576 values of an array",
+    ),
+    "more than any vocabulary": (
+        _header(0, 1, _KEY + struct.pack("<IIQ", 9, 0, 5 << 20) + bytes(5 << 20)),
+        "its arrays claim 5,242,880 values",
     ),
     "arrays in arrays": (
         _header(0, 1, _KEY + struct.pack("<IIQ", 9, 9, 1) + b"x" * 20),
@@ -220,7 +233,7 @@ def test_nothing_is_made_room_for_by_the_numbers_of_a_header(name, tmp_path):
     try:
         with (tmp_path / "a.gguf").open("rb") as file, pytest.raises(Unconvertible):
             read_header(file)
-        assert tracemalloc.get_traced_memory()[1] < 200_000
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(BYTES[name][0]) + 200_000
     finally:
         tracemalloc.stop()
 

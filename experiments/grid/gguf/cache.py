@@ -84,7 +84,7 @@ def tokenizer(name: str, path: Path) -> Any:
     from experiments.grid.gguf.vocabulary import vocabulary
 
     with _refusing("tokenizer", name, path), _opened(path) as file:
-        return vocabulary(read_header(file)).tokenizer
+        return _guarded(vocabulary, read_header(file)).tokenizer
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
 def _convert(path: Path, file: BufferedReader, sha256: str, place: Path) -> None:
     """Make the folder, unless another process has made it meanwhile."""
     if importlib.util.find_spec("gguf") is None:
-        raise Unconvertible("the package gguf is not installed: pip install 'lil-attention[gguf]'")
+        raise Unconvertible("the package gguf is not installed: pip install gguf")
     before = os.fstat(file.fileno())
     header = read_header(file)
     write = _planned(file, header, sha256, before.st_size, place.parent)
@@ -188,7 +188,10 @@ def _guarded(make: Any, *args: Any) -> Any:
         return make(*args)
     except Unconvertible:
         raise
-    except Exception as error:
+    except BaseException as error:
+        # What panics in a library's compiled code is no Exception.
+        if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
+            raise
         said = str(error).strip().split("\n")[0] or type(error).__name__
         raise Unconvertible(said[:200]) from error
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 #: The most bytes that values and the table of tensors may take; large vocabularies take 20 MB.
-MOST = 256 << 20
+MOST = 64 << 20
+#: The most values, and the most that all their arrays hold together: each takes an object here.
+MOST_VALUES, MOST_HELD = 65_536, 1 << 22
 #: The most tensors: of hundreds of layers with a dozen each.
 MOST_TENSORS = 65_536
 #: Versions of the format that count in 64 bits, as everything written since 2023 does.
@@ -99,6 +101,7 @@ class _Reading:
 
     def __init__(self, data: bytes, size: int) -> None:
         self.data, self.size, self.at = data, size, len(_MAGIC)
+        self.held = 0  # values of arrays up to here
 
     def header(self) -> Header:
         version = self._scalar("<I")
@@ -107,9 +110,9 @@ class _Reading:
             order = " in another order of bytes" if other in VERSIONS else ""
             raise Unconvertible(f"its version is {other if order else version}{order}, not 3")
         tensors, values = self._scalar("<Q"), self._scalar("<Q")
+        if values > MOST_VALUES or tensors > MOST_TENSORS:
+            raise Unconvertible(f"it claims {values:,} values and {tensors:,} tensors")
         self._require(values, _LEAST_VALUE, "values")
-        if tensors > MOST_TENSORS:
-            raise Unconvertible(f"it claims {tensors:,} tensors")
         found, spans = self._values(values)
         self._require(tensors, _LEAST_TENSOR, "tensors")
         return Header(found, self._tensors(tensors, _alignment(found)), spans)
@@ -155,6 +158,9 @@ class _Reading:
         if kind != _ARRAY:
             raise Unconvertible(f"a value of it is of type {kind}, which there is not")
         inner, count = self._scalar("<I"), self._scalar("<Q")
+        self.held += count
+        if self.held > MOST_HELD:
+            raise Unconvertible(f"its arrays claim {self.held:,} values")
         if inner in _SCALARS:
             form = _SCALARS[inner]
             self._require(count, struct.calcsize(form), "values of an array")

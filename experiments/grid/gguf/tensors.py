@@ -17,7 +17,7 @@ from experiments.grid.gguf.header import Header, TensorEntry, Unconvertible
 Array = np.ndarray[Any, Any]
 
 #: Numbers that are dequantised at once: what a conversion takes is a few times their bytes.
-PIECE = 1 << 22
+PIECE = 1 << 18
 
 #: Types of storage that are kept as they are; all others become float32, which holds them exactly.
 _KEPT = {"F16": ("F16", 2), "BF16": ("BF16", 2)}

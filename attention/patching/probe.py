@@ -500,7 +500,12 @@ def _found(model: PreTrainedModel, through: Through) -> Anatomy | InvalidValue:
     AttentionMaskInterface.register(_SURVEY, _masked)
     family, before = model.config.model_type, model.config._attn_implementation
     with undisturbed(model):
-        wanted = own(model)
+        if before == "flex_attention":  # compiled for each shape, which would take a minute
+            model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
+        try:
+            wanted = own(model)
+        finally:
+            model.set_attn_implementation(before)
         if not all(bool(x.isfinite().all()) for x in wanted):
             return InvalidValue(
                 "model", family, "weights with which hidden states of a few tokens are finite"

@@ -24,7 +24,7 @@ from wild import WILD, measured, wild
 
 import attention
 from attention.patching import probe
-from attention.testing.driving import follow
+from attention.testing.driving import follow, prefill
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
 
@@ -207,6 +207,14 @@ def test_a_probe_leaves_nothing_behind(family: str) -> None:
     assert called == [1]
     hook.remove()
     assert not any(x._forward_hooks or x._forward_pre_hooks for x in m.modules())
+
+
+def test_a_model_in_training_is_probed_without_its_dropout() -> None:
+    m = wild("llama", torch.float32, attention_dropout=0.5).train()
+    with attention.Full().on(m) as cache:
+        assert m.training
+        with pytest.raises(attention.InvalidValue, match="dropout"):
+            prefill(m, cache, [tokens(4)])
 
 
 def test_a_refused_model_is_left_as_it_was_and_can_go() -> None:

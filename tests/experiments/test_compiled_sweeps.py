@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,12 @@ def test_a_compiled_sweep_has_the_same_runs(
         assert tokens_of(tmp_path / folder) == tokens_of(tmp_path / "off")
 
 
+@pytest.mark.parametrize("detectors", ["none", "budget,stall(longest=3)"])
 def test_a_sweep_of_graphs_has_the_same_runs(
-    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    detectors: str, tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU with the stand-in for CUDA graphs: captured once, and used by all jobs."""
+    tiny_config = partial(tiny_config, detectors=detectors)
     go(tiny_config(**GRID, compile="off"), tmp_path / "off")
     ran: list[GraphedStep] = []
     run = GraphedStep.run
@@ -128,6 +131,7 @@ def test_a_sweep_of_graphs_has_the_same_runs(
     assert tokens_of(tmp_path / "on") == tokens_of(tmp_path / "off")
     assert len(set(map(id, ran))) == 1
     assert len(ran) > 24
+    assert bool(ran[0].states) == ("stall" in detectors)
 
 
 REGISTERED = """

@@ -43,6 +43,7 @@ class Setup:
         threads: of torch on the CPU; None leaves them as they are.
         compile: as in a sweep's configuration.
         steps: decode steps to expect of all workers together.
+        probes: that read hidden states in most jobs.
     """
 
     source: models.ModelSource
@@ -54,6 +55,7 @@ class Setup:
     threads: int | None = None
     compile: str = "off"
     steps: float = 0.0
+    probes: tuple[lil.Detector, ...] = ()
 
     def load(self) -> tuple[models.LoadedModel, WorkerPlace]:
         """The model, and what a manifest says of where it is.
@@ -67,7 +69,9 @@ class Setup:
         loaded = models.load(self.source, self.dtype, device, self.device_map)
         engine = require_supported(loaded, self.backends, self.engine)
         return loaded, {
-            "compile": compile_step(loaded, self.backends[0], self.compile, self.steps),
+            "compile": compile_step(
+                loaded, self.backends[0], self.compile, self.steps, self.probes
+            ),
             "engine": engine,
             "device": str(loaded.model.device) if self.device_map else device,
             "device_name": manifest.device_name(device),
@@ -93,7 +97,11 @@ def require_supported(
 
 
 def compile_step(
-    loaded: models.LoadedModel, backend: attention.Backend, mode: str, steps: float
+    loaded: models.LoadedModel,
+    backend: attention.Backend,
+    mode: str,
+    steps: float,
+    probes: Sequence[lil.Detector] = (),
 ) -> str:
     """Compile the model's decode step where that is asked for or pays, for the jobs that follow.
 
@@ -102,6 +110,7 @@ def compile_step(
         backend: any that works with it.
         mode: "off", "on" or "auto".
         steps: decode steps to expect.
+        probes: of the jobs; what they read of hidden states the step gives too.
 
     Returns:
         What became of it, for a manifest.
@@ -111,16 +120,19 @@ def compile_step(
     from attention.patching.compiled import compiled
     from attention.patching.decode_step import NotCompiled
     from lil.decoding.compiling import COSTS, pays
+    from lil.hidden_states import HiddenStates
 
     device = loaded.model.device.type
     if mode == "auto" and device not in COSTS:
         return f"{AS_IT_IS}: on {loaded.model.device}"
     layers = loaded.model.config.num_hidden_layers
     make = mode == "on" or pays(layers, steps, margin=1.5, device=device)
+    read = sorted({block for probe in probes for block in probe.blocks})
+    states = HiddenStates(loaded.model, read).modules
     try:
         with backend.on(loaded.model) as cache:
             # Who comes second decodes as it is until the step is there, unless all are to wait.
-            step = compiled(loaded.model, cache, wait=mode == "on", make=make)
+            step = compiled(loaded.model, cache, states=states, wait=mode == "on", make=make)
     except NotCompiled as error:
         return f"{IN_VAIN}: {error}" if make else AS_IT_IS
     if step is None:

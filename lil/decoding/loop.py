@@ -229,6 +229,7 @@ class DecodeLoop:
         positions = batch.cache.seen[:, None]
         newest = batch.newest[:, None]
         if self.step is not None:
+            self.hidden.here_only()  # the model's hooks are for prompts then
             try:
                 scores, states = self.step.read(batch.cache, newest, positions)
             except NotCompiled as error:  # not for so many rows, or not any more

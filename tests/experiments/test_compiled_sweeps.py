@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from test_sweep import tokens_of
 from attention import Full
 from attention.errors import InvalidValue
 from attention.patching import compiled as steps
+from attention.patching.graphed import GraphedStep
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.store import manifest
@@ -27,6 +29,7 @@ from experiments.sweep import sweep
 from experiments.sweep.backlog import Backlog
 from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, IN_VAIN, compile_step
 from lil.decoding import compiling
+from tests.graphs import on_a_cpu
 
 Make = Callable[..., Config]
 GRID: dict[str, Any] = {
@@ -108,6 +111,27 @@ def test_a_compiled_sweep_has_the_same_runs(
         go(tiny_config(**GRID, compile="on", workers=workers), tmp_path / folder)
         assert manifest.read(tmp_path / folder)["compile"].startswith(told)
         assert tokens_of(tmp_path / folder) == tokens_of(tmp_path / "off")
+
+
+@pytest.mark.parametrize("detectors", ["none", "budget,stall(longest=3)"])
+def test_a_sweep_of_graphs_has_the_same_runs(
+    detectors: str, tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU with the stand-in for CUDA graphs: captured once, and used by all jobs."""
+    tiny_config = partial(tiny_config, detectors=detectors)
+    go(tiny_config(**GRID, compile="off"), tmp_path / "off")
+    ran: list[GraphedStep] = []
+    run = GraphedStep.run
+    monkeypatch.setattr(
+        GraphedStep, "run", lambda self, *given: ran.append(self) or run(self, *given)
+    )
+    with on_a_cpu():
+        go(tiny_config(**GRID, compile="on"), tmp_path / "on")
+    assert manifest.read(tmp_path / "on")["compile"].startswith("captured as graphs in ")
+    assert tokens_of(tmp_path / "on") == tokens_of(tmp_path / "off")
+    assert len(set(map(id, ran))) == 1
+    assert len(ran) > 24
+    assert bool(ran[0].states) == ("stall" in detectors)
 
 
 REGISTERED = """

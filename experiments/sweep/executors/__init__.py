@@ -26,19 +26,20 @@ def open_executor(prepared: Preparation, source: models.ModelSource) -> Iterator
     """
     config, shelf = prepared.config, prepared.shelf
     backends = tuple(build_backends(config))
+    probes = tuple(detector for detector in prepared.detectors if detector.signals)
     if config.executor == "ray":
         shelf.clear()
         # A node has what devices it has; only whether there is a GPU for a worker is known there.
         setup = Setup(source, backends, config.engine, config.dtype, config.device)
         setup = replace(setup, device_map=config.device_map, threads=config.threads or 1)
-        setup = replace(setup, compile=config.compile, steps=prepared.steps)
+        setup = replace(setup, compile=config.compile, steps=prepared.steps, probes=probes)
         with on_ray.opened(config, setup) as cluster:
             yield cluster
         return
     if config.workers == 1:
         loaded = shelf.take(source)
         require_supported(loaded, backends, config.engine)
-        what = compile_step(loaded, backends[0], config.compile, prepared.steps)
+        what = compile_step(loaded, backends[0], config.compile, prepared.steps, probes)
         yield InProcess(loaded, {"compile": what})
         return
     shelf.clear()  # each worker has one of its own
@@ -53,6 +54,7 @@ def open_executor(prepared: Preparation, source: models.ModelSource) -> Iterator
             prepared.threads,
             config.compile,
             prepared.steps,
+            probes,
         )
         for device in devices(shelf.device, models.gpus(), config.workers)
     ]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
@@ -25,7 +24,8 @@ from transformers import PreTrainedModel
 
 from attention.patching.cache import AttentionCache
 from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
-from attention.patching.operator import CALL, Call, constants, empty_output, exported, operator
+from attention.patching.operator import CALL, Call, constants, empty_output, exported
+from attention.patching.pieces import CutStep, computed, cut, value_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -117,18 +117,6 @@ def padded(rows: int) -> int:
     return -(-rows // unit) * unit
 
 
-class _Piece(NamedTuple):
-    """What is between two attentions.
-
-    Attributes:
-        nodes: in order.
-        gives: those of them whose values are read behind it.
-    """
-
-    nodes: list[fx.Node]
-    gives: list[fx.Node]
-
-
 class _Weight(NamedTuple):
     """A tensor of the model that graphs read at its address.
 
@@ -148,25 +136,6 @@ class _Weight(NamedTuple):
     def replaced(self) -> bool:
         now = self.holder.get(self.name)
         return now is None or now.data_ptr() != self.address
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """An exported step, cut at its attentions.
-
-    Attributes:
-        parts: pieces and attentions in turns, in order; first and last is a piece.
-        inputs: placeholders of ids and positions.
-        weights: names of the model's tensors by their placeholders.
-        extra: values of placeholders that the model itself does not have.
-        outputs: scores and states.
-    """
-
-    parts: list[_Piece | fx.Node]
-    inputs: tuple[fx.Node, fx.Node]
-    weights: dict[fx.Node, str]
-    extra: dict[fx.Node, Tensor]
-    outputs: list[fx.Node]
 
 
 class GraphedStep(DecodeStep):
@@ -197,7 +166,7 @@ class GraphedStep(DecodeStep):
     ) -> None:
         self.seconds, self.states = 0.0, states
         self.graphs = graphs
-        self._plan = _planned(program, constants(model), model.device)
+        self._cut = cut(program, constants(model), model.device)
         self._holders = _holders(model)
         self._weights: dict[fx.Node, _Weight] = {}
         self._captured: dict[int, _Rows] = {}
@@ -239,7 +208,7 @@ class GraphedStep(DecodeStep):
     def _bind(self) -> None:
         """Take the model's tensors as they are now."""
         found: dict[fx.Node, _Weight] = {}
-        for node, name in self._plan.weights.items():
+        for node, name in self._cut.weights.items():
             holder, key = self._holders[name]
             now = holder.get(key)
             if now is None or not _alike(node.meta["val"], now):
@@ -248,10 +217,10 @@ class GraphedStep(DecodeStep):
         self._weights = found
 
     def _capture(self, rows: int) -> _Rows:
-        values: dict[fx.Node, Any] = dict(self._plan.extra)
+        values: dict[fx.Node, Any] = dict(self._cut.extra)
         values |= {node: weight.tensor for node, weight in self._weights.items()}
         try:
-            return _Rows(self._plan, values, self.graphs, rows)
+            return _Rows(self._cut, values, self.graphs, rows)
         except Exception as error:  # whatever torch raises where work cannot be captured
             lines = str(error).strip().splitlines() or [""]
             reason = f"{type(error).__name__}: {lines[0][:200]}"
@@ -262,29 +231,31 @@ class _Rows:
     """A step captured for a number of rows.
 
     Args:
-        plan: of the step.
+        step: cut at its attentions.
         values: what its placeholders for weights stand for.
         graphs: of the device.
         rows: how many.
     """
 
-    def __init__(self, plan: _Plan, values: dict[fx.Node, Any], graphs: Graphs, rows: int) -> None:
+    def __init__(
+        self, step: CutStep, values: dict[fx.Node, Any], graphs: Graphs, rows: int
+    ) -> None:
         device = next(iter(values.values())).device
         self.inputs = [torch.zeros(rows, 1, dtype=torch.int64, device=device) for _ in range(2)]
-        values |= dict(zip(plan.inputs, self.inputs, strict=True))
+        values |= dict(zip(step.inputs, self.inputs, strict=True))
         self._parts: list[Graph | _Attention] = []
-        for part in plan.parts:
+        for part in step.parts:
             if isinstance(part, fx.Node):
                 attention = _Attention(part, values)
                 values[part] = attention.out
                 self._parts.append(attention)
                 continue
-            graph, given = graphs.capture(partial(_computed, part, values))
+            graph, given = graphs.capture(partial(computed, part, values))
             # Numbers for what is captured next, which runs as it is first.
             graph.replay()
             values |= dict(zip(part.gives, given, strict=True))
             self._parts.append(graph)
-        self.outputs: list[Tensor] = [values[node] for node in plan.outputs]
+        self.outputs: list[Tensor] = [values[node] for node in step.outputs]
         # Everything that a piece reads stays where it is as long as this is there.
         self._held = values
 
@@ -306,7 +277,7 @@ class _Attention:
     """An attention between two pieces, whose arguments and result lie where these have them."""
 
     def __init__(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> None:
-        given = [_value(argument, values) for argument in node.args]
+        given = [value_of(argument, values) for argument in node.args]
         self._qkv: list[Tensor] = given[:3]
         self._more = given[3:]
         self._attend: Any = node.target
@@ -319,111 +290,6 @@ class _Attention:
             self._views[B] = [x[:B] for x in self._qkv], self.out[:B]
         qkv, out = self._views[B]
         out.copy_(self._attend(*qkv, *self._more))
-
-
-def _computed(piece: _Piece, values: Mapping[fx.Node, Any]) -> list[Any]:
-    """What a piece gives; what it needs for that alone is let go as soon as it can be."""
-    own: dict[fx.Node, Any] = {}
-    left = {node: len(node.users) for node in piece.nodes}
-    for node in piece.gives:
-        left[node] += 1
-    for node in piece.nodes:
-        arguments = fx.node.map_arg(node.args, lambda n: own[n] if n in own else values[n])
-        options = fx.node.map_arg(node.kwargs, lambda n: own[n] if n in own else values[n])
-        target: Any = node.target
-        own[node] = target(*arguments, **options)
-        for one in (*node.all_input_nodes, node):
-            if one in left:
-                left[one] -= one is not node
-                if not left[one]:
-                    del own[one], left[one]
-    return [own[node] for node in piece.gives]
-
-
-def _value(argument: Any, values: Mapping[fx.Node, Any]) -> Any:
-    return fx.node.map_arg(argument, lambda node: values[node])
-
-
-def _planned(program: ExportedProgram, own: Mapping[str, Tensor], device: torch.device) -> _Plan:
-    """Cut a step at its attentions.
-
-    Raises:
-        NotCompiled: operations that cannot be captured, by name.
-    """
-    attend, signature = operator(), program.graph_signature
-    nodes = list(program.graph_module.graph.nodes)
-    for node in nodes:
-        reason = None if node.target is attend else _obstacle(node, device)
-        if reason is not None:
-            raise NotCompiled(reason)
-    written = [x for node in nodes for x in _written(node) if x.op == "placeholder"]
-    if written or signature.buffers_to_mutate or signature.user_inputs_to_mutate:
-        # Warming up and capturing would change them as well.
-        raise NotCompiled("its forward changes the model's own buffers")
-    named = {node.name: node for node in nodes}
-    names = signature.inputs_to_parameters | signature.inputs_to_buffers
-    names |= signature.inputs_to_lifted_tensor_constants
-    ids, positions = (named[str(name)] for name in signature.user_inputs)
-    weights = {named[at]: name for at, name in names.items() if name in own}
-    extra = {named[at]: program.constants[name] for at, name in names.items() if name not in own}
-    parts, piece = list[_Piece | fx.Node](), _Piece([], [])
-    for node in nodes:
-        if node.op in ("placeholder", "output"):
-            continue
-        if node.target is attend:
-            parts += [piece, node]
-            piece = _Piece([], [])
-        else:
-            piece.nodes.append(node)
-    parts.append(piece)
-    for part in parts:
-        if isinstance(part, _Piece):
-            inside = set(part.nodes)
-            part.gives.extend(n for n in part.nodes if any(u not in inside for u in n.users))
-    outputs = [named[str(name)] for name in signature.user_outputs]
-    return _Plan(parts, (ids, positions), weights, extra, outputs)
-
-
-def _obstacle(node: fx.Node, device: torch.device) -> str | None:
-    """Why an operation cannot be captured, as far as it can be seen before trying."""
-    if node.op in ("placeholder", "output"):
-        return None
-    tags, aten = set(getattr(node.target, "tags", ())), torch.ops.aten
-    if node.target is aten.index.Tensor:  # with booleans alone the shape depends on values
-        indices = [x for at in _nodes(node.args[1]) for x in _tensors(at.meta.get("val"))]
-        if all(x.dtype not in (torch.bool, torch.uint8) for x in indices):
-            tags.discard(torch.Tag.dynamic_output_shape)
-    if node.target is aten.dropout.default and not node.args[2]:  # the model is not in training
-        tags.discard(torch.Tag.nondeterministic_seeded)
-    if tags & {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}:
-        return f"{node.target} waits for the device"
-    if torch.Tag.nondeterministic_seeded in tags:
-        return f"{node.target} draws random numbers"
-    if node.op != "call_function":
-        return f"{node.op} {node.target} is no operation of torch"
-    places = {x.device for x in _tensors(node.meta.get("val"))}
-    if others := sorted(str(place) for place in places if place.type != device.type):
-        return f"{node.target} works on {', '.join(others)}"
-    return None
-
-
-def _written(node: fx.Node) -> list[fx.Node]:
-    """What an operation writes to in place."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return []
-    given = zip(node.target._schema.arguments, node.args, strict=False)
-    written = [x for at, x in given if at.alias_info is not None and at.alias_info.is_write]
-    return _nodes(written)
-
-
-def _nodes(arguments: Any) -> list[fx.Node]:
-    return [x for x in arguments if isinstance(x, fx.Node)]
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [x for x in value if isinstance(x, Tensor)] if isinstance(value, list | tuple) else []
 
 
 def _holders(model: PreTrainedModel) -> dict[str, tuple[Mapping[str, Any], str]]:

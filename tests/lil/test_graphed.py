@@ -28,6 +28,7 @@ from attention.patching import graphed
 from attention.patching.compiled import compiled
 from attention.patching.decode_step import NotCompiled
 from attention.patching.graphed import GraphedStep, padded
+from attention.patching.pieces import cut
 from lil.decoding.compiling import CompileWarning
 from tests.attention.examples import BACKENDS
 from tests.attention.zoo import FAMILIES, config
@@ -398,7 +399,7 @@ def test_a_step_on_several_devices_is_refused():
     model = build(layers=1)
     program = graphed.exported(model)
     with pytest.raises(NotCompiled, match=r"embedding.* works on cpu"):
-        graphed._planned(program, graphed.constants(model), torch.device("cuda"))
+        cut(program, graphed.constants(model), torch.device("cuda"))
 
 
 def test_streams_of_two_runs_take_turns(small, tokenizer):

@@ -414,3 +414,16 @@ def test_a_conversation_goes_on_in_the_same_cache(family: str) -> None:
             got = m.generate(**call, past_key_values=cache, do_sample=False)
             assert torch.equal(got, want)
     assert cache.seen.tolist() == [9 + 5 + 3 + 4, 4 + 5 + 3 + 4]
+
+
+@pytest.mark.parametrize("family", ["llama", "phi3", "gpt_oss"])
+def test_angles_from_a_table_are_those_of_the_model(family: str) -> None:
+    rope = Rope(animal(family).model.rotary_emb)
+    like = torch.zeros(1, 1, 1, 8, dtype=torch.float64)
+    for below in (9, 1500):  # the table grows
+        start, end = (tokens(2, 5, seed=i) * (below - 1) // 53 for i in (1, 2))
+        start[0, 0], end[1, 4] = 0, below - 1
+        pairs = ((start, end), (range(5), end), (start, range(5)))
+        for one, other in pairs:
+            found = rope.turn(one, other, like, below)
+            assert all(map(torch.equal, found, rope.turn(one, other, like)))

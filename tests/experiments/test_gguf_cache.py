@@ -116,6 +116,12 @@ def refused(file: Path, reason: str) -> None:
     assert caught.value.field == "model"
 
 
+def test_nothing_of_it_is_imported_before_a_file_is_converted():
+    code = "import sys; from experiments.grid import models; print('gguf' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_without_its_package_a_file_is_refused_with_what_to_install(file, kept, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     refused(file, "pip install gguf")

@@ -165,6 +165,37 @@ def test_a_file_that_changes_while_it_is_read_is_refused(file, kept, monkeypatch
     assert left(kept) == []
 
 
+def test_a_file_that_is_cut_while_it_is_read_is_refused(file, kept, monkeypatch):
+    weights = folder._weights
+
+    def cutting(*args: Any) -> str:
+        os.truncate(file, file.stat().st_size // 2)
+        return weights(*args)
+
+    monkeypatch.setattr(folder, "_weights", cutting)
+    refused(file, "become shorter")
+    assert left(kept) == []
+
+
+def test_what_another_process_made_meanwhile_is_taken(file, tmp_path, monkeypatch):
+    place = Path(models.find(str(file)).location)
+    theirs = place.rename(tmp_path / "theirs")
+
+    class Waiting:
+        def __init__(self, _: Path) -> None:
+            """As a lock is made."""
+
+        def __enter__(self) -> None:
+            theirs.rename(place)  # they have it while we wait
+
+        def __exit__(self, *_: object) -> None:
+            """As a lock is let go."""
+
+    monkeypatch.setattr(cache, "FileLock", Waiting)
+    monkeypatch.setattr(folder, "write", lambda *_, **__: pytest.fail("written again"))
+    assert models.find(str(file)).location == str(place)
+
+
 def test_a_cache_that_others_can_write_to_is_refused(file, kept, capsys):
     kept.mkdir(parents=True)
     kept.chmod(0o777)

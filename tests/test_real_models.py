@@ -173,15 +173,20 @@ def test_paths_outside_and_code_in_an_archive_do_nothing(index, bring, tmp_path)
 
 
 def test_a_package_that_would_be_built_is_not(index, bring, tmp_path):
-    """Where there is only a source distribution, its setup.py would run."""
+    """Where there is only a source distribution, its own code would be what builds it."""
     marker = tmp_path / "built"
-    setup = f"open({str(marker)!r}, 'w'); from setuptools import setup; setup()".encode()
-    told = b"Metadata-Version: 2.1\nName: lil-tiny-part1\nVersion: 1.0\n"
+    members = {
+        "PKG-INFO": "Metadata-Version: 2.1\nName: lil-tiny-part1\nVersion: 1.0\n",
+        "backend.py": f"open({str(marker)!r}, 'w')\n",
+        "pyproject.toml": (
+            '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        ),
+    }
     with tarfile.open(index / "lil_tiny_part1-1.0.tar.gz", "w:gz") as archive:
-        for name, text in (("setup.py", setup), ("PKG-INFO", told)):
+        for name, text in members.items():
             entry = tarfile.TarInfo(f"lil_tiny_part1-1.0/{name}")
             entry.size = len(text)
-            archive.addfile(entry, io.BytesIO(text))
+            archive.addfile(entry, io.BytesIO(text.encode()))
     _, err = bring(2)
     assert "a package that pip can fetch as a wheel" in err
     assert not marker.exists()

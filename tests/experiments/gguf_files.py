@@ -89,10 +89,11 @@ def pieces() -> dict[str, Any]:
     kinds = [3, 3, 3, 2, 3, 3]
     tokens += [f"<0x{byte:02X}>" for byte in range(256)]
     kinds += [6] * 256
-    words = [*"▁helowrd12.\n", "he", "ll", "▁w", "hell", "hello", "▁hello", "▁▁"]
+    words = [*"▁helowrd12.\n", "he", "ll", "▁w", "hell", "hello", "▁hello", "▁▁", "el"]
     tokens += words
     kinds += [1] * len(words)
-    scores = [0.0] * (len(tokens) - len(words)) + [-float(i) for i in range(len(words))]
+    # The last of them comes first by its score, and last by its place.
+    scores = [0.0] * (len(tokens) - len(words)) + [-float(i) for i in range(1, len(words))] + [0.0]
     return {
         "model": "llama",
         "pre": "default",

@@ -116,6 +116,12 @@ def refused(file: Path, reason: str) -> None:
     assert caught.value.field == "model"
 
 
+def test_nothing_of_it_is_imported_before_a_file_is_converted():
+    code = "import sys; from experiments.grid import models; print('gguf' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_without_its_package_a_file_is_refused_with_what_to_install(file, kept, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     refused(file, "pip install gguf")
@@ -157,6 +163,37 @@ def test_a_file_that_changes_while_it_is_read_is_refused(file, kept, monkeypatch
     monkeypatch.setattr(folder, "_weights", changing)
     refused(file, "changed while it was read")
     assert left(kept) == []
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_refused(file, kept, monkeypatch):
+    weights = folder._weights
+
+    def cutting(*args: Any) -> str:
+        os.truncate(file, file.stat().st_size // 2)
+        return weights(*args)
+
+    monkeypatch.setattr(folder, "_weights", cutting)
+    refused(file, "become shorter")
+    assert left(kept) == []
+
+
+def test_what_another_process_made_meanwhile_is_taken(file, tmp_path, monkeypatch):
+    place = Path(models.find(str(file)).location)
+    theirs = place.rename(tmp_path / "theirs")
+
+    class Waiting:
+        def __init__(self, _: Path) -> None:
+            """As a lock is made."""
+
+        def __enter__(self) -> None:
+            theirs.rename(place)  # they have it while we wait
+
+        def __exit__(self, *_: object) -> None:
+            """As a lock is let go."""
+
+    monkeypatch.setattr(cache, "FileLock", Waiting)
+    monkeypatch.setattr(folder, "write", lambda *_, **__: pytest.fail("written again"))
+    assert models.find(str(file)).location == str(place)
 
 
 def test_a_cache_that_others_can_write_to_is_refused(file, kept, capsys):

@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gguf_files import EPSILON, HEADS, KINDS, TEMPLATE, byte_level, made, numbers, tensors, write
+from gguf_files import (
+    EPSILON,
+    HEADS,
+    KINDS,
+    TEMPLATE,
+    byte_level,
+    made,
+    numbers,
+    pieces,
+    tensors,
+    write,
+)
 from safetensors.torch import load_file
 
 from experiments.cli import main
@@ -204,6 +215,24 @@ def test_tokens_are_those_of_transformers_own_conversion(tmp_path):
         for text in TEXTS:
             assert ours(text)["input_ids"] == theirs(text)["input_ids"], text
     assert not (tmp_path / "cache").exists()  # a tokenizer alone converts nothing
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix", "tokens"),
+    [
+        ("llama", False, ["h", "el"]),  # the pair with the better score
+        ("llama", True, ["▁", "h", "el"]),
+        ("gemma3", False, ["he", "l"]),  # the pair whose token stands first
+    ],
+)
+def test_pieces_are_merged_in_their_order(kind, prefix, tokens, tmp_path):
+    words = {**pieces(), "merges": None, "add_space_prefix": prefix}
+    write(tmp_path / "a.gguf", kind, words=words)
+    ours = models.find_tokenizer(str(tmp_path / "a.gguf")).tokenizer
+    ids = ours("hel", add_special_tokens=False)["input_ids"]
+    assert ours.convert_ids_to_tokens(ids) == tokens
+    assert ours.decode(ids) == "hel"
+    assert ours("hel")["input_ids"] == [ours.bos_token_id, *ids]
 
 
 @pytest.mark.parametrize(

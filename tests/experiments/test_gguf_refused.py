@@ -377,6 +377,16 @@ def test_damaged_files_are_used_whole_or_refused_in_one_message(numbers, tmp_pat
     assert found.refused + found.reached == found.inputs
 
 
+def test_a_template_in_a_file_runs_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    reach = "{{ cycler.__init__.__globals__['os'].system('touch marker') }}"
+    write(tmp_path / "a.gguf", words={"chat_template": reach})
+    fixed = ["run", "--model", "a.gguf", "--threads", "1", "--max-new-tokens", "4"]
+    assert main([*fixed, "--prompt", "hello"]) == 2
+    assert capsys.readouterr().err.count("lil: error") == 1
+    assert not Path("marker").exists()
+
+
 def test_a_zip_archive_under_the_name_is_refused(tmp_path, kept, capsys):
     with zipfile.ZipFile(tmp_path / "a.gguf", "w") as archive:
         archive.writestr("x", "GGUF")

@@ -97,11 +97,11 @@ def test_a_mode_is_one_of_three(small, tokenizer):
         lil.decode(small, tokenizer, PROMPTS, compile="yes")
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("layers", [1, 5, 28])
-def test_compiling_pays_where_enough_steps_are_left(layers, device):
-    assert not pays(layers, 1000, device=device)
-    assert pays(layers, 1e6, device=device)
+def test_compiling_pays_where_enough_steps_are_left(layers):
+    assert not pays(layers, 1000)
+    assert pays(layers, 1e6)
+    assert not pays(layers, 1e9, device="cuda")  # where nothing was measured
 
 
 def test_steps_are_for_cpus_and_cuda(small, monkeypatch):

@@ -254,22 +254,32 @@ def test_how_a_text_is_cut_decides_its_tokens(pre, tokens, tmp_path):
     assert ours.convert_ids_to_tokens(ours("  12")["input_ids"]) == tokens
 
 
+FIXED = ["--model", "tiny.gguf", "--max-new-tokens", "8", "--threads", "1", "--json"]
+
+
 def test_commands_take_a_gguf_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(Path("tiny.gguf"), "llama", storage="Q8_0")
-    fixed = ["--model", "tiny.gguf", "--max-new-tokens", "8", "--threads", "1", "--json"]
-    assert main(["run", *fixed, "--prompt", "hello", "--backend", "h2o", "--budget", "16"]) == 0
-    (sample,) = json.loads(capsys.readouterr().out)["samples"]
-    assert 1 <= sample["tokens"] <= 8
+    assert main(["run", *FIXED, "--prompt", "hello", "--backend", "h2o", "--budget", "16"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["backend"]["name"] == "h2o"
+    assert 1 <= document["samples"][0]["tokens"] <= 8
+    Path("essay.txt").write_text("hello world " * 50)
+    curve = ["curve", "essay.txt", "--tokenizer", "tiny.gguf", "--detector", "cycle"]
+    assert main(curve) == 0
+
+
+@pytest.mark.slow
+def test_a_sweep_knows_a_gguf_file_by_its_content(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(Path("tiny.gguf"), "llama", storage="Q8_0")
     grid = ["--dataset", "easy", "--limit", "1", "--backend", "full,sink", "--budget", "32"]
-    assert main(["sweep", *fixed, *grid, "--out", "store", "--dry-run"]) == 0
+    sweep = ["sweep", *FIXED, *grid, "--out", "store", "--no-figures", "--no-page"]
+    assert main([*sweep, "--dry-run"]) == 0
     assert not Path("store").exists()
-    assert main(["sweep", *fixed, *grid, "--out", "store", "--no-figures"]) == 0
+    assert main(sweep) == 0
     (manifest,) = Path("store", "sweeps").glob("*.json")
     assert models.find("tiny.gguf").digest in manifest.read_text()
-    capsys.readouterr()
-    Path("essay.txt").write_text("hello world " * 50)
-    assert main(["curve", "essay.txt", "--tokenizer", "tiny.gguf", "--detector", "cycle"]) == 0
 
 
 def test_names_of_tensors_are_all_told_apart():

@@ -59,12 +59,10 @@ class Header:
     Args:
         values: by their names; arrays are lists.
         tensors: by their names.
-        spans: bytes (start, end) that each value takes in the file, its name included.
     """
 
     values: Mapping[str, Any]
     tensors: Mapping[str, TensorEntry]
-    spans: Mapping[str, tuple[int, int]]
 
     @property
     def architecture(self) -> str:
@@ -113,21 +111,18 @@ class _Reading:
         if values > MOST_VALUES or tensors > MOST_TENSORS:
             raise Unconvertible(f"it claims {values:,} values and {tensors:,} tensors")
         self._require(values, _LEAST_VALUE, "values")
-        found, spans = self._values(values)
+        found = self._values(values)
         self._require(tensors, _LEAST_TENSOR, "tensors")
-        return Header(found, self._tensors(tensors, _alignment(found)), spans)
+        return Header(found, self._tensors(tensors, _alignment(found)))
 
-    def _values(self, count: int) -> tuple[dict[str, Any], dict[str, tuple[int, int]]]:
+    def _values(self, count: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        spans: dict[str, tuple[int, int]] = {}
         for _ in range(count):
-            start = self.at
             name = self._text()
             if name in found:
                 raise Unconvertible(f"its value {name[:80]!r} is there twice")
             found[name] = self._value(self._scalar("<I"))
-            spans[name] = (start, self.at)
-        return found, spans
+        return found
 
     def _tensors(self, count: int, alignment: int) -> dict[str, TensorEntry]:
         listed = []

@@ -10,6 +10,7 @@ attention through our cache: a prompt, a second part of it, and a decode step.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -235,15 +236,17 @@ def _attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
 
 
 def _stumbled(family: str, error: Exception) -> InvalidValue:
+    said = (str(error).strip().splitlines() or [""])[0][:200]
+    # What a user gives is a cache, whatever the class is called that the probe tries.
+    said = re.sub(r"<class '[^']*'>|'\w+' object", "our cache", said)
     if isinstance(error, AttributeError) and not hasattr(Cache, "get_conv_state"):
         return InvalidValue(
             "model",
             family,
             "a model that takes transformers' common cache: with transformers "
-            f"{transformers.__version__} this one needs more than it has ({error}), with newer "
+            f"{transformers.__version__} this one needs more than it has ({said}), with newer "
             "ones states of other layers are kept in it",
         )
-    said = (str(error).strip().splitlines() or [""])[0][:200]
     return InvalidValue(
         "model",
         family,

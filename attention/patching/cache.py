@@ -19,7 +19,7 @@ from attention.layers.layer import Geometry, Layer, Method
 from attention.patching.inputs import check_kind, new_tokens, open_step
 from attention.patching.rows import RowCounts, row_index, taken_over
 from attention.patching.session import Session
-from attention.patching.states import States
+from attention.patching.states import StateCache
 from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stats
 
 # Marks the keys a cache returns, so that the attention function finds the cache without globals.
@@ -28,7 +28,7 @@ TAG = "_lil_attention_cache"
 ATTENTION = "lil_attention"
 
 
-class AttentionCache(Cache):
+class AttentionCache(StateCache):
     """State of B sequences under one backend; `past_key_values` of a patched model.
 
     Rows are ragged: each stores its real tokens from slot 0 on and has its own length, so padding
@@ -46,10 +46,9 @@ class AttentionCache(Cache):
     """
 
     def __init__(self, session: Session) -> None:
-        super().__init__(layers=[])
+        super().__init__()
         self.session = session
         self.layers: list[Layer] = []
-        self.states = States()
         self.reset()
 
     def reset(self) -> None:
@@ -215,6 +214,17 @@ class AttentionCache(Cache):
             )
         new_tokens(mask, held.seen, self.columns, T)
         self._running = True
+
+    def check_begun(self) -> None:
+        """Refuse states of a forward that did not begin here.
+
+        Raises:
+            InvalidValue: the model is another one than the block's.
+        """
+        if not self._running:
+            other = f"a cache of a {self.backend.name} block on another model"
+            allowed = "a cache of the `with backend.on(model)` block the model is called in"
+            raise InvalidValue("past_key_values", other, allowed)
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -593,56 +603,6 @@ class AttentionCache(Cache):
 
     is_linear = is_sliding
     is_dummy = is_sliding
-
-    # What layers without keys ask of it: conv states (B, channels, kernel), and recurrent ones
-
-    def has_previous_state(
-        self, layer_idx: int | None = None, state_idx: int | None = None
-    ) -> bool:
-        """Whether a layer has a state, or any has where none is named."""
-        held = {*self.states.conv, *self.states.recurrent}
-        return any(
-            layer_idx in (None, layer) and state_idx in (None, state) for layer, state in held
-        )
-
-    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        """The state itself, which models change in place; None before the first forward."""
-        return self.states.conv.get((layer_idx, state_idx))
-
-    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        """The state itself, which models change in place; None before the first forward."""
-        return self.states.recurrent.get((layer_idx, state_idx))
-
-    @uncompiled
-    def update_conv_state(
-        self,
-        conv_states: Tensor,
-        layer_idx: int,
-        state_idx: int = 0,
-        conv_kernel_size: int | None = None,
-        **_: Any,
-    ) -> Tensor:
-        """Called by the model with new inputs; those kept and the new ones."""
-        self._check_begun()
-        return self.states.push((layer_idx, state_idx), conv_states, conv_kernel_size)
-
-    @uncompiled
-    def update_recurrent_state(
-        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: Any
-    ) -> Tensor:
-        """Called by the model with a state behind the new tokens."""
-        self._check_begun()
-        return self.states.write((layer_idx, state_idx), recurrent_states)
-
-    def is_recording_past(self, layer_idx: int) -> bool:  # noqa: ARG002
-        """False: states do not go back."""
-        return False
-
-    def _check_begun(self) -> None:
-        if not self._running:
-            other = f"a cache of a {self.backend.name} block on another model"
-            allowed = "a cache of the `with backend.on(model)` block the model is called in"
-            raise InvalidValue("past_key_values", other, allowed)
 
     # Looking
 

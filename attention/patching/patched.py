@@ -22,8 +22,9 @@ from attention.errors import InvalidValue
 from attention.layers.layer import Method
 from attention.patching.cache import ATTENTION, TAG, AttentionCache
 from attention.patching.families import check_family
-from attention.patching.probe import Anatomy, batched, probed
+from attention.patching.probe import batched, probed
 from attention.patching.session import Session
+from attention.patching.survey import Anatomy
 
 # What some models hand to their attention function and ours has no place for.
 UNKNOWN = ("softcap", "position_bias", "cu_seq_lens_q", "cu_seq_lens_k")
@@ -205,7 +206,7 @@ def check_method(backend: Method, session: Session) -> None:
 
 
 def through(
-    model: PreTrainedModel, full: Method, anatomy: Anatomy, parts: Sequence[int]
+    model: PreTrainedModel, full: Method, anatomy: Anatomy, parts: Sequence[int], turn: int
 ) -> list[Tensor]:
     """What a model makes of the probe's texts through an `AttentionCache`; see `batched`.
 
@@ -214,11 +215,12 @@ def through(
         full: full attention.
         anatomy: of the model.
         parts: columns of each forward.
+        turn: which two texts.
     """
     engine = chosen("torch", model.device, model.dtype).name
     session, patch = Session(full, full, model, engine, anatomy), Patch(model, anatomy)
     try:
-        return batched(model, AttentionCache(session), parts)
+        return batched(model, AttentionCache(session), parts, turn)
     finally:
         session.close()
         patch.undo(model)

@@ -7,7 +7,7 @@ from typing import Any
 
 from attention.core.ropes import Rope, Still
 from attention.layers.layer import Method
-from attention.patching.probe import Anatomy, rope_of
+from attention.patching.survey import Anatomy, rope_of
 
 
 class Session:

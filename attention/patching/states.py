@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
+from transformers import Cache
+
+from attention.core.compiling import uncompiled
 
 # Layer of the model, and number of the state in it.
 Place = tuple[int, int]
@@ -99,3 +102,60 @@ class States:
         """Bytes of a row, whatever its length."""
         every = (*self.conv.values(), *self.recurrent.values())
         return sum(x[0].nbytes for x in every if len(x))
+
+
+class StateCache(Cache):
+    """What layers without keys ask of a cache.
+
+    Attributes:
+        states: that they keep in it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.states = States()
+
+    def check_begun(self) -> None:
+        """Called before a state changes."""
+
+    def has_previous_state(
+        self, layer_idx: int | None = None, state_idx: int | None = None
+    ) -> bool:
+        """Whether a layer has a state, or any has where none is named."""
+        held = {*self.states.conv, *self.states.recurrent}
+        return any(
+            layer_idx in (None, layer) and state_idx in (None, state) for layer, state in held
+        )
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        """The state itself, which models change in place; None before the first forward."""
+        return self.states.conv.get((layer_idx, state_idx))
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        """The state itself, which models change in place; None before the first forward."""
+        return self.states.recurrent.get((layer_idx, state_idx))
+
+    @uncompiled
+    def update_conv_state(
+        self,
+        conv_states: Tensor,
+        layer_idx: int,
+        state_idx: int = 0,
+        conv_kernel_size: int | None = None,
+        **_: Any,
+    ) -> Tensor:
+        """Called by the model with new inputs; those kept and the new ones."""
+        self.check_begun()
+        return self.states.push((layer_idx, state_idx), conv_states, conv_kernel_size)
+
+    @uncompiled
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: Any
+    ) -> Tensor:
+        """Called by the model with a state behind the new tokens."""
+        self.check_begun()
+        return self.states.write((layer_idx, state_idx), recurrent_states)
+
+    def is_recording_past(self, layer_idx: int) -> bool:  # noqa: ARG002
+        """False: states do not go back."""
+        return False

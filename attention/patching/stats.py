@@ -14,7 +14,7 @@ from torch import Tensor
 from attention.core import devices
 from attention.core.step import Counts
 from attention.layers.layer import Layer, Method
-from attention.patching.probe import Anatomy
+from attention.patching.survey import Anatomy
 
 
 @dataclass(frozen=True)

@@ -237,3 +237,41 @@ def test_keys_without_a_position_are_not_turned() -> None:
         with attention.Sink(budget=8, positions=positions).on(m) as cache:
             results.append(follow(m, cache, [tokens(6)], given))
     assert torch.equal(*results)
+
+
+@torch.no_grad()
+@families
+def test_a_conversation_goes_on_in_the_same_cache(family: str) -> None:
+    """generate() fed with the whole text again reads only what is new, on top of the states."""
+    m = wild(family)
+    ids, mask = left_padded([tokens(9), tokens(4, seed=1)])
+    with attention.Full().on(m) as cache:
+        for turn in range(2):
+            call = {"input_ids": ids, "attention_mask": mask, "max_new_tokens": 4}
+            if turn and not cache.session.anatomy.parts:
+                with pytest.raises(attention.InvalidValue, match="on top of others"):
+                    m.generate(**call, past_key_values=cache, do_sample=False)
+                return
+            ids = m.generate(**call, past_key_values=cache, do_sample=False)
+            ids = torch.cat((ids, tokens(2, 3, seed=turn)), dim=1)
+            mask = torch.cat((mask, torch.ones(2, 7, dtype=torch.long)), dim=1)
+        follow_on = [ids[0, :-3], ids[1, 5:-3]]
+        assert cache.seen.tolist() == [len(x) - 1 for x in follow_on]
+    # Each token is the one the model itself chooses behind what stands before it.
+    for text, (start, turns) in zip(follow_on, ((9, 2), (4, 2)), strict=True):
+        chosen = alone(m, text[:1], text[1:]).argmax(-1)
+        for turn in range(turns):
+            here = slice(start + 7 * turn, start + 7 * turn + 4)
+            assert torch.equal(text[here], chosen[here.start - 1 : here.stop - 1])
+
+
+@families
+def test_known_output_read_at_once_is_output_read_token_by_token(family: str) -> None:
+    m, given = wild(family), tokens(2, 6, seed=9)
+    texts = [tokens(11, seed=1), tokens(7, seed=2)]
+    with attention.H2O(budget=8).on(m) as cache:
+        want = follow(m, cache, texts, given)
+        known = cache.new(prompts=[11, 7])
+        both = [torch.cat(pair) for pair in zip(texts, given[:, :4], strict=True)]
+        assert same(prefill(m, known, both)[:, -1], want[:, 4])
+        assert same(decode(m, known, given[:, 4:]), want[:, 5:])

@@ -23,7 +23,7 @@ from transformers.masking_utils import (
 from wild import WILD, measured, wild
 
 import attention
-from attention.patching import probe
+from attention.patching import probe, survey
 from attention.testing.driving import follow, prefill
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
@@ -134,7 +134,7 @@ def test_attention_to_later_tokens_is_refused() -> None:
 
 def test_masks_say_how_far_a_query_sees() -> None:
     def seen(function: Any) -> int | None:
-        return probe._window(function, 4096, "a family", 7)
+        return survey._window(function, 4096, "a family", 7)
 
     assert seen(lambda _b, _h, q, k: k <= q) is None
     assert seen(sliding_window_causal_mask_function(1000)) == 1000
@@ -252,3 +252,18 @@ def test_layers_without_positions_are_told_from_those_with_them() -> None:
         assert cache.session.anatomy.turns == ("halves", "none", "halves", "none")
         follow(m, cache, [tokens(12)], tokens(1, 3))
         assert cache.stats().read_max == 8
+
+
+def test_half_precision_is_tried_with_other_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A router that once takes the other of two like experts is no other attention."""
+    turns: list[float] = []
+
+    def unlucky(ours: Any, theirs: Any, real: Any = probe.apart) -> float:
+        turns.append(real(ours, theirs))
+        return 0.3 if len(turns) == 1 else turns[-1]
+
+    monkeypatch.setattr(probe, "apart", unlucky)
+    with attention.Full().on(wild("llama", torch.bfloat16)) as cache:
+        assert cache.session.anatomy.difference == turns[1] != turns[0]
+    turns.clear()
+    refused(wild("llama", torch.float32), "differ by 0.3 of")

@@ -1,0 +1,325 @@
+"""How a model's layers attend, seen in one forward in which no attention is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface
+
+from attention.core.kernels import accumulator
+from attention.core.ropes import Rope, rotate
+from attention.errors import InvalidValue
+from attention.patching.states import StateCache
+
+# Of a turned key, beside the model's own; cosines of many models are in float32.
+_TURN_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}
+_HALF_TURN_TOLERANCE = 0.05
+#: What a config calls the attention of a survey.
+SURVEY = "lil_attention_survey"
+_TAG = "_lil_survey"
+# Arguments that modules hand to their attention function and that change nothing in it, or that
+# ours takes into account.
+KNOWN = frozenset(
+    {"cache_position", "dropout", "is_causal", "position_embeddings", "position_ids", "s_aux"}
+    | {"scaling", "sliding_window", "use_cache", "past_key_values", "output_attentions"}
+    | {"output_hidden_states", "output_router_logits", "return_dict", "layer_idx"}
+)
+# Kinds of layers that remember nothing of earlier tokens, in the words of configs.
+MEMORYLESS = ("mlp", "moe")
+# How far masks are looked at, in tokens.
+_LONGEST = 1 << 20
+# Columns of a survey, and how much later the second row's positions are.
+_COLUMNS, _LATER = 3, 9
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """How a model attends, as the probe found it.
+
+    Attributes:
+        layers: of the model, of whatever kind.
+        softmax: those that hand keys to the cache, in the order in which they run. Methods act on
+            these, and everything that a cache counts is counted over these.
+        windows: the model's own sliding window of each of these, in tokens, as its masks have it;
+            None where it sees all earlier tokens.
+        given: what each of these hands its attention function as `sliding_window`; that name is
+            left out where it hands nothing.
+        turns: how keys of each of these turn with their position: "halves", as `Rope` turns them;
+            "none", where they have no position; "other".
+        states: layers that keep a state of their own beside keys or instead of them.
+        difference: the largest one that the comparison found, as a part of the length of a hidden
+            state.
+        parts: whether several tokens on top of others are read as the model reads them in one
+            forward; false where layers drop the state they had.
+    """
+
+    layers: int
+    softmax: tuple[int, ...]
+    windows: tuple[int | None, ...]
+    given: tuple[int | None, ...]
+    turns: tuple[str, ...]
+    states: tuple[int, ...]
+    difference: float = 0.0
+    parts: bool = True
+    places: Mapping[int, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "places", {index: i for i, index in enumerate(self.softmax)})
+
+    @classmethod
+    def plain(cls, layers: int) -> Self:
+        """That of layers which all attend to all earlier tokens, as Llama's do."""
+        none, halves = (None,) * layers, ("halves",) * layers
+        return cls(layers, tuple(range(layers)), none, none, halves, ())
+
+
+@dataclass
+class _Call:
+    """One layer's call of its attention function."""
+
+    index: int
+    key: Tensor
+    value: Tensor
+    mask: Any
+    given: dict[str, Any]
+
+
+class _Survey(StateCache):
+    """Takes down what a model hands to its cache and to its attention function."""
+
+    is_compileable = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[_Call] = []
+        self.handed: list[int] = []
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
+        self.handed.append(layer_idx)
+        setattr(key_states, _TAG, (self, layer_idx))
+        return key_states, value_states
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
+        return 0
+
+    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
+        return (query_length if isinstance(query_length, int) else len(query_length)), 0
+
+
+def _surveyed(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any,
+    **given: Any,
+) -> tuple[Tensor, None]:
+    """The attention function of a survey: each query reads the value of its own token alone.
+
+    So two rows of the same tokens have the same hidden states, wherever their positions begin, and
+    their keys differ by the turn alone.
+    """
+    survey, index = getattr(key, _TAG, (None, 0))
+    if not isinstance(survey, _Survey):
+        raise InvalidValue(
+            "model",
+            module.config.model_type,
+            f"keys as the cache returned them: {type(module).__name__} attends to others, of "
+            "another layer or changed behind the cache",
+        )
+    survey.calls.append(_Call(index, key, value, attention_mask, given))
+    read = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+    return read.transpose(1, 2).contiguous(), None
+
+
+def _masked(
+    *_: Any, attention_mask: Tensor | None = None, mask_function: Any = None, **__: Any
+) -> Tensor | None:
+    """The mask function of a survey: the padding mask, and the function that says who sees whom."""
+    if attention_mask is None:
+        return None
+    mask = attention_mask.clone()
+    setattr(mask, _TAG, mask_function)
+    return mask
+
+
+def _window(sees: Callable[..., Tensor], longest: int, family: str, index: int) -> int | None:
+    """How many tokens a query sees, itself included; None where it sees all earlier ones.
+
+    Raises:
+        InvalidValue: what it sees is neither all earlier tokens nor the newest of them.
+    """
+    zero = torch.tensor(0)
+    found: set[int | None] = set()
+    for at in (longest + 3, longest + longest // 2 + 8):
+        keys = torch.arange(at + 2)
+        visible = torch.as_tensor(sees(zero, zero, torch.tensor(at), keys)).expand(len(keys))
+        if bool(visible[at + 1]):
+            raise InvalidValue(
+                "model", family, f"causal attention: layer {index} sees later tokens"
+            )
+        count = int(visible.sum())
+        if not bool(visible[at + 1 - count : at + 1].all()):
+            found.add(-1)
+        found.add(None if count == at + 1 else count)
+    if len(found) > 1 or -1 in found:
+        raise InvalidValue(
+            "model",
+            family,
+            f"attention to all earlier tokens or to the newest ones: layer {index} sees others",
+        )
+    return found.pop()
+
+
+def _turning(rope: Rope, call: _Call, positions: Tensor) -> str:
+    """How keys of a layer differ between the same tokens at two places; see `Anatomy.turns`."""
+    early, late = call.key[:1], call.key[1:]
+    kind = early.dtype
+    allowed = _TURN_TOLERANCE.get(kind, _HALF_TURN_TOLERANCE) * float(early.abs().max())
+    if float((early - late).abs().max()) <= allowed / 10:
+        return "none"
+    try:
+        rope.require_fixed("")
+        turn = rope.turn(positions[:1], positions[1:], early)
+        turned = rotate(early.to(accumulator(kind)), turn)
+    except (InvalidValue, RuntimeError, TypeError):  # no such embedding, or of another size
+        return "other"
+    return "halves" if float((turned - late).abs().max()) <= allowed else "other"
+
+
+def register() -> None:
+    """Let configs name `SURVEY`; no model is changed by it."""
+    AttentionInterface.register(SURVEY, _surveyed)
+    AttentionMaskInterface.register(SURVEY, _masked)
+
+
+def rope_of(model: PreTrainedModel) -> Rope:
+    """The model's rotary embedding, wherever it has it; whether keys turn by it is tried out."""
+    names = ("rotary_emb", "pos_emb")
+    found = (getattr(model.base_model, name, None) for name in names)
+    return Rope(next((module for module in found if module is not None), None))
+
+
+def survey(model: PreTrainedModel) -> Anatomy:
+    """What a model's layers hand over, in one forward of a few tokens.
+
+    Args:
+        model: that attends by `SURVEY`.
+
+    Raises:
+        InvalidValue: attention of a kind that methods are not defined on.
+    """
+    config, taken = model.config, _Survey()
+    family = config.model_type
+    positions = torch.arange(_COLUMNS, device=model.device) + torch.tensor(
+        [[0], [_LATER]], device=model.device
+    )
+    ids = text_of(model, _COLUMNS).expand(2, -1)
+    forward(model, ids, positions, torch.ones_like(ids), taken)
+    if not taken.calls:
+        raise InvalidValue(
+            "model",
+            family,
+            "layers that attend through transformers' attention interface: none of these does",
+        )
+    order = [call.index for call in taken.calls]
+    if order != taken.handed or len(set(order)) < len(order):
+        raise InvalidValue(
+            "model",
+            family,
+            f"layers that attend once, to keys of their own: keys came from {taken.handed} and "
+            f"were attended to in {order}",
+        )
+    _check_others(config, {*order, *taken.states.layers})
+    rope = rope_of(model)
+    sizes = ("max_position_embeddings", "sliding_window", "attention_chunk_size")
+    longest = max(64, *(2 * int(getattr(config, name, None) or 0) for name in sizes))
+    longest = min(longest, _LONGEST)
+    seen: dict[int, int | None] = {}
+    found: list[tuple[int | None, int | None, str]] = []
+    for call in taken.calls:
+        _check_call(call, family)
+        sees = getattr(call.mask, _TAG, None)
+        if sees is None:
+            raise InvalidValue(
+                "model",
+                family,
+                f"masks that transformers makes: layer {call.index} was handed "
+                f"{type(call.mask).__name__}, which does not tell what it sees",
+            )
+        if id(sees) not in seen:
+            seen[id(sees)] = _window(sees, longest, family, call.index)
+        window = seen[id(sees)]
+        turns = "other" if window is not None else _turning(rope, call, positions)
+        found.append((window, call.given.get("sliding_window"), turns))
+    if rope.module is not None and all(x[2] == "none" for x in found):
+        found = [(window, given, "other") for window, given, _ in found]
+    return Anatomy(
+        layers=config.num_hidden_layers,
+        softmax=tuple(order),
+        windows=tuple(window for window, _, _ in found),
+        given=tuple(given for _, given, _ in found),
+        turns=tuple(turns for _, _, turns in found),
+        states=taken.states.layers,
+    )
+
+
+def _check_others(config: Any, known: set[int]) -> None:
+    """Refuse layers that may remember something behind the cache."""
+    kinds = getattr(config, "layers_block_type", None) or getattr(config, "layer_types", None)
+    for index in range(config.num_hidden_layers):
+        kind = kinds[index] if kinds and index < len(kinds) else "unknown"
+        if index not in known and kind not in MEMORYLESS:
+            raise InvalidValue(
+                "model",
+                config.model_type,
+                "layers whose keys or states are in the cache: nothing of layer "
+                f"{index} ({kind}) is",
+            )
+
+
+def _check_call(call: _Call, family: str) -> None:
+    unknown = sorted(name for name, x in call.given.items() if x is not None and name not in KNOWN)
+    if unknown:
+        raise InvalidValue(
+            unknown[0],
+            f"given by layer {call.index} of {family}",
+            "None: attention through our cache does not take it into account",
+        )
+    if call.value.shape != call.key.shape:
+        raise InvalidValue(
+            "model",
+            family,
+            f"keys and values of one size: those of layer {call.index} are "
+            f"{tuple(call.key.shape)} and {tuple(call.value.shape)}",
+        )
+
+
+def text_of(model: PreTrainedModel, tokens: int, seed: int = 0) -> Tensor:
+    """Some tokens of a model's vocabulary, (1, tokens)."""
+    vocabulary = model.get_input_embeddings().num_embeddings
+    ids = (torch.arange(tokens) * 7 + seed * 5 + 11) % vocabulary
+    given: Tensor = ids[None].to(model.device)
+    return given
+
+
+def forward(
+    model: PreTrainedModel, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any
+) -> Tensor:
+    """Hidden states behind the last norm, (B, T, ...), without hooks of the whole model."""
+    output = model.base_model(
+        input_ids=ids,
+        position_ids=positions,
+        attention_mask=mask,
+        past_key_values=cache,
+        use_cache=cache is not None,
+    )
+    hidden: Tensor = output[0]
+    return hidden

@@ -11,6 +11,7 @@ import pytest
 from sweeping import go
 
 from experiments.grid.config import Config
+from experiments.grid.scoring import Judgement
 from experiments.report.measures import finding, rows
 from experiments.store import manifest
 from experiments.store.store import Store
@@ -62,9 +63,10 @@ def test_a_corrected_answer_changes_accuracy_and_decodes_nothing(
     tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does a text of the same name with other answers share its verdicts."""
-    judged = lambda _text, gold, *_: gold == "right"  # noqa: E731 - a random model solves none
-    monkeypatch.setattr("experiments.store.samples.of_trace.correct", judged)
-    monkeypatch.setattr("experiments.store.store.correct", judged)
+    # A random model solves none.
+    judged = lambda _text, gold, *_, **__: Judgement(gold == "right")  # noqa: E731
+    monkeypatch.setattr("experiments.store.samples.of_trace.judged", judged)
+    monkeypatch.setattr("experiments.store.store.judged", judged)
     files = [tmp_path / "mine.jsonl", tmp_path / "other" / "mine.jsonl"]
     files[1].parent.mkdir()
 

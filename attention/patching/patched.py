@@ -19,9 +19,9 @@ from transformers.masking_utils import AttentionMaskInterface
 from attention.core.compiling import uncompiled
 from attention.engines import chosen
 from attention.errors import InvalidValue
+from attention.families import check_family
 from attention.layers.layer import Method
 from attention.patching.cache import ATTENTION, TAG, AttentionCache
-from attention.patching.families import check_family
 from attention.patching.probe import batched, probed
 from attention.patching.session import Session
 from attention.patching.survey import Anatomy

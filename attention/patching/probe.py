@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel
 
 from attention.errors import InvalidValue
-from attention.patching.families import check_family
+from attention.families import check_family
 from attention.patching.survey import SURVEY, Anatomy, forward, register, survey, text_of
 
 #: The largest difference of hidden states, as a part of their length, that is rounding of sums.

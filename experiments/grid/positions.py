@@ -45,7 +45,7 @@ def counted_layers(source: ModelSource) -> dict[str, int]:
     Raises:
         InvalidValue: its config cannot be read.
     """
-    from attention.patching.families import key_layers
+    from attention.families import key_layers
 
     def count(config: Any) -> tuple[int, int]:
         text = config.get_text_config()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from attention.errors import InvalidValue
+from attention.families import key_layers
 from attention.identity import code
-from attention.patching.families import key_layers
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import SIZES, expand, labels

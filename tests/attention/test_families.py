@@ -15,7 +15,7 @@ from zoo import FAMILIES, HALF, SLIDING, WINDOW, WITHOUT_ROOM, animal, build, co
 
 import attention
 from attention.core.ropes import Rope, rotate
-from attention.patching.families import check_family
+from attention.families import check_family
 from attention.testing.driving import decode, follow, left_padded, prefill, step
 from attention.testing.driving import text as tokens
 

@@ -13,8 +13,8 @@ from transformers import Cache
 from wild import HYBRID, alone, wild
 
 import attention
+from attention.families import key_layers
 from attention.patching.compiled import NotCompiled, compiled
-from attention.patching.families import key_layers
 from attention.testing.driving import decode, follow, left_padded, prefill, step
 from attention.testing.driving import text as tokens
 

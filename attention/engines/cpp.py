@@ -26,6 +26,8 @@ _NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "b
 #: Builds by what torch calls the CPU's instruction set, and the one for every CPU.
 BUILDS = {"AVX512": "_kernels_avx512", "AVX2": "_kernels_avx2"}
 FOR_ALL = "_kernels"
+# Of what is called; a build of another version is none.
+_VERSION = 1
 # How the queries of a set count as one.
 _REDUCED = {"max": 0, "sum": 1, "mean": 2}
 # Multiplications below which waking another thread takes longer.
@@ -43,7 +45,10 @@ class CppEngine(Engine):
         if dtype not in _NAMES:
             return f"a model in {', '.join(_NAMES.values())}, not {dtype}".replace("torch.", "")
         if _library() is None:
-            return "it built: no compiler was there when the package was installed"
+            return (
+                "it built: no compiler was there when the package was installed, or it was "
+                "another version of the package (install it again)"
+            )
         return None
 
     def attend(
@@ -352,11 +357,14 @@ def _library() -> dict[torch.dtype, Operations] | None:
 
 
 def operations(build: str) -> dict[torch.dtype, Operations] | None:
-    """The operations by dtype, of one build; None where it was not built."""
+    """The operations by dtype, of one build; None where it was not built of these sources."""
     spec = importlib.util.find_spec(f"attention.engines.{build}")
     if spec is None or spec.origin is None:
         return None
     loaded = ctypes.CDLL(spec.origin)
+    version = getattr(loaded, "lil_version", None)
+    if version is None or version() != _VERSION:
+        return None
     return {dtype: _declared(loaded, name) for dtype, name in _NAMES.items()}
 
 

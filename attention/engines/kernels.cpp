@@ -781,6 +781,9 @@ struct Put {
 };
 
 // One slot of each of N sets is overwritten, in several tensors alike; `slot` counts over all sets.
+// Raised with every change of what is called, here and in `attention.engines.cpp`.
+extern "C" int64_t lil_version() { return 1; }
+
 extern "C" void lil_put(int64_t N, const int64_t* slot, int64_t tensors, const Put* puts) {
   for (const Put* one = puts; one < puts + tensors; ++one)
     for (int64_t i = 0; i < N; ++i)

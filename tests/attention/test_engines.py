@@ -303,6 +303,15 @@ def test_methods_give_what_they_give_with_the_plain_engine(engine: Engine, name:
 
 
 @on_the_cpu
+@builds
+def test_a_build_of_another_version_is_none(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if cpp.operations(build) is None:
+        pytest.skip("not built")
+    monkeypatch.setattr(cpp, "_VERSION", cpp._VERSION + 1)
+    assert cpp.operations(build) is None
+
+
+@on_the_cpu
 def test_what_cannot_work_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     full = attention.get("full")
     half, single = (tiny_model(dtype=d) for d in (torch.float16, torch.float32))

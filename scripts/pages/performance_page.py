@@ -233,6 +233,9 @@ def peers(found: Found, _whole: bool = False) -> Iterator[str]:
     for which, least in (("one process", "bound"), ("the slowest process", "shared_bound")):
         if found[least] is not None:
             yield _bound(which, found[least])
+    anywhere = any(row.get("compiled") for row in found["rows"])
+    how = "compiled where that is faster" if anywhere else "as it is"
+    yield f"The model of the bound is {how}.\n"
     yield conditions(found)
 
 

@@ -82,7 +82,8 @@ class LilLM(TemplateLM):
         self.detectors = build_detectors(self.settings)
         device = models.resolve_device(self.settings.device)
         models.use_threads(self.settings.threads)
-        source = models.find(self.settings.models[0], self.settings.revision)
+        asked = self.settings
+        source = models.find(asked.models[0], asked.revision, weights=asked.weights)
         self.loaded = models.load(source, self.settings.dtype, device)
         with self.method.on(self.loaded.model, self.settings.engine):
             pass  # a family it does not work with is refused now

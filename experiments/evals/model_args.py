@@ -29,7 +29,7 @@ _KEYS = {
         key: key
         for key in (
             *("revision", "dtype", "device", "engine", "threads", "batch_size", "check_every"),
-            *("temperature", "top_k", "top_p", "seed"),
+            *("temperature", "top_k", "top_p", "seed", "weights"),
         )
     },
 }

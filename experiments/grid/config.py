@@ -25,6 +25,9 @@ from attention.spelling import split
 from experiments.grid import schema
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+#: What linear layers multiply with: weights as they are stored, or whole numbers of 8 bits.
+WEIGHTS = ("stored", "int8")
 ENGINES = ("cpp", "triton", "flash", "torch")
 _SCORERS = ("auto", "exact", "math", "stated", "none")
 EXECUTORS = ("local", "ray")
@@ -291,6 +294,11 @@ class Config:
     )
     seed: int = _sampling(0, _seed, "of sampling and of the bootstrap", "N")
     dtype: str = _machine("float32", schema.one_of(*DTYPES), ", ".join(DTYPES))
+    weights: str = _machine(
+        "stored",
+        schema.one_of(*WEIGHTS),
+        "stored, in the dtype; int8: linear layers multiply whole numbers of 8 bits, on CPUs",
+    )
     device: str = _machine("auto", _text, "auto takes a GPU where there is one; cpu, cuda, cuda:1")
     device_map: str | None = _machine(
         None,

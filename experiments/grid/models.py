@@ -8,7 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -47,12 +47,16 @@ _KERNELS = (
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model found but not loaded: its name as typed, where it is, and which weights it holds."""
+    """A model found but not loaded: its name as typed, where it is, and which weights it holds.
+
+    `weights` is one of `config.WEIGHTS`; any but the stored ones are part of `digest`.
+    """
 
     name: str
     location: str
     revision: str | None
     digest: str
+    weights: str = "stored"
 
 
 @dataclass(frozen=True)
@@ -71,17 +75,27 @@ class LoadedModel:
         return token_bytes(self.tokenizer)
 
 
-def find(name: str, revision: str | None = None, *, here: bool = False) -> ModelSource:
+def find(
+    name: str, revision: str | None = None, *, here: bool = False, weights: str = "stored"
+) -> ModelSource:
     """Locate a model and make sure that it can generate text, without loading its weights.
 
     Args:
         name: `reasoner`, a folder, a GGUF file, `smollm2` or a hub id.
         revision: of a hub model.
         here: take a hub model from the hub's cache alone; nothing is fetched.
+        weights: one of `config.WEIGHTS`.
 
     Raises:
         InvalidValue: not found, or not a causal language model.
     """
+    found = _found(name, revision, here)
+    if weights == "stored":
+        return found
+    return replace(found, digest=f"{found.digest}+{weights}", weights=weights)
+
+
+def _found(name: str, revision: str | None, here: bool) -> ModelSource:
     if name in PACKAGED or is_gguf(name):
         return _gguf(name)
     location = name
@@ -268,8 +282,8 @@ def load(
         device_map: instead, as `from_pretrained` takes it: weights are read to where they belong.
 
     Raises:
-        InvalidValue: unreadable, incomplete, a tokenizer is missing, or a map that spreads the
-            model over devices.
+        InvalidValue: unreadable, incomplete, a tokenizer is missing, a map that spreads the
+            model over devices, or weights that this device or processor does not multiply.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -299,6 +313,10 @@ def load(
     if missing := sorted(info["missing_keys"]):
         allowed = f"complete weights ({len(missing)} missing, {missing[0]} the first)"
         raise InvalidValue("model", source.name, allowed)
+    if source.weights == "int8":
+        from experiments.grid.int8 import in_int8
+
+        return LoadedModel(source, in_int8(model.eval(), device), tokenizer)
     if device_map is None:
         return LoadedModel(source, model.to(device).eval(), tokenizer)
     devices = sorted({str(parameter.device) for parameter in model.parameters()})

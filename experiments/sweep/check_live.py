@@ -130,7 +130,7 @@ def _decode_model(
     on_run: Callable[[], None] | None,
 ) -> None:
     config, digest = study.config, chosen[0][0].cell.model_digest
-    source = models.find(chosen[0][0].cell.model, config.revision)
+    source = models.find(chosen[0][0].cell.model, config.revision, weights=config.weights)
     if source.digest != digest:
         raise InvalidValue("model", source.name, "the weights the store was made with")
     loaded = models.load(source, config.dtype, device, config.device_map)

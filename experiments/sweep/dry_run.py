@@ -193,7 +193,7 @@ def _sets(known: _Known) -> dict[str, data.DataSet | int]:
 
 def _source(known: _Known, name: str) -> models.ModelSource | None:
     try:
-        return models.find(name, known.config.revision, here=True)
+        return models.find(name, known.config.revision, here=True, weights=known.config.weights)
     except InvalidValue:
         if name == models.REASONER or models.is_folder(name):
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,9 @@ from lil.trace import Trace
 #: neither Ctrl-C nor anything else through for minutes. Parts cost up to half as much time again:
 #: the fused kernel skips what a causal square hides and nothing else.
 PROMPT_COLUMNS = 16384
+#: Tokens of prompts, padding among them, that a CPU reads at once. Of more of them what a layer
+#: puts out has to be fetched from memory: prompts of 140 tokens took twice as long 32 at a time.
+PROMPT_TOKENS = 1024
 
 
 class Callbacks(NamedTuple):
@@ -325,7 +329,7 @@ class DecodeLoop:
         batch = self.sparse
         while self.queue:
             held = len(batch.rows) - len(free) + len(self.dense.rows)
-            count = min(self.places - held, len(self.queue))
+            count = self._together(self.places - held)
             if not count:
                 break
             places = [*free, *range(len(batch.rows), len(batch.rows) + count)][:count]
@@ -336,6 +340,17 @@ class DecodeLoop:
             left = yield from self._settle(batch, newcomers)
             free = left + free[count:]
         self._vacate(batch, free)
+
+    def _together(self, most: int) -> int:
+        """How many of the next requests to read in one forward."""
+        most, width = min(most, len(self.queue)), 0
+        if not devices.answers_at_once(self.model.device):
+            return most
+        for count, (_, request) in enumerate(islice(self.queue, most)):
+            width = max(width, len(request.prompt_ids) + len(request.forced))
+            if count and (count + 1) * width > PROMPT_TOKENS:
+                return count
+        return most
 
     def _vacate(self, batch: Batch, free: Sequence[int]) -> None:
         """Drop rows whose places are free."""

@@ -232,7 +232,7 @@ def _model(
     if len(names) > 1:
         raise InvalidValue("model", ", ".join(sorted(names)), "one model: a chopper is one model's")
     models.use_threads(config.threads)
-    source = models.find(config.models[0], config.revision)
+    source = models.find(config.models[0], config.revision, weights=config.weights)
     for one in sweeps:
         if any(cell.model_digest != source.digest for cell in one.plan.cells):
             raise InvalidValue("model", source.name, f"the weights {one.folder} was made with")

@@ -130,7 +130,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     models.quiet_transformers()
     with Console(stderr=True).status("loading"):
         models.use_threads(config.threads)
-        source = models.find(config.models[0], config.revision)
+        source = models.find(config.models[0], config.revision, weights=config.weights)
         loaded = models.load(source, config.dtype, device, config.device_map)
         require_supported(loaded, [backend], config.engine)
     prompts = [item.prompt_ids(loaded.tokenizer) for _, item in problems]

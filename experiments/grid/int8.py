@@ -1,0 +1,109 @@
+"""Linear layers that multiply in 8 bits, which on a CPU is what makes models of billions usable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import attention
+from attention.errors import InvalidValue
+
+#: The largest whole number that a scaled value may take, on both sides of zero.
+LARGEST = 127
+#: The number without sign that stands for zero.
+ZERO = 128
+# Rows of zeros are divided by it.
+_LEAST = 1e-30
+# Rows scaled together: more of them, as in prompts, would leave the processor's caches.
+_AT_ONCE = 256
+
+
+class Int8Linear(nn.Module):
+    """A linear layer of whole numbers: weights with a scale for each output, inputs for each token.
+
+    Sums of products are whole numbers and so exact, which is why a row has the same outputs in
+    whatever batch it is.
+
+    Args:
+        linear: the layer, in any floating dtype; it is not kept.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        weight = linear.weight.detach().float()
+        self.out_features, self.in_features = weight.shape
+        scales, numbers = scaled(weight)
+        signed = (numbers.to(torch.int16) - ZERO).to(torch.int8)
+        self.scales = nn.Buffer(scales.squeeze(1))
+        self.zeros = nn.Buffer(torch.zeros(self.out_features, dtype=torch.int32))
+        # In blocks that the CPU's kernels read; only these can say what is in them.
+        self.packed = torch.ops.onednn.qlinear_prepack(signed, None)
+        bias = linear.bias
+        self.bias = None if bias is None else nn.Buffer(bias.detach().float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs (..., out features) of inputs (..., in features), in their dtype."""
+        rows = x.reshape(-1, self.in_features)
+        if len(rows) <= _AT_ONCE:
+            found = self._product(rows)
+        else:
+            found = x.new_empty(len(rows), self.out_features)
+            for part, made in zip(rows.split(_AT_ONCE), found.split(_AT_ONCE), strict=True):
+                made.copy_(self._product(part))
+        return found.reshape(*x.shape[:-1], self.out_features)
+
+    def _product(self, rows: Tensor) -> Tensor:
+        scales, numbers = scaled(rows.float())
+        # Of the two kinds of inputs that it takes, signed ones have no fast kernel.
+        found: Tensor = torch.ops.onednn.qlinear_pointwise(
+            numbers, 1.0, ZERO, self.packed, self.scales, self.zeros,
+            None, 1.0, 0, torch.float32, "none", [], "",
+        )  # fmt: skip
+        found.mul_(scales)
+        if self.bias is not None:
+            found += self.bias
+        return found.to(rows.dtype)
+
+
+def scaled(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """A scale for each row, (n, 1), and whole numbers (n, size), from which `ZERO` is to be taken.
+
+    The scale times what is left is the value, to half a scale. A row with a number that is not
+    finite has a scale that is none either, and so has what is multiplied with it.
+    """
+    largest = torch.maximum(rows.amax(dim=1, keepdim=True), rows.amin(dim=1, keepdim=True).neg_())
+    scales = largest.clamp_(min=_LEAST).mul_(1 / LARGEST)
+    # Cutting off what is behind the point rounds numbers above zero, if a half is added.
+    return scales, (rows / scales).add_(ZERO + 0.5).to(torch.uint8)
+
+
+def in_int8(model: Any, device: str) -> Any:
+    """A model on a CPU whose linear layers, the language-model head among them, are `Int8Linear`.
+
+    Embeddings, norms and layers of other kinds stay as they are.
+
+    Raises:
+        InvalidValue: another device, a build of torch without these kernels, or a model of other
+            layers alone.
+    """
+    if device != "cpu":
+        raise InvalidValue("weights", "int8", f"stored on {device}: whole numbers are for CPUs")
+    if not torch.backends.mkldnn.is_available():
+        raise InvalidValue("weights", "int8", "stored: this build of torch has no oneDNN")
+    linear = [
+        (parent, name)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if type(child) is nn.Linear
+    ]
+    if not linear:
+        raise InvalidValue("weights", "int8", f"stored: {type(model).__name__} has no linear layer")
+    # What a model attends to is tried with weights as they are stored: rounding to 8 bits makes as
+    # much of the last bit of a number as of the others.
+    with attention.get("full").on(model):
+        pass
+    for parent, name in linear:  # one after the other: the whole is never held twice
+        setattr(parent, name, Int8Linear(getattr(parent, name)))
+    return model

@@ -1,0 +1,127 @@
+"""Linear layers in whole numbers: against plain arithmetic, and as part of what a run is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import attention
+import lil
+from attention.errors import InvalidValue
+from experiments.cli import main
+from experiments.grid import models
+from experiments.grid.int8 import Int8Linear, in_int8
+
+
+def _oracle(weight: np.ndarray, bias: np.ndarray | None, x: np.ndarray) -> np.ndarray:
+    """Rounded to whole numbers of a 127th of each row's largest, multiplied, and scaled back."""
+
+    def whole(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scale = np.abs(rows).max(axis=1, keepdims=True) / 127
+        scale[scale == 0] = 1.0
+        return np.floor(rows / scale + 0.5), scale
+
+    (q, scales), (p, steps) = whole(weight), whole(x)
+    found = (p @ q.T) * steps * scales.T
+    return found if bias is None else found + bias
+
+
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 7, 3), (5, 64, 130), (600, 33, 17)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_products_are_those_of_whole_numbers(
+    rows: int, inputs: int, outputs: int, bias: bool
+) -> None:
+    torch.manual_seed(rows)
+    linear = torch.nn.Linear(inputs, outputs, bias=bias)
+    # Numbers away from halves, which single and double precision may round to different sides.
+    x = torch.randn(rows, inputs)
+    got = Int8Linear(linear)(x[None])[0].double().numpy()
+    more = None if linear.bias is None else linear.bias.detach().double().numpy()
+    wanted = _oracle(linear.weight.detach().double().numpy(), more, x.double().numpy())
+    # One input in some thousands lies at a half: a 127th of the row's largest, times a weight.
+    off = np.abs(got - wanted).max(axis=1) / np.abs(wanted).max()
+    assert np.quantile(off, 0.5) < 1e-5
+    assert off.max() < 0.02
+    exact = x.double().numpy() @ linear.weight.detach().double().numpy().T
+    exact = exact if more is None else exact + more
+    assert np.abs(got - exact).mean() < 0.02 * np.abs(exact).max()
+
+
+def test_a_row_has_the_same_outputs_in_any_batch() -> None:
+    layer = Int8Linear(torch.nn.Linear(48, 96))
+    x = torch.randn(300, 48)
+    together = layer(x)
+    for row in (0, 17, 255, 256, 299):
+        assert torch.equal(layer(x[row : row + 1])[0], together[row])
+
+
+def test_rows_of_zeros_and_numbers_that_are_not_finite() -> None:
+    layer = Int8Linear(torch.nn.Linear(8, 4))
+    x = torch.randn(4, 8)
+    x[0], x[1, 2], x[2, 3] = 0.0, torch.nan, torch.inf
+    found = layer(x)
+    assert torch.allclose(found[0], layer.bias)
+    assert not found[1:3].isfinite().any()
+    assert found[3].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_outputs_have_the_dtype_of_inputs(dtype: torch.dtype) -> None:
+    layer = Int8Linear(torch.nn.Linear(8, 4, dtype=dtype))
+    assert layer(torch.randn(2, 3, 8, dtype=dtype)).dtype == dtype
+
+
+def test_a_model_decodes_and_every_linear_layer_of_it_is_whole(tiny_model: Path) -> None:
+    source = models.find(str(tiny_model), weights="int8")
+    plain = models.load(models.find(str(tiny_model)), "float64", "cpu")
+    whole = models.load(source, "float64", "cpu")
+    kinds = [type(one) for one in whole.model.modules()]
+    count = [type(one) for one in plain.model.modules()].count(torch.nn.Linear)
+    assert (kinds.count(Int8Linear), kinds.count(torch.nn.Linear)) == (count, 0)
+    ids = torch.arange(1, 40)[None]
+    with torch.inference_mode():
+        a, b = plain.model(ids).logits, whole.model(ids).logits
+    assert 0 < float((a - b).norm() / a.norm()) < 0.05
+    prompts = [[1, 2, 3, 4, 5], [7, 8], [9] * 20]
+    for backend in (attention.get("full"), attention.get("h2o", budget=8)):
+        options = {"backend": backend, "max_new_tokens": 24, "token_bytes": whole.token_bytes}
+        together = lil.decode(whole.model, whole.tokenizer, prompts, batch_size=3, **options)
+        alone = lil.decode(whole.model, whole.tokenizer, prompts, batch_size=1, **options)
+        assert [one.new_ids for one in together] == [one.new_ids for one in alone]
+
+
+def test_the_weights_are_part_of_what_a_model_is(tiny_model: Path) -> None:
+    stored, whole = models.find(str(tiny_model)), models.find(str(tiny_model), weights="int8")
+    assert (stored.weights, whole.weights) == ("stored", "int8")
+    assert whole.digest == f"{stored.digest}+int8"
+
+
+def test_what_cannot_be_whole_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="whole numbers are for CPUs"):
+        in_int8(torch.nn.Linear(2, 2), "cuda:0")
+    with pytest.raises(InvalidValue, match="has no linear layer"):
+        in_int8(torch.nn.Embedding(2, 2), "cpu")
+
+
+def test_sweeps_of_both_are_two_models_to_a_store(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = [
+        *("sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"),
+        *("--limit", "2", "--max-new-tokens", "8", "--backend", "full", "--detector", "none"),
+        *("--budget", "64", "--no-figures", "--no-page", "--json", "--out", str(tmp_path / "out")),
+    ]
+    found = {}
+    for weights in ("stored", "int8"):
+        assert main([*common, "--weights", weights]) == 0
+        found[weights] = json.loads(capsys.readouterr().out)
+    counts = [found[w]["manifest"]["counts"]["decoded"] for w in ("stored", "int8")]
+    assert counts[0] == counts[1] > 0
+    config = found["int8"]["manifest"]["config"]
+    assert config["weights"] == "int8"
+    assert main(["report", str(tmp_path / "out"), "--sweep", "all", "--json"]) == 2
+    assert "weights" in capsys.readouterr().err

@@ -241,7 +241,7 @@ class Config:
         schema.one_of("auto", "seed", "dither", "none"),
         "full attention beside itself, which every sentence is held against: seed, drawn again "
         "with another seed (needs a temperature above 0); dither, with a little noise; auto: seed "
-        "when sampling, dither in half precision, else none",
+        "when sampling, dither in half precision or 8 bits, else none",
     )
     backend_params: Mapping[str, Parameters] = _attention(
         {}, _tables, "parameters of a backend, as in backend_params.quest.page"

@@ -238,15 +238,15 @@ def lacks_budget(config: Config, entry: str) -> bool:
     return takes_budget(entry) and given.get("budget", 0) is None
 
 
-#: Relative errors of rounding to half precision: the size of the noise that parts texts there.
-_ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+#: Relative errors of rounding: the size of the noise that parts texts there.
+_ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 2.0**-8}
 
 
 def _dither(config: Config) -> list[str]:
-    """The null of greedy decoding: in half precision with noise of the size of rounding."""
+    """The null of greedy decoding: where much is rounded with noise of the size of rounding."""
     if null_of(config) != "dither":
         return []
-    noise = _ROUNDING.get(config.dtype)
+    noise = _ROUNDING.get(_rounded(config))
     own = "noise" in config.backend_params.get("dither", {})
     return ["dither" if noise is None or own else f"dither(noise={noise})"]
 
@@ -257,7 +257,12 @@ def null_of(config: Config) -> str:
         return config.null
     if config.temperature:
         return "seed"
-    return "dither" if config.dtype in ("bfloat16", "float16") else "none"
+    return "dither" if _rounded(config) in _ROUNDING else "none"
+
+
+def _rounded(config: Config) -> str:
+    """What numbers are rounded to most."""
+    return config.dtype if config.weights == "stored" else config.weights
 
 
 def build_penalties(config: Config) -> list[Penalties]:

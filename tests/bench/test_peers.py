@@ -295,7 +295,7 @@ import importlib.metadata
 importlib.metadata.version = lambda name: "0.1"
 runpy.run_path({str(vllm_peer.WORKER)!r}, run_name="__main__")
 """
-    asked = [{"folder": "f", "rows": 2}, {"prompts": [[4], [5, 6]], "limit": 3}]
+    asked = [{"folder": "f", "rows": 2, "dtype": "float32"}, {"prompts": [[4], [5, 6]], "limit": 3}]
     out = subprocess.run(
         [sys.executable, "-I", "-c", stand_in],
         input="".join(json.dumps(one) + "\n" for one in asked),

@@ -1,22 +1,17 @@
-"""vLLM as a peer: a process of its own environment, started once and asked for each run."""
+"""vLLM as a peer, in an environment of its own."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import tempfile
-import threading
 from pathlib import Path
-from typing import Any
 
 from attention.errors import InvalidValue
+from peers.piped import Piped
 from peers.work import PeerError, Run, Work
 
 #: Where `scripts/vllm_env` puts it.
 PLACE = Path(__file__).parents[3] / ".venv-vllm" / "bin" / "python"
 WORKER = Path(__file__).with_name("vllm_worker.py")
-PATIENCE = 1800  # seconds for an answer
 
 
 def python_with_vllm(named: str | None) -> Path:
@@ -36,34 +31,22 @@ def python_with_vllm(named: str | None) -> Path:
     return path
 
 
-class VLLM:
-    """vLLM on the CPU with the model, in the dtype and with the threads of the others.
+class VLLM(Piped):
+    """vLLM on the CPU with the model and with the threads of the others.
 
     Args:
         python: of its environment.
         work: the prompts, all of them.
+        dtype: of the weights.
 
     Raises:
         PeerError: it does not start.
     """
 
-    def __init__(self, python: Path, work: Work) -> None:
+    def __init__(self, python: Path, work: Work, dtype: str = "float32") -> None:
         self.work = work
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [python, "-I", WORKER],  # -I: none of our modules or settings
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=_environment(python, work.threads),
-            text=True,
-        )
-        try:
-            told = self._ask({"folder": work.folder, "rows": len(work.prompts)})
-        except PeerError:
-            self.close()
-            raise
-        self.about = {name: told[name] for name in ("vllm", "torch", "threads", "openmp")}
+        first = {"folder": work.folder, "rows": len(work.prompts), "dtype": dtype}
+        super().__init__(python, WORKER, _environment(python, work.threads), first)
 
     def __call__(self, limit: int) -> Run:
         """Generate at most `limit` tokens of each prompt.
@@ -71,37 +54,7 @@ class VLLM:
         Raises:
             PeerError: its process ended.
         """
-        told = self._ask({"prompts": self.work.prompts, "limit": limit})
-        return Run(told["tokens"], told["seconds"])
-
-    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """One line there, one line back."""
-        sent, came = self._process.stdin, self._process.stdout
-        if sent is None or came is None:
-            raise RuntimeError("a process without pipes")
-        late = threading.Timer(PATIENCE, self._process.kill)
-        late.start()
-        try:
-            sent.write(json.dumps(question) + "\n")
-            sent.flush()
-            line = came.readline()
-        except BrokenPipeError:
-            line = ""
-        finally:
-            late.cancel()
-        if not line:
-            self._process.wait()
-            self._errors.seek(0)
-            said = [line.strip() for line in self._errors if line.strip()]
-            raise PeerError(f"its process ended: {said[-1] if said else 'without a word'}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.communicate()
-        self._errors.close()
+        return self.run(self.work.prompts, limit)
 
 
 def _environment(python: Path, threads: int) -> dict[str, str]:

@@ -23,7 +23,7 @@ def main() -> None:
     asked = json.loads(sys.stdin.readline())
     engine = LLM(
         model=asked["folder"],
-        dtype="float32",
+        dtype=asked["dtype"],
         max_model_len=4096,
         max_num_seqs=asked["rows"],
         enforce_eager=True,
@@ -46,7 +46,12 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         prompts = [{"prompt_token_ids": ids} for ids in asked["prompts"]]
-        options = SamplingParams(temperature=0, max_tokens=asked["limit"], detokenize=False)
+        options = SamplingParams(
+            temperature=0,
+            max_tokens=asked["limit"],
+            detokenize=False,
+            ignore_eos=asked.get("endless", False),
+        )
         started = time.perf_counter()
         outputs = engine.generate(prompts, options, use_tqdm=False)
         taken = time.perf_counter() - started

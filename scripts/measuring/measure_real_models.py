@@ -1,0 +1,122 @@
+"""Measure all that docs/results/real_models.md tells, and write it, on two cores.
+
+    python scripts/measuring/measure_real_models.py lil-out/real --gsm8k gsm8k_test.jsonl
+    python scripts/measuring/measure_real_models.py lil-out/real --gsm8k FILE --only smollm2-greedy
+
+Models are brought by scripts/real_models. Each part is a sweep with a store of its own and goes on
+where it was stopped; its answer is FOLDER/measured/NAME.json, and it is not done again while that
+is there. `--seconds N` begins no further part after so many seconds. The last part writes
+docs/real_models_results.json and the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from measure_actions import SCRIPTS, Part, measure
+from rich.console import Console
+
+#: Problems of the table of sparse methods, and of all else: the first of the file.
+FEW, MANY = 64, 200
+#: Budgets of the table, chosen on problems behind the first `MANY` so that full attention's answers
+#: are kept in part.
+BUDGETS = (128, 256)
+KEEPING = "h2o(keep_prompt=true),sink(keep_prompt=true),random(keep_prompt=true)"
+#: Strengths of each penalty.
+PENALTIES = (
+    "lz(alpha=0.05)", "lz(alpha=0.15)", "lz(alpha=0.3)",
+    "repetition(penalty=1.05)", "repetition(penalty=1.2)", "repetition(penalty=1.5)",
+    "frequency(strength=0.1)", "frequency(strength=0.4)", "frequency(strength=1.0)",
+    "presence(strength=0.1)", "presence(strength=0.4)", "presence(strength=1.0)",
+    "dry(multiplier=0.2)", "dry(multiplier=0.8)", "dry(multiplier=2.0)",
+    "no_repeat_ngram(n=20)", "no_repeat_ngram(n=8)", "no_repeat_ngram(n=4)",
+)  # fmt: skip
+TEMPERATURES = (0.0, 0.3, 0.6, 1.0)
+
+
+def parts(folder: Path, gsm8k: Path) -> Iterator[Part]:
+    """All of them, the most wanted first."""
+
+    def sweep(model: str, store: str, limit: int, *flags: str) -> list[str]:
+        whole = ("--dtype", "float32", "--weights", "int8")
+        kind = ("--dtype", "bfloat16") if model == "smollm2" else whole
+        return [
+            *("-m", "experiments.cli", "sweep", "--preset", "paper", "--model", _file(model)),
+            *("--dataset", str(gsm8k), "--limit", str(limit), "--out", str(folder / store)),
+            *("--no-figures", "--no-page", "--json", *(() if "--dtype" in flags else kind), *flags),
+        ]
+
+    def text(tokens: int) -> tuple[str, ...]:
+        return ("--max-new-tokens", str(tokens), "--cap", str(tokens))
+
+    sparse = ("--backend", "full,h2o,quest", "--budget", "128")
+    for model in ("smollm2", "qwen-coder-0.5b"):
+        watched = ("--detector", "guardian,guardian(f=100),cycle,recurrence,budget")
+        common = (*sparse, *text(1024), *watched)
+        yield Part(f"{model}-greedy", sweep(model, f"{model}-greedy", MANY, *common))
+        drawn = ("--temperature", "0.6")
+        yield Part(f"{model}-drawn", sweep(model, f"{model}-drawn", MANY, *common, *drawn))
+    large = "qwen-coder-1.5b"
+    methods = ("--backend", f"full,quest,h2o,sink,oracle,random,{KEEPING}")
+    budgets = ("--budget", ",".join(map(str, BUDGETS)))
+    table = sweep(large, "table", FEW, *methods, *budgets, *text(800), "--null", "dither")
+    yield Part("table", [*table, "--detector", "guardian"])
+    alone = ("--backend", "full", "--null", "none", "--detector", "guardian")
+    yield Part("full-1.5b", sweep(large, "full-1.5b", MANY, *alone, *text(800)))
+    stored = ("--dtype", "bfloat16", *alone, *text(1024))
+    yield Part("bf16-0.5b", sweep("qwen-coder-0.5b", "bf16-0.5b", MANY, *stored))
+    for temperature in TEMPERATURES:
+        drawn = ("--temperature", str(temperature), "--penalty", ",".join(("none", *PENALTIES)))
+        for model in ("smollm2", "qwen-coder-0.5b"):
+            name = f"penalties-{model}-{temperature}"
+            flags = (*alone, *text(768), *drawn)
+            yield Part(name, sweep(model, name, FEW, *flags))
+
+
+def _file(model: str) -> str:
+    """The path of a model's file, brought where it is not here."""
+    command = [SCRIPTS / "real_models", model]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.strip()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gsm8k", type=Path, required=True, help="the test problems, JSONL")
+    parser.add_argument("--only", nargs="*", help="names of parts, instead of all")
+    parser.add_argument("--seconds", type=float, help="begin no part after so many")
+    args = parser.parse_args(argv)
+    started = time.monotonic()
+    done = args.folder / "measured"
+    done.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True)
+    for part in parts(args.folder, args.gsm8k.resolve()):
+        file = done / f"{part.name}.json"
+        if file.exists() or (args.only and part.name not in args.only):
+            continue
+        if args.seconds is not None and time.monotonic() - started > args.seconds:
+            console.print(f"{part.name}: left for another time")
+            continue
+        measure(part, file, console)
+        console.print(f"  {time.monotonic() - started:.0f} s so far, {_runs(file)} runs")
+    if args.only:
+        return 0
+    page = [sys.executable, str(SCRIPTS / "pages" / "real_models_tables.py"), "--take"]
+    return subprocess.run([*page, str(args.folder)], check=False).returncode
+
+
+def _runs(file: Path) -> int:
+    return int(json.loads(file.read_text())["manifest"]["counts"]["planned"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

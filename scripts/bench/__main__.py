@@ -11,6 +11,7 @@ one that fails is named at the end. It takes two hours on two cores, which nothi
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import subprocess
@@ -27,6 +28,7 @@ EVICTING = "sink,h2o,tova,snapkv,rkv,raas"
 PROGRAMS = {
     "step": ("step_speed.py", "where the time of a step goes: model, reading, state, loop"),
     "compiled": ("compiled_step.py", "a step compiled and as it is, in turns"),
+    "gguf": ("gguf_speed.py", "a model in a GGUF file beside transformers, vLLM and llama.cpp"),
     "attention": ("attention_speed.py", "one layer of an 8B model beside transformers'"),
     "peers": ("throughput.py", "tokens a second beside transformers and vLLM"),
     "model": ("model_speed.py", "a step of a whole model of random weights"),
@@ -52,6 +54,8 @@ PARTS = {
     "long": f"attention --backends full,{EVICTING} --batches 1 --contexts 1024,65536 --steps 256",
     "peers": "peers --no-continuous",
     "model": "model",
+    "gguf-smollm2": "gguf smollm2",
+    "gguf-qwen": "gguf qwen-coder-0.5b",
 }
 
 
@@ -120,6 +124,11 @@ def _all(into: Path, lines: dict[str, list[list[str]]]) -> int:
                 break
         else:
             assert done is not None
+            try:
+                json.loads(done.stdout)
+            except ValueError as error:
+                failed.append(f"{part}: it printed no document: {error}")
+                continue
             new = file.with_suffix(".new")
             new.write_bytes(done.stdout)
             new.replace(file)

@@ -118,6 +118,36 @@ def compiled(found: Found, whole: bool = False) -> Iterator[str]:
     yield from notes
 
 
+def gguf(found: Found, whole: bool = False) -> Iterator[str]:
+    """Models in files beside what others make of them."""
+    rows, notes = [], []
+    for one in found["models"]:
+        for row in one["rows"]:
+            rows.append(
+                [
+                    one["model"],
+                    str(row["batch"]),
+                    row["peer"],
+                    row["weights"],
+                    f"{row['tokens_per_s']:,.0f}",
+                    *("" if row[x] is None else _ratio(row[x]) for x in ("times_vllm", "times_llama")),
+                    "" if row["of_bound"] is None else f"{row['of_bound']:.0%}",
+                ]
+            )
+        missing = "".join(f" {peer}: {why}." for peer, why in one["missing"].items())
+        notes.append(
+            f"{one['model']}: {one['tokens']} tokens of each text at most, median of "
+            f"{one['repeats']}.{missing} {conditions(one)}"
+        )
+    heads = ["model", "batch", "", "weights", "tokens/s", "x vLLM", "x llama.cpp", "bound"]
+    yield table(heads, rows, left=4)
+    yield (
+        "x vLLM: its faster one; x llama.cpp: with blocks of 8 bits (Q8_0), the width of int8. bound: bytes "
+        "of the weights of all steps at the measured bandwidth, as a share of the seconds.\n"
+    )
+    yield from notes
+
+
 def attention(found: Found, whole: bool = False) -> Iterator[str]:
     """One layer, beside transformers'."""
     heads = ["backend", "batch", "context", "ms", "cold", "x full", "cold", "x sdpa", "floor", "MB"]
@@ -323,6 +353,7 @@ PARTS: dict[str, tuple[str, Told]] = {
     "attention": ("One layer beside transformers'", attention),
     "long": ("Evicting backends, whatever was seen", long),
     "model": ("A step of a whole model of 1.5B weights", model),
+    "gguf": ("Models in GGUF files beside transformers, vLLM and llama.cpp", gguf),
     "serving": ("In vLLM, with detectors and penalties", serving),
     "sweep": ("The demo's sweep", sweep),
 }
@@ -332,7 +363,11 @@ COMPILED = (
     *("compiled", "compiled-smollm2", "compiled-smollm2-bf16"),
     *("compiled-qwen", "compiled-qwen-bf16"),
 )
-NAMES = tuple(dict.fromkeys([*PARTS, *COMPILED]))
+#: What the part `gguf` is of.
+GGUF = ("gguf-smollm2", "gguf-qwen")
+#: Parts of several files.
+SEVERAL = {"compiled": COMPILED, "gguf": GGUF}
+NAMES = (*(name for name in PARTS if name not in SEVERAL), *COMPILED, *GGUF)
 
 
 def in_short(found: dict[str, Found]) -> Iterator[tuple[str, float, str]]:
@@ -376,6 +411,8 @@ def in_short(found: dict[str, Found]) -> Iterator[tuple[str, float, str]]:
             if sparse and (row["batch"], row["context"]) == (1, 32_768):
                 told = f"one layer, 32,768 tokens, {row['backend']} 1,024: times full"
                 yield told, row["faster_than_full"], ""
+    for part in (name for name in GGUF if name in found):
+        yield from _gguf_in_short(found[part])
     if "serving" in found:
         for name, one in found["serving"]["throughput"].items():
             if name in SERVING:
@@ -383,6 +420,16 @@ def in_short(found: dict[str, Found]) -> Iterator[tuple[str, float, str]]:
     if "sweep" in found:
         told = "the demo's sweep: times transformers, one at a time"
         yield told, found["sweep"]["times_faster"], f"{SWEEP_TIMES}"
+
+
+def _gguf_in_short(found: Found) -> Iterator[tuple[str, float, str]]:
+    """Full attention's fastest way beside the engines'."""
+    for batch, name, other, aim in ((16, "times_vllm", "vLLM", "1.5"), (1, "times_llama", "llama.cpp", "0.8")):
+        rows = [row for row in found["rows"] if row["batch"] == batch and row["peer"] == "full"]
+        rows = [row for row in rows if row["weights"] == "int8" or name == "times_vllm"]
+        told = [row[name] for row in rows if row[name] is not None]
+        if told:
+            yield f"tokens/s, {found['model']}, full, batch {batch}: times {other}", max(told), aim
 
 
 def _compiled_full(row: Found) -> bool:
@@ -408,9 +455,9 @@ def section(found: dict[str, Found], whole: bool = False) -> str:
     ]
     parts = ["## In short\n", table(["", "ratio", "aim", ""], rows)]
     for name, (title, told) in PARTS.items():
-        if name in found:
-            models = {"models": [found[one] for one in COMPILED if one in found]}
-            of = models if name == "compiled" else found[name]
+        files = [found[one] for one in SEVERAL.get(name, (name,)) if one in found]
+        if files:
+            of = {"models": files} if name in SEVERAL else files[0]
             parts += [f"## {title}\n", *told(of, whole)]
     return "\n".join(parts)
 

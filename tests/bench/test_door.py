@@ -46,6 +46,7 @@ def test_all_goes_on_where_it_was_stopped(
         "a": [[sys.executable, "-c", fail]],
         "b": [[sys.executable, "-c", say, "0"], [sys.executable, "-c", say, "[1]"]],
         "c": [[sys.executable, "-c", fail], [sys.executable, "-c", say, "2"]],
+        "d": [[sys.executable, "-c", say, "a warning {}"]],
     }
     taken: list[list[str]] = []
     run = door.subprocess.run
@@ -59,8 +60,10 @@ def test_all_goes_on_where_it_was_stopped(
     assert door._all(tmp_path, lines) == 1
     assert json.loads((tmp_path / "b.json").read_text()) == [1]
     assert not (tmp_path / "c.json").exists()
+    assert not (tmp_path / "d.json").exists()
     assert [Path(file).stem for file in taken[0]] == ["a", "b"]
-    assert "failed: c: " in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "failed: c: " in said and "failed: d: it printed no document" in said
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,12 @@ import torch
 import attention
 import lil
 from attention.errors import InvalidValue
+from attention.patching.compiled import compiled
+from attention.patching.decode_step import NotCompiled
 from experiments.cli import main
 from experiments.grid import models
 from experiments.grid.int8 import Int8Linear, in_int8
+from experiments.sweep.decoder import compile_step
 
 
 def _oracle(weight: np.ndarray, bias: np.ndarray | None, x: np.ndarray) -> np.ndarray:
@@ -98,6 +101,14 @@ def test_the_weights_are_part_of_what_a_model_is(tiny_model: Path) -> None:
     stored, whole = models.find(str(tiny_model)), models.find(str(tiny_model), weights="int8")
     assert (stored.weights, whole.weights) == ("stored", "int8")
     assert whole.digest == f"{stored.digest}+int8"
+
+
+def test_a_step_of_it_is_not_compiled_and_says_why(tiny_model: Path) -> None:
+    whole = models.load(models.find(str(tiny_model), weights="int8"), "float32", "cpu")
+    full = attention.get("full")
+    assert compile_step(whole, full, "auto", 1e9).startswith("not compiled: model.layers.0")
+    with full.on(whole.model) as cache, pytest.raises(NotCompiled, match="only its own kernels"):
+        compiled(whole.model, cache)
 
 
 def test_what_cannot_be_whole_is_refused() -> None:

@@ -1,7 +1,7 @@
 """Tokens a second of a model in a GGUF file, beside transformers, vLLM and llama.cpp.
 
-    python scripts/bench/real_models.py "$(scripts/real_models smollm2)"
-    python scripts/bench/real_models.py qwen.gguf --batches 1,16 --backends full --repeats 1
+    python scripts/bench/gguf_speed.py smollm2        # brought by scripts/real_models
+    python scripts/bench/gguf_speed.py qwen.gguf --batches 1,16 --backends full --repeats 1
 
 scripts/vllm_env and scripts/llama_env install the two engines into environments of their own.
 
@@ -15,6 +15,7 @@ bandwidth, as a share of the seconds.
 from __future__ import annotations
 
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -77,7 +78,7 @@ def real_models(
     """Every peer on the same prompts, in turns.
 
     Args:
-        file: GGUF.
+        file: GGUF, or a name of `scripts/real_models`.
         batches: rows decoded together.
         backends: of ours; those with a budget get `budget`.
         budget: tokens a decode query may read.
@@ -86,7 +87,7 @@ def real_models(
         repeats: timed runs of each.
         progress: told what is run next.
     """
-    loaded = {}
+    loaded, file = {}, _brought(file)
     for name in weights:
         progress(f"loading in {name}")
         dtype, kind = WEIGHTS[name]
@@ -120,6 +121,15 @@ def real_models(
         **bench.conditions(),
         "device": bench.device_name("cpu"),
     }
+
+
+def _brought(file: str) -> str:
+    """The path of a file that is here, or is brought by its name."""
+    if Path(file).exists():
+        return file
+    script = Path(__file__).parents[1] / "real_models"
+    done = subprocess.run([script, file], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.strip()
 
 
 def _work(loaded: LoadedModel, batch: int, tokens: int) -> Work:
@@ -255,7 +265,7 @@ def _weight_bytes(model: Any) -> int:
 @one_message
 def main(argv: Sequence[str] | None = None) -> int:
     flags = parser(__doc__)
-    flags.add_argument("file", help="GGUF")
+    flags.add_argument("file", help="GGUF, or a name of scripts/real_models")
     flags.add_argument("--batches", type=counts, default=[1, 16, 32])
     flags.add_argument("--backends", type=names, default=["full", "h2o", "quest"])
     flags.add_argument("--budget", type=int, default=128)

@@ -1,0 +1,270 @@
+"""Write docs/results/real_models.md from what was measured of real models.
+
+    python scripts/measuring/measure_real_models.py lil-out/real --gsm8k FILE   # all of it, then this
+    python scripts/pages/real_models_tables.py --take lil-out/real              # this alone
+    python scripts/pages/real_models_tables.py --check     # print; exit code 1 if the page differs
+
+Numbers are kept in docs/real_models_results.json; parts that are not there to take stay as they are.
+No number of the page is typed by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pages
+import records
+
+from experiments.store.study import Study
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "scripts" / "measuring"))
+
+from loop_readings import KINDS, counted  # noqa: E402
+
+KEPT = ROOT / "docs" / "real_models_results.json"
+FIELDS = (
+    "model", "backend", "backend_params", "budget", "role", "penalty", "samples", "n", "capped",
+    "accuracy", "accuracy_low", "accuracy_high", "solved_lost", "solved_gained",
+    "accuracy_change", "accuracy_change_low", "accuracy_change_high", "mean_tokens",
+    "length_ratio", "length_ratio_low", "length_ratio_high", "length_ratio_p",
+    "length_ratio_solved", "length_ratio_solved_low", "length_ratio_solved_high",
+    "length_ratio_solved_p", "solved_by_both", "length_ratio_of_sums",
+    "keys_read_per_solved_ratio", "keys_read_per_solved_ratio_low",
+    "keys_read_per_solved_ratio_high", "repetition_rate",
+)  # fmt: skip
+MODELS = {"smollm2": "SmolLM2-135M", "qwen-coder-0.5b": "Qwen2.5-Coder-0.5B",
+          "qwen-coder-1.5b": "Qwen2.5-Coder-1.5B"}  # fmt: skip
+Row = dict[str, Any]
+
+
+def taken(folder: Path, kept: dict[str, Any]) -> dict[str, Any]:
+    """What is kept, with the parts of a folder in place of older ones."""
+    found = dict(kept)
+    for file in sorted((folder / "measured").glob("*.json")):
+        document = json.loads(file.read_text())
+        config = document["manifest"]["config"]
+        found[file.stem] = {
+            "rows": [
+                {name: row.get(name) for name in FIELDS} | {"model": Path(row["model"]).stem}
+                for row in document["rows"]
+                if row["detector"] == "none"
+            ],
+            **{name: config[name] for name in ("dtype", "weights", "temperature", "cap", "limit")},
+        }
+        if file.stem.endswith(("-greedy", "-drawn")):
+            of_loops = counted(Study.open(folder / file.stem))
+            found[file.stem]["loops"] = [
+                {name: value for name, value in row.items() if name != "detectors"}
+                | {"model": Path(row["model"]).stem}
+                for row in of_loops
+            ]
+            found[file.stem]["watched"] = [
+                {"backend": row["backend"], "budget": row["budget"], **one}
+                for row in of_loops
+                for one in row["detectors"]
+            ]
+    return found
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A table; the first columns are words, the others numbers."""
+    rule = ["---" if i < left else "---:" for i in range(len(heads))]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, rule, *rows)) + "\n"
+
+
+def number(row: Row, name: str, form: str = ".2f", times: float = 1) -> str:
+    """A value with its interval, where it has any."""
+    if row[name] is None:
+        return ""
+    told = format(row[name] * times, form)
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    if low is None or high is None:
+        return told
+    return f"{told} [{format(low * times, form)}, {format(high * times, form)}]"
+
+
+def name_of(row: Row) -> str:
+    """A method, its budget, and what is not its default."""
+    if row["role"] == "null":
+        return "full attention again, with noise" if row["backend"] == "dither" else "full again"
+    kept = " with the prompt" if "keep_prompt=True" in str(row["backend_params"]) else ""
+    budget = "" if row["budget"] is None else f" {row['budget']}"
+    return f"{row['backend']}{budget}{kept}"
+
+
+def conditions(part: Row) -> str:
+    """What its numbers depend on."""
+    weights = "" if part["weights"] == "stored" else f", linear layers in {part['weights']}"
+    how = "greedy" if not part["temperature"] else f"temperature {part['temperature']}"
+    return f"{part['dtype']}{weights}, {how}, at most {part['cap']} tokens."
+
+
+def full(found: dict[str, Row]) -> Iterator[str]:
+    """Full attention's accuracy."""
+    parts = ("qwen-coder-0.5b-greedy", "bf16-0.5b", "full-1.5b", "smollm2-greedy")
+    rows = [
+        (found[part], row)
+        for part in parts
+        if part in found
+        for row in found[part]["rows"]
+        if row["backend"] == "full" and row["role"] != "null"
+    ]
+    if not rows:
+        return
+    yield "## Full attention on GSM8K\n"
+    yield table(
+        ("model", "weights", "problems", "solved, %", "cut at the cap", "mean tokens"),
+        [
+            (
+                MODELS.get(row["model"], row["model"]),
+                part["dtype"] if part["weights"] == "stored" else part["weights"],
+                str(row["n"]),
+                number(row, "accuracy", ".1f", 100),
+                str(row["capped"]),
+                number(row, "mean_tokens", ".0f"),
+            )
+            for part, row in rows
+        ],
+        2,
+    )
+
+
+def sparse(found: dict[str, Row]) -> Iterator[str]:
+    """The table of sparse methods."""
+    if "table" not in found:
+        return
+    part = found["table"]
+    yield "## Sparse attention on GSM8K\n"
+    yield table(
+        (
+            "Qwen2.5-Coder-1.5B", "solved", "lost", "gained", "cut", "tokens, all",
+            "tokens, both solve", "both", "keys / solved",
+        ),
+        [
+            (
+                name_of(row),
+                f"{round(row['accuracy'] * row['n'])} of {row['n']}",
+                *(str(row[x] if row[x] is not None else "") for x in ("solved_lost", "solved_gained", "capped")),
+                number(row, "length_ratio"),
+                number(row, "length_ratio_solved"),
+                str(row["solved_by_both"] or ""),
+                number(row, "keys_read_per_solved_ratio"),
+            )
+            for row in part["rows"]
+        ],
+    )  # fmt: skip
+    yield (
+        "Ratios to full attention on the same problems, geometric means with 95% intervals; keys / solved: "
+        f"of all keys read to the problems solved, over full attention's. {conditions(part)}\n"
+    )
+
+
+def loops(found: dict[str, Row]) -> Iterator[str]:
+    """How texts end."""
+    parts = [part for part in found.values() if "loops" in part]
+    if not parts:
+        return
+    yield "## Word salad\n"
+    yield table(
+        ("model", "temperature", "attention", "texts", "ended", *KINDS, "long", "20 times a block",
+         "onset, median", "tokens in loops, %"),
+        [
+            (
+                MODELS.get(row["model"], row["model"]), str(part["temperature"]), name_of(row),
+                *(str(row[x]) for x in ("n", "ended", *KINDS, "long", "degenerate")),
+                "" if row["onset"] is None else f"{row['onset']:.0f}",
+                f"{100 * row['tokens_in_loops'] / row['tokens']:.0f}",
+            )
+            for part in parts
+            for row in part["loops"]
+        ],
+        3,
+    )  # fmt: skip
+    yield "## What detectors see of it\n"
+    lines = []
+    for part in parts:
+        every: dict[tuple[str, str], list[Row]] = {}
+        for row in part["watched"]:
+            every.setdefault((row["detector"], row["action"]), []).append(row)
+        for (detector, _), rows in every.items():
+            sums = {
+                key: sum(row[key] for row in rows)
+                for key in ("loops", "caught", "ended", "stopped_ended", "stopped_solved", "before_onset")
+            }  # fmt: skip
+            late = [row["late"] for row in rows if row["late"] is not None]
+            lines.append((
+                MODELS.get(part["loops"][0]["model"], ""), str(part["temperature"]), f"`{detector}`",
+                f"{sums['caught']} of {sums['loops']}",
+                f"{min(late):.0f} to {max(late):.0f}" if late else "",
+                str(sums["before_onset"]),
+                f"{sums['stopped_ended']} of {sums['ended']}", str(sums["stopped_solved"]),
+            ))  # fmt: skip
+    heads = ("model", "temperature", "detector", "loops caught", "tokens behind the onset",
+             "before it", "stopped, of texts that end", "of these right")  # fmt: skip
+    yield table(heads, lines, 3)
+
+
+def penalties(found: dict[str, Row]) -> Iterator[str]:
+    """Degenerate texts against accuracy, by temperature."""
+    parts = {name: part for name, part in found.items() if name.startswith("penalties-")}
+    if not parts:
+        return
+    yield "## Penalties\n"
+    models = dict.fromkeys(part["rows"][0]["model"] for part in parts.values())
+    for model in models:
+        mine = sorted(
+            (part for part in parts.values() if part["rows"][0]["model"] == model),
+            key=lambda part: part["temperature"],
+        )
+        by_penalty: dict[str, dict[float, Row]] = {}
+        for part in mine:
+            for row in part["rows"]:
+                if row["role"] != "null":
+                    by_penalty.setdefault(row["penalty"], {})[part["temperature"]] = row
+        heads = [f"T {part['temperature']}" for part in mine]
+        yield f"### {MODELS.get(model, model)}: degenerate, % / solved, %\n"
+        yield table(
+            ("penalty", *heads),
+            [
+                (
+                    penalty,
+                    *(
+                        f"{100 * row['repetition_rate']:.0f} / {100 * row['accuracy']:.0f}"
+                        if (row := of.get(part["temperature"])) is not None
+                        else ""
+                        for part in mine
+                    ),
+                )
+                for penalty, of in by_penalty.items()
+            ],
+        )
+        yield f"Of {mine[0]['rows'][0]['n']} texts each. {conditions(mine[0])}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--take", type=Path, help="the folder that was measured into")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    args = parser.parse_args(argv)
+    kept = records.read(KEPT) if KEPT.exists() else {}
+    if args.take is not None:
+        kept = taken(args.take, kept)
+        if not args.check:
+            records.write(KEPT, kept)
+    section = "\n".join(
+        [line for part in (full, sparse, loops, penalties) for line in part(kept)]
+    )
+    page = ROOT / "docs" / "results" / "real_models.md"
+    return pages.put(page, "real_models_tables.py", section, args.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

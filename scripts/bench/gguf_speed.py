@@ -6,7 +6,7 @@
 scripts/vllm_env and scripts/llama_env install the two engines into environments of their own.
 
 Rows of a batch are short questions for a long story, greedy, so that all go on for as long as they
-may; prompts' reading is included. Peers take turns; medians count. Weights: what linear layers
+may; prompts' reading is included. Ours has a compiled step, kept in the user's cache, but for int8. Peers take turns; medians count. Weights: what linear layers
 multiply with. vLLM gets what our converted folder holds, llama.cpp the file itself, and the same
 weights in its blocks of 8 bits, made for this. bound: the weights' bytes of all steps at the measured
 bandwidth, as a share of the seconds.
@@ -41,6 +41,7 @@ from experiments import bench
 from experiments.grid import models
 from experiments.grid.int8 import Int8Linear
 from experiments.grid.models import LoadedModel, use_threads
+from experiments.sweep.decoder import compile_step
 from lil.decoding.entry import eos_ids
 
 COLUMNS = (
@@ -87,13 +88,16 @@ def real_models(
         repeats: timed runs of each.
         progress: told what is run next.
     """
-    loaded, file = {}, _brought(file)
+    loaded, file, about = {}, _brought(file), dict[str, Any]()
     for name in weights:
         progress(f"loading in {name}")
         dtype, kind = WEIGHTS[name]
         loaded[name] = models.load(models.find(file, weights=kind), dtype, "cpu")
+        if kind == "stored":
+            progress(f"compiling a step in {name}")
+            about[name] = compile_step(loaded[name], bench.sparse("full", budget), "on", 0)
     speed = bandwidth("cpu")
-    rows, missing, about = [], dict[str, str](), dict[str, Any]()
+    rows, missing = [], dict[str, str]()
     for batch in batches:
         work = _work(next(iter(loaded.values())), batch, tokens)
         with ExitStack() as stack:

@@ -230,10 +230,14 @@ def long(found: Found, _whole: bool = False) -> Iterator[str]:
     yield conditions(found)
 
 
-def peers(found: Found, _whole: bool = False) -> Iterator[str]:
+def peers(found: Found, whole: bool = False) -> Iterator[str]:
     """Tokens a second beside others."""
     rows = []
     for row in found["rows"]:
+        # What a method takes on given tokens in one process is on the page where it takes longer.
+        alone = row["forced"] and row["processes"] == 1
+        if alone and not whole and not row["peer"].startswith("full") and row["times_full"] >= 1:
+            continue
         if row["seconds"] is None:
             rows.append([row["peer"], "not run", "", "", "", "", ""])
             continue
@@ -449,7 +453,8 @@ def _of(row: Found, name: str) -> float:
 def section(found: dict[str, Found], whole: bool = False) -> str:
     """All tables, with headings."""
     rows = [
-        [what, f"{value:.2f}", aim, "" if not aim else _said(value, float(aim))]
+        [what, f"{value:.{3 if what.startswith('vLLM') else 2}f}", aim]
+        + ["" if not aim else _said(value, float(aim))]
         for what, value, aim in in_short(found)
         if not math.isnan(value)
     ]

@@ -224,7 +224,7 @@ def _drawing(found: ReportData, folder: Path | None) -> Callable[[], list[Path]]
     if folder is None:
         return list
     config = found.study.config
-    told = figures.Conditions(config.seed, config.dtype, config.cap, config.max_new_tokens)
+    told = figures.Conditions(config.seed, config.arithmetic, config.cap, config.max_new_tokens)
     note, key = _note(found, folder), digest([found.key, asdict(told)])
     before = kept.made(note, key) if found.key else None
     if before is not None:

@@ -390,6 +390,13 @@ class Config:
         return {name: getattr(self, name) for name in names} | {"compile": compile_}
 
     @property
+    def arithmetic(self) -> str:
+        """What numbers are computed in, as readers are told."""
+        if self.weights == "stored":
+            return self.dtype
+        return f"{self.dtype}, linear layers in {self.weights}"
+
+    @property
     def cap_factor(self) -> int | None:
         """Times full attention's length that a sparse run may have; None for a number of tokens."""
         match = _CAP.fullmatch(self.cap)

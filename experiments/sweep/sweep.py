@@ -74,7 +74,9 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
     detectors = tuple(build_detectors(config))
     remote = config.executor == "ray"  # what devices there are is known on its nodes alone
     device = "cpu" if remote else models.resolve_device(config.device)
-    sources = tuple(models.find(name, config.revision, weights=config.weights) for name in config.models)
+    sources = tuple(
+        models.find(name, config.revision, weights=config.weights) for name in config.models
+    )
     scoring.loaded(config.scorer)
     sets = data.load_all(config)
     for one in sets.values():

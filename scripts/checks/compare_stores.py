@@ -137,7 +137,10 @@ def main(argv: list[str] | None = None) -> int:
             continue
         params = {name: value for name, value in cell["backend"].items() if name != "name"}
         backend = attention.get(cell["backend"]["name"], **params)
-        source = models.find(cell["model"])
+        # A digest says with which weights, where these are not the stored ones.
+        source = models.find(
+            cell["model"], weights=cell["model_digest"].partition("+")[2] or "stored"
+        )
         for start in range(0, len(those), args.rows):
             some = those[start : start + args.rows]
             read = [

@@ -1,4 +1,4 @@
-"""How the outputs in a store end: by themselves or in a loop, of which kind, and what detectors see.
+"""How the outputs in a store end: by themselves or in a loop of which kind; what detectors see.
 
     python scripts/measuring/loop_readings.py lil-out/real/smollm2-greedy          # counts
     python scripts/measuring/loop_readings.py STORE --detector guardian,cycle --json
@@ -126,6 +126,7 @@ def _cell(group: Sequence[Ending]) -> Row:
     return {
         "model": first.model,
         "backend": first.backend,
+        "backend_params": dict(first.backend_params),
         "budget": first.budget,
         "role": first.role,
         "penalty": first.penalty,
@@ -161,9 +162,7 @@ def _seen(samples: Iterable[Sample], plain: dict[tuple[object, ...], Ending]) ->
         "ended": sum(of.kind == "ended" for _, of in pairs),
         "stopped_ended": len(wrong),
         "stopped_solved": sum(bool(of.sample.correct) for of in wrong),
-        "stopped_long": sum(
-            of.kind == "long" and one.stopped_at is not None for one, of in pairs
-        ),
+        "stopped_long": sum(of.kind == "long" and one.stopped_at is not None for one, of in pairs),
         "tokens_saved": sum(
             (of.sample.tokens or 0) - (one.stopped_at or 0)
             for one, of in pairs

@@ -22,8 +22,8 @@ from pathlib import Path
 from measure_actions import SCRIPTS, Part, measure
 from rich.console import Console
 
-#: Problems of the table of sparse methods, and of all else: the first of the file.
-FEW, MANY = 64, 200
+#: Problems of penalties, of the table of sparse methods, and of all else: the first of the file.
+FEW, SOME, MANY = 64, 100, 200
 #: Budgets of the table, chosen on problems behind the first `MANY` so that full attention's answers
 #: are kept in part.
 BUDGETS = (128, 256)
@@ -35,7 +35,8 @@ PENALTIES = (
     "frequency(strength=0.1)", "frequency(strength=0.4)", "frequency(strength=1.0)",
     "presence(strength=0.1)", "presence(strength=0.4)", "presence(strength=1.0)",
     "dry(multiplier=0.2)", "dry(multiplier=0.8)", "dry(multiplier=2.0)",
-    "no_repeat_ngram(n=20)", "no_repeat_ngram(n=8)", "no_repeat_ngram(n=4)",
+    "no_repeat_ngram(ngram_size=20)", "no_repeat_ngram(ngram_size=8)",
+    "no_repeat_ngram(ngram_size=4)",
 )  # fmt: skip
 TEMPERATURES = (0.0, 0.3, 0.6, 1.0)
 
@@ -65,10 +66,10 @@ def parts(folder: Path, gsm8k: Path) -> Iterator[Part]:
     large = "qwen-coder-1.5b"
     methods = ("--backend", f"full,quest,h2o,sink,oracle,random,{KEEPING}")
     budgets = ("--budget", ",".join(map(str, BUDGETS)))
-    table = sweep(large, "table", FEW, *methods, *budgets, *text(800), "--null", "dither")
+    table = sweep(large, "table", SOME, *methods, *budgets, *text(1024), "--null", "dither")
     yield Part("table", [*table, "--detector", "guardian"])
     alone = ("--backend", "full", "--null", "none", "--detector", "guardian")
-    yield Part("full-1.5b", sweep(large, "full-1.5b", MANY, *alone, *text(800)))
+    yield Part("full-1.5b", sweep(large, "full-1.5b", MANY, *alone, *text(1024)))
     stored = ("--dtype", "bfloat16", *alone, *text(1024))
     yield Part("bf16-0.5b", sweep("qwen-coder-0.5b", "bf16-0.5b", MANY, *stored))
     for temperature in TEMPERATURES:

@@ -67,7 +67,9 @@ def main(argv: list[str] | None = None) -> int:
     ]
     full.sort(key=lambda record: (record.meta["cell"]["dataset"], record.meta["tokens"]))
     sample = [record.trace() for record in full[:: max(1, len(full) // args.problems)]]
-    loaded = models.load(models.find(values["models"][0]["name"]), dtype, "cpu")
+    weights = values["config"].get("weights", "stored")
+    source = models.find(values["models"][0]["name"], weights=weights)
+    loaded = models.load(source, dtype, "cpu")
     model = loaded.model
 
     equal, tokens = 0, 0

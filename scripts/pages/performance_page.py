@@ -118,7 +118,7 @@ def compiled(found: Found, whole: bool = False) -> Iterator[str]:
     yield from notes
 
 
-def gguf(found: Found, whole: bool = False) -> Iterator[str]:
+def gguf(found: Found, _whole: bool = False) -> Iterator[str]:
     """Models in files beside what others make of them."""
     rows, notes = [], []
     for one in found["models"]:
@@ -130,7 +130,10 @@ def gguf(found: Found, whole: bool = False) -> Iterator[str]:
                     row["peer"],
                     row["weights"],
                     f"{row['tokens_per_s']:,.0f}",
-                    *("" if row[x] is None else _ratio(row[x]) for x in ("times_vllm", "times_llama")),
+                    *(
+                        "" if row[x] is None else _ratio(row[x])
+                        for x in ("times_vllm", "times_llama")
+                    ),
                     "" if row["of_bound"] is None else f"{row['of_bound']:.0%}",
                 ]
             )
@@ -142,8 +145,9 @@ def gguf(found: Found, whole: bool = False) -> Iterator[str]:
     heads = ["model", "batch", "", "weights", "tokens/s", "x vLLM", "x llama.cpp", "bound"]
     yield table(heads, rows, left=4)
     yield (
-        "x vLLM: its faster one; x llama.cpp: with blocks of 8 bits (Q8_0), the width of int8. bound: bytes "
-        "of the weights of all steps at the measured bandwidth, as a share of the seconds.\n"
+        "x vLLM: its faster one; x llama.cpp: with blocks of 8 bits (Q8_0), the width of int8. "
+        "bound: bytes of the weights of all steps at the measured bandwidth, as a share of the "
+        "seconds.\n"
     )
     yield from notes
 
@@ -235,7 +239,7 @@ def peers(found: Found, whole: bool = False) -> Iterator[str]:
     rows = []
     for row in found["rows"]:
         # What a method takes on given tokens in one process is on the page where it takes longer.
-        alone = row["forced"] and row["processes"] == 1
+        alone = row["seconds"] is not None and row["forced"] and row["processes"] == 1
         if alone and not whole and not row["peer"].startswith("full") and row["times_full"] >= 1:
             continue
         if row["seconds"] is None:
@@ -428,7 +432,10 @@ def in_short(found: dict[str, Found]) -> Iterator[tuple[str, float, str]]:
 
 def _gguf_in_short(found: Found) -> Iterator[tuple[str, float, str]]:
     """Full attention's fastest way beside the engines'."""
-    for batch, name, other, aim in ((16, "times_vllm", "vLLM", "1.5"), (1, "times_llama", "llama.cpp", "0.8")):
+    for batch, name, other, aim in (
+        (16, "times_vllm", "vLLM", "1.5"),
+        (1, "times_llama", "llama.cpp", "0.8"),
+    ):
         rows = [row for row in found["rows"] if row["batch"] == batch and row["peer"] == "full"]
         rows = [row for row in rows if row["weights"] == "int8" or name == "times_vllm"]
         told = [row[name] for row in rows if row[name] is not None]
@@ -453,8 +460,12 @@ def _of(row: Found, name: str) -> float:
 def section(found: dict[str, Found], whole: bool = False) -> str:
     """All tables, with headings."""
     rows = [
-        [what, f"{value:.{3 if what.startswith('vLLM') else 2}f}", aim]
-        + ["" if not aim else _said(value, float(aim))]
+        [
+            what,
+            f"{value:.{3 if what.startswith('vLLM') else 2}f}",
+            aim,
+            "" if not aim else _said(value, float(aim)),
+        ]
         for what, value, aim in in_short(found)
         if not math.isnan(value)
     ]

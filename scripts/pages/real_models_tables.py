@@ -1,11 +1,11 @@
 """Write docs/results/real_models.md from what was measured of real models.
 
-    python scripts/measuring/measure_real_models.py lil-out/real --gsm8k FILE   # all of it, then this
+    python scripts/measuring/measure_real_models.py lil-out/real --gsm8k FILE  # all, then this
     python scripts/pages/real_models_tables.py --take lil-out/real              # this alone
     python scripts/pages/real_models_tables.py --check     # print; exit code 1 if the page differs
 
-Numbers are kept in docs/real_models_results.json; parts that are not there to take stay as they are.
-No number of the page is typed by hand.
+Numbers are kept in docs/real_models_results.json; parts that are not there to take stay as they
+are. No number of the page is typed by hand.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ FIELDS = (
 MODELS = {"smollm2": "SmolLM2-135M", "qwen-coder-0.5b": "Qwen2.5-Coder-0.5B",
           "qwen-coder-1.5b": "Qwen2.5-Coder-1.5B"}  # fmt: skip
 Row = dict[str, Any]
+# Counts of a detector, over the methods of one sweep.
+_SUMMED = ("loops", "caught", "ended", "stopped_ended", "stopped_solved", "before_onset")
 
 
 def taken(folder: Path, kept: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def name_of(row: Row) -> str:
     """A method, its budget, and what is not its default."""
     if row["role"] == "null":
         return "full attention again, with noise" if row["backend"] == "dither" else "full again"
-    kept = " with the prompt" if "keep_prompt=True" in str(row["backend_params"]) else ""
+    kept = " with the prompt" if dict(row["backend_params"]).get("keep_prompt") else ""
     budget = "" if row["budget"] is None else f" {row['budget']}"
     return f"{row['backend']}{budget}{kept}"
 
@@ -139,7 +141,7 @@ def sparse(found: dict[str, Row]) -> Iterator[str]:
     """The table of sparse methods."""
     if "table" not in found:
         return
-    part = found["table"]
+    part, counts = found["table"], ("solved_lost", "solved_gained", "capped")
     yield "## Sparse attention on GSM8K\n"
     yield table(
         (
@@ -150,7 +152,7 @@ def sparse(found: dict[str, Row]) -> Iterator[str]:
             (
                 name_of(row),
                 f"{round(row['accuracy'] * row['n'])} of {row['n']}",
-                *(str(row[x] if row[x] is not None else "") for x in ("solved_lost", "solved_gained", "capped")),
+                *("" if row[x] is None else str(row[x]) for x in counts),
                 number(row, "length_ratio"),
                 number(row, "length_ratio_solved"),
                 str(row["solved_by_both"] or ""),
@@ -160,8 +162,9 @@ def sparse(found: dict[str, Row]) -> Iterator[str]:
         ],
     )  # fmt: skip
     yield (
-        "Ratios to full attention on the same problems, geometric means with 95% intervals; keys / solved: "
-        f"of all keys read to the problems solved, over full attention's. {conditions(part)}\n"
+        "Ratios to full attention on the same problems, geometric means with 95% intervals; keys / "
+        "solved: of all keys read to the problems solved, over full attention's. "
+        f"{conditions(part)}\n"
     )
 
 
@@ -195,11 +198,12 @@ def loops(found: dict[str, Row]) -> Iterator[str]:
         for (detector, _), rows in every.items():
             sums = {
                 key: sum(row[key] for row in rows)
-                for key in ("loops", "caught", "ended", "stopped_ended", "stopped_solved", "before_onset")
+                for key in _SUMMED
             }  # fmt: skip
             late = [row["late"] for row in rows if row["late"] is not None]
             lines.append((
-                MODELS.get(part["loops"][0]["model"], ""), str(part["temperature"]), f"`{detector}`",
+                MODELS.get(part["loops"][0]["model"], ""), str(part["temperature"]),
+                f"`{detector}`",
                 f"{sums['caught']} of {sums['loops']}",
                 f"{min(late):.0f} to {max(late):.0f}" if late else "",
                 str(sums["before_onset"]),
@@ -259,10 +263,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         kept = taken(args.take, kept)
         if not args.check:
             records.write(KEPT, kept)
-    section = "\n".join(
-        [line for part in (full, sparse, loops, penalties) for line in part(kept)]
-    )
+    section = "\n".join([line for part in (full, sparse, loops, penalties) for line in part(kept)])
     page = ROOT / "docs" / "results" / "real_models.md"
+    if not page.exists():
+        parser.error(f"{page} is not there: it has the place for the tables")
     return pages.put(page, "real_models_tables.py", section, args.check)
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of models in files: every way is run on the same prompts, what is not here is named."""
+"""The benchmark of models in files: every way on the same prompts; what is not here is named."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gguf_speed as speed
 import numpy as np
 import pytest
-import gguf_speed as speed
 from peers import llama_peer, vllm_peer
 from peers.work import PeerError
 
 sys.path.append(str(Path(__file__).parents[1] / "experiments"))
 
-from gguf_files import write  # noqa: E402
+from gguf_files import write
 
 gguf = pytest.importorskip("gguf", reason="needs the package gguf")
 
@@ -43,7 +43,8 @@ def test_every_way_is_timed_and_the_others_are_named(tmp_path: Path) -> None:
         assert 0 < row["tokens"] <= 12 * row["batch"]
         assert row["tokens_per_s"] == pytest.approx(row["tokens"] / row["seconds"])
         assert row["of_bound"] > 0
-        assert row["times_vllm"] is None and row["times_llama"] is None
+        assert row["times_vllm"] is None
+        assert row["times_llama"] is None
     by = {(row["batch"], row["peer"], row["weights"]): row for row in found["rows"]}
     # Eight bits are a quarter of the bytes, but for norms and scales.
     for batch in (1, 2):
@@ -106,10 +107,12 @@ runpy.run_path({str(llama_peer.WORKER)!r}, run_name="__main__")
     out = subprocess.run(run, input=lines, capture_output=True, text=True, check=True).stdout
     about, answer = (json.loads(line) for line in out.splitlines())
     assert about == {"xllamacpp": "0.1", "system": "cpu"}
-    assert [len(row) for row in answer["tokens"]] == [1, 2] and answer["seconds"] >= 0
+    assert [len(row) for row in answer["tokens"]] == [1, 2]
+    assert answer["seconds"] >= 0
     lines = "".join(json.dumps(one) + "\n" for one in [first, {"prompts": [[4]], "limit": 13}])
     failed = subprocess.run(run, input=lines, capture_output=True, text=True, check=False)
-    assert failed.returncode == 1 and "no luck" in failed.stderr
+    assert failed.returncode == 1
+    assert "no luck" in failed.stderr
 
 
 def test_llama_cpp_that_is_not_there_is_named() -> None:

@@ -17,6 +17,8 @@ from attention.patching.decode_step import NotCompiled
 from experiments.cli import main
 from experiments.grid import models
 from experiments.grid.int8 import Int8Linear, in_int8
+from experiments.store import manifest
+from experiments.store.sweeps import Sweep, together
 from experiments.sweep.decoder import compile_step
 
 
@@ -124,7 +126,17 @@ def test_sweeps_of_both_are_two_models_to_a_store(
     common = [
         *("sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"),
         *("--limit", "2", "--max-new-tokens", "8", "--backend", "full", "--detector", "none"),
-        *("--budget", "64", "--no-figures", "--no-page", "--json", "--out", str(tmp_path / "out")),
+        *(
+            "--budget",
+            "64",
+            "--null",
+            "none",
+            "--no-figures",
+            "--no-page",
+            "--json",
+            "--out",
+            str(tmp_path / "out"),
+        ),
     ]
     found = {}
     for weights in ("stored", "int8"):
@@ -135,6 +147,9 @@ def test_sweeps_of_both_are_two_models_to_a_store(
     config = found["int8"]["manifest"]["config"]
     assert config["weights"] == "int8"
     # What the two show together would compare a model with another.
-    assert main(["report", str(tmp_path / "out"), "--sweep", "all", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert any("weights stored, not int8" in line for line in shown["notices"])
+    newest, oldest = (Sweep.read(path) for path in reversed(manifest.paths(tmp_path / "out")))
+    why = {oldest.config.weights: newest.config.weights}
+    assert together([newest, oldest]).apart == {
+        oldest.id: f"weights {oldest.config.weights}, not {newest.config.weights}"
+    }
+    assert set(why) | set(why.values()) == {"stored", "int8"}

@@ -140,13 +140,13 @@ class Conditions:
 
     Attributes:
         seed: of decoding and of the bootstrap.
-        dtype: of the weights.
+        arithmetic: what numbers are computed in.
         cap: of a sparse run, as it was given.
         max_new_tokens: cap of full attention.
     """
 
     seed: int | None = None
-    dtype: str | None = None
+    arithmetic: str | None = None
     cap: str | None = None
     max_new_tokens: int | None = None
 
@@ -155,8 +155,8 @@ class Conditions:
         found = []
         if self.seed is not None:
             found.append(f"seed {self.seed}")
-        if self.dtype is not None:
-            found.append(self.dtype)
+        if self.arithmetic is not None:
+            found.append(self.arithmetic)
         caps = []
         if self.cap is not None:
             caps.append(f"of sparse attention {self.cap}")

@@ -30,7 +30,7 @@ def conditions(about: Mapping[str, Any]) -> str:
         **{key.replace("_", " "): _listed(config.get(key)) for key in _CONFIG},
         "detectors": "<br>".join(map(_named, about.get("detectors", ()))) or "none",
         "seed": _listed(about.get("seed")),
-        "arithmetic": _listed(about.get("dtype")),
+        "arithmetic": _arithmetic(about),
         "device": _device(about),
         "versions": _versions(about),
         "commit": _commit(about),
@@ -53,6 +53,13 @@ def conditions(about: Mapping[str, Any]) -> str:
         f'<details><summary>Everything else that was set</summary><dl class="conditions">{more}'
         "</dl></details>"
     )
+
+
+def _arithmetic(about: Mapping[str, Any]) -> str:
+    """The dtype, and what linear layers multiply with where that is something else."""
+    weights = about.get("config", {}).get("weights", "stored")
+    told = _listed(about.get("dtype"))
+    return told if weights == "stored" else f"{told}, linear layers in {_listed(weights)}"
 
 
 def _listed(value: object) -> str:

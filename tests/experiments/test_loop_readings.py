@@ -24,7 +24,9 @@ def _ids(pieces: list[bytes]) -> list[int]:
 def _prose(count: int, seed: int = 0) -> list[bytes]:
     """Words that never stand in the same order for long."""
     drawn = random.Random(seed)
-    return [b" w%c%c" % (drawn.choice(b"abcdefgh"), drawn.choice(b"abcdefgh")) for _ in range(count)]
+    return [
+        b" w%c%c" % (drawn.choice(b"abcdefgh"), drawn.choice(b"abcdefgh")) for _ in range(count)
+    ]
 
 
 def _of(pieces: list[bytes], cut: bool = True) -> tuple[str, int | None]:
@@ -55,10 +57,11 @@ def test_words_that_change_now_and_then() -> None:
     head, block = _prose(60), _prose(60, seed=2)
     text = list(head)
     for turn in range(8):
-        text += [*block, b" x%d" % turn if turn % 4 == 3 else b" y"]
+        text += [*block, b" x%c" % (97 + turn) if turn % 4 == 3 else b" y"]
     kind, onset = _of(text)
     assert kind == "reworded"
-    assert onset is not None and 60 < onset < 60 + 3 * 61
+    assert onset is not None
+    assert 60 < onset < 60 + 3 * 61
 
 
 def test_long_texts_are_not_loops() -> None:
@@ -70,12 +73,14 @@ def test_long_texts_are_not_loops() -> None:
 @given(st.lists(st.sampled_from([*WORDS, b" 1", b"2", b"34", b" x5"]), max_size=60))
 def test_numbers_alike_keeps_words_and_places(pieces: list[bytes]) -> None:
     symbols, starts = numbers_alike(pieces)
-    assert len(symbols) == len(starts) and starts == sorted(set(starts))
+    assert len(symbols) == len(starts)
+    assert starts == sorted(set(starts))
     assert [s for s in symbols if s != b"#"] == [p for p in pieces if not any(
         chr(c).isdigit() for c in p)]  # fmt: skip
     # Each place left out is a digit that goes on with a number.
     for at in set(range(len(pieces))) - set(starts):
-        assert pieces[at].isdigit() and any(chr(c).isdigit() for c in pieces[at - 1])
+        assert pieces[at].isdigit()
+        assert any(chr(c).isdigit() for c in pieces[at - 1])
 
 
 def test_a_store_is_counted(

@@ -238,8 +238,8 @@ def test_a_store_of_other_weights_is_refused(
     out, _ = trained
     found = models.find
 
-    def other(name: str, revision: str | None = None) -> models.ModelSource:
-        return models.ModelSource(name, found(name, revision).location, None, "0" * 32)
+    def other(name: str, *more: Any, **named: Any) -> models.ModelSource:
+        return models.ModelSource(name, found(name, *more, **named).location, None, "0" * 32)
 
     monkeypatch.setattr(models, "find", other)
     assert main(["chopper", "train", "--from", str(out / "train")]) == 2

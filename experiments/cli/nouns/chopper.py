@@ -38,7 +38,7 @@ examples:
 Decoded traces are kept in --out, and decoded once.
 """
 
-_NOT_HERE = ("split", "detectors", "detector_params")
+_NOT_HERE = ("split", "detectors", "detector_params", "weights")  # `--weights` is its file
 
 #: Flag -> the parameter it sets and what that is; kind and default are the class's own.
 _LABELS = {
@@ -91,7 +91,10 @@ def add_arguments(parser: Parser) -> None:
         "--out", default="lil-out/chopper", metavar="DIR", help="traces (lil-out/chopper)"
     )
     group.add_argument(
-        "--weights", metavar="FILE", help="the classifier (default: <out>/chopper.safetensors)"
+        "--weights",
+        dest="classifier",
+        metavar="FILE",
+        help="the classifier (default: <out>/chopper.safetensors)",
     )
 
 
@@ -103,7 +106,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     embedder = _embedder(args.embedder)
     labeller = Labeller(embedder=embedder, **_given(args, _LABELS))
     training = Training(**_given(args, _RECIPE))
-    out = Path(args.weights or Path(args.out) / "chopper.safetensors")
+    out = Path(args.classifier or Path(args.out) / "chopper.safetensors")
     check_file("weights", str(out))
     if not args.block < 0:
         raise InvalidValue("block", args.block, "below 0: counted from the last block, -1")

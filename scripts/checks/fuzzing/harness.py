@@ -177,9 +177,9 @@ def nothing_decoded() -> Iterator[None]:
     def reached(*_: Any, **__: Any) -> NoReturn:
         raise Reached
 
-    def known(name: str, revision: str | None = None, *, here: bool = False) -> models.ModelSource:
+    def known(name: str, *more: Any, **named: Any) -> models.ModelSource:
         if name != models.REASONER:
-            return found(name, revision, here=here)
+            return found(name, *more, **named)
         return models.ModelSource(name, "/nowhere", None, "0" * 32)
 
     def prepared(config: Config, out: Path, again: bool = False) -> NoReturn:

@@ -313,16 +313,16 @@ def load(
     if missing := sorted(info["missing_keys"]):
         allowed = f"complete weights ({len(missing)} missing, {missing[0]} the first)"
         raise InvalidValue("model", source.name, allowed)
+    if device_map is None:
+        model = model.to(device)
+    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    if device_map is not None and (len(devices) > 1 or devices == ["meta"]):
+        allowed = f"a map that puts the whole model on one device (not on {', '.join(devices)})"
+        raise InvalidValue("device_map", device_map, allowed)
     if source.weights == "int8":
         from experiments.grid.int8 import in_int8
 
-        return LoadedModel(source, in_int8(model.eval(), device), tokenizer)
-    if device_map is None:
-        return LoadedModel(source, model.to(device).eval(), tokenizer)
-    devices = sorted({str(parameter.device) for parameter in model.parameters()})
-    if len(devices) > 1 or devices == ["meta"]:
-        allowed = f"a map that puts the whole model on one device (not on {', '.join(devices)})"
-        raise InvalidValue("device_map", device_map, allowed)
+        model = in_int8(model.eval(), devices[0])
     return LoadedModel(source, model.eval(), tokenizer)
 
 

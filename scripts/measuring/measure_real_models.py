@@ -24,8 +24,8 @@ from rich.console import Console
 
 #: Problems of penalties, of the table of sparse methods, and of all else: the first of the file.
 FEW, SOME, MANY = 64, 100, 200
-#: Budgets of the table, chosen on problems behind the first `MANY` so that full attention's answers
-#: are kept in part.
+#: Budgets of the table. docs/study/plan.md says on which problems they are to be chosen, which has
+#: not been done: these are a guess.
 BUDGETS = (128, 256)
 KEEPING = "h2o(keep_prompt=true),sink(keep_prompt=true),random(keep_prompt=true)"
 #: Strengths of each penalty.

@@ -459,12 +459,17 @@ def _of(row: Found, name: str) -> float:
 
 def section(found: dict[str, Found], whole: bool = False) -> str:
     """All tables, with headings."""
+    served = {  # by all couples of engines, as in its own table
+        f"vLLM's throughput with {name}: share": _served(SERVING[name], one)[1]
+        for name, one in found.get("serving", {}).get("throughput", {}).items()
+        if name in SERVING
+    }
     rows = [
         [
             what,
-            f"{value:.{3 if what.startswith('vLLM') else 2}f}",
+            f"{value:.{3 if what in served else 2}f}",
             aim,
-            "" if not aim else _said(value, float(aim)),
+            "" if not aim else served.get(what) or _said(value, float(aim)),
         ]
         for what, value, aim in in_short(found)
         if not math.isnan(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import Any
 
 from attention.core.ropes import Rope, Still
@@ -25,12 +26,17 @@ class Session:
         self, backend: Method, full: Method, model: Any, engine: str, anatomy: Anatomy
     ) -> None:
         self.backend, self.engine, self.anatomy = backend, engine, anatomy
-        self.config = model.config
+        self.config, self._model = model.config, weakref.ref(model)
         rope, still = rope_of(model), Rope(Still())
         self.ropes = tuple(still if turns == "none" else rope for turns in anatomy.turns)
         self.open = True
         self._full = full
         self._full_session: Session | None = None
+
+    @property
+    def model(self) -> Any:
+        """The patched model; None once nobody else holds it."""
+        return self._model()
 
     @property
     def layers(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 import attention
 from attention.errors import InvalidValue
+from attention.patching.operator import CALL
 
 #: The largest whole number that a scaled value may take, on both sides of zero.
 LARGEST = 127
@@ -18,6 +20,8 @@ ZERO = 128
 _LEAST = 1e-30
 # Rows scaled together: more of them, as in prompts, would leave the processor's caches.
 _AT_ONCE = 256
+# Where a model has its layers of whole numbers, in order.
+_LAYERS = "_lil_int8_layers"
 
 
 class Int8Linear(nn.Module):
@@ -28,18 +32,19 @@ class Int8Linear(nn.Module):
 
     Args:
         linear: the layer, in any floating dtype; it is not kept.
+        place: of this layer among those of its model.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, place: int = 0) -> None:
         super().__init__()
+        self.place = place
         weight = linear.weight.detach().float()
         self.out_features, self.in_features = weight.shape
         scales, numbers = scaled(weight)
         signed = (numbers.to(torch.int16) - ZERO).to(torch.int8)
         self.scales = nn.Buffer(scales.squeeze(1))
         self.zeros = nn.Buffer(torch.zeros(self.out_features, dtype=torch.int32))
-        # In blocks that the CPU's kernels read; only these can say what is in them.
-        self.packed = torch.ops.onednn.qlinear_prepack(signed, None)
+        self.packed = _Packed(signed)
         # A linear layer without it says that it has one.
         bias: Tensor | None = linear.bias
         self.with_bias = bias is not None
@@ -49,7 +54,9 @@ class Int8Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Outputs (..., out features) of inputs (..., in features), in their dtype."""
         rows = x.reshape(-1, self.in_features)
-        if len(rows) <= _AT_ONCE:
+        if torch.compiler.is_exporting():  # a decode step, of which the graph has every row
+            found = self._product(rows, operator())
+        elif len(rows) <= _AT_ONCE:
             found = self._product(rows)
         else:
             found = x.new_empty(len(rows), self.out_features)
@@ -57,16 +64,40 @@ class Int8Linear(nn.Module):
                 found[at : at + _AT_ONCE] = self._product(rows[at : at + _AT_ONCE])
         return found.reshape(*x.shape[:-1], self.out_features)
 
-    def _product(self, rows: Tensor) -> Tensor:
+    def _product(self, rows: Tensor, multiply: Any = None) -> Tensor:
         scales, numbers = scaled(rows.float())
-        # Of the two kinds of inputs that it takes, signed ones have no fast kernel.
-        found: Tensor = torch.ops.onednn.qlinear_pointwise(
-            numbers, 1.0, ZERO, self.packed, self.scales, self.zeros,
-            None, 1.0, 0, torch.float32, "none", [], "",
-        )  # fmt: skip
+        if multiply is None:
+            found = self.packed.times(numbers, self.scales, self.zeros)
+        else:
+            found = multiply(numbers, self.scales, self.zeros, self.place)
         if self.with_bias:
             return torch.addcmul(self.bias, found, scales).to(rows.dtype)
         return found.mul_(scales).to(rows.dtype)
+
+
+class _Packed:
+    """Weights in blocks of the CPU's kernels, which alone can read them.
+
+    Nothing else does anything with them: no graph holds them, and copies of a layer share them.
+
+    Args:
+        numbers: (out features, in features), whole, with a sign.
+    """
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._blocks = torch.ops.onednn.qlinear_prepack(numbers, None)
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> _Packed:
+        return self
+
+    def times(self, numbers: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
+        """Products (n, out features) with inputs of whole numbers (n, in features)."""
+        # Of the two kinds of inputs that it takes, signed ones have no fast kernel.
+        found: Tensor = torch.ops.onednn.qlinear_pointwise(
+            numbers, 1.0, ZERO, self._blocks, scales, zeros,
+            None, 1.0, 0, torch.float32, "none", [], "",
+        )  # fmt: skip
+        return found
 
 
 def scaled(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,6 +111,36 @@ def scaled(rows: Tensor) -> tuple[Tensor, Tensor]:
     scales = largest.mul_(1 / LARGEST).add_(_LEAST)
     # Cutting off what is behind the point rounds numbers above zero, if a half is added.
     return scales, (rows / scales).add_(ZERO + 0.5).to(torch.uint8)
+
+
+@functools.cache
+def operator() -> Any:
+    """`lil::int8_product`, with which a compiled step multiplies, defined when it is first needed.
+
+    Its weights are those of the model that the step in `CALL` belongs to.
+    """
+    library: Any = torch.library.Library("lil", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define("int8_product(Tensor numbers, Tensor scales, Tensor zeros, int place) -> Tensor")
+    library.impl("int8_product", _multiplied, "CPU")
+    torch.library.register_fake("lil::int8_product", _empty, lib=library)
+    operator.library = library  # type: ignore[attr-defined]  # it goes when nobody holds it
+    return torch.ops.lil.int8_product.default
+
+
+def _multiplied(numbers: Tensor, scales: Tensor, zeros: Tensor, place: int) -> Tensor:
+    call = CALL.get()
+    if call.error is None:
+        try:
+            layers = getattr(call.cache.session.model, _LAYERS)
+            found: Tensor = layers[place].packed.times(numbers, scales, zeros)
+            return found
+        except BaseException as error:
+            call.error = error
+    return _empty(numbers, scales, zeros, place).zero_()
+
+
+def _empty(numbers: Tensor, scales: Tensor, _zeros: Tensor, _place: int) -> Tensor:
+    return scales.new_empty(numbers.shape[0], scales.shape[0])
 
 
 def in_int8(model: Any, device: str) -> Any:
@@ -107,6 +168,11 @@ def in_int8(model: Any, device: str) -> Any:
     # much of the last bit of a number as of the others.
     with attention.get("full").on(model):
         pass
-    for parent, name in linear:  # one after the other: the whole is never held twice
-        setattr(parent, name, Int8Linear(getattr(parent, name)))
+    layers = []
+    for place, (parent, name) in enumerate(linear):  # the whole is never held twice
+        layers.append(Int8Linear(getattr(parent, name), place))
+        setattr(parent, name, layers[-1])
+    operator()
+    # Not as a module's list of modules, which would give every weight a second name.
+    object.__setattr__(model, _LAYERS, tuple(layers))
     return model

@@ -13,7 +13,6 @@ import attention
 import lil
 from attention.errors import InvalidValue
 from attention.patching.compiled import compiled
-from attention.patching.decode_step import NotCompiled
 from experiments.cli import main
 from experiments.grid import models
 from experiments.grid.int8 import Int8Linear, in_int8
@@ -105,12 +104,43 @@ def test_the_weights_are_part_of_what_a_model_is(tiny_model: Path) -> None:
     assert whole.digest == f"{stored.digest}+int8"
 
 
-def test_a_step_of_it_is_not_compiled_and_says_why(tiny_model: Path) -> None:
+@pytest.mark.slow
+def test_a_compiled_step_has_the_same_tokens(tiny_model: Path) -> None:
+    source = models.find(str(tiny_model), weights="int8")
+    made, other = (models.load(source, "float64", "cpu") for _ in range(2))
+    assert compile_step(made, attention.get("full"), "on", 0).startswith("compiled")
+    assert compile_step(other, attention.get("full"), "on", 0) == "kept from earlier"
+    prompts = [[1, 2, 3, 4, 5], [7, 8], [9] * 20]
+    for method in (attention.get("full"), attention.get("h2o", budget=16)):
+        options = {"backend": method, "max_new_tokens": 24, "token_bytes": made.token_bytes}
+        found = [
+            lil.decode(one.model, one.tokenizer, prompts, compile=how, **options)
+            for one, how in ((made, "kept"), (other, "kept"), (made, "off"))
+        ]
+        texts = [[list(trace.new_ids) for trace in traces] for traces in found]
+        assert texts[0] == texts[1] == texts[2]
+    # The step of whole numbers is not the other weights' step.
+    plain = models.load(models.find(str(tiny_model)), "float64", "cpu")
+    assert compile_step(plain, attention.get("full"), "auto", 0) != "kept from earlier"
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_in_a_product_is_raised(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = models.load(models.find(str(tiny_model), weights="int8"), "float32", "cpu")
     full = attention.get("full")
-    assert compile_step(whole, full, "auto", 1e9).startswith("not compiled: model.layers.0")
-    with full.on(whole.model) as cache, pytest.raises(NotCompiled, match="only its own kernels"):
-        compiled(whole.model, cache)
+    assert compile_step(whole, full, "on", 0)
+    with torch.no_grad(), full.on(whole.model) as cache:
+        step = compiled(whole.model, cache, make=False)
+        whole.model(torch.tensor([[1, 2, 3]]), past_key_values=cache)
+
+        def broken(*_: object) -> None:
+            raise MemoryError("no room")
+
+        monkeypatch.setattr(type(whole.model.lm_head.packed), "times", broken)
+        with pytest.raises(MemoryError, match="no room"):
+            step(cache, torch.tensor([[4]]), torch.tensor([[3]]))
 
 
 def test_what_cannot_be_whole_is_refused() -> None:

@@ -24,9 +24,8 @@ from rich.console import Console
 
 #: Problems of penalties, of the table of sparse methods, and of all else: the first of the file.
 FEW, SOME, MANY = 64, 100, 200
-#: Budgets of the table. docs/study/plan.md says on which problems they are to be chosen, which has
-#: not been done: these are a guess.
-BUDGETS = (128, 256)
+#: Budgets of the table, chosen by the rule of docs/study/plan.md on problems that it does not have.
+BUDGETS = (192, 256)
 KEEPING = "h2o(keep_prompt=true),sink(keep_prompt=true),random(keep_prompt=true)"
 #: Strengths of each penalty.
 PENALTIES = (

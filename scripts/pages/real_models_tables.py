@@ -1,6 +1,6 @@
 """Write docs/results/real_models.md from what was measured of real models.
 
-    python scripts/measuring/measure_real_models.py lil-out/real --gsm8k FILE  # all, then this
+    python scripts/measuring/real/measure_real_models.py lil-out/real --gsm8k FILE  # all, then this
     python scripts/pages/real_models_tables.py --take lil-out/real              # this alone
     python scripts/pages/real_models_tables.py --check     # print; exit code 1 if the page differs
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,12 +21,14 @@ from typing import Any
 import pages
 import records
 
+from experiments.report.statistics import holm, mcnemar
 from experiments.store.study import Study
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "scripts" / "measuring"))
+sys.path.append(str(ROOT / "scripts" / "measuring" / "real"))
 
 from loop_readings import KINDS, counted  # noqa: E402
+from paired_readings import readings  # noqa: E402
 
 KEPT = ROOT / "docs" / "real_models_results.json"
 FIELDS = (
@@ -43,6 +46,10 @@ MODELS = {"smollm2": "SmolLM2-135M", "qwen-coder-0.5b": "Qwen2.5-Coder-0.5B",
 Row = dict[str, Any]
 # Counts of a detector, over the methods of one sweep.
 _SUMMED = ("loops", "caught", "ended", "stopped_ended", "stopped_solved", "before_onset")
+#: The methods whose lengths docs/study/plan.md compares first, and what it takes for no change.
+PRIMARY = ("quest", "h2o", "sink")
+MARGIN = 1.05
+LEVEL = 0.05
 
 
 def taken(folder: Path, kept: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +57,9 @@ def taken(folder: Path, kept: dict[str, Any]) -> dict[str, Any]:
     found = dict(kept)
     for file in sorted((folder / "measured").glob("*.json")):
         document = json.loads(file.read_text())
+        if file.stem == "cold-start":
+            found[file.stem] = document
+            continue
         config = document["manifest"]["config"]
         found[file.stem] = {
             "rows": [
@@ -59,6 +69,8 @@ def taken(folder: Path, kept: dict[str, Any]) -> dict[str, Any]:
             ],
             **{name: config[name] for name in ("dtype", "weights", "temperature", "cap", "limit")},
         }
+        if file.stem == "table":
+            found[file.stem]["paired"] = list(readings(Study.open(folder / file.stem)))
         if file.stem.endswith(("-greedy", "-drawn")):
             of_loops = counted(Study.open(folder / file.stem))
             found[file.stem]["loops"] = [
@@ -168,6 +180,107 @@ def sparse(found: dict[str, Row]) -> Iterator[str]:
     )
 
 
+def keeps_prompt(row: Row) -> bool:
+    """Whether a method was told to keep the prompt."""
+    return bool(dict(row["backend_params"]).get("keep_prompt"))
+
+
+def verdict(row: Row, p: float, null: float) -> str:
+    """What the plan lets be said of tokens where both solve.
+
+    Args:
+        row: of a method; its interval is None where fewer than six problems differ.
+        p: of its sign flips, corrected.
+        null: full attention's own ratio, with noise.
+    """
+    ratio, low, high = (row[f"length_ratio_solved{end}"] for end in ("", "_low", "_high"))
+    if ratio is None or low is None or high is None:
+        return "too few differ"
+    if p <= LEVEL and (low > 1 or high < 1):
+        if abs(math.log(ratio)) <= abs(math.log(null)):
+            return "no more than the null"
+        return "longer" if ratio > 1 else "shorter"
+    return "within 5%" if low >= 1 / MARGIN and high <= MARGIN else "open"
+
+
+def primary(found: dict[str, Row]) -> Iterator[str]:
+    """The comparisons that docs/study/plan.md names first."""
+    if "table" not in found:
+        return
+    rows = [
+        row
+        for row in found["table"]["rows"]
+        if row["backend"] in PRIMARY and not keeps_prompt(row) and row["role"] != "null"
+    ]
+    null = next(row for row in found["table"]["rows"] if row["role"] == "null")
+    flips = holm([1.0 if (p := row["length_ratio_solved_p"]) is None else p for row in rows])
+    yield "### The six comparisons planned\n"
+    yield table(
+        ("", "both solve", "tokens", "p, Holm", "said", "lost", "gained", "p, McNemar"),
+        [
+            (
+                name_of(row),
+                str(row["solved_by_both"]),
+                number(row, "length_ratio_solved"),
+                f"{p:.3f}",
+                verdict(row, p, null["length_ratio_solved"] or 1.0),
+                str(row["solved_lost"]),
+                str(row["solved_gained"]),
+                f"{mcnemar(row['solved_lost'], row['solved_gained']):.3f}",
+            )
+            for row, p in zip(rows, flips, strict=True)
+        ],
+    )
+    yield (
+        "Tokens over full attention's where both solve. Said by [the plan](../study/plan.md): "
+        "*longer* or *shorter* where sign flips corrected for all six leave 5% or less and the "
+        "interval leaves out 1; "
+        "*within 5%* where the interval lies there; else *open*. "
+        f"The null is {number(null, 'length_ratio_solved')}, "
+        f"{null['solved_lost']} lost and {null['solved_gained']} gained.\n"
+    )  # fmt: skip
+
+
+def paired(found: dict[str, Row]) -> Iterator[str]:
+    """Methods beside the oracle and beside themselves without the prompt."""
+    if "table" not in found:
+        return
+    yield "### Beside `oracle`, and with the prompt beside without\n"
+    yield table(
+        ("", "beside", "solved", "beside it", "lost", "gained", "p", "tokens, both solve", "both"),
+        [
+            (
+                f"{row['method']} {row['budget']}" + (" with the prompt" * row["keep_prompt"]),
+                row["beside"] + (" without it" * (row["beside"] == row["method"])),
+                *(str(row[x]) for x in ("solved", "solved_beside", "lost", "gained")),
+                f"{row['p']:.3f}",
+                number(row, "ratio"),
+                str(row["both"]),
+            )
+            for row in found["table"]["paired"]
+        ],
+        2,
+    )
+    told = "Lost and gained: problems that only the other, or only the first, solves. "
+    yield f"{told}No p is corrected here.\n"
+
+
+def cold(found: dict[str, Row]) -> Iterator[str]:
+    """What a first use takes."""
+    if "cold-start" not in found:
+        return
+    part = found["cold-start"]
+    yield "## From an empty folder\n"
+    yield table(
+        ("command", "seconds", "memory of its largest process, MB"),
+        [
+            (f"`{line['command']}`", f"{line['seconds']:.0f}", str(line["peak_mb"]))
+            for line in part["lines"]
+        ],
+    )
+    yield f"Nothing fetched, converted or compiled before; {part['conditions']['cpus']} CPUs.\n"
+
+
 def loops(found: dict[str, Row]) -> Iterator[str]:
     """How texts end."""
     parts = [part for part in found.values() if "loops" in part]
@@ -251,6 +364,10 @@ def penalties(found: dict[str, Row]) -> Iterator[str]:
         yield f"Of {mine[0]['rows'][0]['n']} texts each. {conditions(mine[0])}\n"
 
 
+#: Of the page, in order.
+SECTIONS = (full, sparse, primary, paired, loops, penalties, cold)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -263,7 +380,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         kept = taken(args.take, kept)
         if not args.check:
             records.write(KEPT, kept)
-    section = "\n".join([line for part in (full, sparse, loops, penalties) for line in part(kept)])
+    section = "\n".join([line for part in SECTIONS for line in part(kept)])
     page = ROOT / "docs" / "results" / "real_models.md"
     if not page.exists():
         parser.error(f"{page} is not there: it has the place for the tables")

@@ -1,7 +1,7 @@
 """How the outputs in a store end: by themselves or in a loop of which kind; what detectors see.
 
-    python scripts/measuring/loop_readings.py lil-out/real/smollm2-greedy          # counts
-    python scripts/measuring/loop_readings.py STORE --detector guardian,cycle --json
+    python scripts/measuring/real/loop_readings.py lil-out/real/smollm2-greedy          # counts
+    python scripts/measuring/real/loop_readings.py STORE --detector guardian,cycle --json
 
 A text that its cap cut is in a loop where at least 100 tokens of its end only say again what stood
 there: *exact* where they repeat token by token, *counting* where they do once every number is

@@ -1,7 +1,7 @@
 """Measure all that docs/results/real_models.md tells, and write it, on two cores.
 
-    python scripts/measuring/measure_real_models.py lil-out/real --gsm8k gsm8k_test.jsonl
-    python scripts/measuring/measure_real_models.py lil-out/real --gsm8k FILE --only smollm2-greedy
+    python scripts/measuring/real/measure_real_models.py lil-out/real --gsm8k gsm8k_test.jsonl
+    python scripts/measuring/real/measure_real_models.py lil-out/real --gsm8k FILE --only table
 
 Models are brought by scripts/real_models. Each part is a sweep with a store of its own and goes on
 where it was stopped; its answer is FOLDER/measured/NAME.json, and it is not done again while that
@@ -12,15 +12,17 @@ docs/real_models_results.json and the page.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from measure_actions import SCRIPTS, Part, measure
 from rich.console import Console
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from measure_actions import SCRIPTS, Part, measure
 
 #: Problems of penalties, of the table of sparse methods, and of all else: the first of the file.
 FEW, SOME, MANY = 64, 100, 200
@@ -77,6 +79,7 @@ def parts(folder: Path, gsm8k: Path) -> Iterator[Part]:
             name = f"penalties-{model}-{temperature}"
             flags = (*alone, *text(768), *drawn)
             yield Part(name, sweep(model, name, FEW, *flags))
+    yield Part("cold-start", [str(SCRIPTS / "measuring" / "real" / "cold_start.py")])
 
 
 def _file(model: str) -> str:
@@ -107,15 +110,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.print(f"{part.name}: left for another time")
             continue
         measure(part, file, console)
-        console.print(f"  {time.monotonic() - started:.0f} s so far, {_runs(file)} runs")
+        console.print(f"  {time.monotonic() - started:.0f} s so far")
     if args.only:
         return 0
     page = [sys.executable, str(SCRIPTS / "pages" / "real_models_tables.py"), "--take"]
     return subprocess.run([*page, str(args.folder)], check=False).returncode
-
-
-def _runs(file: Path) -> int:
-    return int(json.loads(file.read_text())["manifest"]["counts"]["planned"])
 
 
 if __name__ == "__main__":

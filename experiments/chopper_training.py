@@ -15,7 +15,7 @@ from experiments.grid.models import LoadedModel
 from experiments.grid.plan import Run
 from experiments.store.study import Study
 from lil import Trace
-from lil.chopper.chunks import Chunk, Streaks, chunks
+from lil.chopper.chunks import BLANK_LINE, Chunk, Streaks, chunks
 from lil.chopper.classifier import Classifier
 from lil.chopper.features import chunk_states
 from lil.chopper.labels import Labeller
@@ -150,6 +150,41 @@ def require_fifth(problems: Mapping[str, int]) -> None:
         raise InvalidValue("problems", sum(problems.values()), allowed)
 
 
+def require_chunks(traces: Sequence[ChunkedTrace], model: str) -> None:
+    """Refuse traces in which no token holds a blank line though texts have some.
+
+    Args:
+        traces: from `labelled`.
+        model: that made them.
+
+    Raises:
+        InvalidValue: a vocabulary that writes every line end by itself: nothing ends a chunk.
+    """
+    blank = sum(BLANK_LINE in b"".join(one.trace.pieces) for one in traces)
+    if blank and not any(one.chunks for one in traces):
+        allowed = (
+            "a model with a token that holds a blank line, at which a chunk ends: this one's "
+            f"tokens are single line ends ({blank} of {len(traces)} texts have blank lines)"
+        )
+        raise InvalidValue("model", model, allowed)
+
+
+def every_fifth(problems: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The problems that are held out of one sweep: every fifth of each data set.
+
+    Args:
+        problems: data set and item, in order, as often as there are runs.
+
+    Raises:
+        InvalidValue: fewer than five problems in every data set.
+    """
+    items: dict[str, dict[str, None]] = {}
+    for dataset, item in problems:
+        items.setdefault(dataset, {})[item] = None
+    require_fifth({name: len(found) for name, found in items.items()})
+    return {(name, item) for name, found in items.items() for item in list(found)[4::5]}
+
+
 def held_out_by_problem(
     traces: Sequence[ChunkedTrace],
 ) -> tuple[list[ChunkedTrace], list[ChunkedTrace]]:
@@ -158,11 +193,7 @@ def held_out_by_problem(
     Raises:
         InvalidValue: fewer than five problems in every data set.
     """
-    items: dict[str, dict[str, None]] = {}
-    for one in traces:
-        items.setdefault(one.run.cell.dataset, {})[one.run.item_id] = None
-    require_fifth({name: len(found) for name, found in items.items()})
-    held = {(name, item) for name, found in items.items() for item in list(found)[4::5]}
+    held = every_fifth((one.run.cell.dataset, one.run.item_id) for one in traces)
     split: tuple[list[ChunkedTrace], list[ChunkedTrace]] = ([], [])
     for one in traces:
         split[(one.run.cell.dataset, one.run.item_id) in held].append(one)

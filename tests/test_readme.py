@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -20,7 +21,9 @@ def blocks(language: str) -> list[str]:
 
 
 SHELL = [line for block in blocks("bash") for line in block.splitlines() if line.strip()]
-LIL = [line for line in SHELL if line.startswith("lil ")]
+#: Lines of models that others made, which have to be fetched.
+REAL = [line for line in SHELL if "real_models" in line]
+LIL = [line for line in SHELL if line.startswith("lil ") and line not in REAL]
 SCRIPTS = [line for line in SHELL if not line.startswith("lil ")]
 
 
@@ -83,3 +86,26 @@ def test_command_examples(tmp_path: Path) -> None:
         )
         assert out.returncode == 0, f"{line}\n{out.stderr}"
         assert out.stdout.strip(), line
+
+
+@pytest.mark.slow
+def test_example_of_a_model_of_others(tmp_path: Path) -> None:
+    """With the file where the first line has put it; without a network nothing is fetched."""
+    pytest.importorskip("gguf", reason="needs the package gguf")
+    pytest.importorskip("reasoning_gym", reason="needs the package reasoning-gym")
+    assert REAL[0] == "scripts/real_models smollm2"
+    if not Path(platformdirs.user_cache_dir("lil"), "gguf", "smollm2.gguf").is_file():
+        pytest.skip("needs smollm2.gguf (scripts/real_models)")
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    there = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"}
+    out = subprocess.run(
+        ["bash", "-ec", "\n".join(REAL)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **there, "PYTHON": sys.executable},
+        check=False,
+    )
+    assert out.returncode == 0, out.stderr
+    assert "h2o" in out.stdout
+    assert len(list(tmp_path.glob("lil-out/smollm2/traces/*"))) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -15,13 +16,15 @@ from experiments.grid.models import LoadedModel
 from experiments.grid.plan import Run
 from experiments.store.study import Study
 from lil import Trace
-from lil.chopper.chunks import BLANK_LINE, Chunk, Streaks, chunks
+from lil.chopper.chunks import Chunk, Streaks, chunks
 from lil.chopper.classifier import Classifier
 from lil.chopper.features import chunk_states
 from lil.chopper.labels import Labeller
 from lil.chopper.training import Training, evaluate
 
 T = TypeVar("T")
+
+_BLANK = re.compile(rb"\n\n+")
 
 #: A line of the table of what a classifier does, see `measured`.
 Measured = dict[str, Any]
@@ -151,20 +154,22 @@ def require_fifth(problems: Mapping[str, int]) -> None:
 
 
 def require_chunks(traces: Sequence[ChunkedTrace], model: str) -> None:
-    """Refuse traces in which no token holds a blank line though texts have some.
+    """Refuse traces in whose texts less than one blank line in ten stands in one token.
 
     Args:
         traces: from `labelled`.
         model: that made them.
 
     Raises:
-        InvalidValue: a vocabulary that writes every line end by itself: nothing ends a chunk.
+        InvalidValue: a vocabulary that writes a blank line as two ends of lines: hardly any chunk
+            ever ends.
     """
-    blank = sum(BLANK_LINE in b"".join(one.trace.pieces) for one in traces)
-    if blank and not any(one.chunks for one in traces):
+    blank = sum(len(_BLANK.findall(b"".join(one.trace.pieces))) for one in traces)
+    ends = sum(len(one.chunks) for one in traces)
+    if 10 * ends < blank:
         allowed = (
-            "a model with a token that holds a blank line, at which a chunk ends: this one's "
-            f"tokens are single line ends ({blank} of {len(traces)} texts have blank lines)"
+            "a model that writes a blank line as one token, at which a chunk ends: of "
+            f"{blank} blank lines in {len(traces)} texts {ends} are one"
         )
         raise InvalidValue("model", model, allowed)
 

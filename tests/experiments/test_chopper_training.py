@@ -250,7 +250,7 @@ def test_a_store_of_other_weights_is_refused(
 def test_a_vocabulary_without_blank_lines_is_refused(
     trained: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch, capfd: CapFd, tmp_path: Path
 ) -> None:
-    """As SmolLM2's, which writes a blank line as two tokens: no chunk ever ends."""
+    """As SmolLM2's, which writes a blank line as two tokens: hardly any chunk ever ends."""
     out, _ = trained
     whole = chopper.chunks
     monkeypatch.setattr(chopper, "chunks", lambda _: [])
@@ -258,8 +258,8 @@ def test_a_vocabulary_without_blank_lines_is_refused(
     command = ["chopper", "train", "--from", str(out / "train"), "--weights", str(weights)]
     assert main(command) == 2
     said = capfd.readouterr().err
-    assert "a token that holds a blank line" in said
-    assert "of 10 texts have blank lines" in said
+    assert "a model that writes a blank line as one token" in said
+    assert "blank lines in 10 texts 0 are one" in said
     assert not weights.exists()
     # Texts without any blank line say nothing of the vocabulary.
     monkeypatch.setattr(chopper, "chunks", whole)

@@ -71,7 +71,8 @@ def test_every_number_of_a_sweep_over_a_file(
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = tmp_path / "out"
     asked = ["sweep", "--preset", "demo-small", "--dataset", str(file), "--scorer", scorer]
-    asked += ["--backend", "full,h2o", "--budget", "48", "--detector", "guardian(f=60)"]
+    asked += ["--backend", "full,h2o,h2o(decay=0.9)", "--budget", "48,96"]
+    asked += ["--detector", "guardian(f=60)"]
     asked += ["--max-new-tokens", "300", "--cap", "300", "--threads", "1", "--out", str(out)]
     assert main([*asked, "--no-figures", "--no-page", "--json"]) == 0
     document: dict[str, Any] = json.loads(capfd.readouterr().out)
@@ -82,7 +83,11 @@ def test_every_number_of_a_sweep_over_a_file(
     assert min(solved) < 6
     comparison = Comparison(out)
     comparison.compare(rows, document["pooled"])
+    comparison.compare_pooled(document["stopping"], rows)
     assert comparison.wrong == []
+    # Two lines of two budgets each.
+    assert {row["cheaper"]["of"] for row in rows if row["cheaper"]} == {2}
+    assert document["stopping"][0]["cells"] == 4
     rows[0]["solved_lost"] = (rows[0]["solved_lost"] or 0) + 1
     rows[-1]["accuracy"] += 0.01
     comparison.compare(rows, document["pooled"])

@@ -34,7 +34,7 @@ from attention.spelling import Spec, over
 from experiments.grid.detectors import in_sweep
 from experiments.report.promise import Half, by_problem, chosen, needed
 from experiments.store.labels import labels
-from experiments.store.samples.sample import Sample
+from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
 from lil import Detector
 from lil.detectors import DETECTORS
@@ -114,7 +114,7 @@ def recalibrated(study: Study, entries: Sequence[str], rate: float | None = None
         rate: of false stops; None: see `rate_for`.
 
     Raises:
-        InvalidValue: as `settings`, `half_of` and `rate_for`.
+        InvalidValue: runs are missing, or as `settings`, `half_of` and `rate_for`.
     """
     asked = {entry: settings(study, entry) for entry in dict.fromkeys(entries)}
     every: list[Detector] = []
@@ -124,6 +124,14 @@ def recalibrated(study: Study, entries: Sequence[str], rate: float | None = None
                 every.append(one)
     names = labels(every)
     samples = study.samples(every).samples
+    alone = [one for one in samples if one.detector == "none" and one.role != "null"]
+    missing = sum(not is_usable(one) for one in alone)
+    if missing:
+        allowed = (
+            f"one with all runs of its sweep: {missing} of {len(alone)} failed or are not there, "
+            "and those are the longest"
+        )
+        raise InvalidValue("store", str(study.folder), allowed)
     plain = endings(study, samples)
     under: dict[str, dict[str, list[Sample]]] = {name: defaultdict(list) for name in names}
     for sample in samples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,8 @@ def test_what_cannot_be_set(store: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert main([str(store), *arguments]) == 2
         assert message in capsys.readouterr().err
     assert main([str(store / "nowhere")]) == 2
+    # What the cap cut is not there under a higher one, and is what matters.
+    study = Study.open(store)
+    longer = replace(study.config, max_new_tokens=2000, cap="2000")
+    with pytest.raises(InvalidValue, match="of 40 failed or are not there"):
+        recalibrated(replace(study, config=longer), DETECTORS, 0.4)

@@ -67,6 +67,8 @@ def test_what_was_measured_becomes_tables(
                 short += ["--set", f"backend_params.{name}.dense_layers=0"]
             assert main([*part.command[at:], *short]) == 0
             (folder / "measured" / f"{part.name}.json").write_text(capsys.readouterr().out)
+    # Full attention, h2o and quest, and full attention again with noise, on two problems.
+    assert measure_real_models._runs(folder / "measured" / "smollm2-greedy.json") == ", 8 runs"
     kept = real_models_tables.taken(folder, {"older": {"rows": [], "cap": "1"}})
     assert set(kept) == {*wanted, "older"}
     # What is written is what is read.

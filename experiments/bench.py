@@ -213,6 +213,10 @@ def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor, index: int =
     return cache.attend(index, q, k, v, None, q.shape[-1] ** -0.5, None)
 
 
+class _Outside(SimpleNamespace):
+    """What a session asks a model for; a plain namespace cannot be referred to weakly."""
+
+
 def empty(backend: Backend, shape: Shape) -> AttentionCache:
     """A cache of one layer outside any model, for `forward`."""
     config = LlamaConfig(
@@ -224,7 +228,7 @@ def empty(backend: Backend, shape: Shape) -> AttentionCache:
         attn_implementation=ATTENTION,
     )
     rope = LlamaRotaryEmbedding(config).to(shape.device)
-    model = SimpleNamespace(config=config, base_model=SimpleNamespace(rotary_emb=rope))
+    model = _Outside(config=config, base_model=SimpleNamespace(rotary_emb=rope))
     return AttentionCache(Session(backend, Full(), model, shape.engine, Anatomy.plain(1)))
 
 

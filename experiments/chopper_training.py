@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ from lil.chopper.labels import Labeller
 from lil.chopper.training import Training, evaluate
 
 T = TypeVar("T")
+
+_BLANK = re.compile(rb"\n\n+")
 
 #: A line of the table of what a classifier does, see `measured`.
 Measured = dict[str, Any]
@@ -150,6 +153,43 @@ def require_fifth(problems: Mapping[str, int]) -> None:
         raise InvalidValue("problems", sum(problems.values()), allowed)
 
 
+def require_chunks(traces: Sequence[ChunkedTrace], model: str) -> None:
+    """Refuse traces in whose texts less than one blank line in ten stands in one token.
+
+    Args:
+        traces: from `labelled`.
+        model: that made them.
+
+    Raises:
+        InvalidValue: a vocabulary that writes a blank line as two ends of lines: hardly any chunk
+            ever ends.
+    """
+    blank = sum(len(_BLANK.findall(b"".join(one.trace.pieces))) for one in traces)
+    ends = sum(len(one.chunks) for one in traces)
+    if 10 * ends < blank:
+        allowed = (
+            "a model that writes a blank line as one token, at which a chunk ends: of "
+            f"{blank} blank lines in {len(traces)} texts {ends} are one"
+        )
+        raise InvalidValue("model", model, allowed)
+
+
+def every_fifth(problems: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The problems that are held out of one sweep: every fifth of each data set.
+
+    Args:
+        problems: data set and item, in order, as often as there are runs.
+
+    Raises:
+        InvalidValue: fewer than five problems in every data set.
+    """
+    items: dict[str, dict[str, None]] = {}
+    for dataset, item in problems:
+        items.setdefault(dataset, {})[item] = None
+    require_fifth({name: len(found) for name, found in items.items()})
+    return {(name, item) for name, found in items.items() for item in list(found)[4::5]}
+
+
 def held_out_by_problem(
     traces: Sequence[ChunkedTrace],
 ) -> tuple[list[ChunkedTrace], list[ChunkedTrace]]:
@@ -158,11 +198,7 @@ def held_out_by_problem(
     Raises:
         InvalidValue: fewer than five problems in every data set.
     """
-    items: dict[str, dict[str, None]] = {}
-    for one in traces:
-        items.setdefault(one.run.cell.dataset, {})[one.run.item_id] = None
-    require_fifth({name: len(found) for name, found in items.items()})
-    held = {(name, item) for name, found in items.items() for item in list(found)[4::5]}
+    held = every_fifth((one.run.cell.dataset, one.run.item_id) for one in traces)
     split: tuple[list[ChunkedTrace], list[ChunkedTrace]] = ([], [])
     for one in traces:
         split[(one.run.cell.dataset, one.run.item_id) in held].append(one)

@@ -4,11 +4,11 @@
     python scripts/checks/recompute_report.py STORE report.json
 
 Nothing of the packages is imported: numpy, scipy, zlib and zstandard alone, after the definitions
-that the documentation of a row gives. `lil replay --json` works as well. Bounds of percentile
-intervals, and p of more exchanges than can all be tried, are drawn again with another seed and may
-differ by what the draws leave open; all else must agree to nine digits, bounds by bootstrap-t as
-well, which take the report's own resamples. What may be said of a row is worked out from the
-numbers that the report tells.
+that the documentation of a row gives, and math-verify for answers that are no numbers. `lil replay
+--json` works as well. Bounds of percentile intervals, and p of more exchanges than can all be
+tried, are drawn again with another seed and may differ by what the draws leave open; all else must
+agree to nine digits, bounds by bootstrap-t as well, which take the report's own resamples. What may
+be said of a row is worked out from the numbers that the report tells.
 
 Prints each field, how many of its numbers were compared and the largest difference; exit code 1 on
 a disagreement, each of which is named.

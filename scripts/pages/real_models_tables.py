@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,12 @@ MODELS = {"smollm2": "SmolLM2-135M", "qwen-coder-0.5b": "Qwen2.5-Coder-0.5B",
 Row = dict[str, Any]
 # Counts of a detector, over the methods of one sweep.
 _SUMMED = ("loops", "caught", "ended", "stopped_ended", "stopped_solved", "before_onset")
+#: Detectors read over the texts that loop. `outside`: repeated tokens that have to come where a
+#: model does not open its thinking, 1,000 where nothing is said.
+WATCHED = (
+    "guardian", "guardian(f=100)", "cycle", "cycle(outside=200)", "cycle(outside=100)",
+    "recurrence", "recurrence(outside=200)", "recurrence(outside=100)",
+)  # fmt: skip
 #: The methods whose lengths docs/study/plan.md compares first, and what it takes for no change.
 PRIMARY = ("quest", "h2o", "sink")
 MARGIN = 1.05
@@ -60,6 +68,9 @@ def taken(folder: Path, kept: dict[str, Any]) -> dict[str, Any]:
         if file.stem == "cold-start":
             found[file.stem] = document
             continue
+        if file.stem.startswith(("chopper-", "recalibrated-")):
+            found[file.stem] = _reading(document)
+            continue
         config = document["manifest"]["config"]
         found[file.stem] = {
             "rows": [
@@ -72,7 +83,8 @@ def taken(folder: Path, kept: dict[str, Any]) -> dict[str, Any]:
         if file.stem == "table":
             found[file.stem]["paired"] = list(readings(Study.open(folder / file.stem)))
         if file.stem.endswith(("-greedy", "-drawn")):
-            of_loops = counted(Study.open(folder / file.stem))
+            study = Study.open(folder / file.stem)
+            of_loops = counted(replace(study, config=replace(study.config, detectors=WATCHED)))
             found[file.stem]["loops"] = [
                 {name: value for name, value in row.items() if name != "detectors"}
                 | {"model": Path(row["model"]).stem}
@@ -84,6 +96,20 @@ def taken(folder: Path, kept: dict[str, Any]) -> dict[str, Any]:
                 for one in row["detectors"]
             ]
     return found
+
+
+def _reading(document: Row) -> Row:
+    """Of a part that read stores again what the page shows, or why it has no answer."""
+    if "refused" in document:
+        # Where files lie on one machine is of no interest.
+        said = re.sub(r"^(?:lil: error|\w+): ", "", document["refused"])
+        return {"refused": re.sub(r"/[^' ]*/", "", said)}
+    if "store" in document:  # detectors set anew
+        return document
+    return {
+        half: [{k: v for k, v in row.items() if k != "dataset"} for row in rows]
+        for half, rows in document["rows"].items()
+    }
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -289,13 +315,15 @@ def loops(found: dict[str, Row]) -> Iterator[str]:
     yield "## Word salad\n"
     yield table(
         ("model", "temperature", "attention", "texts", "ended", *KINDS, "long", "20 times a block",
-         "onset, median", "tokens in loops, %"),
+         "onset, median", "tokens in loops, %", "loops only here / only full", "p"),
         [
             (
                 MODELS.get(row["model"], row["model"]), str(part["temperature"]), name_of(row),
                 *(str(row[x]) for x in ("n", "ended", *KINDS, "long", "degenerate")),
                 "" if row["onset"] is None else f"{row['onset']:.0f}",
                 f"{100 * row['tokens_in_loops'] / row['tokens']:.0f}",
+                f"{row['loops_here']} / {row['loops_full']}",
+                f"{mcnemar(row['loops_full'], row['loops_here']):.3f}",
             )
             for part in parts
             for row in part["loops"]
@@ -325,6 +353,101 @@ def loops(found: dict[str, Row]) -> Iterator[str]:
     heads = ("model", "temperature", "detector", "loops caught", "tokens behind the onset",
              "before it", "stopped, of texts that end", "of these right")  # fmt: skip
     yield table(heads, lines, 3)
+
+
+#: Accuracy and AUROC of the chopper's classifier, in %: DeepSeek-R1-Distill-Qwen-7B on GSM8K,
+#: Word Salad Chopper (Xie et al., 2025), Table 5, by temperature.
+PAPER = {0.0: (92.72, 98.63), 0.6: (91.42, 96.22)}
+
+
+def chopper(found: dict[str, Row]) -> Iterator[str]:
+    """What a classifier trained as its authors do tells of hidden states."""
+    parts = {name: part for name, part in found.items() if name.startswith("chopper-")}
+    if not parts:
+        return
+    yield "## Word Salad Chopper, trained\n"
+    lines, refusals = [], []
+    for name, part in parts.items():
+        model, _, how = name.removeprefix("chopper-").rpartition("-")
+        called = MODELS.get(model, model)
+        if "refused" in part:
+            # Without a classifier there is nothing to measure on other texts.
+            if how == "greedy" or "refused" not in found.get(f"chopper-{model}-greedy", {}):
+                refusals.append(f"{called}, {how}: {part['refused']}.")
+            continue
+        temperature = found.get(f"{model}-{how}", {}).get("temperature")
+        for half, rows in part.items():
+            for row in rows:
+                lines.append((
+                    called, "" if temperature is None else str(temperature),
+                    half.replace("_", " "), row["backend"],
+                    str(row["traces"]), str(row["salad_traces"]),
+                    str(row["chunks"]), str(row["salad"]),
+                    number(row, "accuracy", ".1f", 100), number(row, "auroc", ".1f", 100),
+                    f"{row['chopped_salad']} / {row['chopped_sound']}",
+                ))  # fmt: skip
+    heads = ("model", "temperature", "problems", "attention", "texts", "with word salad",
+             "chunks", "word salad", "accuracy, %", "AUROC, %",
+             "chopped, with / without")  # fmt: skip
+    theirs = [
+        ("DeepSeek-R1-Distill-Qwen-7B, in the paper", str(at), "others", "full", *[""] * 4,
+         f"{accuracy:.2f}", f"{auroc:.2f}", "")
+        for at, (accuracy, auroc) in PAPER.items()
+    ]  # fmt: skip
+    if lines:
+        yield table(heads, [*lines, *theirs], 4)
+        yield (
+            "Labels by all-MiniLM-L6-v2, cosine 0.99, ten repeated chunks in a row; a linear layer "
+            "on the second-last block's state at each blank line, trained as its authors do on "
+            "greedy texts, of every method together. Accuracy and AUROC are of chunks of more than "
+            "ten tokens. Held out is every fifth problem, the same ones of texts drawn at a "
+            "temperature. The paper's figures are its Table 5 (Xie et al., 2025), of a reasoning "
+            "model on GSM8K, trained on 1,000 traces of other questions.\n"
+        )
+    yield from (f"Not to be had: {line}\n" for line in refusals)
+
+
+def recalibrated(found: dict[str, Row]) -> Iterator[str]:
+    """Detectors set on half of the problems, and what they do on the other half."""
+    parts = {name: part for name, part in found.items() if name.startswith("recalibrated-")}
+    if not parts:
+        return
+    yield "## Detectors set anew\n"
+    lines = []
+    for part in parts.values():
+        for row in part.get("rows", ()):
+            ours, new = row["default"], row["chosen"]
+            lines.append((
+                MODELS.get(part["model"], part["model"]), str(part["temperature"]),
+                f"`{row['detector']}`", row["chosen_on"],
+                f"{row['clean_problems']}, {100 * row['rate']:g}%",
+                f"{row['parameter']} {ours['value']:g}", *_done(ours),
+                *(("none", "", "", "") if new is None else
+                  (f"{new['value']:g}" if row["differs"] else "the same", *_done(new))),
+            ))  # fmt: skip
+    does = ("loops caught", "tokens saved, %", "stopped, of texts that end (right)")
+    heads = ("model", "temperature", "detector", "set on", "problems, promise",
+             "default", *does, "set anew", *does)  # fmt: skip
+    if lines:
+        yield table(heads, lines, 5)
+        yield (
+            "Set by the rule of `lil calibrate` on problems with odd or even numbers and read on "
+            "the others. Promise: of texts that should end, so many are stopped at most, with 95% "
+            "confidence; the lowest share that so many problems can prove. `none`: the most "
+            "cautious setting does not keep it. `outside=0`: a detector's own threshold also where "
+            "no thinking is opened; without it 1,000 repeated tokens have to come.\n"
+        )
+    for name, part in parts.items():
+        if "refused" in part:
+            yield f"{name.removeprefix('recalibrated-')}: {part['refused']}.\n"
+
+
+def _done(told: Row) -> tuple[str, str, str]:
+    return (
+        f"{told['caught']} of {told['loops']}",
+        f"{100 * told['tokens_saved'] / told['tokens']:.1f}",
+        f"{told['stopped_ended']} of {told['ended']} ({told['stopped_solved']})",
+    )
 
 
 def penalties(found: dict[str, Row]) -> Iterator[str]:
@@ -365,7 +488,7 @@ def penalties(found: dict[str, Row]) -> Iterator[str]:
 
 
 #: Of the page, in order.
-SECTIONS = (full, sparse, primary, paired, loops, penalties, cold)
+SECTIONS = (full, sparse, primary, paired, loops, chopper, recalibrated, penalties, cold)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import check_chopper
 import pytest
 import torch
 from reasoner_training.tokenizer import build_tokenizer
@@ -244,6 +245,101 @@ def test_a_store_of_other_weights_is_refused(
     monkeypatch.setattr(models, "find", other)
     assert main(["chopper", "train", "--from", str(out / "train")]) == 2
     assert "was made with" in capfd.readouterr().err
+
+
+def test_a_vocabulary_without_blank_lines_is_refused(
+    trained: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch, capfd: CapFd, tmp_path: Path
+) -> None:
+    """As SmolLM2's, which writes a blank line as two tokens: hardly any chunk ever ends."""
+    out, _ = trained
+    whole = chopper.chunks
+    monkeypatch.setattr(chopper, "chunks", lambda _: [])
+    weights = tmp_path / "w.safetensors"
+    command = ["chopper", "train", "--from", str(out / "train"), "--weights", str(weights)]
+    assert main(command) == 2
+    said = capfd.readouterr().err
+    assert "a model that writes a blank line as one token" in said
+    assert "blank lines in 10 texts 0 are one" in said
+    assert not weights.exists()
+    # Texts without any blank line say nothing of the vocabulary.
+    monkeypatch.setattr(chopper, "chunks", whole)
+    found = chopper.labelled(Study.open(out / "train"), Labeller(run=2))
+    plain = [
+        dataclasses.replace(one, chunks=(), trace=dataclasses.replace(one.trace, pieces=(b"a",)))
+        for one in found
+    ]
+    chopper.require_chunks(plain, "m")
+    chopper.require_chunks(found, "m")
+
+
+def test_every_fifth_problem_of_each_data_set_is_held_out() -> None:
+    runs = [("a", str(at // 2)) for at in range(22)] + [("b", str(at)) for at in range(4)]
+    assert chopper.every_fifth(runs) == {("a", "4"), ("a", "9")}
+    with pytest.raises(InvalidValue, match="five or more"):
+        chopper.every_fifth(runs[-4:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["stored", "int8"])
+def test_another_sweeps_texts_are_read_with_the_weights_that_made_them(
+    chatty: Path, weights: str, tmp_path: Path, capfd: CapFd
+) -> None:
+    """Trained on greedy texts, measured on drawn ones of problems that the training held out."""
+    common = ["sweep", "--preset", "demo-small", "--model", str(chatty), "--weights", weights]
+    common += ["--dataset", "easy", "--limit", "5", "--backend", "h2o", "--budget", "48"]
+    common += ["--max-new-tokens", "40", "--cap", "40", "--threads", "1", "--null", "none"]
+    common += ["--no-figures", "--no-page"]
+    file = tmp_path / "w.safetensors"
+    first, drawn = str(tmp_path / "first"), str(tmp_path / "drawn")
+    sampled = ["--detector", "none", "--temperature", "0.7"]
+    assert main([*common, *sampled, "--out", first]) == 0
+    train = ["chopper", "train", "--from", first, "--weights", str(file), *SMALL[2:6]]
+    trained = _json(capfd, *train)
+    digest = trained["training"]["model_digest"]
+    assert digest.endswith("+int8") == (weights == "int8")
+
+    # The numbers that decoding records are those that reading gives.
+    found = ["--detector", "chopper", "--set", f"detector_params.chopper.weights={file}"]
+    assert main([*common, *found, "--temperature", "0.9", "--seed", "3", "--out", drawn]) == 0
+    told, out = check_chopper, tmp_path / "read.json"
+    asked = [drawn, "--classifier", str(file), "--trained", first, "--out", str(out)]
+    assert told.main(asked) == 0
+    rows = json.loads(out.read_text())["rows"]["held_out"]
+    assert [row["backend"] for row in rows] == ["full", "h2o", "all"]
+    assert [row["traces"] for row in rows] == [1, 1, 2]
+    study = Study.open(Path(drawn))
+    signal = lil.Chopper(file).signal
+    source = models.find(str(chatty), weights=weights)
+    loaded = models.load(source, "float32", "cpu")
+    labels = chopper.labelled(study, Labeller(run=2))
+    compared = 0
+    for one in chopper.with_states(loaded, study, labels, -2):
+        numbers = dict(one.trace.signals[signal])
+        read = torch.sigmoid(Classifier.load(file).logits(one.states)).tolist()
+        for chunk, number in zip(one.chunks, read, strict=True):
+            if chunk.end in numbers:  # one that ends its text has none
+                assert number == pytest.approx(numbers[chunk.end], abs=0.02)
+                compared += 1
+    assert compared > 10
+    kept = [
+        one for one in labels if one.run.item_id == list(study.plan.runs(one.run.cell))[4].item_id
+    ]
+    short = trained["training"]["short"]
+    assert rows[-1]["chunks"] == sum(n > short for one in kept for n in one.lengths)
+    assert rows[-1]["salad"] == sum(
+        label for one in kept for label, n in zip(one.labels, one.lengths, strict=True) if n > short
+    )
+
+    other = ["--classifier", str(lil_chopper()), "--trained", first, "--out", str(out)]
+    assert told.main([drawn, *other]) == 2
+    assert "classifier" in capfd.readouterr().err
+
+
+def lil_chopper() -> Path:
+    """The classifier that ships, which is another model's."""
+    return Path(
+        next(iter((Path(chopper.__file__).parent / "reasoner").glob("chopper*.safetensors")))
+    )
 
 
 def test_a_sweeps_chopper_is_its_models(tiny_config: Callable[..., Config], tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import measure_actions
 import measure_real_models
 import pytest
 import real_models_tables
 import records
+from rich.console import Console
 
 from experiments.cli import main
 
@@ -33,8 +35,9 @@ def test_every_part_is_a_sweep_that_can_be_asked_for(
     names = []
     for part in measure_real_models.parts(tmp_path, problems):
         names.append(part.name)
-        if part.name == "cold-start":
-            continue  # no sweep; it fetches
+        if "sweep" not in part.command:  # reads stores again, or fetches
+            assert part.refusal or part.name == "cold-start"
+            continue
         at = part.command.index("sweep")
         assert main([*part.command[at:], "--dry-run"]) == 0, part.name
         asked = json.loads(capsys.readouterr().out)["config"]
@@ -57,13 +60,15 @@ def test_what_was_measured_becomes_tables(
     folder = tmp_path / "real"
     (folder / "measured").mkdir(parents=True)
     for part in measure_real_models.parts(folder, problems):
-        if part.name in wanted:
+        if part.name in wanted and "sweep" in part.command:
             at = part.command.index("sweep")
             short = ["--max-new-tokens", "40", "--cap", "40", "--limit", "2"]
             for name in ("quest", "oracle", "h2o"):  # a model of two layers
                 short += ["--set", f"backend_params.{name}.dense_layers=0"]
             assert main([*part.command[at:], *short]) == 0
             (folder / "measured" / f"{part.name}.json").write_text(capsys.readouterr().out)
+    # Full attention, h2o and quest, and full attention again with noise, on two problems.
+    assert measure_real_models._runs(folder / "measured" / "smollm2-greedy.json") == ", 8 runs"
     kept = real_models_tables.taken(folder, {"older": {"rows": [], "cap": "1"}})
     assert set(kept) == {*wanted, "older"}
     # What is written is what is read.
@@ -72,8 +77,56 @@ def test_what_was_measured_becomes_tables(
     del again["older"]
     page = "\n".join(line for part in real_models_tables.SECTIONS for line in part(again))
     for told in ("h2o 192", "oracle 256", "random 192 with the prompt", "full attention again",
-                 "`cycle`", "lz(alpha=0.05)", "T 0.6", "of 2"):  # fmt: skip
+                 "`cycle(outside=100)`", "lz(alpha=0.05)", "T 0.6", "of 2"):  # fmt: skip
         assert told in page, told
+
+
+def test_stores_that_are_read_again_become_tables(
+    tiny_model: Path,
+    problems: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every part behind the sweeps runs, on stores of one tiny model; what it cannot do it says."""
+    monkeypatch.setattr(measure_real_models, "_file", lambda _: str(tiny_model))
+    monkeypatch.setattr(measure_real_models, "_minilm", lambda: "text")
+    folder, measured = tmp_path / "real", tmp_path / "real" / "measured"
+    measured.mkdir(parents=True)
+    short = ["sweep", "--preset", "paper", "--model", str(tiny_model), "--dataset", str(problems)]
+    short += ["--max-new-tokens", "30", "--cap", "30", "--backend", "full", "--dtype", "float32"]
+    short += ["--null", "none", "--no-figures", "--no-page"]
+    for store in measure_real_models.STORES:
+        assert main([*short, "--out", str(folder / store)]) == 0
+    console = Console(stderr=True)
+    for part in measure_real_models.parts(folder, problems):
+        if part.refusal:
+            measure_actions.measure(part, measured / f"{part.name}.json", console)
+    kept = real_models_tables.taken(folder, {})
+    assert len(kept) == 8
+    # Three problems are too few to hold a fifth out, or to promise anything.
+    assert {*map(str, kept)} == {
+        f"{kind}-{store}"
+        for kind in ("chopper", "recalibrated")
+        for store in measure_real_models.STORES
+    }
+    said = "\n".join(real_models_tables.chopper(kept))
+    assert said.count("Not to be had") == 2  # greedy ones; the others have no classifier
+    assert "five or more of one data set" in said
+    assert str(tmp_path) not in said
+    assert "29 or more" in "\n".join(real_models_tables.recalibrated(kept))
+
+
+def test_a_chopper_stands_beside_the_papers() -> None:
+    row = {
+        "backend": "full", "traces": 9, "salad_traces": 2, "chunks": 80, "salad": 20,
+        "accuracy": 0.875, "auroc": None, "chopped_salad": 2, "chopped_sound": 1,
+    }  # fmt: skip
+    kept = {"chopper-qwen-coder-0.5b-greedy": {"training": [row], "held_out": [row]}}
+    page = "\n".join(real_models_tables.chopper(kept))
+    assert "| Qwen2.5-Coder-0.5B |  | held out | full | 9 | 2 | 80 | 20 | 87.5 |  | 2 / 1 |" in page
+    assert "| 92.72 | 98.63 |" in page
+    assert real_models_tables.PAPER[0.6] == (91.42, 96.22)
+    assert list(real_models_tables.chopper({})) == []
 
 
 def test_a_number_stands_with_its_interval() -> None:

@@ -121,6 +121,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for one in sweeps:
         with bar("labelling", len(one.plan)) as advance:
             parts.append(chopper.labelled(one, labeller, advance))
+    chopper.require_chunks([one for part in parts for one in part], source.name)
     if len(parts) == 1:
         parts = list(chopper.held_out_by_problem(parts[0]))
     chopper.refuse_shared_problems(*parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -336,6 +337,20 @@ def _cheaper(
     """From the rows of the same line, all that differ in budget alone; none of all data sets."""
     if row["budget"] is None or row["dataset"] == ALL:
         return None
+    alike = {
+        its: other
+        for its, other in told.items()
+        if (its[:2], its[3:], other["backend"]) == (name[:2], name[3:], row["backend"])
+    }
+    # Parameters may follow the budget: only rows of one budget say which do not.
+    telling = {
+        key
+        for one, other in itertools.combinations(alike.values(), 2)
+        if one["budget"] == other["budget"]
+        for key in (one["backend_params"] or {}) | (other["backend_params"] or {})
+        if (one["backend_params"] or {}).get(key) != (other["backend_params"] or {}).get(key)
+    }
+    mine = row["backend_params"] or {}
     line = [
         {
             "budget": other["budget"],
@@ -345,8 +360,8 @@ def _cheaper(
             # A bootstrap's, so a band here; whose it is in `best_high` must be that row's own.
             "keys_read_per_solved_ratio_high": other["keys_read_per_solved_ratio_high"],
         }
-        for its, other in told.items()
-        if (its[:2], its[3:], other["backend"]) == (name[:2], name[3:], row["backend"])
+        for its, other in alike.items()
+        if all((other["backend_params"] or {}).get(key) == mine.get(key) for key in telling)
     ]
     return cheaper(line)
 

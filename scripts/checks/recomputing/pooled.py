@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from recomputing.frames import canonical
 from recomputing.intervals import interval, mcnemar, wilson
 from recomputing.means import always_some
 from recomputing.samples import Line, Sample
@@ -26,7 +27,7 @@ def pooled(lines: Sequence[tuple[Line, Line]]) -> dict[str, Any]:
         lines: of each configuration, with the detector and without.
     """
     sparse, full = Pairs(), Pairs()
-    cells: dict[str, Pairs] = {}
+    cells: dict[tuple[str, str], Pairs] = {}
     texts = {
         (plain.cell["dataset"], *at): one.ids
         for _, plain in lines
@@ -48,7 +49,9 @@ def pooled(lines: Sequence[tuple[Line, Line]]) -> dict[str, Any]:
                 for name, one, alone in pairs
                 if texts.get((dataset, *alone.at)) != alone.ids
             ]
-            cells[f"{backend['name']} {backend.get('budget')} on {dataset}"] = pairs
+            # Two of one name and budget may differ in other parameters.
+            called = f"{backend['name']} {backend.get('budget')} on {dataset}"
+            cells[called, canonical(backend)] = pairs
     missing = sum(not (one.usable and plain.usable) for _, one, plain in [*sparse, *full])
     told = {
         "samples": len(sparse),
@@ -142,7 +145,7 @@ def _lost_share(lost: Sequence[tuple[str, bool]]) -> dict[str, Any]:
     return {"estimate": share, "low": low, "high": high}
 
 
-def _losing(cells: Mapping[str, Pairs]) -> list[str]:
+def _losing(cells: Mapping[tuple[str, str], Pairs]) -> list[str]:
     """Cells with a net loss whose exact p withstands Holm: each set it is in is rejected whole."""
     moved = {
         name: [int(one.solved) - int(plain.solved) for _, one, plain in pairs]
@@ -154,7 +157,7 @@ def _losing(cells: Mapping[str, Pairs]) -> list[str]:
     while rejected < len(ordered) and ordered[rejected] * (len(ordered) - rejected) <= 0.05:
         rejected += 1
     least = ordered[rejected] if rejected < len(ordered) else 2.0
-    return [name for name, each in moved.items() if sum(each) < 0 and p[name] < least]
+    return [name[0] for name, each in moved.items() if sum(each) < 0 and p[name] < least]
 
 
 def _false_stops(full: Pairs) -> dict[str, Any]:

@@ -6,15 +6,26 @@ import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from recomputing import frames
+from recomputing import answers, frames
 from recomputing.detectors import Fired, fired, first_run
 
 FAILED = ("error", "out_of_memory")
+
+
+class Answer(NamedTuple):
+    """The accepted answer of a problem, and by which scorer."""
+
+    scorer: str
+    gold: str | Sequence[str] | None
+
+    def given(self, text: str, ended: bool) -> bool:
+        """Whether a text gives it; `ended`: by itself."""
+        return answers.solved(self.scorer, text, self.gold, ended)
 
 
 @dataclass(frozen=True)
@@ -91,6 +102,19 @@ def merged(lines: Sequence[Line]) -> Line:
     return Line({**lines[0].cell, "dataset": "all"}, lines[0].detector, samples)
 
 
+def _called(datasets: set[str]) -> dict[str, str]:
+    """What rows call data sets: a file by its stem, with folders where several have one."""
+    files = {one for one in datasets if PurePath(one).suffix in (".jsonl", ".json", ".csv")}
+    found = {one: one for one in datasets - files}
+    for file in files:
+        parts = PurePath(file).with_suffix("").parts
+        ends = ("/".join(parts[-n:]) for n in range(1, len(parts) + 1))
+        others = {PurePath(one).with_suffix("").as_posix() for one in datasets - {file}}
+        alone = (end for end in ends if not any(f"/{one}".endswith(f"/{end}") for one in others))
+        found[file] = next(alone, file)
+    return found
+
+
 @dataclass
 class Sweep:
     """A store and what its newest sweep asked of it."""
@@ -129,10 +153,13 @@ class Sweep:
             detectors: under which.
             factor: a smaller cap.
         """
-        for cell in self.manifest["plan"]["cells"]:
+        cells = self.manifest["plan"]["cells"]
+        called = _called({cell["dataset"] for cell in cells})
+        for cell in cells:
+            named = {**cell, "dataset": called[cell["dataset"]]}
             for detector in (None, *detectors):
                 if detector is None or cell.get("role") != "null":
-                    yield Line(cell, detector, dict(self._samples(cell, detector, factor)))
+                    yield Line(named, detector, dict(self._samples(cell, detector, factor)))
 
     def _samples(
         self, cell: Mapping[str, Any], detector: Mapping[str, Any] | None, factor: int | None
@@ -144,12 +171,12 @@ class Sweep:
             if (one["model"], one["dataset"]) == (cell["model"], cell["dataset"])
         )
         for item, prompt, gold, scorer, room in problems:
-            if scorer != "exact":
-                raise NotImplementedError(f"scorer {scorer}")
             left = None if self.config.get("beyond_positions") else room
             cap = self._cap(cell, item, prompt, left, factor)
             for index in range(plan["samples_per_problem"]):
-                sample = self._sample(cell, detector, item, prompt, gold, index, cap)
+                sample = self._sample(
+                    cell, detector, item, prompt, Answer(scorer, gold), index, cap
+                )
                 cut = sample.status == "capped"
                 at_end = room is not None and sample.paid >= room + (0 if cut else 1)
                 yield sample.at, replace(sample, at_end=at_end)
@@ -160,7 +187,7 @@ class Sweep:
         detector: Mapping[str, Any] | None,
         item: str,
         prompt: str,
-        gold: str,
+        gold: Answer,
         index: int,
         cap: int,
     ) -> Sample:
@@ -263,10 +290,10 @@ class Trace:
         # The end of text and the cap come before a verdict at the same token.
         return None if found is None or found.step >= self.tokens else found
 
-    def wasted(self, gold: str) -> dict[str, int]:
+    def wasted(self, gold: Answer) -> dict[str, int]:
         """Tokens that say again what stood there, of a text that the cap cut short of an answer."""
         text = b"".join(self.pieces[: self.tokens]).decode(errors="replace")
-        if self.eos or _boxed(text) == gold.strip():
+        if self.eos or gold.given(text, False):
             return {"loop": 0, "tail": 0}
         ids = np.array(self.stored["new_ids"][: self.tokens])
         n, loop, tail = len(ids), 0, 0
@@ -287,7 +314,7 @@ class Trace:
         self,
         item: str,
         index: int,
-        gold: str,
+        gold: Answer,
         verdict: Fired | None,
         acted: bool | None = None,
     ) -> Sample:
@@ -311,7 +338,7 @@ class Trace:
             tokens=kept,
             ids=tuple(ids.tolist()),
             paid=step + dropped,
-            solved=_boxed(text.decode(errors="replace")) == gold.strip(),
+            solved=gold.given(text.decode(errors="replace"), ended),
             reused=min(stored["reused_tokens"], step),
             repeated=any(
                 first_run(ids[p:] == ids[:-p], 19 * p) is not None
@@ -387,18 +414,3 @@ class Trace:
 
 def _mean(total: float | None, steps: int) -> float | None:
     return None if total is None or steps < 1 else total / steps
-
-
-def _boxed(text: str) -> str | None:
-    """What the last complete box holds, braces balanced."""
-    found = None
-    for part in range(text.count("\\boxed{")):
-        inside = text.split("\\boxed{", part + 1)[-1]
-        depth, out = 1, ""
-        for mark in inside:
-            depth += (mark == "{") - (mark == "}")
-            if depth == 0:
-                found = out.strip()
-                break
-            out += mark
-    return found

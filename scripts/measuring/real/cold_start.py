@@ -21,7 +21,7 @@ from pathlib import Path
 
 from experiments.bench import conditions
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def lines() -> list[str]:
@@ -54,7 +54,7 @@ def main() -> int:
             peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
             seconds = time.monotonic() - started
             found.append({"command": line, "seconds": round(seconds, 1), "peak_mb": round(peak)})
-    print(json.dumps({"conditions": conditions("cpu"), "lines": found}))
+    print(json.dumps({"conditions": conditions(), "lines": found}))
     return 0
 
 

@@ -18,7 +18,7 @@ import json
 import statistics
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,17 +94,28 @@ def ending(pieces: Sequence[bytes], ids: Sequence[int], cut: bool) -> tuple[str,
     return ("reworded", len(ids) - again) if again >= SHORTEST else ("long", None)
 
 
-def counted(study: Study) -> list[Row]:
-    """A row for each configuration, with one for each detector in it."""
-    samples = study.samples(build_detectors(study.config)).samples
-    plain: dict[tuple[object, ...], Ending] = {}
+def endings(study: Study, samples: Sequence[Sample]) -> dict[tuple[object, ...], Ending]:
+    """How each run that was decoded ends, by what it is known by.
+
+    Args:
+        study: whose traces are read.
+        samples: of it, those without a detector among them.
+    """
+    found: dict[tuple[object, ...], Ending] = {}
     for sample in samples:
         if sample.detector == "none" and is_usable(sample):
             record = study.store.get(sample.record or "")
             assert record is not None
             trace = record.trace()
-            found = ending(trace.pieces, trace.new_ids, trace.finish == "length")
-            plain[sample.run] = Ending(sample, *found)
+            told = ending(trace.pieces, trace.new_ids, trace.finish == "length")
+            found[sample.run] = Ending(sample, *told)
+    return found
+
+
+def counted(study: Study) -> list[Row]:
+    """A row for each configuration, with one for each detector in it."""
+    samples = study.samples(build_detectors(study.config)).samples
+    plain = endings(study, samples)
     watched: dict[tuple[object, ...], dict[tuple[str, str], list[Sample]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -114,10 +125,28 @@ def counted(study: Study) -> list[Row]:
     cells: dict[tuple[object, ...], list[Ending]] = defaultdict(list)
     for one in plain.values():
         cells[one.sample.key].append(one)
+    full = {
+        one.sample.pair: one
+        for one in plain.values()
+        if one.sample.backend == "full" and one.sample.penalty == "none"
+    }
     return [
-        {**_cell(group), "detectors": [_seen(of, plain) for of in watched[key].values()]}
+        {
+            **_cell(group),
+            **_beside(group, full),
+            "detectors": [seen(of, plain) for of in watched[key].values()],
+        }
         for key, group in cells.items()
     ]
+
+
+def _beside(group: Sequence[Ending], full: Mapping[tuple[object, ...], Ending]) -> Row:
+    """Texts that loop here and not under full attention, and the other way about."""
+    pairs = [(one, full[one.sample.pair]) for one in group if one.sample.pair in full]
+    return {
+        "loops_here": sum(one.loops and not of.loops for one, of in pairs),
+        "loops_full": sum(of.loops and not one.loops for one, of in pairs),
+    }
 
 
 def _cell(group: Sequence[Ending]) -> Row:
@@ -144,8 +173,13 @@ def _cell(group: Sequence[Ending]) -> Row:
     }
 
 
-def _seen(samples: Iterable[Sample], plain: dict[tuple[object, ...], Ending]) -> Row:
-    """What one detector does in one configuration."""
+def seen(samples: Iterable[Sample], plain: Mapping[tuple[object, ...], Ending]) -> Row:
+    """What one detector does.
+
+    Args:
+        samples: under it, one at least.
+        plain: how the same runs end by themselves.
+    """
     pairs = [(one, plain[one.run]) for one in samples]
     looping = [(one, of) for one, of in pairs if of.loops]
     fired = [(one, of) for one, of in looping if one.stopped_at is not None]

@@ -23,7 +23,7 @@ from typing import Any
 import pages
 import records
 
-from experiments.report.statistics import holm, mcnemar
+from experiments.report.statistics import holm, mcnemar, wilson
 from experiments.store.study import Study
 
 ROOT = Path(__file__).parents[2]
@@ -145,6 +145,95 @@ def conditions(part: Row) -> str:
     return f"{part['dtype']}{weights}, {how}, at most {part['cap']} tokens."
 
 
+def planned(part: Row) -> tuple[list[Row], list[float], list[float], Row]:
+    """The planned comparisons: rows, p of their lengths and of their answers, and the null's row.
+
+    Both kinds of p are corrected for all of the rows.
+    """
+    rows = [
+        row
+        for row in part["rows"]
+        if row["backend"] in PRIMARY and not keeps_prompt(row) and row["role"] != "null"
+    ]
+    flips = [1.0 if (p := row["length_ratio_solved_p"]) is None else p for row in rows]
+    moved = [mcnemar(row["solved_lost"], row["solved_gained"]) for row in rows]
+    null = next(row for row in part["rows"] if row["role"] == "null")
+    return rows, holm(flips), holm(moved), null
+
+
+def short(found: dict[str, Row]) -> Iterator[str]:
+    """What may be said, each with its count."""
+    lines = []
+    if "table" in found:
+        rows, flips, moved, null = planned(found["table"])
+        ratio = null["length_ratio_solved"] or 1.0
+        said = [verdict(row, p, ratio) for row, p in zip(rows, flips, strict=True)]
+        told = ", ".join(f"{name} in {said.count(name)}" for name in dict.fromkeys(said))
+        lost, gained = (
+            sum(
+                p <= LEVEL and (row["solved_lost"] > row["solved_gained"]) == less
+                for row, p in zip(rows, moved, strict=True)
+            )
+            for less in (True, False)
+        )
+        lines += [
+            f"Where both solve, tokens over full attention's are, of {len(rows)} planned "
+            f"comparisons: {told}.",
+            f"Answers are lost in {lost} of these {len(rows)} and gained in {gained} (exact "
+            "McNemar, Holm).",
+        ]
+        every = [row for row in found["table"]["rows"] if row["budget"] is not None]
+        flips = holm([1.0 if (p := row["length_ratio_p"]) is None else p for row in every])
+        apart = [row for row, p in zip(every, flips, strict=True) if p <= LEVEL]
+        longer = [
+            f"{name_of(row)} ({number(row, 'length_ratio')}, {row['capped']} of {row['n']} cut)"
+            for row in apart
+            if row["length_ratio_low"] is not None and row["length_ratio_low"] > 1
+        ]
+        shorter = [
+            f"{name_of(row)} ({number(row, 'length_ratio')})"
+            for row in apart
+            if row["length_ratio_high"] is not None and row["length_ratio_high"] < 1
+        ]
+        lines.append(
+            f"Over all problems, solved or not, texts are longer in {len(longer)} of {len(every)} "
+            f"configurations{_listed(longer)} and shorter in {len(shorter)}{_listed(shorter)} "
+            "(sign flips, Holm)."
+        )
+    for part in found.values():
+        if "loops" not in part:
+            continue
+        rows = [row for row in part["loops"] if row["role"] != "null"]
+        whole = next(row for row in rows if row["budget"] is None)
+        share = wilson(_looping(whole), whole["n"])
+        if share.estimate is None or share.low is None or share.high is None:
+            continue
+        others = [row for row in rows if row["budget"] is not None]
+        moved = holm([mcnemar(row["loops_full"], row["loops_here"]) for row in others])
+        told = "; ".join(
+            f"under {name_of(row)} {_looping(row)}, "
+            + ("not told apart" if p > LEVEL else
+               "more" if row["loops_here"] > row["loops_full"] else "fewer")
+            for row, p in zip(others, moved, strict=True)
+        )  # fmt: skip
+        lines.append(
+            f"{MODELS.get(whole['model'], whole['model'])} at temperature {part['temperature']}: "
+            f"under full attention {_looping(whole)} of {whole['n']} texts end in a loop "
+            f"({100 * share.low:.0f} to {100 * share.high:.0f}%); {told} (exact McNemar, Holm)."
+        )
+    if lines:
+        yield "## In short\n"
+        yield "".join(f"- {line}\n" for line in lines)
+
+
+def _looping(row: Row) -> int:
+    return sum(row[kind] for kind in KINDS)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f": {', '.join(names)}," if names else ""
+
+
 def full(found: dict[str, Row]) -> Iterator[str]:
     """Full attention's accuracy."""
     parts = ("qwen-coder-0.5b-greedy", "bf16-0.5b", "full-1.5b", "smollm2-greedy")
@@ -233,16 +322,10 @@ def primary(found: dict[str, Row]) -> Iterator[str]:
     """The comparisons that docs/study/plan.md names first."""
     if "table" not in found:
         return
-    rows = [
-        row
-        for row in found["table"]["rows"]
-        if row["backend"] in PRIMARY and not keeps_prompt(row) and row["role"] != "null"
-    ]
-    null = next(row for row in found["table"]["rows"] if row["role"] == "null")
-    flips = holm([1.0 if (p := row["length_ratio_solved_p"]) is None else p for row in rows])
+    rows, flips, moved, null = planned(found["table"])
     yield "### The six comparisons planned\n"
     yield table(
-        ("", "both solve", "tokens", "p, Holm", "said", "lost", "gained", "p, McNemar"),
+        ("", "both solve", "tokens", "p, Holm", "said", "lost", "gained", "p, Holm"),
         [
             (
                 name_of(row),
@@ -252,9 +335,9 @@ def primary(found: dict[str, Row]) -> Iterator[str]:
                 verdict(row, p, null["length_ratio_solved"] or 1.0),
                 str(row["solved_lost"]),
                 str(row["solved_gained"]),
-                f"{mcnemar(row['solved_lost'], row['solved_gained']):.3f}",
+                f"{of_answers:.3f}",
             )
-            for row, p in zip(rows, flips, strict=True)
+            for row, p, of_answers in zip(rows, flips, moved, strict=True)
         ],
     )
     yield (
@@ -488,7 +571,7 @@ def penalties(found: dict[str, Row]) -> Iterator[str]:
 
 
 #: Of the page, in order.
-SECTIONS = (full, sparse, primary, paired, loops, chopper, recalibrated, penalties, cold)
+SECTIONS = (short, full, sparse, primary, paired, loops, chopper, recalibrated, penalties, cold)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

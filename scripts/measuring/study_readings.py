@@ -113,6 +113,11 @@ class Text:
     at: Mapping[int, TextReading]
     costs: Mapping[int, Mapping[str, float]]
 
+    @property
+    def top(self) -> TextReading:
+        """Under the largest cap."""
+        return self.at[max(self.at)]
+
 
 Cell = tuple[str, int | None, bool]
 Pair = tuple[Text, Text]
@@ -131,6 +136,20 @@ def is_method(cell: Cell) -> bool:
 # ---------------------------------------------------------------- reading
 
 
+def caps_of(studies: Sequence[Study]) -> tuple[int, ...]:
+    """The caps at which all these stores can be read: none above their own.
+
+    Raises:
+        InvalidValue: a store without a cap in times of full attention's length.
+    """
+    for study in studies:
+        if (study.config.cap_factor or 0) < min(CAPS):
+            allowed = f"one of at least {min(CAPS)}x-full, in each store"
+            raise InvalidValue("cap", study.config.cap, allowed)
+    least = min(study.config.cap_factor or 0 for study in studies)
+    return tuple(cap for cap in CAPS if cap <= least)
+
+
 def texts(studies: Sequence[Study]) -> tuple[dict[str, dict[Cell, dict[str, Text]]], int]:
     """All traces by level, cell and problem, and how many runs are not there.
 
@@ -138,12 +157,14 @@ def texts(studies: Sequence[Study]) -> tuple[dict[str, dict[Cell, dict[str, Text
         InvalidValue: traces of other problems, or no store with full attention.
     """
     found: dict[str, dict[Cell, dict[str, Text]]] = defaultdict(lambda: defaultdict(dict))
-    missing = 0
+    missing, caps = 0, caps_of(studies)
     for study in studies:
         prices = Prices.of(study)
         plain = study.samples([]).samples
         ordered = sorted(plain, key=lambda one: one.backend != "full")
         for sample in ordered:
+            if sample.penalty != "none":
+                continue
             cells = found[sample.dataset]
             cell = cell_of(sample)
             if sample.item_id in cells[cell]:
@@ -158,8 +179,8 @@ def texts(studies: Sequence[Study]) -> tuple[dict[str, dict[Cell, dict[str, Text
             full = cells[("full", None, False)].get(sample.item_id)
             ended = trace.finish == "eos"
             at, costs = {}, {}
-            for cap in CAPS:
-                most = None if full is None else cap * full.at[max(CAPS)].tokens
+            for cap in caps:
+                most = None if full is None else cap * full.top.tokens
                 kept = trace.tokens if most is None else min(most, trace.tokens)
                 same = next((one for one in at.values() if one.tokens == kept), None)
                 at[cap] = same or read_text(drawn, trace.pieces, ended=ended, cap=most)
@@ -379,11 +400,10 @@ def detected(studies: Sequence[Study], cells: Mapping[str, Mapping[Cell, Mapping
     """Every detector over the methods' texts, and its false stops under full attention."""
     from scipy.stats import beta
 
-    top = max(CAPS)
     groups: dict[tuple[str, str, str], dict[tuple[Cell, str], Sample]] = defaultdict(dict)
     for study in studies:
         for sample in study.samples(build_detectors(study.config)).samples:
-            if sample.detector != "none" and is_usable(sample):
+            if sample.detector != "none" and sample.penalty == "none" and is_usable(sample):
                 key = (sample.dataset, sample.detector, sample.action)
                 groups[key][cell_of(sample), sample.item_id] = sample
     rows = []
@@ -397,16 +417,16 @@ def detected(studies: Sequence[Study], cells: Mapping[str, Mapping[Cell, Mapping
             if is_method(cell) and item in cells[level].get(cell, {})
         ]
         fired = [(under, one) for under, one in mine if under.stopped_at is not None]
-        tokens = sum(one.at[top].tokens for _, one in mine)
+        tokens = sum(one.top.tokens for _, one in mine)
         rows.append({
             "dataset": level, "detector": detector, "action": action, "n": len(mine),
             "fired": len(fired), "false": false, "of_full": len(full), "false_high": bound,
             "same_bound": bound <= FALSE_STOPS,
             "saved": 1 - sum(u.paid_tokens or 0 for u, _ in mine) / tokens if tokens else None,
-            "lost": sum(one.at[top].solved and not under.correct for under, one in fired),
-            "gained": sum(bool(under.correct) and not one.at[top].solved for under, one in fired),
+            "lost": sum(one.top.solved and not under.correct for under, one in fired),
+            "gained": sum(bool(under.correct) and not one.top.solved for under, one in fired),
             "right_before": sum(
-                (one.at[top].first_right or math.inf) <= (under.stopped_at or 0)
+                (one.top.first_right or math.inf) <= (under.stopped_at or 0)
                 for under, one in fired
             ),
         })  # fmt: skip
@@ -423,20 +443,21 @@ def read_stores(folders: Sequence[Path], worlds: int = 100) -> Row:
         InvalidValue: one that cannot be read so.
     """
     studies = [study for folder in folders for study in Study.each(folder)]
+    caps = caps_of(studies)
     levels, missing = texts(studies)
     bootstrap = Bootstrap(0)
     threads = int(studies[0].manifest.get("threads") or 1)
     found: Row = {
-        "caps": CAPS, "margin": MARGIN, "missing": missing, "threads": threads,
+        "caps": caps, "margin": MARGIN, "missing": missing, "threads": threads,
         "workers": studies[0].config.workers, "intensity": INTENSITY,
         "prices": asdict(Prices.of(studies[0])), "levels": {},
     }  # fmt: skip
     for level, cells in levels.items():
         full = cells[("full", None, False)]
         found["levels"][level] = {
-            "full": {cap: alone([*full.values()], cap, threads, bootstrap) for cap in CAPS},
+            "full": {cap: alone([*full.values()], cap, threads, bootstrap) for cap in caps},
             "censored": sum(one.sample.status == "capped" for one in full.values()),
-            "at": {cap: at_cap(cells, cap, threads, bootstrap) for cap in CAPS},
+            "at": {cap: at_cap(cells, cap, threads, bootstrap) for cap in caps},
             "null_worlds": null_worlds(
                 [solved_logs(paired(some, full)) for cell, some in cells.items()
                  if is_method(cell)], worlds, 1
@@ -448,7 +469,7 @@ def read_stores(folders: Sequence[Path], worlds: int = 100) -> Row:
 
 def solved_logs(pairs: Sequence[Pair]) -> list[float]:
     """Log ratios of the lengths that both sides solve at the largest cap."""
-    read = [(m.at[max(CAPS)], t.at[max(CAPS)]) for m, t in pairs]
+    read = [(m.top, t.top) for m, t in pairs]
     return [math.log(m.tokens / t.tokens) for m, t in read if m.solved and t.solved]
 
 
@@ -523,7 +544,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(found))
         return 0
     for level, told in found["levels"].items():
-        for row in told["at"][str(max(CAPS))]["rows"]:
+        for row in told["at"][str(max(found["caps"]))]["rows"]:
             one = row["against_full"]["ratio_solved"]
             print(f"{level} {row['backend']} {row['budget'] or ''}: {row['solved']} of {row['n']}, "
                   f"both solve {one['estimate']}, n {one['n']}: {row['said'] or '-'}")  # fmt: skip

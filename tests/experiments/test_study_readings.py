@@ -12,8 +12,10 @@ from typing import Any
 
 import measure_study
 import numpy as np
+import pages
 import pytest
 import study_readings
+import study_tables
 from study_readings import Text
 from text_readings import CLASSES, TextReading
 
@@ -168,6 +170,33 @@ def test_the_rule_is_silent_in_nearly_all_worlds_of_swapped_sides() -> None:
     found = study_readings.null_worlds(families, 30, 0)
     assert found["worlds"] == 30
     assert found["share"] <= 0.1
+
+
+def test_tables_show_what_was_counted(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, document = tmp_path / "STUDY.md", tmp_path / "found.json"
+    monkeypatch.setattr(study_tables, "PAGE", page)
+    monkeypatch.setattr(study_tables, "KEPT", tmp_path / "kept.json")
+    found = study_readings.read_stores([small], worlds=2)
+    document.write_text(json.dumps(found))
+    places = (f"<!-- {x}: scripts/pages/study_tables.py -->\n{pages.END}\n"
+              for x in study_tables.TABLES)  # fmt: skip
+    page.write_text("# Text\n" + "\n".join(places) + "\nMore.\n")
+    assert study_tables.main(["--take", str(document)]) == 0
+    assert study_tables.main(["--take", str(document), "--held-out"]) == 0
+    assert study_tables.main(["--check"]) == 0  # what is kept gives the same page again
+    text = page.read_text()
+    assert text.startswith("# Text\n")
+    assert text.endswith("More.\n")
+    (quest,) = (r for r in found["levels"]["easy"]["at"]["2"]["rows"] if r["backend"] == "quest")
+    ratio = f"{quest['against_full']['ratio_solved']['estimate']:.3f}"
+    for which in ("chosen", "held out"):
+        told = f"| {which} | easy | 2 | quest 64 | {quest['solved']} of 4 |"
+        (line,) = (one for one in text.splitlines() if one.startswith(told) and "alone" not in one)
+        assert f"| {ratio} |" in line
+    page.write_text(text.replace("| quest 64 |", "| quest 65 |"))
+    assert study_tables.main(["--check"]) == 1
 
 
 def test_corrected_chance_says_nothing() -> None:

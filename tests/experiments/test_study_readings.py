@@ -116,10 +116,16 @@ def test_all_numbers_again_by_other_code(small: Path) -> None:
     assert {one["detector"] for one in document["detectors"]} >= {"cycle"}
 
 
-def text(item: int, tokens: int, cell: tuple[str, int | None], role: str = "method") -> Text:
+def text(
+    item: int,
+    tokens: int,
+    cell: tuple[str, int | None],
+    role: str = "method",
+    first_right: int | None = 5,
+) -> Text:
     """A solved text of so many tokens."""
     reading = TextReading(
-        tokens, "solved", dict.fromkeys(CLASSES, 0) | {"derived": tokens}, 5, 1, 1, True, True,
+        tokens, "solved", dict.fromkeys(CLASSES, 0) | {"derived": tokens}, first_right, 1, 1, True, True,
         0, 0, 0,
     )  # fmt: skip
     sample = Sample(
@@ -147,6 +153,22 @@ def world(effect: float) -> dict[str, Any]:
             for at in range(n)
         }
     return study_readings.at_cap(cells, 8, 1, Bootstrap(0, 2000))
+
+
+def test_tokens_until_right_and_after_it_by_hand() -> None:
+    h2o, full = ("h2o", 64), FULL[:2]
+    pairs = [
+        (text(0, 130, h2o, first_right=70), text(0, 100, full, first_right=50)),  # +20, +10
+        (text(1, 90, h2o, first_right=40), text(1, 100, full, first_right=50)),  # -10, 0
+        (text(2, 90, h2o, first_right=None), text(2, 100, full, first_right=50)),
+        (text(3, 90, h2o, first_right=40), text(3, 100, full, first_right=None)),
+    ]
+    found = study_readings.compared(pairs, 8, Bootstrap(0, 100))
+    assert (found["until_right"]["estimate"], found["until_right"]["n"]) == (5, 2)
+    assert (found["after_right"]["estimate"], found["after_right"]["n"]) == (5, 2)
+    assert (found["right_here_alone"], found["right_there_alone"]) == (1, 1)
+    assert found["excess"]["tokens"] == 0
+    assert (found["excess"]["longer"], found["excess"]["longer_by_end"]) == (1, {"solved": 30})
 
 
 def test_a_null_world_says_nothing_and_an_effect_is_said() -> None:

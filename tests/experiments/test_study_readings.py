@@ -125,8 +125,8 @@ def text(
 ) -> Text:
     """A solved text of so many tokens."""
     reading = TextReading(
-        tokens, "solved", dict.fromkeys(CLASSES, 0) | {"derived": tokens}, first_right, 1, 1, True, True,
-        0, 0, 0,
+        tokens, "solved", dict.fromkeys(CLASSES, 0) | {"derived": tokens}, first_right, 1, 1, True,
+        True, 0, 0, 0,
     )  # fmt: skip
     sample = Sample(
         model="m", dataset="hard", item_id=f"{item:04}", sample_index=0, backend=cell[0],

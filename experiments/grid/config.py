@@ -48,6 +48,7 @@ _names_list = schema.typed(tuple[schema.Name, ...], "one or more names, separate
 _count = schema.typed(schema.Count, "a whole number, at least 1, at most 10^9")
 _threads = schema.typed(Annotated[int, Meta(ge=1, le=1024)], "a whole number from 1 to 1024")
 _gpus = schema.typed(Annotated[float, Meta(ge=0, le=64)], "a number from 0 to 64, or auto")
+_place = schema.typed(Annotated[int, Meta(ge=0, le=10**9)], "a whole number, at least 0")
 _seed = schema.typed(
     Annotated[int, Meta(ge=0, le=2**63 - 1)], "a whole number, at least 0, below 2^63"
 )
@@ -196,6 +197,12 @@ class Config:
     )
     limit: int | None = _problems(
         32, schema.unless(_count, "all"), "the first N problems of each data set, or all", "N"
+    )
+    offset: int = _problems(
+        0,
+        _place,
+        "leave out the first N problems of each data set: --limit counts behind them",
+        "N",
     )
     sample: int | None = _problems(
         None,
@@ -357,6 +364,9 @@ class Config:
                 self.samples_per_problem,
                 "1 at temperature 0, where every sample would be the same",
             )
+        if self.offset and self.sample is not None:
+            allowed = "0 with --sample, which draws from all problems"
+            raise InvalidValue("offset", self.offset, allowed)
         if self.null == "seed" and self.temperature == 0.0:
             raise InvalidValue("null", "seed", "dither at temperature 0, where no seed is used")
         if self.device_map is not None and self.device != "auto":

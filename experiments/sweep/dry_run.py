@@ -37,7 +37,17 @@ if TYPE_CHECKING:
 N = TypeVar("N", int, float)
 
 #: Keys that say which problems are asked and how; of the same, an earlier plan has the prompts.
-_ASKS = ("split", "limit", "sample", "seed", "columns", "scorer", "prompt_template", "system")
+_ASKS = (
+    "split",
+    "limit",
+    "offset",
+    "sample",
+    "seed",
+    "columns",
+    "scorer",
+    "prompt_template",
+    "system",
+)
 
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -180,7 +190,11 @@ def _sets(known: _Known) -> dict[str, data.DataSet | int]:
     found: dict[str, data.DataSet | int] = {}
     for name in expand(config.datasets):
         if name in SIZES:
-            asked = [n for n in (config.sample or config.limit, SIZES[name]) if n is not None]
+            left = SIZES[name] - config.offset
+            if left <= 0:
+                allowed = f"below {SIZES[name]:,}, the problems of {name}"
+                raise InvalidValue("offset", config.offset, allowed)
+            asked = [n for n in (config.sample or config.limit, left) if n is not None]
             found[name] = min(asked)
             known.miss(f"{name} is not fetched: {found[name]} problems, as published")
             scoring.require(choice.scorer_of_mathematics(), name)

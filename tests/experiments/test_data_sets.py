@@ -11,7 +11,9 @@ import pytest
 from reasoner_training.tokenizer import build_tokenizer
 
 from attention.errors import InvalidValue
+from experiments.cli import main
 from experiments.grid import data
+from experiments.grid.data import ProblemChoice
 from experiments.grid.data.prompts import MATH_TEMPLATE
 from experiments.grid.data.sets import expand
 from experiments.reasoner import problem
@@ -69,6 +71,39 @@ def test_the_limit_counts_from_the_front(tmp_path: Path) -> None:
     rows = [{"prompt": str(i), "answer": "1"} for i in range(9)]
     items = data.load(_write(tmp_path / "p.jsonl", rows), "study", 4)
     assert [item.question for item in items] == ["0", "1", "2", "3"]
+
+
+def test_an_offset_leaves_out_the_first(tmp_path: Path) -> None:
+    rows = [{"prompt": str(i), "answer": "1"} for i in range(9)]
+    lines = _write(tmp_path / "p.jsonl", rows)
+    table = tmp_path / "p.csv"
+    table.write_text("prompt,answer\n" + "".join(f"{i},1\n" for i in range(9)))
+    for file in (lines, str(table)):
+        found = data.load_set(file, "study", 4, ProblemChoice(offset=3))
+        assert [item.question for item in found.items] == ["3", "4", "5", "6"]
+        # They are the problems that they are without it: stored runs serve both.
+        assert [item.id for item in found.items] == ["3", "4", "5", "6"]
+        assert found.said == (f"{file}: 4 of 9 problems (behind the first 3)",)
+        rest = data.load_set(file, "study", None, ProblemChoice(offset=7)).items
+        assert [item.question for item in rest] == ["7", "8"]
+        with pytest.raises(InvalidValue, match="below 9"):
+            data.load_set(file, "study", 4, ProblemChoice(offset=9))
+    items = data.load_set("retold", "test", 2, ProblemChoice(offset=900)).items
+    assert [item.id for item in items] == [problem("retold", "test", i).id for i in (900, 901)]
+    with pytest.raises(InvalidValue, match="at most 9,998"):
+        data.load_set("retold", "test", 2, ProblemChoice(offset=9_999))
+
+
+def test_an_offset_is_asked_for_and_refused_beside_a_sample(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    common = ["sweep", "--dataset", "easy", "--out", str(tmp_path), "--dry-run", "--json"]
+    assert main([*common, "--offset", "900", "--limit", "2", "--backend", "full"]) == 0
+    asked = json.loads(capsys.readouterr().out)
+    assert (asked["config"]["offset"], asked["runs"]) == (900, 2)
+    for words in (["--offset", "-1"], ["--offset", "3", "--sample", "2"]):
+        assert main([*common, *words]) == 2
+        assert "offset" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

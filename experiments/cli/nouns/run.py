@@ -52,7 +52,7 @@ _NOT_HERE = (
     *("workers", "executor", "address", "gpus_per_worker"),
 )
 #: What says which problems, where a prompt is not typed.
-_PROBLEMS = ("datasets", "split", "limit", "sample", "columns", "scorer")
+_PROBLEMS = ("datasets", "split", "limit", "offset", "sample", "columns", "scorer")
 _OWN = {"detectors": "none", "penalties": "none", "limit": "3", "datasets": "easy"}
 
 

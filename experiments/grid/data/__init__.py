@@ -80,6 +80,7 @@ class ProblemChoice:
     template: str | None = None
     system: str | None = None
     revisions: Mapping[str, str] = field(default_factory=dict)
+    offset: int = 0
 
     @classmethod
     def of(cls, config: Config) -> ProblemChoice:
@@ -98,6 +99,7 @@ class ProblemChoice:
             None if file is None else prompts.read_template(file),
             config.system,
             dict(filter(all, map(split_revision, config.datasets))),
+            config.offset,
         )
 
     def scorer_of_mathematics(self) -> str:
@@ -157,7 +159,7 @@ def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice)
         dataset: a level of the reasoner, a name of `HUB`, a JSONL or CSV file by its path or in a
             package, or a generator.
         split: of the reasoner's problems; other data sets have one.
-        limit: the first so many; None for all.
+        limit: the first so many behind the choice's offset; None for all.
         choice: which, and how they are put.
 
     Raises:
@@ -165,13 +167,15 @@ def load_set(dataset: str, split: str, limit: int | None, choice: ProblemChoice)
             a template with an unknown name.
     """
     if dataset in RECIPES:
-        items = [_reasoner_item(dataset, split, i, choice) for i in range(_of_level(limit, choice))]
+        items = [_reasoner_item(dataset, split, i, choice) for i in _of_level(limit, choice)]
         about: dict[str, Any] = {"split": split}
         about["template"] = _template(dataset, {"prompt": "prompt"}, choice)
         return DataSet(dataset, tuple(items), about)
     (dataset,) = expand([dataset])
     rows = _rows(dataset, limit, choice)
     items = [_item(dataset, row, choice) for row in rows.rows]
+    if not items and 0 < rows.of <= choice.offset:
+        raise InvalidValue("offset", choice.offset, f"below {rows.of:,}, the problems of {dataset}")
     if not items:
         raise InvalidValue("dataset", dataset, "a data set with at least one problem")
     _refuse_repeated_ids(items, rows.rows)
@@ -184,6 +188,8 @@ def _said(dataset: str, items: Sequence[Item], of: int, choice: ProblemChoice) -
     """What nobody should overlook: problems that are left out, and those that cannot be judged."""
     if len(items) < of:
         how = "the first; --limit all takes all" if choice.sample is None else "at random"
+        if choice.offset:
+            how = f"behind the first {choice.offset:,}"
         yield f"{dataset}: {len(items):,} of {of:,} problems ({how})"
     lacking = sum(item.gold is None for item in items)
     if lacking and choice.scorer != "none":
@@ -208,7 +214,7 @@ def typed(text: str, choice: ProblemChoice) -> Item:
     return Item("prompt", text, None, "none", message, True, choice.system)
 
 
-def _of_level(limit: int | None, choice: ProblemChoice) -> int:
+def _of_level(limit: int | None, choice: ProblemChoice) -> range:
     if choice.sample is not None:
         allowed = "--limit N for the reasoner's problems, whose first N are as random as any"
         raise InvalidValue("sample", choice.sample, allowed)
@@ -216,7 +222,10 @@ def _of_level(limit: int | None, choice: ProblemChoice) -> int:
         raise InvalidValue("limit", "all", "a number: the reasoner's problems never end")
     if limit > MOST_MADE:  # a problem is made for every number
         raise InvalidValue("limit", limit, f"at most {MOST_MADE:,} problems of the reasoner")
-    return limit
+    if choice.offset + limit > MOST_MADE:
+        allowed = f"at most {MOST_MADE - limit:,} before {limit:,} problems of the reasoner"
+        raise InvalidValue("offset", choice.offset, allowed)
+    return range(choice.offset, choice.offset + limit)
 
 
 def _reasoner_item(level: str, split: str, index: int, choice: ProblemChoice) -> Item:
@@ -228,7 +237,7 @@ def _reasoner_item(level: str, split: str, index: int, choice: ProblemChoice) ->
 
 
 def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
-    which = (limit, choice.sample, choice.seed)
+    which = (limit, choice.sample, choice.seed, choice.offset)
     if gym.is_named(dataset):
         return _made(dataset, *which)
     if packaged.is_named(dataset):
@@ -240,11 +249,11 @@ def _rows(dataset: str, limit: int | None, choice: ProblemChoice) -> Rows:
     return data_rows.hub_rows(dataset, where, choice.revisions.get(dataset), *which)
 
 
-def _made(dataset: str, limit: int | None, sample: int | None, seed: int) -> Rows:
+def _made(dataset: str, limit: int | None, sample: int | None, seed: int, offset: int = 0) -> Rows:
     """Problems that a generator makes."""
     generator = gym.generator(dataset)
     rows = []
-    for at in data_rows.chosen(generator.size, limit, sample, seed):
+    for at in data_rows.chosen(generator.size, limit, sample, seed, offset):
         made = generator.problem(at)
         values = {"question": made.question, "answer": made.answer, "id": made.id}
         rows.append(Row(at, f"problem {at} of {dataset}", values))

@@ -39,7 +39,9 @@ class Rows:
     source: Mapping[str, Any]
 
 
-def chosen(total: int, limit: int | None, sample: int | None, seed: int) -> list[int]:
+def chosen(
+    total: int, limit: int | None, sample: int | None, seed: int, offset: int = 0
+) -> list[int]:
     """Which of `total` problems, ascending.
 
     A sample is the same for every model and backend, and a larger one holds the smaller one of the
@@ -49,9 +51,10 @@ def chosen(total: int, limit: int | None, sample: int | None, seed: int) -> list
         limit: the first so many; None for all.
         sample: so many at random instead.
         seed: of the sample.
+        offset: the first so many are left out, unless it is a sample.
     """
     if sample is None:
-        return list(range(total if limit is None else min(limit, total)))
+        return list(range(offset, total if limit is None else min(offset + limit, total)))
 
     def drawn(index: int) -> bytes:
         return hashlib.sha256(f"{seed}/{index}".encode()).digest()
@@ -59,7 +62,9 @@ def chosen(total: int, limit: int | None, sample: int | None, seed: int) -> list
     return sorted(sorted(range(total), key=drawn)[:sample])
 
 
-def file_rows(path: Path, limit: int | None, sample: int | None, seed: int) -> Rows:
+def file_rows(
+    path: Path, limit: int | None, sample: int | None, seed: int, offset: int = 0
+) -> Rows:
     """Rows of a JSONL file, or of a CSV file with a header, where empty lines are none; or of a
     folder of TOML files.
 
@@ -68,7 +73,7 @@ def file_rows(path: Path, limit: int | None, sample: int | None, seed: int) -> R
             other columns than the header.
     """
     if path.is_dir():
-        return folder_rows(path, limit, sample, seed)
+        return folder_rows(path, limit, sample, seed, offset)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -82,16 +87,18 @@ def file_rows(path: Path, limit: int | None, sample: int | None, seed: int) -> R
     source = {"file_digest": hashlib.sha256(content).hexdigest()[:32]}
     if path.suffix.lower() == ".csv":
         cells = [*_csv_lines(path, text)]
-        rows = [Row(at, *cells[at]) for at in chosen(len(cells), limit, sample, seed)]
+        rows = [Row(at, *cells[at]) for at in chosen(len(cells), limit, sample, seed, offset)]
         return Rows(tuple(rows), len(cells), source)
     every = enumerate(io.StringIO(text, newline=None), start=1)
     lines = [(f"line {number} of {path}", line) for number, line in every if line.strip()]
-    found = [(at, *lines[at]) for at in chosen(len(lines), limit, sample, seed)]
+    found = [(at, *lines[at]) for at in chosen(len(lines), limit, sample, seed, offset)]
     rows = [Row(at, place, _parse(place, line)) for at, place, line in found]
     return Rows(tuple(rows), len(lines), source)
 
 
-def folder_rows(folder: Path, limit: int | None, sample: int | None, seed: int) -> Rows:
+def folder_rows(
+    folder: Path, limit: int | None, sample: int | None, seed: int, offset: int = 0
+) -> Rows:
     """Rows of a folder of TOML files, one a problem, by name; what is called `id` is its name too.
 
     Raises:
@@ -102,7 +109,7 @@ def folder_rows(folder: Path, limit: int | None, sample: int | None, seed: int) 
         raise InvalidValue("dataset", str(folder), "a folder with TOML files in it, one a problem")
     told = hashlib.sha256()
     rows = []
-    wanted = set(chosen(len(files), limit, sample, seed))
+    wanted = set(chosen(len(files), limit, sample, seed, offset))
     for at, file in enumerate(files):
         try:
             content = file.read_bytes()
@@ -183,6 +190,7 @@ def hub_rows(
     limit: int | None,
     sample: int | None,
     seed: int,
+    offset: int = 0,
 ) -> Rows:
     """Rows of a data set on the hub.
 
@@ -190,7 +198,7 @@ def hub_rows(
         name: as typed, for messages.
         where: hub id, configuration, split.
         revision: commit, tag or branch; None for the newest.
-        limit, sample, seed: as `chosen` takes them.
+        limit, sample, seed, offset: as `chosen` takes them.
 
     Raises:
         InvalidValue: no `datasets` package, or a hub that cannot be reached.
@@ -210,7 +218,7 @@ def hub_rows(
     except Exception as error:  # the hub's client raises many kinds
         allowed = f"a reachable hub ({repository}: {error}), or a JSONL file with the same columns"
         raise InvalidValue("dataset", name, allowed) from error
-    indices = chosen(len(found), limit, sample, seed)
+    indices = chosen(len(found), limit, sample, seed, offset)
     rows = [
         Row(index, f"row {index + 1} of {name}", dict(values))
         for index, values in zip(indices, found.select(indices), strict=True)

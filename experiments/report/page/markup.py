@@ -11,8 +11,8 @@ from experiments.report.tables.grid import escape
 
 # Lines of the conditions a reader asks for first; everything else stands folded below them.
 _CONFIG = (
-    "split", "limit", "backends", "budgets", "penalties", "cap", "max_new_tokens", "temperature",
-    "top_k", "top_p", "samples_per_problem",
+    "split", "limit", "offset", "backends", "budgets", "penalties", "cap", "max_new_tokens",
+    "temperature", "top_k", "top_p", "samples_per_problem",
 )  # fmt: skip
 _TOLD = (
     "finding", "figures", "page", "models", "detectors", "packages", "python", "commit", "dirty",

@@ -1,0 +1,260 @@
+"""The numbers of the study: recomputed by other code, and nothing said where nothing is."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import measure_study
+import numpy as np
+import pages
+import pytest
+import study_readings
+import study_tables
+from study_readings import Text
+from text_readings import CLASSES, TextReading
+
+from attention.errors import InvalidValue
+from experiments.cli import main
+from experiments.reasoner import problem
+from experiments.report.bootstrap import Bootstrap
+from experiments.store.samples.sample import Sample
+from experiments.store.store import Store
+from experiments.store.study import Study
+
+SMALL = Path(__file__).parent / "data" / "small"
+FULL = ("full", None, False)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of four easy problems under three methods."""
+    return Path(shutil.copytree(SMALL, tmp_path_factory.mktemp("study") / "small"))
+
+
+def naive(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """By method and problem: what a text is at twice full attention's length, by plain means."""
+    raw: dict[str, dict[str, Any]] = {}
+    for record in Store(folder):
+        meta = record.meta
+        if meta.get("detector") is None and not meta["cell"]["penalties"]:
+            raw.setdefault(meta["cell"]["backend"]["name"], {})[meta["item_id"]] = record.trace()
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, traces in raw.items():
+        for item, trace in traces.items():
+            level, split, index = item.split("/")
+            drawn = problem(level, split, int(index))
+            n = min(2 * len(raw["full"][item].new_ids), len(trace.new_ids))
+            cut = n < len(trace.new_ids) or trace.finish != "eos"
+            text = b"".join(trace.pieces[:n]).decode()
+            boxes = re.findall(r"\\boxed\{(\d+)\}", text)
+            said = re.search(rf"\b{drawn.goal} is {drawn.answer}(?![0-9])", text)
+            ends = list(accumulate(map(len, trace.pieces)))
+            until = None if said is None else sum(end < said.end() for end in ends[:n]) + 1
+            before, after = None, None
+            for check in trace.checks:
+                if check.tokens <= n:
+                    before = check
+                if check.tokens >= n and after is None:
+                    after = check
+            share = (
+                0 if before.tokens == n else (n - before.tokens) / (after.tokens - before.tokens)
+            )
+            found.setdefault(name, {})[item] = {
+                "tokens": n,
+                "solved": not cut and boxes[-1:] == [drawn.answer],
+                "until": until,
+                "keys": before.keys_read + share * (after.keys_read - before.keys_read),
+            }
+    return found
+
+
+def test_all_numbers_again_by_other_code(small: Path) -> None:
+    document = study_readings.read_stores([small], worlds=2)
+    assert document["caps"] == [2]
+    level = document["levels"]["easy"]
+    other = naive(small)
+    full = other["full"]
+    told = level["full"]["2"]
+    assert told["tokens"] == sum(one["tokens"] for one in full.values())
+    assert told["classes"]["other"] == 0
+    rows = {row["backend"]: row for row in level["at"]["2"]["rows"]}
+    assert set(rows) == {"h2o", "quest"}
+    for name, row in rows.items():
+        mine, found = other[name], row["against_full"]
+        assert sum(row["classes"].values()) == row["tokens"]
+        assert row["tokens"] == sum(one["tokens"] for one in mine.values())
+        assert row["solved"] == sum(one["solved"] for one in mine.values())
+        assert row["ever_right"] == sum(one["until"] is not None for one in mine.values())
+        assert found["lost"] == sum(full[x]["solved"] and not mine[x]["solved"] for x in mine)
+        assert found["gained"] == sum(mine[x]["solved"] and not full[x]["solved"] for x in mine)
+        both = [x for x in mine if mine[x]["solved"] and full[x]["solved"]]
+        assert found["ratio_solved"]["n"] == len(both)
+        ratio = found["ratio_solved"]["estimate"]
+        if both:
+            logs = [math.log(mine[x]["tokens"] / full[x]["tokens"]) for x in both]
+            assert ratio == pytest.approx(math.exp(sum(logs) / len(logs)))
+        else:
+            assert ratio is None
+        right = [x for x in mine if mine[x]["until"] is not None and full[x]["until"] is not None]
+        assert found["until_right"]["n"] == len(right)
+        if right:
+            gaps = [mine[x]["until"] - full[x]["until"] for x in right]
+            assert found["until_right"]["estimate"] == pytest.approx(sum(gaps) / len(gaps))
+        keys = sum(one["keys"] for one in mine.values())
+        assert row["cost"]["keys"] == pytest.approx(keys)
+        if row["solved"]:
+            assert row["per_solved"]["keys"]["estimate"] == pytest.approx(keys / row["solved"])
+        more = row["tokens"] - told["tokens"]
+        assert found["excess"]["tokens"] == sum(found["excess"]["by_class"].values()) == more
+    assert rows["quest"]["solved"] > 0
+    assert {one["detector"] for one in document["detectors"]} >= {"cycle"}
+
+
+def text(
+    item: int,
+    tokens: int,
+    cell: tuple[str, int | None],
+    role: str = "method",
+    first_right: int | None = 5,
+) -> Text:
+    """A solved text of so many tokens."""
+    reading = TextReading(
+        tokens, "solved", dict.fromkeys(CLASSES, 0) | {"derived": tokens}, first_right, 1, 1, True,
+        True, 0, 0, 0,
+    )  # fmt: skip
+    sample = Sample(
+        model="m", dataset="hard", item_id=f"{item:04}", sample_index=0, backend=cell[0],
+        backend_params=(), budget=cell[1], penalty="none", status="ok", tokens=tokens,
+        role=role,  # type: ignore[arg-type]
+    )  # fmt: skip
+    costs = dict.fromkeys(study_readings.COSTS, float(tokens))
+    return Text(sample, {8: reading}, {8: costs})
+
+
+def world(effect: float) -> dict[str, Any]:
+    """A level whose null scatters and whose h2o is longer by an effect."""
+    draw = np.random.default_rng(0)
+    n, cells = 60, {}
+    lengths = draw.integers(400, 600, n)
+    cells[FULL] = {f"{at:04}": text(at, int(lengths[at]), FULL[:2]) for at in range(n)}
+    for name, budget, role, more in (
+        ("dither", None, "null", 0.0), ("h2o", 64, "method", effect), ("quest", 64, "method", 0.0),
+        ("oracle", 64, "control", 0.0),
+    ):  # fmt: skip
+        noise = draw.normal(more, 0.3 if name != "oracle" else 0.0, n)
+        cells[name, budget, False] = {
+            f"{at:04}": text(at, round(lengths[at] * math.exp(noise[at])), (name, budget), role)
+            for at in range(n)
+        }
+    return study_readings.at_cap(cells, 8, 1, Bootstrap(0, 2000))
+
+
+def test_tokens_until_right_and_after_it_by_hand() -> None:
+    h2o, full = ("h2o", 64), FULL[:2]
+    pairs = [
+        (text(0, 130, h2o, first_right=70), text(0, 100, full, first_right=50)),  # +20, +10
+        (text(1, 90, h2o, first_right=40), text(1, 100, full, first_right=50)),  # -10, 0
+        (text(2, 90, h2o, first_right=None), text(2, 100, full, first_right=50)),
+        (text(3, 90, h2o, first_right=40), text(3, 100, full, first_right=None)),
+    ]
+    found = study_readings.compared(pairs, 8, Bootstrap(0, 100))
+    assert (found["until_right"]["estimate"], found["until_right"]["n"]) == (5, 2)
+    assert (found["after_right"]["estimate"], found["after_right"]["n"]) == (5, 2)
+    assert (found["right_here_alone"], found["right_there_alone"]) == (1, 1)
+    assert found["excess"]["tokens"] == 0
+    assert (found["excess"]["longer"], found["excess"]["longer_by_end"]) == (1, {"solved": 30})
+
+
+def test_a_null_world_says_nothing_and_an_effect_is_said() -> None:
+    for effect in (0.0, 0.5):
+        found = world(effect)
+        said = {row["backend"]: row["said"] for row in found["rows"]}
+        assert said["dither"] is None
+        assert said["quest"] is None
+        assert said["oracle"] == "within 5%"
+        assert said["h2o"] == ("longer" if effect else None)
+        assert found["sparsity_free"] == []  # no more than 1% lost cannot be said of 60 problems
+        even = {one["backend"]: one for one in found["break_even"] if one["cost"] == "tokens"}
+        assert even["h2o"]["dearer" if effect else "open"] == [64]
+        (h2o,) = (one for one in found["selection"] if one["backend"] == "h2o")
+        assert h2o["n"] == 60
+
+
+def test_the_rule_is_silent_in_nearly_all_worlds_of_swapped_sides() -> None:
+    draw = np.random.default_rng(1)
+    families = [list(draw.normal(0.4, 0.3, 30)) for _ in range(2)]  # swapped, whatever they are
+    found = study_readings.null_worlds(families, 30, 0)
+    assert found["worlds"] == 30
+    assert found["share"] <= 0.1
+
+
+def test_tables_show_what_was_counted(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, document = tmp_path / "STUDY.md", tmp_path / "found.json"
+    monkeypatch.setattr(study_tables, "PAGE", page)
+    monkeypatch.setattr(study_tables, "KEPT", tmp_path / "kept.json")
+    found = study_readings.read_stores([small], worlds=2)
+    document.write_text(json.dumps(found))
+    places = (f"<!-- {x}: scripts/pages/study_tables.py -->\n{pages.END}\n"
+              for x in study_tables.TABLES)  # fmt: skip
+    page.write_text("# Text\n" + "\n".join(places) + "\nMore.\n")
+    assert study_tables.main(["--take", str(document)]) == 0
+    assert study_tables.main(["--take", str(document), "--held-out"]) == 0
+    assert study_tables.main(["--check"]) == 0  # what is kept gives the same page again
+    text = page.read_text()
+    assert text.startswith("# Text\n")
+    assert text.endswith("More.\n")
+    (quest,) = (r for r in found["levels"]["easy"]["at"]["2"]["rows"] if r["backend"] == "quest")
+    ratio = f"{quest['against_full']['ratio_solved']['estimate']:.3f}"
+    for which in ("chosen", "held out"):
+        told = f"| {which} | easy | 2 | quest 64 | {quest['solved']} of 4 |"
+        (line,) = (one for one in text.splitlines() if one.startswith(told) and "alone" not in one)
+        assert f"| {ratio} |" in line
+    page.write_text(text.replace("| quest 64 |", "| quest 65 |"))
+    assert study_tables.main(["--check"]) == 1
+
+
+def test_corrected_chance_says_nothing() -> None:
+    one = {"p": 0.01, "low": 1.01, "high": 1.3, "differs": 20, "within": False}
+    assert study_readings.claim(one, None) == "longer"
+    assert study_readings.claim(one | {"p_holm": 0.06}, None) is None
+    assert study_readings.claim(one, {"low": 0.9, "high": 1.05}) is None
+    assert study_readings.claim(one | {"differs": 5}, None) is None
+
+
+def test_a_store_that_cannot_be_read_so_is_refused(
+    small: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert study_readings.main([str(tmp_path / "nowhere")]) == 2
+    assert "study_readings:" in capsys.readouterr().err
+    study = Study.open(small)
+    object.__setattr__(study.config, "cap", "500")
+    with pytest.raises(InvalidValue, match="2x-full"):
+        study_readings.caps_of([study])
+
+
+def test_the_parts_are_the_plans_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = []
+    for part in measure_study.parts(tmp_path, 900, 2, 1):
+        names.append(part.name)
+        at = part.command.index("sweep")
+        assert main([*part.command[at:], "--dry-run"]) == 0, part.name
+        found = json.loads(capsys.readouterr().out)
+        assert (found["config"]["offset"], found["config"]["cap"]) == (900, "8x-full")
+        assert found["config"]["null"] == "dither"
+        if part.name == "hard-methods-900":
+            cells = {(one["backend"], one["budget"]) for one in found["cells"]}
+            assert {("quest", 96), ("infllm", 640), ("h2o", 384), ("sink", 1024)} <= cells
+            assert {("oracle", 8), ("oracle", 1024), ("dither", None)} <= cells
+    assert len(names) == len(set(names)) >= 11
+    assert measure_study.budgets("retold")["quest"] == (48, 64, 128)
+    fits, not_ = measure_study.kept("hard", 282)
+    assert "h2o(budget=384, keep_prompt=true)" in fits
+    assert "random(budget=256, keep_prompt=true)" in not_

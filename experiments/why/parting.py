@@ -30,13 +30,11 @@ class Texts:
         prompt: its token ids.
         full: generated under full attention.
         sparse: generated under the method.
-        eos: ids that end a text.
     """
 
     prompt: tuple[int, ...]
     full: tuple[int, ...]
     sparse: tuple[int, ...]
-    eos: frozenset[int]
 
 
 class Replay:

@@ -1,7 +1,8 @@
 """A method that is watched: which keys a decode step reads, with what weights, and others put back.
 
 Keys and values are recorded as the watched forward computed them, before the method drops them.
-Those of full attention would be others: the states of earlier tokens depend on what their steps read.
+Those of full attention would be others: the states of earlier tokens depend on what their steps
+read.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class WatchedLayer(Layer):
         if self.put is None:
             return out
         now = self.swapped(read, scores)
-        return (self.weights(scores, now) @ values).to(out.dtype).view(out.shape)
+        self.look = Look(now, self.weights(scores, now))
+        return (self.look.weights @ values).to(out.dtype).view(out.shape)
 
     def weights(self, scores: Tensor, read: Tensor) -> Tensor:
         """Probabilities of the positions read, (Hkv, G, S)."""

@@ -86,7 +86,6 @@ def why(
             that are not those it was decoded with.
     """
     from experiments.why.parting import Texts, explained
-    from lil.decoding.entry import eos_ids
 
     cell = run.cell
     if cell.backend["name"] == "full":
@@ -126,8 +125,7 @@ def why(
         device = models.resolve_device(study.config.device)
         loaded = models.load(source, cell.dtype, device, study.config.device_map)
         shelf[cell.model_digest] = loaded
-    eos = eos_ids(loaded.model, loaded.tokenizer)
-    texts = Texts(sparse.prompt_ids, dense.new_ids, sparse.new_ids, eos)
+    texts = Texts(sparse.prompt_ids, dense.new_ids, sparse.new_ids)
     found = explained(
         loaded.model, backend, texts, penalties, keys=keys, seed=seed, engine=study.config.engine
     )

@@ -182,7 +182,9 @@ class Missed:
             if shared:
                 each = each.sum(0, keepdim=True).expand(H, S)
             each = each.masked_fill(look.read, float("-inf"))
-            values, index = each.topk(min(keys, S), dim=-1)
+            # No more than can leave: the current token stays.
+            most = min(keys, int(look.read.sum(-1).min()) - 1)
+            values, index = each.topk(most, dim=-1)
             put = torch.zeros_like(look.read)
             found.append(put.scatter_(1, index, values > 0))
         return found

@@ -26,6 +26,7 @@ NOUNS = {
     "report": "tables, figures and an HTML page again from a store; CSV and Parquet",
     "chopper": "train a classifier that tells word salad by the model's hidden states",
     "show": "one stored run: text, answer, cap, costs, where detectors fired",
+    "why": "why a sparse run parted from full attention's: what was not read, and put back",
     "curve": "compression-ratio curve of any text file or stored trace",
     "list": "backends, penalties, detectors, data sets, presets, with their sources",
     "bench": "a decode step of a method beside one of full attention",

@@ -1,0 +1,130 @@
+"""What heals runs that parted: `lil why` over N parted runs of a store, drawn by seed, by method.
+
+Lines are appended as runs are done, and a later call goes on behind them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from attention.errors import InvalidValue
+from experiments.cli.nouns.why import why
+from experiments.grid.models import LoadedModel
+from experiments.grid.plan import Run
+from experiments.store.study import Study
+from experiments.why.parting import parting
+
+
+def main() -> None:
+    """Measure, append, summarise."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lines", type=Path, help="default: STORE/why.jsonl")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    file = args.lines or args.store / "why.jsonl"
+    study = Study.open(args.store)
+    done: dict[str, dict[str, Any]] = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        try:
+            one = json.loads(line)
+        except json.JSONDecodeError:  # the end of a call that was killed
+            continue
+        if one["seed"] == args.seed:
+            done[one["id"]] = one
+    chosen = drawn(study, args.runs, args.seed)
+    shelf: dict[str, LoadedModel] = {}
+    for run in chosen:
+        if run.id in done:
+            continue
+        started = time.perf_counter()
+        try:
+            told = why(study, run, seed=args.seed, shelf=shelf)
+        except InvalidValue as error:
+            told = {"id": run.id, "backend": run.cell.backend["name"], "refused": str(error)}
+        for heavy in ("by_token", "by_head", "texts"):
+            told.pop(heavy, None)
+        told |= {"seconds": time.perf_counter() - started, "seed": args.seed}
+        done[run.id] = told
+        with file.open("a") as out:
+            out.write(json.dumps(told) + "\n")
+    found = summary([done[run.id] for run in chosen])
+    if args.json:
+        json.dump(found, sys.stdout)
+        print()
+        return
+    for name, row in found.items():
+        print(name, json.dumps(row))
+
+
+def drawn(study: Study, count: int, seed: int) -> list[Run]:
+    """Parted greedy runs, as many of each method as there are, or an even share."""
+    by_method: dict[str, list[Run]] = defaultdict(list)
+    for run in study.runs():
+        cell = run.cell
+        mine, full = study.served(run), study.full(run)
+        if cell.backend["name"] == "full" or cell.sampling["temperature"] or mine is None:
+            continue
+        if full is None or full.failed:
+            continue
+        if parting(full.trace().new_ids, mine.trace().new_ids) is not None:
+            by_method[cell.backend["name"]].append(run)
+    dice = random.Random(seed)
+    for runs in by_method.values():
+        runs.sort(key=lambda run: run.id)
+        dice.shuffle(runs)
+    found: list[Run] = []
+    while len(found) < count and any(by_method.values()):
+        for name in sorted(by_method):
+            if by_method[name] and len(found) < count:
+                found.append(by_method[name].pop())
+    return found
+
+
+def wilson(hits: int, of: int) -> tuple[float, float, float]:
+    """A share with its 95% interval by Wilson."""
+    z, p = 1.959963984540054, hits / of
+    middle, half = p + z * z / (2 * of), z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
+    return p, (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
+
+
+def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """By method, and of all together."""
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for one in lines:
+        groups[one["backend"]].append(one)
+        groups["all"].append(one)
+    found = {}
+    for name, group in groups.items():
+        good = [one for one in group if one.get("reproduced")]
+        healed: dict[str, list[bool]] = defaultdict(list)
+        for one in good:
+            for tried in one["put_back"]:
+                key = f"{tried['keys']} {'drawn' if tried['control'] else 'most missed'}"
+                healed[key].append(tried["healed"])
+        total = sum(one["missed"] for one in good)
+        inside = sum(one["missed"] * (one["missed_in_prompt"] or 0) for one in good)
+        found[name] = {
+            "runs": len(group),
+            "refused": sum("refused" in one for one in group),
+            "not_reproduced": sum(one.get("reproduced") is False for one in group),
+            "seconds_each": sum(one["seconds"] for one in group) / len(group),
+            "healed": {key: [len(x), *wilson(sum(x), len(x))] for key, x in healed.items()},
+            "missed_in_prompt": inside / total if total else None,
+            "missed_in_output": 1 - inside / total if total else None,
+        }
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Why a text parted: a planted fact is named, and weights are those of plain torch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from sweeping import go
+
+import lil
+from attention import methods
+from attention.contract import Backend, Choice, Full, Selecting
+from experiments.cli import main
+from experiments.grid import data, models
+from experiments.grid.presets import load
+from experiments.why.parting import Texts, explained, parting, replayed
+
+TOKENS = 150
+
+
+class ForgetfulLayer(Selecting):
+    """Reads all but some positions."""
+
+    def __init__(self, geometry, backend) -> None:
+        super().__init__(geometry, backend)
+        self.lost = torch.tensor(backend.lost)
+
+    def choose(self, q, step) -> Choice:  # noqa: ARG002
+        pages = torch.arange(step.longest).expand(step.rows, 1, -1)
+        return Choice(pages.contiguous(), ~torch.isin(pages, self.lost))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgetful(Backend):
+    name: ClassVar[str] = "forgetful"
+    source: ClassVar[str] = "a test"
+    layer_class = ForgetfulLayer
+    budget: int | None = None
+    lost: tuple[int, ...] = ()
+
+    @property
+    def exact_until(self) -> float:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def reasoner() -> models.LoadedModel:
+    return models.load(models.find("reasoner"), "float32", "cpu")
+
+
+def prompts(reasoner: models.LoadedModel, count: int) -> list[tuple[int, ...]]:
+    (found,) = data.load_all(load("demo-small", {"limit": count})).values()
+    return [tuple(item.prompt_ids(reasoner.tokenizer)) for item in found.items]
+
+
+def decoded(reasoner: models.LoadedModel, prompt: tuple[int, ...], backend: Backend) -> Any:
+    (trace,) = lil.decode(
+        reasoner.model,
+        reasoner.tokenizer,
+        [lil.Request(prompt)],
+        backend=backend,
+        max_new_tokens=TOKENS,
+        token_bytes=reasoner.token_bytes,
+    )
+    return trace.new_ids
+
+
+def planted(reasoner: models.LoadedModel, prompt: tuple[int, ...]) -> tuple[set[int], Any]:
+    """The first fact of a prompt without which the text is another, and why it is."""
+    stops = [i for i, token in enumerate(prompt) if reasoner.token_bytes[token].strip() == b"."]
+    full = decoded(reasoner, prompt, Full())
+    for begin, end in itertools.pairwise(stops):
+        fact = tuple(range(begin + 1, end + 1))
+        backend = Forgetful(lost=fact)
+        sparse = decoded(reasoner, prompt, backend)
+        if parting(full, sparse):
+            told = explained(reasoner.model, backend, Texts(prompt, full, sparse), (), keys=(16,))
+            return set(fact), told
+    raise AssertionError("no fact of this prompt is needed")
+
+
+def check(fact: set[int], told: dict[str, Any]) -> None:
+    assert told["reproduced"]
+    order = sorted(range(len(told["by_token"])), key=lambda i: -told["by_token"][i])
+    assert set(order[: len(fact)]) == fact
+    assert told["missed_in_prompt"] == 1
+    assert told["put_back"][0]["healed"]
+    assert told["margin_sparse"] < 0 < told["put_back"][0]["margin"]
+
+
+def test_a_fact_that_was_dropped_is_named_and_put_back(reasoner) -> None:
+    (prompt,) = prompts(reasoner, 1)
+    check(*planted(reasoner, prompt))
+
+
+@pytest.mark.slow
+def test_in_twenty_of_twenty_problems(reasoner) -> None:
+    for prompt in prompts(reasoner, 20):
+        check(*planted(reasoner, prompt))
+
+
+def test_missed_weights_are_those_of_plain_torch(reasoner) -> None:
+    """Softmax of q.k of transformers' own eager attention on the same tokens."""
+    (prompt,) = prompts(reasoner, 1)
+    full = decoded(reasoner, prompt, Full())
+    lost = (3, 5, 8, len(prompt) + 2)
+    backend = Forgetful(lost=lost)
+    at = 20
+    texts = Texts(prompt, full, (*full[:at], full[at] + 1))
+    told = explained(reasoner.model, backend, texts, (), keys=())
+    own = reasoner.model.config._attn_implementation
+    reasoner.model.set_attn_implementation("eager")
+    try:
+        with torch.no_grad():
+            out = reasoner.model(torch.tensor([[*prompt, *full[:at]]]), output_attentions=True)
+    finally:
+        reasoner.model.set_attn_implementation(own)
+    heads = reasoner.model.config.num_key_value_heads
+    for got, weights in zip(told["by_head"], out.attentions, strict=True):
+        last = weights[0, :, -1].view(heads, -1, weights.shape[-1]).mean(1)
+        expected = torch.zeros_like(last)
+        expected[:, lost] = last[:, lost]
+        torch.testing.assert_close(torch.tensor(got), expected, atol=1e-5, rtol=1e-4)
+        assert expected.sum() > 0
+
+
+@pytest.mark.parametrize("name", ["h2o", "tova", "quest", "snapkv", "oracle"])
+def test_the_record_holds_what_the_method_computed(reasoner, name: str) -> None:
+    """A swap of a key for itself changes nothing; a budget is kept where one comes in."""
+    (prompt,) = prompts(reasoner, 1)
+    full = decoded(reasoner, prompt, Full())
+    backend = methods.get(name, budget=32)
+    with replayed(reasoner.model, backend, prompt, full[:40], ()) as replay:
+        plain, looks, _ = replay.step()
+        same, _, _ = replay.step([look.read for look in looks], [False] * len(looks))
+        torch.testing.assert_close(same, plain, atol=1e-3, rtol=1e-3)
+        # The first four positions that were not read.
+        other = [~x.read & ((~x.read).cumsum(-1) <= 4) for x in looks]
+        changed, after, _ = replay.step(other, [False] * len(looks))
+        assert (changed - plain).abs().max() > 0.01
+        # The first layer chose alike: as many are read as before.
+        before, now = looks[0].read, after[0].read
+        assert (now.sum(-1) == before.sum(-1)).all()
+        assert ((now & ~before) == other[0]).all()
+        assert now[:, -1].all()
+
+
+def test_bad_runs_are_refused_and_a_good_one_is_told(tmp_path: Path, capsys) -> None:
+    values = {"limit": 1, "backends": "h2o", "budgets": "32", "max_new_tokens": 60, "threads": 1}
+    out = tmp_path / "out"
+    go(load("demo-small", values), out)
+    assert main(["why", str(out), "h2o", "--json", "--top", "3"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["reproduced"]
+    assert len(told["texts"]) == 3
+    assert [one["keys"] for one in told["put_back"]] == [1, 1, 4, 4, 16, 16]
+    assert main(["why", str(out), "h2o"]) == 0
+    assert "parts at token" in capsys.readouterr().out
+    for words in (["full"], ["nothing"], ["h2o", "--keys", "x"], ["h2o", "--top", "0"]):
+        assert main(["why", str(out), *words]) == 2
+        assert capsys.readouterr().err.count("lil: error:") == 1

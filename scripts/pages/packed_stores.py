@@ -11,7 +11,6 @@ read it, and a sweep goes on in it. Nothing in such a file is run.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import re
 import sys
@@ -27,8 +26,8 @@ from experiments.store.store import Store
 #: Names of a sweep's file and of a run.
 SWEEP = re.compile(r"[0-9A-Za-z-]+\.json")
 RUN = re.compile(r"[0-9a-f]{32}")
-#: Bytes that a packed line may take at most.
-LONGEST = 1 << 28
+#: Bytes that all lines together may take at most.
+LARGEST = 1 << 31
 
 
 def lines(store: Path) -> Iterator[dict[str, Any]]:
@@ -81,19 +80,20 @@ def unpack(file: Path, store: Path) -> int:
 def _read(file: Path) -> Iterator[dict[str, Any]]:
     allowed = "a file that `packed_stores.py pack` wrote"
     try:
-        with file.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as reader:
-            text = io.TextIOWrapper(reader, encoding="utf-8")
-            while line := text.readline(LONGEST):
-                found = json.loads(line)
-                if set(found) == {"sweep", "text"}:
-                    good = bool(SWEEP.fullmatch(found["sweep"])) and isinstance(found["text"], str)
-                else:
-                    good = set(found) == {"run", "meta", "trace"} and bool(
-                        RUN.fullmatch(found["run"])
-                    )
-                if not good:
-                    raise InvalidValue("file", str(file), allowed)
-                yield found
+        packed = file.read_bytes()
+        if not 0 < zstandard.frame_content_size(packed) <= LARGEST:
+            raise InvalidValue("file", str(file), allowed)
+        # At once: read as a stream, a torn file is one that ends early.
+        for line in zstandard.ZstdDecompressor().decompress(packed).decode().splitlines():
+            found = json.loads(line)
+            if set(found) == {"sweep", "text"}:
+                good = bool(SWEEP.fullmatch(found["sweep"])) and isinstance(found["text"], str)
+            else:
+                good = set(found) == {"run", "meta", "trace"}
+                good = good and bool(RUN.fullmatch(found["run"]))
+            if not good:
+                raise InvalidValue("file", str(file), allowed)
+            yield found
     except (OSError, ValueError, TypeError, AttributeError, zstandard.ZstdError) as error:
         if isinstance(error, InvalidValue):
             raise

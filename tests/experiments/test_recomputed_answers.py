@@ -72,7 +72,7 @@ def test_every_number_of_a_sweep_over_a_file(
     out = tmp_path / "out"
     asked = ["sweep", "--preset", "demo-small", "--dataset", str(file), "--scorer", scorer]
     asked += ["--backend", "full,h2o,h2o(decay=0.9)", "--budget", "48,96"]
-    asked += ["--detector", "guardian(f=60)"]
+    asked += ["--detector", "guardian(f=60),guardian(f=30),budget(tokens=100)"]
     asked += ["--max-new-tokens", "300", "--cap", "300", "--threads", "1", "--out", str(out)]
     assert main([*asked, "--no-figures", "--no-page", "--json"]) == 0
     document: dict[str, Any] = json.loads(capfd.readouterr().out)

@@ -69,7 +69,7 @@ class Comparison:
         self.left_out: dict[str, str] = {}
         self.wrong: list[str] = []
         sweep = Sweep(store)
-        self.detectors = list(sweep.manifest["detectors"] if detectors is None else detectors)
+        self.detectors = _labelled(sweep.manifest["detectors"] if detectors is None else detectors)
         self.seed = int(sweep.config["seed"])
         self.factor = sweep.factor
         self.lines = {self._name(line): line for line in sweep.lines([])}
@@ -364,6 +364,26 @@ def _cheaper(
         if all((other["backend_params"] or {}).get(key) == mine.get(key) for key in telling)
     ]
     return cheaper(line)
+
+
+def _labelled(detectors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Detectors of one name and action with the parameters by which they differ behind it."""
+    found: list[Mapping[str, Any]] = []
+    for one in detectors:
+        others = [
+            other
+            for other in detectors
+            if (other["name"], other["on_stop"]["name"]) == (one["name"], one["on_stop"]["name"])
+        ]
+        told = [
+            f"{key}={one[key]}"
+            for key in one
+            if key not in ("name", "on_stop", "signals", "label")
+            and any(other.get(key) != one[key] for other in others)
+        ]
+        known = "label" in one or not told
+        found.append(one if known else {**one, "label": f"{one['name']}({', '.join(told)})"})
+    return found
 
 
 def _over_all_datasets(lines: Lines) -> Lines:

@@ -157,3 +157,20 @@ def test_only_what_the_plan_lets_be_said_is_said(
     names = ("length_ratio_solved", "length_ratio_solved_low", "length_ratio_solved_high")
     row = dict(zip(names, ratio, strict=True))
     assert real_models_tables.verdict(row, p, null) == told
+
+
+def test_the_page_shows_what_is_kept() -> None:
+    assert real_models_tables.main(["--check"]) == 0
+
+
+def test_loops_that_chance_gives_are_not_told_apart() -> None:
+    whole = {"model": "smollm2", "backend": "full", "backend_params": {}, "budget": None,
+             "role": "method", "n": 200, "exact": 20, "counting": 10, "reworded": 1,
+             "loops_here": 0, "loops_full": 0}  # fmt: skip
+    alike = {**whole, "backend": "h2o", "budget": 128, "loops_here": 9, "loops_full": 12}
+    fewer = {**whole, "backend": "quest", "budget": 128, "loops_here": 2, "loops_full": 20}
+    part = {"temperature": 0.6, "loops": [whole, alike, fewer]}
+    said = "".join(real_models_tables.short({"smollm2-drawn": part}))
+    assert "under full attention 31 of 200" in said
+    assert "under h2o 128 31, not told apart" in said
+    assert "under quest 128 31, fewer" in said

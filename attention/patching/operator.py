@@ -169,6 +169,8 @@ def refusal(model: PreTrainedModel) -> str | None:
             return f"{name or 'the model'} has a hook, which a compiled step would not call"
         if "forward" in vars(module):
             return f"the forward of {name or 'the model'} was replaced by another one"
+        if any(isinstance(x, Tensor) and x.is_mkldnn for x in vars(module).values()):
+            return f"{name} has weights that only its own kernels can read"
     return None
 
 

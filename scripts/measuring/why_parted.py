@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import sys
 import time
 from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from attention.errors import InvalidValue
 from experiments.cli.nouns.why import why
 from experiments.grid.models import LoadedModel
 from experiments.grid.plan import Run
+from experiments.report.statistics import wilson
 from experiments.store.study import Study
 from experiments.why.parting import parting
 
@@ -91,13 +92,6 @@ def drawn(study: Study, count: int, seed: int) -> list[Run]:
     return found
 
 
-def wilson(hits: int, of: int) -> tuple[float, float, float]:
-    """A share with its 95% interval by Wilson."""
-    z, p = 1.959963984540054, hits / of
-    middle, half = p + z * z / (2 * of), z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
-    return p, (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
-
-
 def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """By method, and of all together."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -118,8 +112,10 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
             "runs": len(group),
             "refused": sum("refused" in one for one in group),
             "not_reproduced": sum(one.get("reproduced") is False for one in group),
-            "seconds_each": sum(one["seconds"] for one in group) / len(group),
-            "healed": {key: [len(x), *wilson(sum(x), len(x))] for key, x in healed.items()},
+            "seconds_each": sum(one["seconds"] for one in good) / len(good) if good else None,
+            "healed": {
+                key: {"of": len(x), **asdict(wilson(sum(x), len(x)))} for key, x in healed.items()
+            },
             "missed_in_prompt": inside / total if total else None,
             "missed_in_output": 1 - inside / total if total else None,
         }

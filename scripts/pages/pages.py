@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 END = "<!-- end of results -->"
@@ -30,3 +31,14 @@ def put(page: Path, script: str, section: str, check: bool, name: str = "results
         return int(old.strip() != section.strip())
     page.write_text(f"{before}{start}\n\n{section}\n{END}{after}")
     return 0
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A Markdown table; the first `left` columns are words, the others numbers."""
+    rule = ["---" if i < left else "---:" for i in range(len(heads))]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, rule, *rows)) + "\n"
+
+
+def chance(p: float | None) -> str:
+    """A p as readers have it."""
+    return "-" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"

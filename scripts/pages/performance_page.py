@@ -22,6 +22,7 @@ from typing import Any
 
 import pages
 import records
+from pages import table
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "docs" / "performance.json"
@@ -39,12 +40,6 @@ SWEEP_TIMES = 20
 SERVING = {"guardian": 0.97, "recurrence": 0.97, "cycle": 0.97} | dict.fromkeys(
     ("lz derived", "lz printed", "lz rate"), 0.98
 )
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A table; the first columns are words, the others numbers."""
-    rule = ["---" if i < left else "---:" for i in range(len(heads))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, rule, *rows)) + "\n"
 
 
 def conditions(found: Found) -> str:

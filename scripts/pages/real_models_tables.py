@@ -2,120 +2,46 @@
 
     python scripts/measuring/real/measure_real_models.py lil-out/real --gsm8k FILE  # all, then this
     python scripts/pages/real_models_tables.py --take lil-out/real              # this alone
+    python scripts/pages/real_models_tables.py --traces docs/results/traces     # from stored texts
     python scripts/pages/real_models_tables.py --check     # print; exit code 1 if the page differs
 
 Numbers are kept in docs/real_models_results.json; parts that are not there to take stay as they
-are. No number of the page is typed by hand.
+are: of stored texts choppers, which need the model, and a first use. No number of the page is typed
+by hand.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import re
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pages
 import records
+from pages import chance, table
 
 from experiments.report.statistics import holm, mcnemar, wilson
-from experiments.store.study import Study
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts" / "measuring" / "real"))
 
-from loop_readings import KINDS, counted  # noqa: E402
-from paired_readings import readings  # noqa: E402
+from loop_readings import KINDS  # noqa: E402
+from real_results import taken, unpacked  # noqa: E402
 
 KEPT = ROOT / "docs" / "real_models_results.json"
-FIELDS = (
-    "model", "backend", "backend_params", "budget", "role", "penalty", "samples", "n", "capped",
-    "accuracy", "accuracy_low", "accuracy_high", "solved_lost", "solved_gained",
-    "accuracy_change", "accuracy_change_low", "accuracy_change_high", "mean_tokens",
-    "length_ratio", "length_ratio_low", "length_ratio_high", "length_ratio_p",
-    "length_ratio_solved", "length_ratio_solved_low", "length_ratio_solved_high",
-    "length_ratio_solved_p", "solved_by_both", "length_ratio_of_sums",
-    "keys_read_per_solved_ratio", "keys_read_per_solved_ratio_low",
-    "keys_read_per_solved_ratio_high", "repetition_rate",
-)  # fmt: skip
 MODELS = {"smollm2": "SmolLM2-135M", "qwen-coder-0.5b": "Qwen2.5-Coder-0.5B",
           "qwen-coder-1.5b": "Qwen2.5-Coder-1.5B"}  # fmt: skip
 Row = dict[str, Any]
 # Counts of a detector, over the methods of one sweep.
 _SUMMED = ("loops", "caught", "ended", "stopped_ended", "stopped_solved", "before_onset")
-#: Detectors read over the texts that loop. `outside`: repeated tokens that have to come where a
-#: model does not open its thinking, 1,000 where nothing is said.
-WATCHED = (
-    "guardian", "guardian(f=100)", "cycle", "cycle(outside=200)", "cycle(outside=100)",
-    "recurrence", "recurrence(outside=200)", "recurrence(outside=100)",
-)  # fmt: skip
 #: The methods whose lengths docs/study/plan.md compares first, and what it takes for no change.
 PRIMARY = ("quest", "h2o", "sink")
 MARGIN = 1.05
 LEVEL = 0.05
-
-
-def taken(folder: Path, kept: dict[str, Any]) -> dict[str, Any]:
-    """What is kept, with the parts of a folder in place of older ones."""
-    found = dict(kept)
-    for file in sorted((folder / "measured").glob("*.json")):
-        document = json.loads(file.read_text())
-        if file.stem == "cold-start":
-            found[file.stem] = document
-            continue
-        if file.stem.startswith(("chopper-", "recalibrated-")):
-            found[file.stem] = _reading(document)
-            continue
-        config = document["manifest"]["config"]
-        found[file.stem] = {
-            "rows": [
-                {name: row.get(name) for name in FIELDS} | {"model": Path(row["model"]).stem}
-                for row in document["rows"]
-                if row["detector"] == "none"
-            ],
-            **{name: config[name] for name in ("dtype", "weights", "temperature", "cap", "limit")},
-        }
-        if file.stem == "table":
-            found[file.stem]["paired"] = list(readings(Study.open(folder / file.stem)))
-        if file.stem.endswith(("-greedy", "-drawn")):
-            study = Study.open(folder / file.stem)
-            of_loops = counted(replace(study, config=replace(study.config, detectors=WATCHED)))
-            found[file.stem]["loops"] = [
-                {name: value for name, value in row.items() if name != "detectors"}
-                | {"model": Path(row["model"]).stem}
-                for row in of_loops
-            ]
-            found[file.stem]["watched"] = [
-                {"backend": row["backend"], "budget": row["budget"], **one}
-                for row in of_loops
-                for one in row["detectors"]
-            ]
-    return found
-
-
-def _reading(document: Row) -> Row:
-    """Of a part that read stores again what the page shows, or why it has no answer."""
-    if "refused" in document:
-        # Where files lie on one machine is of no interest.
-        said = re.sub(r"^(?:lil: error|\w+): ", "", document["refused"])
-        return {"refused": re.sub(r"/[^' ]*/", "", said)}
-    if "store" in document:  # detectors set anew
-        return document
-    return {
-        half: [{k: v for k, v in row.items() if k != "dataset"} for row in rows]
-        for half, rows in document["rows"].items()
-    }
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A table; the first columns are words, the others numbers."""
-    rule = ["---" if i < left else "---:" for i in range(len(heads))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, rule, *rows)) + "\n"
 
 
 def number(row: Row, name: str, form: str = ".2f", times: float = 1) -> str:
@@ -331,11 +257,11 @@ def primary(found: dict[str, Row]) -> Iterator[str]:
                 name_of(row),
                 str(row["solved_by_both"]),
                 number(row, "length_ratio_solved"),
-                f"{p:.3f}",
+                chance(p),
                 verdict(row, p, null["length_ratio_solved"] or 1.0),
                 str(row["solved_lost"]),
                 str(row["solved_gained"]),
-                f"{of_answers:.3f}",
+                chance(of_answers),
             )
             for row, p, of_answers in zip(rows, flips, moved, strict=True)
         ],
@@ -362,7 +288,7 @@ def paired(found: dict[str, Row]) -> Iterator[str]:
                 f"{row['method']} {row['budget']}" + (" with the prompt" * row["keep_prompt"]),
                 row["beside"] + (" without it" * (row["beside"] == row["method"])),
                 *(str(row[x]) for x in ("solved", "solved_beside", "lost", "gained")),
-                f"{row['p']:.3f}",
+                chance(row["p"]),
                 number(row, "ratio"),
                 str(row["both"]),
             )
@@ -406,7 +332,7 @@ def loops(found: dict[str, Row]) -> Iterator[str]:
                 "" if row["onset"] is None else f"{row['onset']:.0f}",
                 f"{100 * row['tokens_in_loops'] / row['tokens']:.0f}",
                 f"{row['loops_here']} / {row['loops_full']}",
-                f"{mcnemar(row['loops_full'], row['loops_here']):.3f}",
+                chance(mcnemar(row['loops_full'], row['loops_here'])),
             )
             for part in parts
             for row in part["loops"]
@@ -579,13 +505,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--take", type=Path, help="the folder that was measured into")
+    parser.add_argument("--traces", type=Path, help="a folder of packed stores, instead")
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args(argv)
     kept = records.read(KEPT) if KEPT.exists() else {}
     if args.take is not None:
         kept = taken(args.take, kept)
-        if not args.check:
-            records.write(KEPT, kept)
+    if args.traces is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            unpacked(args.traces, Path(folder))
+            kept = taken(Path(folder), kept)
+    if not args.check and (args.take is not None or args.traces is not None):
+        records.write(KEPT, kept)
     section = "\n".join([line for part in SECTIONS for line in part(kept)])
     page = ROOT / "docs" / "results" / "real_models.md"
     if not page.exists():

@@ -20,16 +20,11 @@ from typing import Any
 
 import pages
 import records
+from pages import chance, table
 
 ROOT = Path(__file__).parents[2]
 KEPT, PAGE = ROOT / "docs" / "study_results.json", ROOT / "docs" / "STUDY.md"
 Row = Mapping[str, Any]
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A table; the first columns are words, the others numbers."""
-    rule = ["---" if i < left else "---:" for i in range(len(heads))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, rule, *rows)) + "\n"
 
 
 def number(found: Row | None, form: str = ".2f") -> str:
@@ -41,11 +36,6 @@ def number(found: Row | None, form: str = ".2f") -> str:
         return told
     low, high = ("" if one is None else format(one, form) for one in (found["low"], found["high"]))
     return f"{told} [{low or '-inf'}, {high or 'inf'}]"
-
-
-def chance(p: float | None) -> str:
-    """A p as readers have it."""
-    return "-" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def share(value: float | None) -> str:

@@ -10,6 +10,7 @@ import measure_actions
 import measure_real_models
 import pytest
 import real_models_tables
+import real_results
 import records
 from rich.console import Console
 
@@ -69,7 +70,7 @@ def test_what_was_measured_becomes_tables(
             (folder / "measured" / f"{part.name}.json").write_text(capsys.readouterr().out)
     # Full attention, h2o and quest, and full attention again with noise, on two problems.
     assert measure_real_models._runs(folder / "measured" / "smollm2-greedy.json") == ", 8 runs"
-    kept = real_models_tables.taken(folder, {"older": {"rows": [], "cap": "1"}})
+    kept = real_results.taken(folder, {"older": {"rows": [], "cap": "1"}})
     assert set(kept) == {*wanted, "older"}
     # What is written is what is read.
     records.write(tmp_path / "kept.json", kept)
@@ -101,7 +102,7 @@ def test_stores_that_are_read_again_become_tables(
     for part in measure_real_models.parts(folder, problems):
         if part.refusal:
             measure_actions.measure(part, measured / f"{part.name}.json", console)
-    kept = real_models_tables.taken(folder, {})
+    kept = real_results.taken(folder, {})
     assert len(kept) == 8
     # Three problems are too few to hold a fifth out, or to promise anything.
     assert {*map(str, kept)} == {
@@ -174,3 +175,9 @@ def test_loops_that_chance_gives_are_not_told_apart() -> None:
     assert "under full attention 31 of 200" in said
     assert "under h2o 128 31, not told apart" in said
     assert "under quest 128 31, fewer" in said
+
+
+@pytest.mark.slow
+def test_the_page_is_that_of_the_stored_texts() -> None:
+    traces = real_models_tables.ROOT / "docs" / "results" / "traces"
+    assert real_models_tables.main(["--traces", str(traces), "--check"]) == 0

@@ -13,6 +13,7 @@ docs/real_models_results.json and the page.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import subprocess
@@ -106,6 +107,7 @@ def parts(folder: Path, gsm8k: Path) -> Iterator[Part]:
     yield Part("cold-start", [str(HERE / "cold_start.py")])
 
 
+@functools.cache  # finding it reads the whole file
 def _file(model: str) -> str:
     """The path of a model's file, brought where it is not here."""
     command = [SCRIPTS / "real_models", model]

@@ -2,10 +2,10 @@
 
     python scripts/measuring/real/paired_readings.py lil-out/real/table --json
 
-Each method beside `oracle`, and each one that keeps the prompt beside itself without. Of each
-pair: problems solved by one and not by the other with the exact p of McNemar's test, and tokens of
-the first over the second's where both solve, geometric mean with a 95% interval and the p of
-sign flips over problems. Nothing is decoded.
+Each method beside `oracle` and `random`, each one that keeps the prompt beside itself without. Of
+each pair: problems solved by one and not by the other with the exact p of McNemar's test, and
+tokens of the first over the second's where both solve, geometric mean with a 95% interval and the
+p of sign flips over problems. Nothing is decoded.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def readings(study: Study) -> Iterator[Row]:
     """A row for each pair."""
     found, bootstrap = placed(study), Bootstrap(study.config.seed)
     for (method, keeps, budget), ones in found.items():
-        partners = [("oracle", False)] if method != "oracle" else []
+        partners = [(one, False) for one in ("oracle", "random") if method not in (one, "oracle")]
         if keeps:
             partners.append((method, False))
         for partner in partners:

@@ -6,11 +6,10 @@
 scripts/vllm_env and scripts/llama_env install the two engines into environments of their own.
 
 Rows of a batch are short questions for a long story, greedy, so that all go on for as long as they
-may; prompts' reading is included. Ours has a compiled step, kept in the user's cache, but for int8.
-Peers take turns; medians count. Weights: what linear layers multiply with. vLLM gets what our
-converted folder holds, llama.cpp the file itself, and the same weights in its blocks of 8 bits,
-made for this. bound: the weights' bytes of all steps at the measured bandwidth, as a share of the
-seconds.
+may; prompts' reading is included. Ours has a compiled step, kept in the user's cache. Peers take
+turns; medians count. Weights: what linear layers multiply with. vLLM gets what our converted folder
+holds, llama.cpp the file itself, and the same weights in its blocks of 8 bits, made for this.
+bound: the weights' bytes of all steps at the measured bandwidth, as a share of the seconds.
 """
 
 from __future__ import annotations
@@ -94,9 +93,8 @@ def real_models(
         progress(f"loading in {name}")
         dtype, kind = WEIGHTS[name]
         loaded[name] = models.load(models.find(file, weights=kind), dtype, "cpu")
-        if kind == "stored":
-            progress(f"compiling a step in {name}")
-            about[name] = compile_step(loaded[name], bench.sparse("full", budget), "on", 0)
+        progress(f"compiling a step in {name}")
+        about[name] = compile_step(loaded[name], bench.sparse("full", budget), "on", 0)
     speed = bandwidth("cpu")
     rows, missing = [], dict[str, str]()
     for batch in batches:

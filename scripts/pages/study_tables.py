@@ -1,6 +1,6 @@
 """Write the reasoner's tables of docs/STUDY.md from what `study_readings.py` counted.
 
-    python scripts/measuring/study_readings.py STORE... --json > study.json
+    python scripts/measuring/study/study_readings.py STORE... --json > study.json
     python scripts/pages/study_tables.py --take study.json            # chosen problems
     python scripts/pages/study_tables.py --take held.json --held-out  # shown beside them
     python scripts/pages/study_tables.py --check                      # exit code 1 if it differs

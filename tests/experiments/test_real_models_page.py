@@ -8,10 +8,14 @@ from typing import Any
 
 import measure_actions
 import measure_real_models
+import penalty_tables
 import pytest
 import real_models_tables
 import real_results
 import records
+import salad_tables
+import sparse_tables
+import wording
 from rich.console import Console
 
 from experiments.cli import main
@@ -110,11 +114,11 @@ def test_stores_that_are_read_again_become_tables(
         for kind in ("chopper", "recalibrated")
         for store in measure_real_models.STORES
     }
-    said = "\n".join(real_models_tables.chopper(kept))
+    said = "\n".join(salad_tables.chopper(kept))
     assert said.count("Not to be had") == 2  # greedy ones; the others have no classifier
     assert "five or more of one data set" in said
     assert str(tmp_path) not in said
-    assert "29 or more" in "\n".join(real_models_tables.recalibrated(kept))
+    assert "29 or more" in "\n".join(salad_tables.recalibrated(kept))
 
 
 def test_a_chopper_stands_beside_the_papers() -> None:
@@ -123,18 +127,18 @@ def test_a_chopper_stands_beside_the_papers() -> None:
         "accuracy": 0.875, "auroc": None, "chopped_salad": 2, "chopped_sound": 1,
     }  # fmt: skip
     kept = {"chopper-qwen-coder-0.5b-greedy": {"training": [row], "held_out": [row]}}
-    page = "\n".join(real_models_tables.chopper(kept))
+    page = "\n".join(salad_tables.chopper(kept))
     assert "| Qwen2.5-Coder-0.5B |  | held out | full | 9 | 2 | 80 | 20 | 87.5 |  | 2 / 1 |" in page
     assert "| 92.72 | 98.63 |" in page
-    assert real_models_tables.PAPER[0.6] == (91.42, 96.22)
-    assert list(real_models_tables.chopper({})) == []
+    assert salad_tables.PAPER[0.6] == (91.42, 96.22)
+    assert list(salad_tables.chopper({})) == []
 
 
 def test_a_number_stands_with_its_interval() -> None:
     row: dict[str, Any] = {"x": 0.5, "x_low": 0.25, "x_high": 0.75, "y": None, "z": 2.0}
-    assert real_models_tables.number(row, "x", ".0f", 100) == "50 [25, 75]"
-    assert real_models_tables.number(row, "y") == ""
-    assert real_models_tables.number(row, "z") == "2.00"
+    assert wording.number(row, "x", ".0f", 100) == "50 [25, 75]"
+    assert wording.number(row, "y") == ""
+    assert wording.number(row, "z") == "2.00"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +161,7 @@ def test_only_what_the_plan_lets_be_said_is_said(
 ) -> None:
     names = ("length_ratio_solved", "length_ratio_solved_low", "length_ratio_solved_high")
     row = dict(zip(names, ratio, strict=True))
-    assert real_models_tables.verdict(row, p, null) == told
+    assert sparse_tables.verdict(row, p, null) == told
 
 
 def test_the_page_shows_what_is_kept() -> None:
@@ -175,6 +179,28 @@ def test_loops_that_chance_gives_are_not_told_apart() -> None:
     assert "under full attention 31 of 200" in said
     assert "under h2o 128 31, not told apart" in said
     assert "under quest 128 31, fewer" in said
+
+
+def test_penalties_are_told_apart_from_none_problem_by_problem() -> None:
+    plain = {"model": "smollm2", "penalty": "none", "n": 64, "degenerate": 20, "cut": 30,
+             "solved": 9, "degenerate_gone": 0, "degenerate_new": 0, "lost": 0,
+             "gained": 0}  # fmt: skip
+    helps = {**plain, "penalty": "lz(alpha=0.3)", "degenerate": 5, "degenerate_gone": 15}
+    harms = {**plain, "penalty": "dry(multiplier=2.0)", "solved": 0, "lost": 9, "degenerate_new": 3}
+    kept = {
+        f"penalties-smollm2-{at}": {
+            "temperature": at, "dtype": "bfloat16", "weights": "stored", "cap": "768",
+            "penalties": rows,
+        }
+        for at, rows in ((0.6, [plain]), (0.0, [plain, helps, harms]))
+    }  # fmt: skip
+    (said,) = penalty_tables.in_short(kept)
+    assert "hold a block twenty times in a row 20 at temperature 0.0, 20 at temperature 0.6" in said
+    assert "Of 2 penalties" in said
+    assert "1 leave fewer (`lz(alpha=0.3)` at 0.0), 0 more, " in said  # 3 of 3 may be chance
+    assert "1 lose answers (`dry(multiplier=2.0)` at 0.0), 0 gain some" in said
+    page = "".join(penalty_tables.penalties(kept))
+    assert "| `lz(alpha=0.3)` | 5 / 30 / 9 |  |" in page
 
 
 @pytest.mark.slow

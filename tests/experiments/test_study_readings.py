@@ -10,13 +10,16 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import comparisons
 import measure_study
 import numpy as np
 import pages
 import pytest
+import study_claims
 import study_readings
 import study_tables
-from study_readings import Text
+import study_texts
+from study_texts import Text
 from text_readings import CLASSES, TextReading
 
 from attention.errors import InvalidValue
@@ -133,7 +136,7 @@ def text(
         backend_params=(), budget=cell[1], penalty="none", status="ok", tokens=tokens,
         role=role,  # type: ignore[arg-type]
     )  # fmt: skip
-    costs = dict.fromkeys(study_readings.COSTS, float(tokens))
+    costs = dict.fromkeys(study_texts.COSTS, float(tokens))
     return Text(sample, {8: reading}, {8: costs})
 
 
@@ -163,7 +166,7 @@ def test_tokens_until_right_and_after_it_by_hand() -> None:
         (text(2, 90, h2o, first_right=None), text(2, 100, full, first_right=50)),
         (text(3, 90, h2o, first_right=40), text(3, 100, full, first_right=None)),
     ]
-    found = study_readings.compared(pairs, 8, Bootstrap(0, 100))
+    found = comparisons.compared(pairs, 8, Bootstrap(0, 100))
     assert (found["until_right"]["estimate"], found["until_right"]["n"]) == (5, 2)
     assert (found["after_right"]["estimate"], found["after_right"]["n"]) == (5, 2)
     assert (found["right_here_alone"], found["right_there_alone"]) == (1, 1)
@@ -189,7 +192,7 @@ def test_a_null_world_says_nothing_and_an_effect_is_said() -> None:
 def test_the_rule_is_silent_in_nearly_all_worlds_of_swapped_sides() -> None:
     draw = np.random.default_rng(1)
     families = [list(draw.normal(0.4, 0.3, 30)) for _ in range(2)]  # swapped, whatever they are
-    found = study_readings.null_worlds(families, 30, 0)
+    found = study_claims.null_worlds(families, 30, 0)
     assert found["worlds"] == 30
     assert found["share"] <= 0.1
 
@@ -223,10 +226,10 @@ def test_tables_show_what_was_counted(
 
 def test_corrected_chance_says_nothing() -> None:
     one = {"p": 0.01, "low": 1.01, "high": 1.3, "differs": 20, "within": False}
-    assert study_readings.claim(one, None) == "longer"
-    assert study_readings.claim(one | {"p_holm": 0.06}, None) is None
-    assert study_readings.claim(one, {"low": 0.9, "high": 1.05}) is None
-    assert study_readings.claim(one | {"differs": 5}, None) is None
+    assert study_claims.claim(one, None) == "longer"
+    assert study_claims.claim(one | {"p_holm": 0.06}, None) is None
+    assert study_claims.claim(one, {"low": 0.9, "high": 1.05}) is None
+    assert study_claims.claim(one | {"differs": 5}, None) is None
 
 
 def test_a_store_that_cannot_be_read_so_is_refused(
@@ -237,7 +240,7 @@ def test_a_store_that_cannot_be_read_so_is_refused(
     study = Study.open(small)
     object.__setattr__(study.config, "cap", "500")
     with pytest.raises(InvalidValue, match="2x-full"):
-        study_readings.caps_of([study])
+        study_texts.caps_of([study])
 
 
 def test_the_parts_are_the_plans_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

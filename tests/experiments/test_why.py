@@ -19,6 +19,8 @@ from experiments.cli import main
 from experiments.grid import data, models
 from experiments.grid.presets import load
 from experiments.why.parting import Texts, explained, parting, replayed
+from lil import penalties
+from tests.attention.zoo import animal, sliding_layers
 
 TOKENS = 150
 
@@ -148,6 +150,66 @@ def test_the_record_holds_what_the_method_computed(reasoner, name: str) -> None:
         assert (now.sum(-1) == before.sum(-1)).all()
         assert ((now & ~before) == other[0]).all()
         assert now[:, -1].all()
+
+
+@pytest.mark.parametrize("penalty", ["repetition", "lz", "no_repeat_ngram"])
+def test_a_step_is_replayed_with_the_penalties_of_its_run(reasoner, penalty: str) -> None:
+    """The run's own choice comes out, which without its penalty is another."""
+    (prompt,) = prompts(reasoner, 1)
+    strength = {"repetition": {"penalty": 1.5}, "lz": {"alpha": 1.0},
+                "no_repeat_ngram": {"ngram_size": 4}}[penalty]  # fmt: skip
+    one = penalties.get(penalty, **strength)
+    full, backend = decoded(reasoner, prompt, Full()), methods.get("h2o", budget=256)
+    (trace,) = lil.decode(
+        reasoner.model, reasoner.tokenizer, [lil.Request(prompt)], backend=backend,
+        penalties=[one], max_new_tokens=TOKENS, token_bytes=reasoner.token_bytes,
+    )  # fmt: skip
+    texts = Texts(prompt, full, trace.new_ids)
+    told = explained(reasoner.model, backend, texts, [one], keys=(1,))
+    without = explained(reasoner.model, backend, texts, [], keys=(1,))
+    assert told["token"] > 0
+    assert told["reproduced"]
+    assert not without["reproduced"]
+
+
+@pytest.mark.parametrize("method", ["h2o", "quest", "oracle"])
+@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "qwen2_sliding"])
+def test_models_that_slide_in_some_layers(family: str, method: str) -> None:
+    """Only layers that the budget binds leave keys out; the step is that of the method itself."""
+    model = animal(family, torch.float32)
+    params = {"budget": 16, "dense_layers": 0} | MORE[method]
+    backend = methods.get(method, **params)
+    prompt = tuple(range(3, 33))
+    full, sparse = (greedy(model, prompt, one) for one in (Full(), backend))
+    at = parting(full, sparse)
+    assert at, "two texts that part behind the first token"
+    told = explained(model, backend, Texts(prompt, full, sparse), (), keys=(4,))
+    assert told["reproduced"]
+    slides = sliding_layers(family)
+    for layer, heads in enumerate(told["by_head"]):
+        assert any(map(any, heads)) != (layer in slides), layer
+    assert len(told["put_back"]) == 2
+
+
+MORE: dict[str, dict[str, Any]] = {
+    "h2o": {"gqa": "query_head"},
+    "quest": {"gqa": "query_head", "page": 4},
+    "oracle": {"budget": 6},
+}
+
+
+@torch.no_grad()
+def greedy(model: Any, prompt: tuple[int, ...], backend: Backend) -> tuple[int, ...]:
+    """Forty tokens, one forward for each."""
+    found: list[int] = []
+    with backend.on(model) as cache:
+        ids = list(prompt)
+        while len(found) < 40:
+            place = cache.columns + torch.arange(len(ids))[None]
+            out = model(torch.tensor([ids]), position_ids=place, past_key_values=cache)
+            ids = [int(out.logits[0, -1].argmax())]
+            found += ids
+    return tuple(found)
 
 
 def test_bad_runs_are_refused_and_a_good_one_is_told(tmp_path: Path, capsys) -> None:

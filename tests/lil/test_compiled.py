@@ -20,6 +20,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 import attention
 import lil
 from attention.patching import compiled as steps
+from attention.patching import decode_step
 from lil.decoding.compiling import CompileWarning, pays
 from tests.attention.examples import BACKENDS
 
@@ -286,6 +287,55 @@ def test_a_step_with_other_scores_is_not_kept(kept, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "moved", "own", "taken"),
+    [
+        (8, 0.0, 0.0, True),
+        (8, 1e-4, 0.0, True),  # roundings of sums
+        (1, 0.01, 0.0, False),
+        (3, 0.01, 0.01, True),  # the model's own scores move so where a last bit changes
+        (3, 0.03, 0.01, False),
+        (5, 0.01, 0.01, False),  # something else is computed in most rows
+    ],
+)
+def test_a_step_may_differ_where_the_model_itself_rounds(
+    rows: int, moved: float, own: float, taken: bool, small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Moved(decode_step.DecodeStep):
+        """The model's own scores, those of some rows moved."""
+
+        def __init__(self) -> None:
+            self.seconds, self.states = 0.0, ()
+
+        def run(self, ids, positions):
+            del positions
+            scores = wanted[: len(ids)].clone()  # the first rows are the same in fewer
+            scores[:rows] += moved * scores.abs().amax(-1, keepdim=True)[:rows]
+            return (scores,)
+
+    def nudged(*_args: object) -> torch.Tensor:
+        return wanted + own * wanted.abs().amax(-1, keepdim=True) * (torch.arange(8) == 0)[:, None]
+
+    with attention.get("full").on(small) as cache:
+        ids = (torch.arange(1, 33).view(8, 4) * 7) % small.config.vocab_size
+        wanted, _ = decode_step._eager(small, cache, ids)
+        monkeypatch.setattr(decode_step, "_nudged", nudged)
+        if taken:
+            decode_step.probe(Moved(), small, cache)
+        else:
+            with pytest.raises(decode_step.NotCompiled, match="its scores differ"):
+                decode_step.probe(Moved(), small, cache)
+
+
+def test_the_last_bits_of_embeddings_are_moved_and_no_more(small) -> None:
+    with attention.get("full").on(small) as cache:
+        ids = (torch.arange(1, 33).view(8, 4) * 7) % small.config.vocab_size
+        wanted, _ = decode_step._eager(small, cache, ids)
+        apart = decode_step._apart(decode_step._nudged(small, cache, ids, 0), wanted)
+        assert 0 < float(apart.max()) < 1e-4
+        assert not small.get_input_embeddings()._forward_hooks
+
+
 @pytest.mark.usefixtures("kept")
 def test_an_error_in_attention_is_raised_as_it_is(small):
     step = found(small)
@@ -334,6 +384,7 @@ import torch
 torch.set_num_threads(1)
 from test_compiled import build, found
 from attention.patching import compiled as steps
+from attention.patching import decode_step
 steps._make = None
 print(found(build()).seconds)
 """

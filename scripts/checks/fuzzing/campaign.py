@@ -98,7 +98,10 @@ class Told:
             print(line, file=sys.stderr, flush=True)
 
 
-_NOUNS = ("sweep", "run", "report", "replay", "calibrate", "curve", "chopper", "list", "bench")
+_NOUNS = (
+    *("sweep", "run", "report", "replay", "calibrate", "curve", "chopper", "list", "bench"),
+    "why",
+)
 
 
 def _flags(noun: str) -> dict[str, bool]:

@@ -136,6 +136,8 @@ _GOOD: dict[str, Sequence[str]] = {
     "--epochs": ("2",),
     "--split": ("test", "train"),
     "--held-out-limit": ("1",),
+    "--keys": ("1", "1,4", "16"),
+    "--top": ("1", "5"),
 }
 
 #: Values of which large ones would only take long.
@@ -234,8 +236,9 @@ class Commands:
             "chopper": self._chopper,
             "list": self._plain,
             "bench": self._plain,
+            "why": self._why,
         }
-        (noun,) = rng.choices(list(nouns), weights=(30, 28, 14, 10, 6, 6, 2, 3, 1))
+        (noun,) = rng.choices(list(nouns), weights=(30, 28, 14, 10, 6, 6, 2, 3, 1, 6))
         words = [noun, *nouns[noun](rng, noun)]
         if rng.random() < 0.3:
             words.append("--json")
@@ -293,6 +296,12 @@ class Commands:
     def _chopper(self, rng: random.Random, noun: str) -> list[str]:
         words = ["train", "--epochs", "2", "--out", f"o{rng.randrange(4)}"]
         words += ["--from", STORE] if rng.random() < 0.7 else self._asked(rng)
+        return [*words, *self._more(rng, noun, words)]
+
+    def _why(self, rng: random.Random, noun: str) -> list[str]:
+        # Of the store, of which no sparse run is greedy, and of others that a sweep has left.
+        words = [STORE] if rng.random() < 0.5 else [rng.choice(("o0", "o1", "o2", "o3", MODEL))]
+        words += rng.sample(("h2o", "quest", "sink", "full", "32", "a", "none"), rng.randint(0, 2))
         return [*words, *self._more(rng, noun, words)]
 
     def _plain(self, rng: random.Random, noun: str) -> list[str]:

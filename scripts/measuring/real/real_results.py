@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import penalty_readings
 from loop_readings import counted
 from paired_readings import readings
 from rich.console import Console
@@ -79,13 +80,18 @@ def taken(folder: Path, kept: dict[str, Any]) -> dict[str, Any]:
             found[file.stem] = _reading(document)
             continue
         config = document["manifest"]["config"]
+        told = {name: config[name] for name in ("dtype", "weights", "temperature", "cap", "limit")}
+        if file.stem.startswith("penalties-"):
+            of_penalties = penalty_readings.readings(Study.open(folder / file.stem))
+            found[file.stem] = {"penalties": list(of_penalties), **told}
+            continue
         found[file.stem] = {
             "rows": [
                 {name: row.get(name) for name in FIELDS} | {"model": Path(row["model"]).stem}
                 for row in document["rows"]
                 if row["detector"] == "none"
             ],
-            **{name: config[name] for name in ("dtype", "weights", "temperature", "cap", "limit")},
+            **told,
         }
         if file.stem == "table":
             found[file.stem]["paired"] = list(readings(Study.open(folder / file.stem)))

@@ -1,13 +1,13 @@
 """Decode what the reasoner's half of docs/study/plan.md asks for: sweeps, level by level.
 
-    python scripts/measuring/measure_study.py lil-out/study --dry-run     # runs; nothing is done
-    python scripts/measuring/measure_study.py lil-out/study --seconds 7200    # goes on by itself
-    python scripts/measuring/measure_study.py lil-out/study --held-out    # the problems for last
+    python scripts/measuring/study/measure_study.py lil-out/study --dry-run     # what is to be done
+    python scripts/measuring/study/measure_study.py lil-out/study --seconds 7200  # it goes on
+    python scripts/measuring/study/measure_study.py lil-out/study --held-out      # those for last
 
 Each part is a sweep; parts of one level share a store, so that full attention is decoded once. Its
 answer is FOLDER/measured/NAME.json, and it is not done again while that is there. `--model DIR`
 asks the same of another model, such as a recipe without one of its parts, in stores of that
-folder's name. `scripts/measuring/study_readings.py` reads the stores.
+folder's name. `scripts/measuring/study/study_readings.py` reads the stores.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from measure_actions import Part, measure
 from rich.console import Console
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from measure_actions import Part, measure
 
 from experiments.reasoner import problem
 from experiments.reasoner.judge import pieces

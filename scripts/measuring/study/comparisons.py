@@ -1,0 +1,145 @@
+"""One side's texts against another's on the same problems, and a cell's texts alone."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from study_texts import COSTS, Pair, Row, Text
+from text_readings import CLASSES, TextReading
+from trace_readings import CLOSING
+
+from experiments.reasoner.judge import pieces
+from experiments.report.bootstrap import Bootstrap
+from experiments.report.statistics import LEAST, Interval, mcnemar, sign_flips, tango, wilson
+
+#: Lengths that differ by no more are the same.
+MARGIN = 0.05
+
+
+def interval(one: Interval) -> Row:
+    return {"estimate": one.estimate, "low": one.low, "high": one.high}
+
+
+def difference(values: Sequence[float], bootstrap: Bootstrap) -> Row:
+    """Mean of differences, one a problem, with its interval and sign-flip test."""
+    p = sign_flips(values, bootstrap.seed) if values else None
+    differs = sum(bool(one) for one in values)
+    return {**interval(bootstrap.mean(values)), "n": len(values), "differs": differs, "p": p}
+
+
+def geometric(logs: Sequence[float], bootstrap: Bootstrap, most: float | None = None) -> Row:
+    """Geometric mean of ratios, one a problem; whether it lies within the margin."""
+    found = bootstrap.log_mean(logs, most)
+    low, high = found.low, found.high
+    within = low is not None and high is not None and low > 1 / (1 + MARGIN) and high < 1 + MARGIN
+    differs = sum(abs(one) > 1e-12 for one in logs)
+    p = sign_flips(logs, bootstrap.seed) if logs else None
+    # Where hardly any differ there is no interval; all equal is within any margin.
+    return {**interval(found), "n": len(logs), "differs": differs, "p": p,
+            "within": within or bool(len(logs) >= LEAST and not differs)}  # fmt: skip
+
+
+def compared(pairs: Sequence[Pair], cap: int, bootstrap: Bootstrap) -> Row:
+    """The first of each pair against the second, at one cap."""
+    read = [(m.at[cap], t.at[cap]) for m, t in pairs]
+    right = [(m, t) for m, t in read if m.first_right is not None and t.first_right is not None]
+    both = [(m, t) for m, t in read if m.solved and t.solved]
+    lost = sum(t.solved and not m.solved for m, t in read)
+    gained = sum(m.solved and not t.solved for m, t in read)
+    long = [(m, t) for m, t in read if m.tokens and t.tokens]
+    most = math.log(cap)
+    sums = [sum(one.tokens for one in side) for side in zip(*read, strict=True)] or [0, 0]
+    return {
+        "n": len(read),
+        "solved": sum(m.solved for m, _ in read),
+        "solved_other": sum(t.solved for _, t in read),
+        "lost": lost,
+        "gained": gained,
+        "change": interval(tango(lost, gained, len(read))),
+        "p": mcnemar(lost, gained),
+        "until_right": difference([m.first_right - t.first_right for m, t in right], bootstrap),
+        "after_right": difference([m.after - t.after for m, t in right], bootstrap),
+        "right_here_alone": sum(m.first_right is not None and t.first_right is None
+                                for m, t in read),
+        "right_there_alone": sum(t.first_right is not None and m.first_right is None
+                                 for m, t in read),
+        "right_never": sum(m.first_right is None and t.first_right is None for m, t in read),
+        "cut_before_right": sum(m.end == "cut" and m.first_right is None for m, _ in read),
+        "ratio_solved": geometric([math.log(m.tokens / t.tokens) for m, t in both], bootstrap),
+        "ratio_all": geometric(
+            [max(-most, min(most, math.log(m.tokens / t.tokens))) for m, t in long], bootstrap, most
+        ),
+        "ratio_of_sums": sums[0] / sums[1] if sums[1] else None,
+        "per_solved_ratio": {cost: cost_ratio(pairs, cap, cost, bootstrap) for cost in COSTS},
+        "excess": excess(read),
+    }  # fmt: skip
+
+
+def cost_ratio(pairs: Sequence[Pair], cap: int, cost: str, bootstrap: Bootstrap) -> Row:
+    """Cost per solved problem of the first side over the second's."""
+    rows = [
+        (m.costs[cap][cost], float(m.at[cap].solved), t.costs[cap][cost], float(t.at[cap].solved))
+        for m, t in pairs
+    ]
+    rows = [row for row in rows if not any(map(math.isnan, row))]
+    differing = sum(row[:2] != row[2:] for row in rows)
+    return {**interval(bootstrap.log_ratio(rows, differing)), "n": len(rows)}
+
+
+def excess(read: Sequence[tuple[TextReading, TextReading]]) -> Row:
+    """Tokens of the first side less the second's on the same problems, by class and by end."""
+    by_class: Counter[str] = Counter()
+    longer: Counter[str] = Counter()
+    ends: Counter[str] = Counter()
+    for mine, theirs in read:
+        more = {one: mine.classes[one] - theirs.classes[one] for one in CLASSES}
+        by_class.update(more)
+        if mine.tokens > theirs.tokens:
+            longer.update(more)
+            ends[mine.end] += mine.tokens - theirs.tokens
+    return {
+        "tokens": sum(mine.tokens - theirs.tokens for mine, theirs in read),
+        "by_class": {one: by_class[one] for one in CLASSES},
+        "longer": sum(mine.tokens > theirs.tokens for mine, theirs in read),
+        "longer_by_class": {one: longer[one] for one in CLASSES},
+        "longer_by_end": dict(ends),
+    }
+
+
+def alone(some: Sequence[Text], cap: int, threads: int, bootstrap: Bootstrap) -> Row:
+    """What a cell's texts are, without a partner."""
+    read = [one.at[cap] for one in some]
+    solved = sum(one.solved for one in read)
+    seconds = math.fsum(one.costs[cap]["seconds"] for one in some)
+    closing = len(pieces(CLOSING))
+    stopped = sum(
+        one.tokens if one.first_right is None else min(one.tokens, one.first_right + closing)
+        for one in read
+    )
+    tokens = sum(one.tokens for one in read)
+    return {
+        "n": len(read),
+        "accuracy": interval(wilson(solved, len(read))),
+        "ends": dict(Counter(one.end for one in read)),
+        "tokens": tokens,
+        "classes": {one: sum(text.classes[one] for text in read) for one in CLASSES},
+        "first_is_right": sum(one.first_is_right for one in read),
+        "last_is_right": sum(one.last_is_right for one in read),
+        "ever_right": sum(one.first_right is not None for one in read),
+        "right_to_wrong": sum(one.right_to_wrong for one in read),
+        "wrong_to_right": sum(one.wrong_to_right for one in read),
+        "wrong_to_wrong": sum(one.wrong_to_wrong for one in read),
+        # Who knew the answer would stop at the first right value: nothing can do better.
+        "ceiling_solved": sum(one.first_right is not None for one in read),
+        "ceiling_saved": 1 - stopped / tokens if tokens else None,
+        "cost": {cost: math.fsum(one.costs[cap][cost] for one in some) for cost in COSTS},
+        "per_solved": {
+            cost: interval(bootstrap.ratio(
+                [(one.costs[cap][cost], float(one.at[cap].solved)) for one in some]
+            ))
+            for cost in COSTS if not any(math.isnan(one.costs[cap][cost]) for one in some)
+        },
+        "solved_per_cpu_hour": 3600 * solved / (seconds * threads) if seconds > 0 else None,
+    }  # fmt: skip

@@ -1,0 +1,191 @@
+"""What stores of the study of the reasoner say: every number that its page prints.
+
+    python scripts/measuring/study/study_readings.py lil-out/study/hard-1000 --json > hard.json
+
+Stores are those of `measure_study.py`. Nothing is decoded. Each store is read at every cap; every
+cell stands beside full attention on the same problems, and so does the null (`dither`), which goes
+through the same reading and the same rules. Constants behind eFLOPs stand in the document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from comparisons import MARGIN, alone, compared
+from study_claims import break_even, claim, is_free, null_worlds, with_holm
+from study_texts import (
+    INTENSITY,
+    Cell,
+    Pair,
+    Prices,
+    Row,
+    Text,
+    caps_of,
+    cell_of,
+    is_method,
+    paired,
+    texts,
+)
+
+from attention.errors import InvalidValue
+from experiments.grid.detectors import build_detectors
+from experiments.report.bootstrap import Bootstrap
+from experiments.store.samples.sample import Sample, is_usable
+from experiments.store.study import Study
+
+#: A false stop in no more than this share of full attention's texts, by the upper bound.
+FALSE_STOPS = 0.01
+
+
+def detected(studies: Sequence[Study], cells: Mapping[str, Mapping[Cell, Mapping[str, Text]]]
+             ) -> list[Row]:  # fmt: skip
+    """Every detector over the methods' texts, and its false stops under full attention."""
+    from scipy.stats import beta
+
+    groups: dict[tuple[str, str, str], dict[tuple[Cell, str], Sample]] = defaultdict(dict)
+    for study in studies:
+        for sample in study.samples(build_detectors(study.config)).samples:
+            if sample.detector != "none" and sample.penalty == "none" and is_usable(sample):
+                key = (sample.dataset, sample.detector, sample.action)
+                groups[key][cell_of(sample), sample.item_id] = sample
+    rows = []
+    for (level, detector, action), some in groups.items():
+        full = [one for (cell, _), one in some.items() if cell[0] == "full"]
+        false = sum(one.stopped_at is not None for one in full)
+        bound = float(beta.ppf(0.975, false + 1, len(full) - false)) if false < len(full) else 1.0
+        mine = [
+            (under, cells[level][cell][item])
+            for (cell, item), under in some.items()
+            if is_method(cell) and item in cells[level].get(cell, {})
+        ]
+        fired = [(under, one) for under, one in mine if under.stopped_at is not None]
+        tokens = sum(one.top.tokens for _, one in mine)
+        rows.append({
+            "dataset": level, "detector": detector, "action": action, "n": len(mine),
+            "fired": len(fired), "false": false, "of_full": len(full), "false_high": bound,
+            "same_bound": bound <= FALSE_STOPS,
+            "saved": 1 - sum(u.paid_tokens or 0 for u, _ in mine) / tokens if tokens else None,
+            "lost": sum(one.top.solved and not under.correct for under, one in fired),
+            "gained": sum(bool(under.correct) and not one.top.solved for under, one in fired),
+            "right_before": sum(
+                (one.top.first_right or math.inf) <= (under.stopped_at or 0)
+                for under, one in fired
+            ),
+        })  # fmt: skip
+    return rows
+
+
+def read_stores(folders: Sequence[Path], worlds: int = 100) -> Row:
+    """The document of some stores.
+
+    Raises:
+        InvalidValue: one that cannot be read so.
+    """
+    studies = [study for folder in folders for study in Study.each(folder)]
+    caps = caps_of(studies)
+    levels, missing = texts(studies)
+    bootstrap = Bootstrap(0)
+    threads = int(studies[0].manifest.get("threads") or 1)
+    found: Row = {
+        "caps": caps, "margin": MARGIN, "missing": missing, "threads": threads,
+        "workers": studies[0].config.workers, "intensity": INTENSITY,
+        "prices": asdict(Prices.of(studies[0])), "levels": {},
+    }  # fmt: skip
+    for level, cells in levels.items():
+        full = cells[("full", None, False)]
+        found["levels"][level] = {
+            "full": {cap: alone([*full.values()], cap, threads, bootstrap) for cap in caps},
+            "censored": sum(one.sample.status == "capped" for one in full.values()),
+            "at": {cap: at_cap(cells, cap, threads, bootstrap) for cap in caps},
+            "null_worlds": null_worlds(
+                [solved_logs(paired(some, full)) for cell, some in cells.items()
+                 if is_method(cell)], worlds, 1
+            ),
+        }  # fmt: skip
+    found["detectors"] = detected(studies, levels)
+    return json.loads(json.dumps(found))
+
+
+def solved_logs(pairs: Sequence[Pair]) -> list[float]:
+    """Log ratios of the lengths that both sides solve at the largest cap."""
+    read = [(m.top, t.top) for m, t in pairs]
+    return [math.log(m.tokens / t.tokens) for m, t in read if m.solved and t.solved]
+
+
+def at_cap(
+    cells: Mapping[Cell, Mapping[str, Text]], cap: int, threads: int, bootstrap: Bootstrap
+) -> Row:
+    """Rows of all cells of a level, selection, sparsity and break-even, at one cap."""
+    full = cells[("full", None, False)]
+    rows: list[Row] = []
+    for cell, some in cells.items():
+        if cell[0] == "full" or not some:
+            continue
+        name, budget, kept = cell
+        told = {"backend": name, "budget": budget, "kept": kept}
+        told["role"] = next(iter(some.values())).sample.role
+        told |= alone([*some.values()], cap, threads, bootstrap)
+        told["against_full"] = compared(paired(some, full), cap, bootstrap)
+        told["solved"] = told["against_full"]["solved"]
+        rows.append(told)
+    null = next((row for row in rows if row["role"] == "null"), None)
+    families: Sequence[Callable[[Row], bool]] = (
+        lambda row: is_method((row["backend"], row["budget"], row["kept"])),
+        lambda row: row["role"] == "control" or row["kept"],
+    )
+    for wanted in families:
+        for outcome in ("ratio_solved", "ratio_all", "until_right", "after_right"):
+            with_holm([row for row in rows if wanted(row)], outcome)
+    for row in rows:
+        other = None if null is None or row is null else null["against_full"]["ratio_solved"]
+        row["said"] = claim(row["against_full"]["ratio_solved"], other)
+    selection = [
+        {"backend": cell[0], "budget": cell[1], **compared(
+            paired(some, cells[("oracle", cell[1], False)]), cap, bootstrap)}
+        for cell, some in cells.items()
+        if is_method(cell) and ("oracle", cell[1], False) in cells
+    ]  # fmt: skip
+    return {
+        "rows": rows,
+        "selection": selection,
+        "sparsity_free": sorted(row["budget"] for row in rows if is_free(row)),
+        "break_even": [*break_even(rows)],
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The document; 2 where a store cannot be read so."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("stores", nargs="+", type=Path, help="folders of measure_study.py")
+    parser.add_argument("--worlds", type=int, default=100, help="trials of the null world")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    args = parser.parse_args(argv)
+    try:
+        found = read_stores(args.stores, args.worlds)
+    except InvalidValue as error:
+        print(f"study_readings: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    for level, told in found["levels"].items():
+        for row in told["at"][str(max(found["caps"]))]["rows"]:
+            one = row["against_full"]["ratio_solved"]
+            print(f"{level} {row['backend']} {row['budget'] or ''}: {row['solved']} of {row['n']}, "
+                  f"both solve {one['estimate']}, n {one['n']}: {row['said'] or '-'}")  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

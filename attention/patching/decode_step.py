@@ -80,6 +80,14 @@ class DecodeStep(ABC):
         before = CALL.set(call)
         try:
             found = self.run(ids.contiguous(), positions.contiguous())
+        except RuntimeError as error:
+            # A signal that comes while the step is in Python leaves it as an error of C++.
+            name, _, told = str(error).partition("\n")[0].partition(": ")
+            if name == "KeyboardInterrupt":
+                raise KeyboardInterrupt from error
+            if name == "SystemExit":
+                raise SystemExit(int(told) if told.isdigit() else 1) from error
+            raise
         finally:
             CALL.reset(before)
         if call.error is not None:

@@ -69,7 +69,7 @@ def test_damaged_stores(tmp_path: Path) -> None:
 
 def test_a_command_is_made_of_its_seed_and_number() -> None:
     flags = {"sweep": {"--seed": True, "--json": False}}
-    nouns = ("run", "report", "replay", "calibrate", "curve", "chopper")
+    nouns = ("run", "report", "replay", "calibrate", "curve", "chopper", "why")
     made = [Commands(seed, dict.fromkeys(nouns, flags["sweep"]) | flags) for seed in (1, 1, 2)]
     one, again, other = ([commands(n) for n in range(30, 60)] for commands in made)
     assert one == again

@@ -327,6 +327,33 @@ def test_a_step_may_differ_where_the_model_itself_rounds(
                 decode_step.probe(Moved(), small, cache)
 
 
+@pytest.mark.parametrize(
+    ("said", "kind", "args"),
+    [
+        ("KeyboardInterrupt: <EMPTY MESSAGE>", KeyboardInterrupt, ()),
+        ("SystemExit: 143\n\nAt:\n  /x.py(67): f", SystemExit, (143,)),
+        ("shapes: KeyboardInterrupt: ", RuntimeError, ("shapes: KeyboardInterrupt: ",)),
+    ],
+)
+def test_a_signal_inside_a_step_ends_the_command(
+    said: str, kind: type[BaseException], args: tuple[object, ...], small
+) -> None:
+    class Interrupted(decode_step.DecodeStep):
+        """As C++ tells what Python raised in an operator of it."""
+
+        def run(self, ids, positions):
+            del ids, positions
+            raise RuntimeError(said)
+
+    with attention.get("full").on(small) as cache, torch.no_grad():
+        new = cache.new(prompts=[3])
+        small(torch.ones(1, 3, dtype=torch.int64), past_key_values=new)
+        with pytest.raises(kind) as raised:
+            Interrupted()(new, torch.ones(1, 1, dtype=torch.int64), new.seen[:, None])
+        assert type(raised.value) is kind
+        assert raised.value.args == args
+
+
 def test_the_last_bits_of_embeddings_are_moved_and_no_more(small) -> None:
     with attention.get("full").on(small) as cache:
         ids = (torch.arange(1, 33).view(8, 4) * 7) % small.config.vocab_size

@@ -286,12 +286,11 @@ def test_a_step_with_other_scores_is_not_kept(kept, tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.pt2"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "moved", "own", "taken"),
     [
         (8, 0.0, 0.0, True),
-        (8, 1e-4, 0.0, True),  # roundings of sums
+        (8, 1e-6, 0.0, True),  # roundings of sums
         (1, 0.01, 0.0, False),
         (3, 0.01, 0.01, True),  # the model's own scores move so where a last bit changes
         (3, 0.03, 0.01, False),
@@ -363,6 +362,7 @@ def test_the_last_bits_of_embeddings_are_moved_and_no_more(small) -> None:
         assert not small.get_input_embeddings()._forward_hooks
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kept")
 def test_an_error_in_attention_is_raised_as_it_is(small):
     step = found(small)

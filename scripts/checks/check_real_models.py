@@ -30,7 +30,7 @@ import attention  # noqa: E402
 import lil  # noqa: E402
 from experiments.grid import models  # noqa: E402
 from tests.attention.oracles.compare import TOLERANCE, oracle, positions  # noqa: E402
-from tests.attention.oracles.models import compute_in_float64  # noqa: E402
+from tests.attention.oracles.models import make_exact  # noqa: E402
 from tests.experiments.test_real_smollm2 import QUESTIONS  # noqa: E402
 
 NAMES = ("smollm2", "qwen-coder-0.5b", "qwen-coder-1.5b", "gemma3-270m")
@@ -84,7 +84,7 @@ def oracles(name: str, steps: int) -> Iterator[tuple[str, bool]]:
     dtype = torch.float32 if name == "qwen-coder-1.5b" else torch.float64
     loaded = load(name, str(dtype).removeprefix("torch."))
     if dtype == torch.float64:
-        compute_in_float64(loaded.model)  # norms as well, which are in float32 by themselves
+        make_exact(loaded.model)  # norms and frequencies, which are float32 by themselves
     prompt = questions(loaded)[15]
     for method, params in METHODS.items():
         found = _beside(loaded.model, prompt, method, params, steps, dtype)

@@ -10,16 +10,13 @@ p of sign flips over problems. Nothing is decoded.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from attention.errors import InvalidValue
+import row_command
+
 from experiments.report.aggregate import length_ratio, pair_up, solved_by_both
 from experiments.report.bootstrap import Bootstrap
 from experiments.report.statistics import change_p
@@ -76,21 +73,7 @@ def readings(study: Study) -> Iterator[Row]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The rows; 2 where the store cannot be read so."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("store", type=Path, help="folder of a sweep")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
-    args = parser.parse_args(argv)
-    try:
-        rows = list(readings(Study.open(args.store)))
-    except InvalidValue as error:
-        print(f"paired_readings: {error}", file=sys.stderr)
-        return 2
-    if args.json:
-        print(json.dumps({"rows": rows}))
-        return 0
-    for row in rows:
-        print(row)
-    return 0
+    return row_command.run("paired_readings", __doc__ or "", readings, argv)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ degenerate texts gone and new, problems lost and gained, by problem. Nothing is 
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import row_command
 
 from attention.errors import InvalidValue
 from experiments.store.samples.sample import Sample, is_usable
@@ -57,21 +56,7 @@ def readings(study: Study) -> Iterator[Row]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The rows; 2 where the store cannot be read so."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("store", type=Path, help="folder of a sweep")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
-    args = parser.parse_args(argv)
-    try:
-        rows = list(readings(Study.open(args.store)))
-    except InvalidValue as error:
-        print(f"penalty_readings: {error}", file=sys.stderr)
-        return 2
-    if args.json:
-        print(json.dumps({"rows": rows}))
-        return 0
-    for row in rows:
-        print(row)
-    return 0
+    return row_command.run("penalty_readings", __doc__ or "", readings, argv)
 
 
 if __name__ == "__main__":

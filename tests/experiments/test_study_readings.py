@@ -245,13 +245,14 @@ def test_a_store_that_cannot_be_read_so_is_refused(
 
 def test_the_parts_are_the_plans_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = []
-    for part in measure_study.parts(tmp_path, 900, 2, 1):
+    for part in measure_study.parts(tmp_path, 900, 3, 2, 1):
         names.append(part.name)
         at = part.command.index("sweep")
         assert main([*part.command[at:], "--dry-run"]) == 0, part.name
         found = json.loads(capsys.readouterr().out)
         assert (found["config"]["offset"], found["config"]["cap"]) == (900, "8x-full")
         assert found["config"]["null"] == "dither"
+        assert found["config"]["limit"] == (3 if part.name == "hard-methods-900" else 2)
         if part.name == "hard-methods-900":
             cells = {(one["backend"], one["budget"]) for one in found["cells"]}
             assert {("quest", 96), ("infllm", 640), ("h2o", 384), ("sink", 1024)} <= cells

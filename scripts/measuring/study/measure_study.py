@@ -29,8 +29,10 @@ from measure_actions import Part, measure
 from experiments.reasoner import problem
 from experiments.reasoner.judge import pieces
 
-#: First problem and how many, of the split `test`; those held out come after all sentences.
-CHOSEN, HELD_OUT, PROBLEMS, SPLIT = 1000, 2000, 600, "test"
+#: First problems of the split `test`; those held out come after all sentences.
+CHOSEN, HELD_OUT, SPLIT = 1000, 2000, "test"
+#: How many: of the primary comparisons, chosen and held out, and of all else.
+PRIMARY, PRIMARY_HELD_OUT, PROBLEMS = 600, 400, 200
 LEVELS = ("hard", "medium", "retold")
 #: Budgets of the methods on `hard`; on the other levels half of each.
 BUDGETS: Mapping[str, tuple[int, ...]] = {
@@ -101,22 +103,24 @@ def kept(level: str, longest: int) -> tuple[list[str], list[str]]:
 
 
 def parts(
-    folder: Path, first: int, n: int, workers: int, model: str | None = None
+    folder: Path, first: int, primary: int, n: int, workers: int, model: str | None = None
 ) -> Iterator[Part]:
     """All of them, the most wanted first.
 
     Args:
         folder: of the stores.
-        first, n: which problems.
+        first: problem.
+        primary, n: problems of the methods' cells on `hard`, and of all else.
         workers: of each sweep.
         model: a folder, instead of the model that ships.
     """
     suffix = ("" if model is None else f"-{Path(model).name}") + f"-{first}"
 
     def sweep(level: str, kind: str, backends: Sequence[str], detectors: Sequence[str]) -> Part:
+        count = primary if (level, kind) == ("hard", "methods") else n
         command = [
             *("-m", "experiments.cli", "sweep", "--preset", "demo", "--dataset", level),
-            *("--split", SPLIT, "--offset", str(first), "--limit", str(n), "--null", "dither"),
+            *("--split", SPLIT, "--offset", str(first), "--limit", str(count), "--null", "dither"),
             *("--backend", ",".join(("full", *backends)), "--cap", f"{CAP}x-full"),
             *("--max-new-tokens", str(LONGEST), "--detector", ",".join(detectors)),
             *("--workers", str(workers), "--out", str(folder / f"{level}{suffix}")),
@@ -162,19 +166,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="begin no part after so many")
     parser.add_argument("--held-out", action="store_true", help="the problems kept for last")
     parser.add_argument("--first", type=int, help="other problems, to try it out")
-    parser.add_argument("--problems", type=int, default=PROBLEMS, help="of each level")
+    parser.add_argument("--problems", type=int, help="of each level, all cells alike")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--model", help="a folder, instead of the model that ships")
     parser.add_argument("--dry-run", action="store_true", help="runs and tokens of each part")
     args = parser.parse_args(argv)
     first = args.first if args.first is not None else HELD_OUT if args.held_out else CHOSEN
+    n = PROBLEMS if args.problems is None else args.problems
+    wanted = PRIMARY_HELD_OUT if first == HELD_OUT else PRIMARY
+    primary = wanted if args.problems is None else args.problems
     console, started = Console(stderr=True), time.monotonic()
     for level in LEVELS:
-        for cell in kept(level, longest_prompt(level, first, args.problems))[1]:
+        for cell in kept(level, longest_prompt(level, first, n))[1]:
             console.print(f"{level}: {cell} is left out, the longest prompt has no room in it")
     done = args.folder / "measured"
     total = 0
-    for part in parts(args.folder, first, args.problems, args.workers, args.model):
+    for part in parts(args.folder, first, primary, n, args.workers, args.model):
         file = done / f"{part.name}.json"
         if args.only and not any(part.name.startswith(one) for one in args.only):
             continue

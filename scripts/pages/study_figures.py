@@ -24,7 +24,7 @@ from experiments.report.figures.style import FULL, STYLE, finish, look, panels, 
 
 ROOT = Path(__file__).parents[2]
 KEPT, FOLDER = ROOT / "docs" / "study_results.json", ROOT / "docs" / "study"
-LEVELS, CHOSEN = ("medium", "hard", "retold"), "chosen"
+LEVELS, CHOSEN = ("easy", "medium", "hard", "retold"), "chosen"
 Row = Mapping[str, Any]
 #: Series: methods, then controls; those that keep the prompt are hollow.
 LOOKS = {

@@ -16,6 +16,7 @@ import numpy as np
 import pages
 import pytest
 import study_claims
+import study_figures
 import study_readings
 import study_tables
 import study_texts
@@ -262,3 +263,22 @@ def test_the_parts_are_the_plans_cells(tmp_path: Path, capsys: pytest.CaptureFix
     fits, not_ = measure_study.kept("hard", 282)
     assert "h2o(budget=384, keep_prompt=true)" in fits
     assert "random(budget=256, keep_prompt=true)" in not_
+
+
+def test_figures_show_the_documents_numbers(small: Path) -> None:
+    document = study_readings.read_stores([small], worlds=1)
+    drawn = dict(study_figures.figures({"chosen": document}))
+    rows = document["levels"]["easy"]["at"]["2"]["rows"]
+    wanted = {(row["budget"], row["accuracy"]["estimate"]) for row in rows}
+    ratios = [(row["budget"], row["against_full"]["ratio_solved"]["estimate"]) for row in rows]
+
+    def points(axis: Any) -> set[tuple[float, float]]:
+        marked = [one for one in axis.get_lines() if one.get_marker() not in ("None", "")]
+        return {(x, y) for one in marked for x, y in zip(*one.get_data(), strict=True)}
+
+    assert points(drawn["lengths"].axes[0]) == wanted
+    assert points(drawn["lengths"].axes[1]) == {one for one in ratios if one[1] is not None}
+    tall = sum(bar.get_height() for bar in drawn["excess"].axes[0].patches)
+    of = {row["backend"]: row for row in rows}
+    told = [of[name]["against_full"]["excess"]["tokens"] / of[name]["n"] for name in of]
+    assert tall == pytest.approx(sum(told))

@@ -64,6 +64,7 @@ SHAPES: dict[str, re.Pattern[str]] = {
         "back": rf"{BACK} {WORKED}\. {SETTLED}",
         "back wanting": rf"{BACK} {WANTING}",
         "back judged": rf"{BACK} {WORKED} {MAKES} (?:{VERDICT}|Again, {NAME} is \d+\.)",
+        "unfinished": rf"{BACK} {WORKED}\.",
         "checked": rf"{QUESTION} {QUOTED} {JUDGED}",
         "check wanting": rf"{QUESTION} {QUOTED} {WANTING}",
         "check settled": rf"{QUESTION} {QUOTED} {WORKED}\. {SETTLED}",

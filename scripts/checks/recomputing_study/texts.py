@@ -33,6 +33,9 @@ PLAIN = {
     "answer": "answer",
 }
 DERIVING = ("derived", "wanting", "back", "back wanting")
+#: Of tokens of lines that the language does not have: they may be of any class.
+UNCLEAR = "unclear"
+SETTLED = re.compile(r"\b(?:First|After [A-Za-z]+|Again), ([A-Za-z]+) is (\d+)\.")
 MEND = re.compile(r"Wait,(?: so| rather| in fact| instead| really)? ([A-Za-z]+) is (\d+)\b")
 
 
@@ -44,6 +47,7 @@ class Text:
     tokens: int
     end: str
     classes: Mapping[str, int]
+    unclear: int  # tokens whose class cannot be told
     stated: tuple[tuple[int, int], ...]  # of the goal: after how many tokens, which value
     answer: int
     mends: Mapping[str, int]  # right_to_wrong and its like
@@ -100,7 +104,7 @@ class Reading:
         cut = self.whole > cap or not self.ended
         ends = self.ends[:tokens]
         text = self.raw[: ends[-1] if ends else 0].decode(errors="replace")
-        classes, mends = self._lines(text, ends, cut)
+        classes, mends = self._lines(text, ends)
         if cut:
             loop = loop_at_end(self.trace["new_ids"][:tokens])
             classes[tokens - loop :] = ["loop"] * loop
@@ -110,6 +114,7 @@ class Reading:
             tokens=tokens,
             end=self._end(text, cut),
             classes={name: counts[name] for name in CLASSES},
+            unclear=counts[UNCLEAR],
             stated=self._stated(text, ends),
             answer=self.answer,
             mends=mends,
@@ -132,9 +137,7 @@ class Reading:
             found.append((int(np.searchsorted(ends, behind)) + 1, int(one[1])))
         return tuple(found)
 
-    def _lines(
-        self, text: str, ends: Sequence[int], cut: bool
-    ) -> tuple[list[str], dict[str, int]]:
+    def _lines(self, text: str, ends: Sequence[int]) -> tuple[list[str], dict[str, int]]:
         """The class of every token, and how often a mend made what of a value."""
         classes: list[str] = []
         walk = _Walk(self.right)
@@ -142,7 +145,7 @@ class Reading:
         lines = text.split("\n\n")
         for number, line in enumerate(lines):
             at += len(line.encode()) + (2 if number < len(lines) - 1 else 0)
-            name = walk.line(line, whole=number < len(lines) - 1 or not cut)
+            name = walk.line(line)
             while len(classes) < len(ends) and ends[len(classes)] <= at:
                 classes.append(name)
         return classes, walk.mends
@@ -165,37 +168,44 @@ class _Walk:
         self.right = right
         self.held: dict[str, int] = {}
         self.checked: set[str] = set()
-        self.checking: str | None = None
+        self.opened: set[str] = set()
         self.mends = dict.fromkeys(("right_to_wrong", "wrong_to_right", "wrong_to_wrong"), 0)
 
-    def line(self, line: str, whole: bool) -> str:
-        """The class of the next line; `whole`: not cut."""
+    def line(self, line: str) -> str:
+        """The class of the next line."""
         read = language.read(line)
-        mend = MEND.search(line)
-        if mend:
-            self._mend(mend[1], int(mend[2]))
         if read.kind in PLAIN:
             return PLAIN[read.kind]
+        mend = MEND.search(line)
+        if mend and mend[1] in self.right:
+            self._mend(mend[1], int(mend[2]))
         name = read.name
         if name is None:
-            return "mended" if mend else "other"
+            for settled, value in SETTLED.findall(line):
+                self.held[settled] = int(value)
+            return UNCLEAR
         if read.kind in DERIVING:
-            again = name in self.held
-            value = read.part("value")
-            if value is not None:
-                self.held[str(read.part("settled"))] = int(value)
+            again = name in self.held or (read.kind == "wanting" and name in self.opened)
+            self.opened.add(name)
+            self._settle(read)
             return "derived again" if again else "derived"
+        if read.kind == "unfinished" or (mend and mend[1] != name):
+            return "lost"
         again = name in self.checked
         self.checked.add(name)
-        value = read.part("value")
-        if value is not None:
-            self.held[name] = int(value)
+        self._settle(read)
         return "mended" if mend else "checked again" if again else "checked"
 
+    def _settle(self, read: language.Line) -> None:
+        value = read.part("value")
+        if value is not None:
+            self.held[str(read.part("settled"))] = int(value)
+
     def _mend(self, name: str, value: int) -> None:
-        before = self.held.get(name) == self.right.get(name)
-        after = value == self.right.get(name)
+        known = name in self.held
+        before = self.held.get(name) == self.right[name]
+        after = value == self.right[name]
         self.held[name] = value
-        if not (before and after):
+        if known and not (before and after):
             way = {(True, False): "right_to_wrong", (False, True): "wrong_to_right"}
             self.mends[way.get((before, after), "wrong_to_wrong")] += 1

@@ -33,8 +33,10 @@ VERDICT = (
 )
 QUESTION = rf"(?:First|After {NAME}), (?P<name>{NAME}) was (?P<was>\d+|not known)\?"
 QUOTED = r"[^.?]*\."
+#: A value that a check missed is settled by it.
+AGAIN = rf"Again, (?P<settled>{NAME}) is (?P<value>\d+)\."
 JUDGED = (
-    rf"(?:{WORKED} {MAKES} )?(?:{VERDICT}|Again, {NAME} is \d+\.)"
+    rf"(?:{WORKED} {MAKES} )?(?:{VERDICT}|{AGAIN})"
 )
 ASKED = (
     r"(?:The question asks for|The task is to find|The goal is to know|The answer must be"
@@ -63,7 +65,7 @@ SHAPES: dict[str, re.Pattern[str]] = {
         "wanting": rf"{OPENING} {EXPRESSION} {WANTING}",
         "back": rf"{BACK} {WORKED}\. {SETTLED}",
         "back wanting": rf"{BACK} {WANTING}",
-        "back judged": rf"{BACK} {WORKED} {MAKES} (?:{VERDICT}|Again, {NAME} is \d+\.)",
+        "back judged": rf"{BACK} {WORKED} {MAKES} (?:{VERDICT}|{AGAIN})",
         "unfinished": rf"{BACK} {WORKED}\.",
         "checked": rf"{QUESTION} {QUOTED} {JUDGED}",
         "check wanting": rf"{QUESTION} {QUOTED} {WANTING}",

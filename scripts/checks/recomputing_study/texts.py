@@ -180,7 +180,7 @@ class _Walk:
         if mend and mend[1] in self.right:
             self._mend(mend[1], int(mend[2]))
         name = read.name
-        if name is None:
+        if name is None or read.part("settled") not in (None, name):
             for settled, value in SETTLED.findall(line):
                 self.held[settled] = int(value)
             return UNCLEAR

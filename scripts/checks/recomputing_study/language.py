@@ -23,7 +23,7 @@ EXPRESSION = (
 #: Operands as they are remembered and what is done with them.
 WORKED = rf"{RECALL},? (?:twice|(?:plus|minus) (?:\d+|{RECALL}))"
 #: The same up to an operand that is not.
-WANTING = rf"(?:{RECALL},? (?:plus|minus) )?{NAME} is {NOT_KNOWN}\."
+WANTING = rf"(?:{RECALL},? (?:plus|minus) )?(?P<wants>{NAME}) is {NOT_KNOWN}\."
 SETTLED = rf"{LINK} (?P<settled>{NAME}) is (?P<value>\d+)\."
 MAKES = r"(?:makes|gives|is|yields|means|equals) \d+,"
 VERDICT = (

@@ -168,7 +168,7 @@ class _Walk:
         self.right = right
         self.held: dict[str, int] = {}
         self.checked: set[str] = set()
-        self.opened: set[str] = set()
+        self.wanted: set[tuple[str, str | None]] = set()
         self.mends = dict.fromkeys(("right_to_wrong", "wrong_to_right", "wrong_to_wrong"), 0)
 
     def line(self, line: str) -> str:
@@ -185,8 +185,10 @@ class _Walk:
                 self.held[settled] = int(value)
             return UNCLEAR
         if read.kind in DERIVING:
-            again = name in self.held or (read.kind == "wanting" and name in self.opened)
-            self.opened.add(name)
+            # Without a value so far it is again the same step where the same operand is wanting.
+            wants = (name, read.part("wants"))
+            again = name in self.held or (wants[1] is not None and wants in self.wanted)
+            self.wanted.add(wants)
             self._settle(read)
             return "derived again" if again else "derived"
         if read.kind == "unfinished" or (mend and mend[1] != name):

@@ -6,9 +6,9 @@
 Nothing of the packages is imported, nor of what reads stores for the study: numpy, scipy, zlib and
 zstandard alone. Problems are read out of prompts, texts by a grammar of the reasoner's language;
 tokens of a line that the language does not have may be of any class. What is drawn (percentile
-intervals, p of more exchanges than can be tried) may differ by what draws leave open, all else must
-agree to nine digits, bounds by bootstrap-t as well. What follows from p and bounds (corrected p, what
-may be said, break-even) is worked out from those that the document tells.
+intervals, p of more exchanges than can be tried) may differ by what draws leave open, all else
+must agree to nine digits, bounds by bootstrap-t as well. What follows from p and bounds (corrected
+p, what may be said, break-even) is worked out from those that the document tells.
 
 Prints each field, how many of its numbers were compared and the largest difference; exit code 1 on
 a disagreement, each of which is named.

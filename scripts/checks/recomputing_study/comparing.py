@@ -1,4 +1,4 @@
-"""One method beside another on the same problems: answers, lengths, costs, and what is in excess."""
+"""One method beside another on the same problems: answers, lengths, costs, excess."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _ratio(pairs: Sequence[Pair], most: float) -> Found:
         found["within"] = (
             low_ is not None
             and high_ is not None
-            and 1 / (1 + MARGIN) < low_
+            and low_ > 1 / (1 + MARGIN)
             and high_ < 1 + MARGIN
         )
     elif not differing:
@@ -177,7 +177,9 @@ def _cost_ratio(pairs: Sequence[Pair], cost: str) -> Found:
     found: Found = {"estimate": None, "low": None, "high": None, "n": len(pairs)}
     if not units:
         return found
-    spent, solved, its_spent, its_solved = (math.fsum(column) for column in zip(*units, strict=True))
+    spent, solved, its_spent, its_solved = (
+        math.fsum(column) for column in zip(*units, strict=True)
+    )
     if not solved or not its_solved:
         return found
     found["estimate"] = (spent / solved) / (its_spent / its_solved)

@@ -7,10 +7,60 @@ import re
 from recomputing_study import language
 
 #: Words that say that a number, or a second name, is added or taken away.
-ADDED = set("more above extra tops top beyond beats exceeds plus ahead over passes".split())
-TAKEN = set("less below short trails under lags misses minus behind beneath lacks".split())
-JOINED = set("together sum joins adds both combined plus unites merges along added".split())
-PARTED = set("without rest removed leaves less gap minus except keeps gone cut off".split())
+ADDED = {
+    "more",
+    "above",
+    "extra",
+    "tops",
+    "top",
+    "beyond",
+    "beats",
+    "exceeds",
+    "plus",
+    "ahead",
+    "over",
+    "passes",
+}
+TAKEN = {
+    "less",
+    "below",
+    "short",
+    "trails",
+    "under",
+    "lags",
+    "misses",
+    "minus",
+    "behind",
+    "beneath",
+    "lacks",
+}
+JOINED = {
+    "together",
+    "sum",
+    "joins",
+    "adds",
+    "both",
+    "combined",
+    "plus",
+    "unites",
+    "merges",
+    "along",
+    "added",
+}
+PARTED = {
+    "without",
+    "rest",
+    "removed",
+    "leaves",
+    "less",
+    "gap",
+    "minus",
+    "except",
+    "keeps",
+    "gone",
+    "cut",
+    "off",
+}
 
 
 def values(prompt: str) -> dict[str, int]:

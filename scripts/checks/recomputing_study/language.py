@@ -35,16 +35,12 @@ QUESTION = rf"(?:First|After {NAME}), (?P<name>{NAME}) was (?P<was>\d+|not known
 QUOTED = r"[^.?]*\."
 #: A value that a check missed is settled by it.
 AGAIN = rf"Again, (?P<settled>{NAME}) is (?P<value>\d+)\."
-JUDGED = (
-    rf"(?:{WORKED} {MAKES} )?(?:{VERDICT}|{AGAIN})"
-)
+JUDGED = rf"(?:{WORKED} {MAKES} )?(?:{VERDICT}|{AGAIN})"
 ASKED = (
     r"(?:The question asks for|The task is to find|The goal is to know|The answer must be"
     rf"|The thing we want is|The number in question is) {NAME}, {NAME} is (?:\d+|not known)\."
 )
-CHECK = (
-    r"Let me (?:check|check it all|go over it|test each step|look at every step|verify)\."
-)
+CHECK = r"Let me (?:check|check it all|go over it|test each step|look at every step|verify)\."
 RECHECK = (
     r"Check (?:again|it all again|each step again|every step again|once more|the whole again)\."
 )

@@ -119,8 +119,11 @@ def said(row: Row, null: Mapping[str, Any] | None) -> str | None:
     if ratio["differs"] < LEAST or ratio.get("p_holm", 1.0) > LEVEL or low is high is None:
         return None
     floor, ceiling = 0.0 if low is None else low, float("inf") if high is None else high
-    if null is not None and null["low"] is not None and null["high"] is not None:
-        if floor <= null["high"] and null["low"] <= ceiling:
+    if null is not None and null["estimate"] is not None:
+        its_floor, its_ceiling = null["low"], null["high"]
+        if its_floor is its_ceiling is None:
+            its_floor = its_ceiling = null["estimate"]
+        if floor <= (its_ceiling or float("inf")) and (its_floor or 0.0) <= ceiling:
             return None
     return "longer" if floor > 1 else "shorter" if ceiling < 1 else None
 

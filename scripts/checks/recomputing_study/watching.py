@@ -22,7 +22,7 @@ Name = tuple[str, str, str]  # data set, detector, action
 
 @dataclass
 class Watched:
-    """Texts that a detector has seen, by method and problem: plain, stopped, and after its action."""
+    """Texts that a detector has seen, by method and problem: plain, stopped, after its action."""
 
     texts: dict[tuple[Cell, str], tuple[Sample, Sample, Sample]] = field(default_factory=dict)
     full: dict[str, Sample] = field(default_factory=dict)

@@ -144,8 +144,8 @@ def _difference(pairs: Sequence[Pair], number: Callable[[Text], int]) -> Found:
         low, high = bootstrap_t([(gap, 1.0) for gap in gaps], of_mean, differing, SEED)
         found |= {"low": low, "high": high}
     elif gaps:
-        low, high = mean_interval(list(enumerate(gaps)), lambda one: one[1], lambda one: one[0])
-        found |= {"low": low, "high": high}
+        ends_ = mean_interval(list(enumerate(gaps)), lambda one: one[1], lambda one: one[0])
+        found |= {"low": ends_[0], "high": ends_[1]}
     return found
 
 

@@ -1,0 +1,204 @@
+"""One method beside another on the same problems: answers, lengths, costs, excess."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from recomputing.against import SIX, ends
+from recomputing.intervals import (
+    bootstrap_t,
+    mcnemar,
+    of_cost_ratio,
+    of_mean,
+    sign_flips,
+    tango,
+    wilson,
+)
+from recomputing.means import mean, mean_interval, sums_interval
+
+from recomputing_study.stores import COSTS
+from recomputing_study.texts import CLASSES, Text
+
+Pair = tuple[Text, Text]
+Found = dict[str, Any]
+
+#: Seed of the document's resamples, without which a bootstrap-t cannot be had again.
+SEED = 0
+MARGIN = 0.05
+
+
+def alone(texts: Sequence[Text], hours: float) -> Found:
+    """What the texts of one method are.
+
+    Args:
+        texts: of all its problems.
+        hours: threads that worked for each second.
+    """
+    n, solved = len(texts), sum(one.solved for one in texts)
+    tokens = sum(one.tokens for one in texts)
+    low, high = wilson(solved, n) if n else (None, None)
+    right = [one for one in texts if one.until is not None]
+    found: Found = {
+        "n": n,
+        "accuracy": {"estimate": solved / n, "low": low, "high": high},
+        "ends": dict(Counter(one.end for one in texts)),
+        "tokens": tokens,
+        "classes": class_bands(texts, []),
+        "first_is_right": sum(one.stated[0][1] == one.answer for one in texts if one.stated),
+        "last_is_right": sum(one.stated[-1][1] == one.answer for one in texts if one.stated),
+        "ever_right": len(right),
+        "ceiling_solved": len(right),
+        "ceiling_saved": sum(map(saved_by_ceiling, right)) / tokens,
+        "cost": {name: math.fsum(one.cost[name] for one in texts) for name in COSTS},
+    }
+    for way in ("right_to_wrong", "wrong_to_right", "wrong_to_wrong"):
+        found[way] = sum(one.mends[way] for one in texts)
+    found["per_solved"] = {name: _per_solved(texts, name) for name in COSTS}
+    found["solved_per_cpu_hour"] = 3600 * solved / (found["cost"]["seconds"] * hours)
+    return found
+
+
+#: Tokens that it takes to end the sentence and write an answer once the right value is there.
+ANSWERING = 11
+
+
+def saved_by_ceiling(text: Text) -> int:
+    """Tokens behind the first right value, less those of an answer."""
+    assert text.until is not None
+    return max(0, text.tokens - text.until - ANSWERING)
+
+
+def class_bands(ours: Sequence[Text], its: Sequence[Text]) -> dict[str, Any]:
+    """Tokens by class, less the other side's.
+
+    A range where lines that the language does not have may count as one class or as another.
+    """
+    sure = {
+        name: sum(x.classes[name] for x in ours) - sum(x.classes[name] for x in its)
+        for name in CLASSES
+    }
+    more, less = (sum(x.unclear for x in side) for side in (ours, its))
+    if not more and not less:
+        return dict(sure)
+    return {name: (float(count - less), float(count + more)) for name, count in sure.items()}
+
+
+def _per_solved(texts: Sequence[Text], cost: str) -> Found:
+    solved = sum(one.solved for one in texts)
+    if not solved:
+        return {"estimate": None, "low": None, "high": None}
+    low, high = sums_interval(texts, lambda one: (one.cost[cost], float(one.solved)))
+    estimate = math.fsum(one.cost[cost] for one in texts) / solved
+    return {"estimate": estimate, "low": low, "high": high}
+
+
+def beside(ours: Mapping[str, Text], its: Mapping[str, Text], times: int) -> Found:
+    """A method against another.
+
+    Args:
+        ours: texts by problem.
+        its: the other's; problems that only one side has are left out.
+        times: the cap as times full attention's length.
+    """
+    pairs = [(ours[problem], its[problem]) for problem in sorted(ours.keys() & its.keys())]
+    n = len(pairs)
+    lost = sum(b.solved and not a.solved for a, b in pairs)
+    gained = sum(a.solved and not b.solved for a, b in pairs)
+    low, high = tango(lost, gained, n) if n else (None, None)
+    both = [(a, b) for a, b in pairs if a.until is not None and b.until is not None]
+    found: Found = {
+        "n": n,
+        "solved": sum(a.solved for a, _ in pairs),
+        "solved_other": sum(b.solved for _, b in pairs),
+        "lost": lost,
+        "gained": gained,
+        "change": {"estimate": (gained - lost) / n if n else None, "low": low, "high": high},
+        "p": mcnemar(lost, gained),
+        "until_right": _difference(both, lambda one: one.until or 0),
+        "after_right": _difference(both, lambda one: one.tokens - (one.until or 0)),
+        "right_here_alone": sum(a.until is not None and b.until is None for a, b in pairs),
+        "right_there_alone": sum(a.until is None and b.until is not None for a, b in pairs),
+        "right_never": sum(a.until is None and b.until is None for a, b in pairs),
+        "cut_before_right": sum(a.cut and a.until is None for a, _ in pairs),
+        "ratio_solved": _ratio([(a, b) for a, b in pairs if a.solved and b.solved], math.inf),
+        "ratio_all": _ratio(pairs, math.log(times)),
+        "ratio_of_sums": None,
+        "per_solved_ratio": {name: _cost_ratio(pairs, name) for name in COSTS},
+        "excess": _excess(pairs),
+    }
+    if n:
+        found["ratio_of_sums"] = sum(a.tokens for a, _ in pairs) / sum(b.tokens for _, b in pairs)
+    return found
+
+
+def _difference(pairs: Sequence[Pair], number: Callable[[Text], int]) -> Found:
+    gaps = [float(number(a) - number(b)) for a, b in pairs]
+    differing = sum(gap != 0 for gap in gaps)
+    found: Found = {"estimate": mean(gaps) if gaps else None, "low": None, "high": None}
+    found |= {"n": len(gaps), "differs": differing, "p": sign_flips(gaps) if gaps else None}
+    if differing >= SIX:
+        low, high = bootstrap_t([(gap, 1.0) for gap in gaps], of_mean, differing, SEED)
+        found |= {"low": low, "high": high}
+    elif gaps:
+        ends_ = mean_interval(list(enumerate(gaps)), lambda one: one[1], lambda one: one[0])
+        found |= {"low": ends_[0], "high": ends_[1]}
+    return found
+
+
+def _ratio(pairs: Sequence[Pair], most: float) -> Found:
+    logs = [float(np.clip(math.log(a.tokens / b.tokens), -most, most)) for a, b in pairs]
+    differing = sum(abs(log) > 1e-12 for log in logs)
+    found: Found = {"estimate": None, "low": None, "high": None, "p": None, "within": False}
+    found |= {"n": len(logs), "differs": differing}
+    if logs:
+        found |= {"estimate": math.exp(mean(logs)), "p": sign_flips(logs)}
+    if differing >= SIX:
+        low, high = bootstrap_t([(log, 1.0) for log in logs], of_mean, differing, SEED)
+        told = ends("ratio", max(low, -most), min(high, most))
+        low_, high_ = told["ratio_low"], told["ratio_high"]
+        found |= {"low": low_, "high": high_}
+        found["within"] = (
+            low_ is not None
+            and high_ is not None
+            and low_ > 1 / (1 + MARGIN)
+            and high_ < 1 + MARGIN
+        )
+    elif not differing:
+        found["within"] = len(logs) >= SIX
+    return found
+
+
+def _cost_ratio(pairs: Sequence[Pair], cost: str) -> Found:
+    units = [(a.cost[cost], float(a.solved), b.cost[cost], float(b.solved)) for a, b in pairs]
+    found: Found = {"estimate": None, "low": None, "high": None, "n": len(pairs)}
+    if not units:
+        return found
+    spent, solved, its_spent, its_solved = (
+        math.fsum(column) for column in zip(*units, strict=True)
+    )
+    if not solved or not its_solved:
+        return found
+    found["estimate"] = (spent / solved) / (its_spent / its_solved)
+    differing = sum(unit[:2] != unit[2:] for unit in units)
+    if differing >= SIX and min(solved, its_solved) >= SIX:
+        told = ends("cost", *bootstrap_t(units, of_cost_ratio, differing, SEED))
+        found |= {"low": told["cost_low"], "high": told["cost_high"]}
+    return found
+
+
+def _excess(pairs: Sequence[Pair]) -> Found:
+    longer = [(a, b) for a, b in pairs if a.tokens > b.tokens]
+    by_end: Counter[str] = Counter()
+    for a, b in longer:
+        by_end[a.end] += a.tokens - b.tokens
+    return {
+        "tokens": sum(a.tokens - b.tokens for a, b in pairs),
+        "by_class": class_bands([a for a, _ in pairs], [b for _, b in pairs]),
+        "longer": len(longer),
+        "longer_by_class": class_bands([a for a, _ in longer], [b for _, b in longer]),
+        "longer_by_end": dict(by_end),
+    }

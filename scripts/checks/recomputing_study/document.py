@@ -1,0 +1,171 @@
+"""The study's document beside what is recomputed, number by number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recomputing.compare import apart
+
+from recomputing_study import stores, tables, watching
+from recomputing_study.stores import Cell, Prices
+
+#: What is not recomputed, and why.
+LEFT_OUT = {
+    "null_worlds": "only a share of worlds that are drawn",
+    "prices": "taken as told: of the model and its number format",
+    "intensity": "taken as told: of a machine",
+    "same_bound": "no definition here",
+}
+DETECTOR = ("dataset", "detector", "action")
+
+
+class Comparison:
+    """Compares, and keeps what was compared, what was not, and what is wrong.
+
+    Args:
+        folders: the stores that the document was made of.
+        document: what was told of them.
+    """
+
+    def __init__(self, folders: Sequence[Path], document: Mapping[str, Any]) -> None:
+        self.fields: dict[str, tuple[int, float]] = {}
+        self.left_out = dict(LEFT_OUT)
+        self.wrong: list[str] = []
+        self.folders, self.document = folders, document
+        self.levels = stores.levels(folders)
+
+    def compare(self) -> None:
+        """Compare the whole document."""
+        told = self.document
+        plans = [one for folder in self.folders for one in stores.manifests(folder)]
+        least = min(map(stores.factor, plans))
+        caps = [times for times in (2, 4, 8) if times <= least]
+        prices = Prices(**told["prices"], intensity=told["intensity"])
+        threads = max(int(one["threads"]) for one in plans)
+        workers = max(int(one["workers"]) for one in plans)
+        expected: dict[str, Any] = {
+            "caps": caps,
+            "margin": 0.05,
+            "missing": sum(one.missing for one in self.levels.values()),
+            "threads": threads,
+            "workers": workers,
+        }
+        parts = {"levels": told["levels"], "detectors": told["detectors"]}
+        self._value("document", "", {k: v for k, v in told.items() if k not in parts}, expected)
+        self._keys("levels", told["levels"], self.levels)
+        for name, one in self.levels.items():
+            if name in told["levels"]:
+                level = tables.level(one, caps, prices, threads * workers)
+                self._level(name, told["levels"][name], level)
+        self._detectors(told["detectors"])
+
+    def _level(self, name: str, told: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        self._value(f"{name} full", "full", told["full"], expected["full"])
+        self._value(name, "censored", told["censored"], expected["censored"])
+        self._keys(f"{name} caps", told["at"], expected["at"])
+        for times, at in told["at"].items():
+            if times in expected["at"]:
+                self._at(f"{name} at {times}", at, expected["at"][times])
+        for field in told.keys() - {"full", "censored", "at"}:
+            self.left_out.setdefault(field, "unknown here")
+
+    def _at(self, of: str, told: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        rows = told["rows"]
+        corrected = tables.holm(rows)
+        null = next((row["against_full"] for row in rows if row["role"] == "null"), None)
+        mine = {_cell(row): row for row in expected["rows"]}
+        self._keys(f"{of} rows", map(_cell, rows), mine)
+        for at, row in enumerate(rows):
+            if _cell(row) not in mine:
+                continue
+            one = dict(mine[_cell(row)])
+            against = dict(one["against_full"])
+            for outcome in tables.OUTCOMES:
+                if (at, outcome) in corrected:
+                    against[outcome] = {**against[outcome], "p_holm": corrected[at, outcome]}
+            one |= {"against_full": against}
+            one["said"] = tables.said(row, None if null is None else null["ratio_solved"])
+            self._value(f"{of} {_short(row)}", "", row, one)
+        chosen = {(one["backend"], one["budget"]): one for one in expected["selection"]}
+        self._keys(f"{of} selection", map(_method, told["selection"]), chosen)
+        for one in told["selection"]:
+            if _method(one) in chosen:
+                short = f"{of} selection {one['backend']} {one['budget']}"
+                self._value(short, "selection", one, chosen[_method(one)])
+        free = tables.sparsity_free(rows)
+        self._value(of, "sparsity_free", sorted(told["sparsity_free"]), free)
+        even = tables.break_even(rows)
+        self._keys(f"{of} break_even", (_cost(one) for one in told["break_even"]), even)
+        for one in told["break_even"]:
+            if _cost(one) in even:
+                backend, cost = _cost(one)
+                kinds = {"backend": backend, "cost": cost, **even[_cost(one)]}
+                self._value(f"{of} break_even {backend} {cost}", "break_even", one, kinds)
+
+    def _detectors(self, told: Sequence[Mapping[str, Any]]) -> None:
+        found, left_out = watching.watched(self.folders, self.levels)
+        self.left_out |= {f"detector {name}": why for name, why in left_out.items()}
+        names = [tuple(one[key] for key in DETECTOR) for one in told]
+        self._keys("detectors", (name for name in names if name[1] not in left_out), found)
+        for name, one in zip(names, told, strict=True):
+            if name in found:
+                known = dict(zip(DETECTOR, name, strict=True)) | found[name]
+                self._value(f"detector {' '.join(name)}", "detectors", one, known)
+
+    # ------------------------------------------------------------ numbers
+
+    def _keys(self, of: str, told: Any, expected: Any) -> None:
+        """The names of what is told of, each of which there has to be once."""
+        ours, its = list(told), list(expected)
+        for name in ours:
+            if name not in its or ours.count(name) > 1:
+                self.wrong.append(f"{of}: {name}: nothing of the kind here, or twice")
+        self.wrong += [f"{of}: {name}: not told" for name in its if name not in ours]
+
+    def _value(self, of: str, field: str, told: Any, expected: Any) -> None:
+        if isinstance(told, Mapping) and isinstance(expected, Mapping):
+            for name in sorted(told.keys() | expected.keys()):
+                inner = f"{field}.{name}" if field else name
+                if name in LEFT_OUT and name not in expected:
+                    continue
+                if name not in expected:
+                    self.wrong.append(f"{of}: {inner}: {told[name]!r}, not known here")
+                elif name not in told:
+                    self.wrong.append(f"{of}: {inner}: not told, recomputed {expected[name]!r}")
+                else:
+                    self._value(of, inner, told[name], expected[name])
+            return
+        number, largest = self.fields.get(field, (0, 0.0))
+        try:
+            off, count = _apart(told, expected)
+        except ValueError as error:
+            self.wrong.append(f"{of}: {field}: {error}")
+            off, count = math.inf, 1
+        self.fields[field] = (number + count, max(largest, off))
+
+
+def _apart(told: Any, expected: Any) -> tuple[float, int]:
+    if isinstance(expected, bool) or isinstance(told, bool):
+        if told is not expected:
+            raise ValueError(f"{told!r}, recomputed {expected!r}")
+        return 0.0, 1
+    return apart(told, expected)
+
+
+def _cell(row: Mapping[str, Any]) -> Cell:
+    return Cell(row["backend"], row["budget"], row["kept"])
+
+
+def _method(one: Mapping[str, Any]) -> tuple[str, int]:
+    return one["backend"], one["budget"]
+
+
+def _cost(one: Mapping[str, Any]) -> tuple[str, str]:
+    return one["backend"], one["cost"]
+
+
+def _short(row: Mapping[str, Any]) -> str:
+    return " ".join(map(str, _cell(row)[:2])) + (" with the prompt kept" if row["kept"] else "")

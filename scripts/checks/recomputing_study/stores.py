@@ -1,0 +1,125 @@
+"""Stores as the study takes them: runs by level, method and problem, and what their tokens cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from recomputing import frames
+
+from recomputing_study.texts import Reading, Text
+
+COSTS = ("keys", "bytes", "byte_steps", "seconds", "eflops", "tokens")
+
+
+class Cell(NamedTuple):
+    """A method at a budget, and whether it keeps the prompt."""
+
+    backend: str
+    budget: int | None
+    kept: bool
+
+    @property
+    def is_full(self) -> bool:
+        """Full attention itself."""
+        return self.backend == "full"
+
+
+class Prices(NamedTuple):
+    """What the document reckons costs with."""
+
+    parameters: float
+    key_bytes: float
+    key_flops: float
+    intensity: float
+
+
+@dataclass
+class Level:
+    """Runs of one data set."""
+
+    roles: dict[Cell, str] = field(default_factory=dict)
+    planned: dict[tuple[Cell, str], None] = field(default_factory=dict)
+    readings: dict[tuple[Cell, str], Reading] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> int:
+        """Planned runs without a trace."""
+        return len(set(self.planned) - set(self.readings))
+
+
+def factor(manifest: Mapping[str, Any]) -> int:
+    """A sweep's cap as times full attention's length."""
+    return int(str(manifest["config"]["cap"]).removesuffix("x-full"))
+
+
+def manifests(folder: Path) -> list[dict[str, Any]]:
+    """Of all sweeps of a store, the oldest first."""
+    told = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("sweeps/*.json")]
+    return sorted(told, key=lambda one: str(one["started"]))
+
+
+def levels(folders: Sequence[Path]) -> dict[str, Level]:
+    """Every planned run of some stores; the same run counts once."""
+    found: dict[str, Level] = {}
+    for folder in folders:
+        stored = frames.records(folder)
+        for manifest in manifests(folder):
+            plan = manifest["plan"]
+            problems = {(one["model"], one["dataset"]): one["problems"] for one in plan["items"]}
+            for cell in plan["cells"]:
+                if cell["penalties"]:
+                    continue
+                level = found.setdefault(cell["dataset"], Level())
+                backend = cell["backend"]
+                mine = Cell(
+                    backend["name"], backend.get("budget"), bool(backend.get("keep_prompt", False))
+                )
+                level.roles.setdefault(mine, cell.get("role", "method"))
+                for item, prompt, *_ in problems[cell["model"], cell["dataset"]]:
+                    at = mine, item
+                    level.planned[at] = None
+                    record = stored.get(frames.key_of(cell, item, prompt, 0))
+                    if at in level.readings or record is None or record.trace is None:
+                        continue
+                    level.readings[at] = Reading(item, record.trace)
+    return found
+
+
+def read(level: Level, times: int, prices: Prices) -> dict[Cell, dict[str, Text]]:
+    """The texts of a level within so many times full attention's own length."""
+    full = {problem: one for (cell, problem), one in level.readings.items() if cell.is_full}
+    found: dict[Cell, dict[str, Text]] = {}
+    for (cell, problem), one in level.readings.items():
+        if problem not in full:
+            continue
+        cap = times * full[problem].whole
+        cost = costs(one.trace, min(cap, one.whole), prices)
+        found.setdefault(cell, {})[problem] = one.within(cap, cost)
+    return found
+
+
+def costs(trace: Mapping[str, Any], tokens: int, prices: Prices) -> dict[str, float]:
+    """Of the first tokens, by the trace's checks and straight lines between them."""
+    checks = sorted(trace["checks"], key=lambda one: int(one["tokens"]))
+    at = [0.0, *(one["tokens"] for one in checks)]
+    keys = float(np.interp(tokens, at, [0.0, *(one["keys_read"] for one in checks)]))
+    held = [checks[0]["cache_bytes"], *(one["cache_bytes"] for one in checks)]
+    marks = [mark for mark in at if mark < tokens] + [tokens]
+    steps = float(np.trapezoid(np.interp(marks, at, held), marks))
+    decode = float(np.interp(tokens, at, [0.0, *(one["seconds"] for one in checks)]))
+    moved = keys * prices.key_bytes
+    return {
+        "keys": keys,
+        "bytes": moved,
+        "byte_steps": steps,
+        "seconds": trace["prefill_sec"] + decode,
+        "eflops": 2 * prices.parameters * tokens
+        + prices.key_flops * keys
+        + prices.intensity * moved,
+        "tokens": float(tokens),
+    }

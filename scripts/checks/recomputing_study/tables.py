@@ -1,0 +1,161 @@
+"""A level at a cap: every method's row, what may be said of it, selection and break-even."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recomputing_study import comparing
+from recomputing_study.stores import COSTS, Cell, Level, Prices, read
+from recomputing_study.texts import Text
+
+METHODS = ("quest", "infllm", "h2o", "sink")
+#: Outcomes whose chance is corrected together.
+OUTCOMES = ("until_right", "after_right", "ratio_solved", "ratio_all")
+LEVEL, LEAST, MOST_LOST = 0.05, 6, -0.01
+
+Row = dict[str, Any]
+
+
+def level(one: Level, caps: Sequence[int], prices: Prices, hours: float) -> dict[str, Any]:
+    """All that is told of a level, but for what is drawn at random.
+
+    Args:
+        one: its runs.
+        caps: as times full attention's length.
+        prices: what costs are reckoned with.
+        hours: threads that worked for each second.
+    """
+    found: dict[str, Any] = {"full": {}, "at": {}}
+    for times in caps:
+        texts = read(one, times, prices)
+        full = next((some for cell, some in texts.items() if cell.is_full), {})
+        whole = {problem: text for problem, text in full.items() if not text.cut}
+        found["full"][str(times)] = comparing.alone(list(full.values()), hours)
+        found["at"][str(times)] = _at(one, texts, whole, times, hours)
+        found["censored"] = len(full) - len(whole)
+    return found
+
+
+def is_method(cell: Cell) -> bool:
+    """Whether it is one of the methods as they are, without the prompt kept."""
+    return cell.backend in METHODS and not cell.kept
+
+
+def _at(
+    one: Level,
+    texts: Mapping[Cell, Mapping[str, Text]],
+    whole: Mapping[str, Text],
+    times: int,
+    hours: float,
+) -> dict[str, Any]:
+    rows: dict[Cell, Row] = {}
+    for cell, some in texts.items():
+        if cell.is_full:
+            continue
+        row: Row = {"backend": cell.backend, "budget": cell.budget, "kept": cell.kept}
+        row["role"] = one.roles[cell]
+        row |= comparing.alone(list(some.values()), hours)
+        row["solved"] = sum(text.solved for text in some.values())
+        row["against_full"] = comparing.beside(some, whole, times)
+        rows[cell] = row
+    return {
+        "rows": list(rows.values()),
+        "selection": _selection(one, texts, whole, times),
+    }
+
+
+def _selection(
+    one: Level,
+    texts: Mapping[Cell, Mapping[str, Text]],
+    whole: Mapping[str, Text],
+    times: int,
+) -> list[Row]:
+    found = []
+    for cell in one.roles:
+        oracle = Cell("oracle", cell.budget, False)
+        if is_method(cell) and oracle in one.roles:
+            its = {x: text for x, text in texts.get(oracle, {}).items() if x in whole}
+            compared = comparing.beside(texts.get(cell, {}), its, times)
+            found.append({"backend": cell.backend, "budget": cell.budget, **compared})
+    return found
+
+
+# ---------------------------------------------------------------- from the document's own numbers
+#
+# Where p or bounds are drawn, what follows from them follows from those that the document tells.
+
+
+def holm(rows: Sequence[Row]) -> dict[tuple[int, str], float]:
+    """The corrected p of each row and outcome: of the methods as they are, and of all others."""
+    found: dict[tuple[int, str], float] = {}
+    for outcome in OUTCOMES:
+        for methods in (True, False):
+            family = [
+                (row["against_full"][outcome]["p"], at)
+                for at, row in enumerate(rows)
+                if is_method(Cell(row["backend"], row["budget"], row["kept"])) == methods
+                and row["role"] != "null"
+                and row["against_full"][outcome]["p"] is not None
+            ]
+            largest = 0.0
+            for rank, (p, at) in enumerate(sorted(family)):
+                largest = max(largest, min(1.0, p * (len(family) - rank)))
+                found[at, outcome] = largest
+    return found
+
+
+def said(row: Row, null: Mapping[str, Any] | None) -> str | None:
+    """What may be said of a row's length where both solve.
+
+    Args:
+        row: as the document tells it.
+        null: the same ratio of full attention beside itself.
+    """
+    ratio = row["against_full"]["ratio_solved"]
+    if ratio["within"]:
+        return "within 5%"
+    low, high = ratio["low"], ratio["high"]
+    if ratio["differs"] < LEAST or ratio.get("p_holm", 1.0) > LEVEL or low is high is None:
+        return None
+    floor, ceiling = 0.0 if low is None else low, float("inf") if high is None else high
+    if null is not None and null["estimate"] is not None:
+        its_floor, its_ceiling = null["low"], null["high"]
+        if its_floor is its_ceiling is None:
+            its_floor = its_ceiling = null["estimate"]
+        if floor <= (its_ceiling or float("inf")) and (its_floor or 0.0) <= ceiling:
+            return None
+    return "longer" if floor > 1 else "shorter" if ceiling < 1 else None
+
+
+def sparsity_free(rows: Sequence[Row]) -> list[int]:
+    """Budgets at which an oracle costs nothing, in answers and in length."""
+    return sorted(
+        row["budget"]
+        for row in rows
+        if row["backend"] == "oracle"
+        and not row["kept"]
+        and row["against_full"]["ratio_solved"]["within"]
+        and row["against_full"]["change"]["low"] is not None
+        and row["against_full"]["change"]["low"] >= MOST_LOST
+    )
+
+
+def break_even(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, list[int]]]:
+    """By method and cost: budgets at which a solved problem costs less, more, or who knows."""
+    found: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for row in rows:
+        if not is_method(Cell(row["backend"], row["budget"], row["kept"])):
+            continue
+        for cost in COSTS:
+            ratio = row["against_full"]["per_solved_ratio"][cost]
+            kind = "open"
+            if not row["against_full"]["solved"] or (ratio["low"] or 0) > 1:
+                kind = "dearer"
+            elif ratio["high"] is not None and ratio["high"] < 1:
+                kind = "cheaper"
+            kinds = found.setdefault(
+                (row["backend"], cost), {"cheaper": [], "dearer": [], "open": []}
+            )
+            kinds[kind] = sorted([*kinds[kind], row["budget"]])
+    return found

@@ -1,0 +1,111 @@
+"""What detectors would have stopped of the methods' texts, and of full attention's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recomputing.compare import _labelled
+from recomputing.samples import Line, Sample, Sweep
+from scipy import stats
+
+from recomputing_study.stores import Cell, Level, manifests
+from recomputing_study.tables import METHODS
+
+#: Methods that drop keys, which no later step can have again.
+EVICTING = ("h2o", "sink")
+
+Name = tuple[str, str, str]  # data set, detector, action
+
+
+@dataclass
+class Watched:
+    """Texts that a detector has seen, by method and problem: plain, stopped, after its action."""
+
+    texts: dict[tuple[Cell, str], tuple[Sample, Sample, Sample]] = field(default_factory=dict)
+    full: dict[str, Sample] = field(default_factory=dict)
+
+
+def watched(
+    folders: Sequence[Path], levels: Mapping[str, Level]
+) -> tuple[dict[Name, dict[str, Any]], dict[str, str]]:
+    """What is told of each detector, and of which nothing can be told here, and why."""
+    found: dict[Name, Watched] = {}
+    left_out: dict[str, str] = {}
+    for folder in folders:
+        sweep = Sweep(folder)
+        for manifest in manifests(folder):
+            sweep.manifest = manifest
+            for detector in _labelled(manifest["detectors"]):
+                called = detector.get("label", detector["name"])
+                try:
+                    _add(found, called, detector, sweep)
+                except NotImplementedError as error:
+                    left_out[called] = f"no definition: {error}"
+    told = {name: _told(one, levels[name[0]]) for name, one in found.items()}
+    return told, left_out
+
+
+def _add(
+    found: dict[Name, Watched], called: str, detector: Mapping[str, Any], sweep: Sweep
+) -> None:
+    action = detector["on_stop"]["name"]
+    stop = {**detector, "on_stop": {"name": "stop"}}
+    plain = {_at(line): line for line in sweep.lines([]) if not line.cell["penalties"]}
+    stopped = {_at(line): line for line in sweep.lines([stop]) if line.detector is not None}
+    acted = {_at(line): line for line in sweep.lines([detector]) if line.detector is not None}
+    for (dataset, cell), line in plain.items():
+        one = found.setdefault((dataset, called, action), Watched())
+        if cell.is_full and line.role != "null":
+            for problem, _ in line.samples:
+                sample = stopped[dataset, cell].samples[problem, 0]
+                if sample.usable:
+                    one.full.setdefault(problem, sample)
+        if cell.backend not in METHODS or cell.kept:
+            continue
+        if action == "densify" and cell.backend in EVICTING:
+            continue
+        for problem, _ in line.samples:
+            three = tuple(
+                some[dataset, cell].samples[problem, 0] for some in (plain, stopped, acted)
+            )
+            if all(sample.usable for sample in three):
+                before, at, after = three
+                one.texts.setdefault((cell, problem), (before, at, after))
+
+
+def _at(line: Line) -> tuple[str, Cell]:
+    backend = line.cell["backend"]
+    penalties = "+".join(str(one["name"]) for one in line.cell["penalties"])
+    cell = Cell(
+        backend["name"] + penalties,
+        backend.get("budget"),
+        bool(backend.get("keep_prompt", False)),
+    )
+    return line.cell["dataset"], cell
+
+
+def _told(one: Watched, level: Level) -> dict[str, Any]:
+    texts = one.texts
+    fired = {at: three for at, three in texts.items() if three[1].fired}
+    false, of_full = sum(x.fired for x in one.full.values()), len(one.full)
+    tokens = sum(before.tokens for before, _, _ in texts.values())
+    right_before = 0
+    for at, (before, stopped, _) in fired.items():
+        text = level.readings[at].within(before.tokens, {})
+        right_before += text.until is not None and text.until <= stopped.paid
+    return {
+        "n": len(texts),
+        "fired": len(fired),
+        "false": false,
+        "of_full": of_full,
+        "false_high": float(stats.beta.ppf(0.975, false + 1, of_full - false))
+        if false < of_full
+        else 1.0,
+        "saved": 1 - sum(after.paid for _, _, after in texts.values()) / tokens if tokens else None,
+        "lost": sum(before.solved and not after.solved for before, _, after in texts.values()),
+        "gained": sum(after.solved and not before.solved for before, _, after in texts.values()),
+        "right_before": right_before,
+    }

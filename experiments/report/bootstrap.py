@@ -126,6 +126,23 @@ class Bootstrap:
 
         return self._studentised(rows, number, math.exp(mean), differing, most)
 
+    def mean_difference(self, values: Sequence[float]) -> Interval:
+        """Mean of independent differences, one a problem; 0 is no difference.
+
+        No interval where fewer than six differ.
+        """
+        if not values:
+            return NOTHING
+        mean = math.fsum(values) / len(values)
+        rows = [(one, 1.0) for one in values]
+
+        def number(sums: Floats) -> tuple[Floats, Floats]:
+            mean = sums[0] / sums[1]
+            return mean, np.stack([1 / sums[1], -mean / sums[1]])
+
+        differing = sum(bool(one) for one in values)
+        return self._studentised(rows, number, mean, differing, None, is_log=False)
+
     def log_ratio(self, rows: Sequence[tuple[float, ...]], differing: int) -> Interval:
         """Cost per solved of one side over that of the other: (a / b) / (c / d) of column sums.
 
@@ -157,8 +174,10 @@ class Bootstrap:
         estimate: float,
         differing: int,
         most: float | None,
+        *,
+        is_log: bool = True,
     ) -> Interval:
-        """exp of a number of column sums with a bootstrap-t interval.
+        """exp of a number of column sums, or the number, with a bootstrap-t interval.
 
         Where few units differ the resamples know too little of the spread: the interval is at least
         Student's with as many degrees of freedom as differ, less one.
@@ -167,9 +186,10 @@ class Bootstrap:
             rows: of independent units.
             number: from column sums, (columns, resamples), to the number and its derivatives by
                 each sum.
-            estimate: exp of the number, from exact sums.
+            estimate: what is told, from exact sums.
             differing: units that say anything; below six there is no interval.
             most: the number cannot be further from 0 than this.
+            is_log: exp of the number is told, instead of the number.
         """
         from scipy.stats import t
 
@@ -207,6 +227,9 @@ class Bootstrap:
         low, high = at - down * error, at + up * error
         if most is not None:
             low, high = max(low, -most), min(high, most)
+        if not is_log:
+            bounds = (min(low, estimate), max(high, estimate))
+            return Interval(estimate, *(x if math.isfinite(x) else None for x in bounds))
         return Interval(
             estimate,
             min(math.exp(low), estimate) if math.isfinite(low) else None,

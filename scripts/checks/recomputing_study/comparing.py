@@ -18,7 +18,7 @@ from recomputing.intervals import (
     tango,
     wilson,
 )
-from recomputing.means import mean, mean_interval, sums_interval
+from recomputing.means import mean, sums_interval
 
 from recomputing_study.stores import COSTS
 from recomputing_study.texts import CLASSES, Text
@@ -143,9 +143,6 @@ def _difference(pairs: Sequence[Pair], number: Callable[[Text], int]) -> Found:
     if differing >= SIX:
         low, high = bootstrap_t([(gap, 1.0) for gap in gaps], of_mean, differing, SEED)
         found |= {"low": low, "high": high}
-    elif gaps:
-        ends_ = mean_interval(list(enumerate(gaps)), lambda one: one[1], lambda one: one[0])
-        found |= {"low": ends_[0], "high": ends_[1]}
     return found
 
 

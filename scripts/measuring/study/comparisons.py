@@ -26,7 +26,12 @@ def difference(values: Sequence[float], bootstrap: Bootstrap) -> Row:
     """Mean of differences, one a problem, with its interval and sign-flip test."""
     p = sign_flips(values, bootstrap.seed) if values else None
     differs = sum(bool(one) for one in values)
-    return {**interval(bootstrap.mean_difference(values)), "n": len(values), "differs": differs, "p": p}
+    return {
+        **interval(bootstrap.mean_difference(values)),
+        "n": len(values),
+        "differs": differs,
+        "p": p,
+    }
 
 
 def geometric(logs: Sequence[float], bootstrap: Bootstrap, most: float | None = None) -> Row:

@@ -23,15 +23,21 @@ _NOTHING, _HUGE = 1e-7, 300.0
 _LEAST_SPREAD = 3.0
 
 
+def _mean(sums: Floats) -> tuple[Floats, Floats]:
+    """Mean from sums of values and of ones, and its derivatives by each."""
+    mean = sums[0] / sums[1]
+    return mean, np.stack([1 / sums[1], -mean / sums[1]])
+
+
 class Bootstrap:
     """Bootstrap intervals from one seed, 10,000 resamples of problems each.
 
     `mean`, `ratio` and `of_sums` give percentile intervals (Efron, 1979), the same numbers as
     `scipy.stats.bootstrap(method="percentile")` with a generator of that seed. `skewed_mean`,
-    `log_mean` and `log_ratio` give bootstrap-t intervals (Efron, 1981), for numbers of which few
-    differ or which are skewed, where percentile intervals cover too little. The resamples are
-    drawn once for each sample size instead of once for each interval, since a report asks for
-    hundreds of intervals over equally many problems.
+    `mean_difference`, `log_mean` and `log_ratio` give bootstrap-t intervals (Efron, 1981), for
+    numbers of which few differ or which are skewed, where percentile intervals cover too little.
+    The resamples are drawn once for each sample size instead of once for each interval, since a
+    report asks for hundreds of intervals over equally many problems.
 
     Values are sorted first: the order in which samples were stored must not move an interval.
     """
@@ -120,11 +126,7 @@ class Bootstrap:
         differing = sum(abs(one) > 1e-12 for one in logs)
         rows = [(one, 1.0) for one in logs]
 
-        def number(sums: Floats) -> tuple[Floats, Floats]:
-            mean = sums[0] / sums[1]
-            return mean, np.stack([1 / sums[1], -mean / sums[1]])
-
-        return self._studentised(rows, number, math.exp(mean), differing, most)
+        return self._studentised(rows, _mean, math.exp(mean), differing, most)
 
     def mean_difference(self, values: Sequence[float]) -> Interval:
         """Mean of independent differences, one a problem; 0 is no difference.
@@ -136,12 +138,8 @@ class Bootstrap:
         mean = math.fsum(values) / len(values)
         rows = [(one, 1.0) for one in values]
 
-        def number(sums: Floats) -> tuple[Floats, Floats]:
-            mean = sums[0] / sums[1]
-            return mean, np.stack([1 / sums[1], -mean / sums[1]])
-
         differing = sum(bool(one) for one in values)
-        return self._studentised(rows, number, mean, differing, None, is_log=False)
+        return self._studentised(rows, _mean, mean, differing, None, is_log=False)
 
     def log_ratio(self, rows: Sequence[tuple[float, ...]], differing: int) -> Interval:
         """Cost per solved of one side over that of the other: (a / b) / (c / d) of column sums.

@@ -34,19 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     comparison = Comparison(args.stores, json.loads(args.document.read_text(encoding="utf-8")))
     comparison.compare()
-    print(f"{'field':52s} {'numbers':>8s} {'largest difference':>20s}")
-    for name, (numbers, largest) in sorted(comparison.fields.items()):
-        print(f"{name:52s} {numbers:8d} {largest:20.3g}")
-    for name, why in sorted(comparison.left_out.items()):
-        print(f"not recomputed: {name} ({why})")
-    for line in comparison.wrong:
-        print(f"DISAGREES: {line}")
-    numbers = sum(numbers for numbers, _ in comparison.fields.values())
-    print(
-        f"{numbers} numbers, {len(comparison.left_out)} fields left out, "
-        f"{len(comparison.wrong)} disagreements"
-    )
-    return 1 if comparison.wrong else 0
+    return comparison.printed()
 
 
 if __name__ == "__main__":

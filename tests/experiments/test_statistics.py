@@ -485,12 +485,14 @@ def test_the_interval_of_a_mean_length_covers_it(n: int, cap: float | None, leas
 def test_a_mean_of_differences_has_the_bounds_of_the_same_numbers_as_logs() -> None:
     gaps = [0.5, -0.25, 0.0, 1.5, -0.75, 0.125, 2.0, 0.0, -1.0]
     of, logs = Bootstrap(0).mean_difference(gaps), Bootstrap(0).log_mean(gaps)
-    assert logs.low is not None and logs.high is not None
+    assert logs.low is not None
+    assert logs.high is not None
     assert of.estimate == pytest.approx(sum(gaps) / len(gaps))
     assert of.low == pytest.approx(math.log(logs.low))
     assert of.high == pytest.approx(math.log(logs.high))
     large = Bootstrap(0).mean_difference([900 * one for one in gaps])  # exp of it would overflow
     assert large.high == pytest.approx(900 * (of.high or 0))
     few = Bootstrap(0).mean_difference([0.0] * 20 + gaps[3:7])
-    assert few.estimate is not None and few.low is few.high is None
+    assert few.estimate is not None
+    assert few.low is few.high is None
     assert Bootstrap(0).mean_difference([]) == NOTHING

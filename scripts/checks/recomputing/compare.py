@@ -15,6 +15,7 @@ from recomputing.cheaper import cheaper
 from recomputing.claims import claims
 from recomputing.frames import canonical
 from recomputing.samples import Line, Sweep, is_baseline, merged
+from recomputing.tally import Tally
 
 #: What says which configuration a row is of; a row that fits none is a disagreement.
 IDENTITY = (
@@ -56,7 +57,7 @@ Lines = dict[Name, Line]
 ALL = "all"
 
 
-class Comparison:
+class Comparison(Tally):
     """Compares, and keeps what was compared, what was not, and what is wrong.
 
     Args:
@@ -65,9 +66,7 @@ class Comparison:
     """
 
     def __init__(self, store: Path, detectors: Sequence[Mapping[str, Any]] | None = None) -> None:
-        self.fields: dict[str, tuple[int, float]] = {}
-        self.left_out: dict[str, str] = {}
-        self.wrong: list[str] = []
+        super().__init__()
         sweep = Sweep(store)
         self.detectors = _labelled(sweep.manifest["detectors"] if detectors is None else detectors)
         self.seed = int(sweep.config["seed"])
@@ -253,13 +252,7 @@ class Comparison:
             self._field(_short(row), field, value, expected.get(field))
 
     def _field(self, of: str, field: str, value: object, expected: object) -> None:
-        number, largest = self.fields.get(field, (0, 0.0))
-        try:
-            off, count = apart(value, expected)
-        except ValueError as error:
-            self.wrong.append(f"{of}: {field}: {error}")
-            off, count = math.inf, 1
-        self.fields[field] = (number + count, max(largest, off))
+        self.count(of, field, lambda: apart(value, expected))
 
 
 def apart(told: object, expected: object) -> tuple[float, int]:

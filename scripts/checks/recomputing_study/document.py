@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recomputing.compare import apart
+from recomputing.tally import Tally
 
 from recomputing_study import stores, tables, watching
 from recomputing_study.stores import Cell, Prices
@@ -22,7 +22,7 @@ LEFT_OUT = {
 DETECTOR = ("dataset", "detector", "action")
 
 
-class Comparison:
+class Comparison(Tally):
     """Compares, and keeps what was compared, what was not, and what is wrong.
 
     Args:
@@ -31,9 +31,8 @@ class Comparison:
     """
 
     def __init__(self, folders: Sequence[Path], document: Mapping[str, Any]) -> None:
-        self.fields: dict[str, tuple[int, float]] = {}
+        super().__init__()
         self.left_out = dict(LEFT_OUT)
-        self.wrong: list[str] = []
         self.folders, self.document = folders, document
         self.levels = stores.levels(folders)
 
@@ -138,13 +137,7 @@ class Comparison:
                 else:
                     self._value(of, inner, told[name], expected[name])
             return
-        number, largest = self.fields.get(field, (0, 0.0))
-        try:
-            off, count = _apart(told, expected)
-        except ValueError as error:
-            self.wrong.append(f"{of}: {field}: {error}")
-            off, count = math.inf, 1
-        self.fields[field] = (number + count, max(largest, off))
+        self.count(of, field, lambda: _apart(told, expected))
 
 
 def _apart(told: Any, expected: Any) -> tuple[float, int]:

@@ -27,12 +27,16 @@ from recomputing_study.document import Comparison
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The comparison; 0 if everything agrees."""
+    """The comparison; 0 if everything agrees, 2 where a store or the document cannot be read."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("stores", type=Path, nargs="+", help="folders that the study was read from")
     parser.add_argument("--document", type=Path, required=True, help="what was told of them")
     args = parser.parse_args(argv)
-    comparison = Comparison(args.stores, json.loads(args.document.read_text(encoding="utf-8")))
+    try:
+        comparison = Comparison(args.stores, json.loads(args.document.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        print(f"recompute_study: {error}", file=sys.stderr)
+        return 2
     comparison.compare()
     return comparison.printed()
 

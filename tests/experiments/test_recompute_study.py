@@ -101,7 +101,7 @@ ROW = (*AT, "rows", 0)
         ("missing",),
         ("levels", "easy", "full", "2", "tokens"),
         ("levels", "easy", "full", "2", "classes", "derived"),
-        ("levels", "easy", "full", "2", "per_solved", "keys", "low"),
+        ("levels", "easy", "full", "2", "per_solved", "keys", "estimate"),
         ("levels", "easy", "censored"),
         (*ROW, "classes", "lost"),
         (*ROW, "wrong_to_right"),
@@ -131,6 +131,16 @@ def test_a_changed_number_is_named(
     assert compared(small, changed, tmp_path) == 1
     wrong = [line for line in capsys.readouterr().out.splitlines() if "DISAGREES" in line]
     assert any(f"{path[-1]}: " in line for line in wrong)
+
+
+def test_what_is_not_there_is_said(
+    small: Path, document: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compared(tmp_path / "nothing", document, tmp_path) == 2
+    assert "nothing: expected the folder of a sweep" in capsys.readouterr().err
+    asked = [str(small), "--document", str(tmp_path / "none.json")]
+    assert recompute_study.main(asked) == 2
+    assert "none.json" in capsys.readouterr().err
 
 
 def test_words_and_rows_that_are_not_so_are_named(

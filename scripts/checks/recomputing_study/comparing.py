@@ -13,12 +13,13 @@ from recomputing.intervals import (
     bootstrap_t,
     mcnemar,
     of_cost_ratio,
+    of_log_mean,
     of_mean,
     sign_flips,
     tango,
     wilson,
 )
-from recomputing.means import mean, sums_interval
+from recomputing.means import mean
 
 from recomputing_study.stores import COSTS
 from recomputing_study.texts import CLASSES, Text
@@ -31,12 +32,12 @@ SEED = 0
 MARGIN = 0.05
 
 
-def alone(texts: Sequence[Text], hours: float) -> Found:
+def alone(texts: Sequence[Text], threads: float) -> Found:
     """What the texts of one method are.
 
     Args:
         texts: of all its problems.
-        hours: threads that worked for each second.
+        threads: of one worker, whose seconds a text's are.
     """
     n, solved = len(texts), sum(one.solved for one in texts)
     tokens = sum(one.tokens for one in texts)
@@ -58,7 +59,7 @@ def alone(texts: Sequence[Text], hours: float) -> Found:
     for way in ("right_to_wrong", "wrong_to_right", "wrong_to_wrong"):
         found[way] = sum(one.mends[way] for one in texts)
     found["per_solved"] = {name: _per_solved(texts, name) for name in COSTS}
-    found["solved_per_cpu_hour"] = 3600 * solved / (found["cost"]["seconds"] * hours)
+    found["solved_per_cpu_hour"] = 3600 * solved / (found["cost"]["seconds"] * threads)
     return found
 
 
@@ -91,9 +92,13 @@ def _per_solved(texts: Sequence[Text], cost: str) -> Found:
     solved = sum(one.solved for one in texts)
     if not solved:
         return {"estimate": None, "low": None, "high": None}
-    low, high = sums_interval(texts, lambda one: (one.cost[cost], float(one.solved)))
-    estimate = math.fsum(one.cost[cost] for one in texts) / solved
-    return {"estimate": estimate, "low": low, "high": high}
+    units = [(one.cost[cost], float(one.solved)) for one in texts]
+    found: Found = {"estimate": math.fsum(unit[0] for unit in units) / solved}
+    found |= {"low": None, "high": None}
+    if solved >= SIX:
+        told = ends("cost", *bootstrap_t(units, of_log_mean, solved, SEED))
+        found |= {"low": told["cost_low"], "high": told["cost_high"]}
+    return found
 
 
 def beside(ours: Mapping[str, Text], its: Mapping[str, Text], times: int) -> Found:

@@ -57,7 +57,7 @@ class Comparison(Tally):
         self._keys("levels", told["levels"], self.levels)
         for name, one in self.levels.items():
             if name in told["levels"]:
-                level = tables.level(one, caps, prices, threads * workers)
+                level = tables.level(one, caps, prices, threads)
                 self._level(name, told["levels"][name], level)
         self._detectors(told["detectors"])
 

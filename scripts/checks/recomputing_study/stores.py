@@ -60,6 +60,8 @@ def factor(manifest: Mapping[str, Any]) -> int:
 def manifests(folder: Path) -> list[dict[str, Any]]:
     """Of all sweeps of a store, the oldest first."""
     told = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("sweeps/*.json")]
+    if not told:
+        raise FileNotFoundError(f"{folder}: expected the folder of a sweep")
     return sorted(told, key=lambda one: str(one["started"]))
 
 

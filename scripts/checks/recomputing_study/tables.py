@@ -17,22 +17,22 @@ LEVEL, LEAST, MOST_LOST = 0.05, 6, -0.01
 Row = dict[str, Any]
 
 
-def level(one: Level, caps: Sequence[int], prices: Prices, hours: float) -> dict[str, Any]:
+def level(one: Level, caps: Sequence[int], prices: Prices, threads: float) -> dict[str, Any]:
     """All that is told of a level, but for what is drawn at random.
 
     Args:
         one: its runs.
         caps: as times full attention's length.
         prices: what costs are reckoned with.
-        hours: threads that worked for each second.
+        threads: of one worker, whose seconds a text's are.
     """
     found: dict[str, Any] = {"full": {}, "at": {}}
     for times in caps:
         texts = read(one, times, prices)
         full = next((some for cell, some in texts.items() if cell.is_full), {})
         whole = {problem: text for problem, text in full.items() if not text.cut}
-        found["full"][str(times)] = comparing.alone(list(full.values()), hours)
-        found["at"][str(times)] = _at(one, texts, whole, times, hours)
+        found["full"][str(times)] = comparing.alone(list(full.values()), threads)
+        found["at"][str(times)] = _at(one, texts, whole, times, threads)
         found["censored"] = len(full) - len(whole)
     return found
 
@@ -47,7 +47,7 @@ def _at(
     texts: Mapping[Cell, Mapping[str, Text]],
     whole: Mapping[str, Text],
     times: int,
-    hours: float,
+    threads: float,
 ) -> dict[str, Any]:
     rows: dict[Cell, Row] = {}
     for cell, some in texts.items():
@@ -55,7 +55,7 @@ def _at(
             continue
         row: Row = {"backend": cell.backend, "budget": cell.budget, "kept": cell.kept}
         row["role"] = one.roles[cell]
-        row |= comparing.alone(list(some.values()), hours)
+        row |= comparing.alone(list(some.values()), threads)
         row["solved"] = sum(text.solved for text in some.values())
         row["against_full"] = comparing.beside(some, whole, times)
         rows[cell] = row

@@ -141,8 +141,8 @@ def alone(some: Sequence[Text], cap: int, threads: int, bootstrap: Bootstrap) ->
         "ceiling_saved": 1 - stopped / tokens if tokens else None,
         "cost": {cost: math.fsum(one.costs[cap][cost] for one in some) for cost in COSTS},
         "per_solved": {
-            cost: interval(bootstrap.ratio(
-                [(one.costs[cap][cost], float(one.at[cap].solved)) for one in some]
+            cost: interval(bootstrap.skewed_mean(
+                [(one.costs[cap][cost], float(one.at[cap].solved)) for one in some], solved
             ))
             for cost in COSTS if not any(math.isnan(one.costs[cap][cost]) for one in some)
         },

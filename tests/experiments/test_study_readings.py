@@ -20,6 +20,8 @@ import study_figures
 import study_readings
 import study_tables
 import study_texts
+from study_full_tables import FULL_TABLES
+from study_short_tables import SHORT_TABLES
 from study_texts import Text
 from text_readings import CLASSES, TextReading
 
@@ -201,28 +203,37 @@ def test_the_rule_is_silent_in_nearly_all_worlds_of_swapped_sides() -> None:
 def test_tables_show_what_was_counted(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page, document = tmp_path / "STUDY.md", tmp_path / "found.json"
+    page, results = tmp_path / "STUDY.md", tmp_path / "study.md"
+    document = tmp_path / "found.json"
     monkeypatch.setattr(study_tables, "PAGE", page)
+    monkeypatch.setattr(study_tables, "RESULTS", results)
     monkeypatch.setattr(study_tables, "KEPT", tmp_path / "kept.json")
     found = study_readings.read_stores([small], worlds=2)
     document.write_text(json.dumps(found))
-    places = (f"<!-- {x}: scripts/pages/study_tables.py -->\n{pages.END}\n"
-              for x in study_tables.TABLES)  # fmt: skip
-    page.write_text("# Text\n" + "\n".join(places) + "\nMore.\n")
+    for one, names in ((page, ["sentences", *SHORT_TABLES]), (results, [*FULL_TABLES])):
+        places = (f"<!-- {x}: scripts/pages/{study_tables.NAME} -->\n{pages.END}\n"
+                  for x in names)  # fmt: skip
+        one.write_text("# Text\n" + "\n".join(places) + "\nMore.\n")
     assert study_tables.main(["--take", str(document)]) == 0
+    assert "held out" not in page.read_text().replace(" held out |", "")
     assert study_tables.main(["--take", str(document), "--held-out"]) == 0
-    assert study_tables.main(["--check"]) == 0  # what is kept gives the same page again
-    text = page.read_text()
-    assert text.startswith("# Text\n")
-    assert text.endswith("More.\n")
+    assert study_tables.main(["--check"]) == 0  # what is kept gives the same pages again
+    text = results.read_text()
     (quest,) = (r for r in found["levels"]["easy"]["at"]["2"]["rows"] if r["backend"] == "quest")
-    ratio = f"{quest['against_full']['ratio_solved']['estimate']:.3f}"
+    ratio = quest["against_full"]["ratio_solved"]["estimate"]
     for which in ("chosen", "held out"):
         told = f"| {which} | easy | 2 | quest 64 | {quest['solved']} of 4 |"
         (line,) = (one for one in text.splitlines() if one.startswith(told) and "alone" not in one)
-        assert f"| {ratio} |" in line
-    page.write_text(text.replace("| quest 64 |", "| quest 65 |"))
-    assert study_tables.main(["--check"]) == 1
+        assert f"| {ratio:.3f} |" in line
+    short = [one for one in page.read_text().splitlines() if one.startswith("| quest 64 |")]
+    assert any(f"| {quest['solved']} of 4 |" in one and f"| {ratio:.2f} |" in one for one in short)
+    for one in (page, results):
+        told = one.read_text()
+        assert told.startswith("# Text\n")
+        assert told.endswith("More.\n")
+        one.write_text(told.replace("| quest 64 |", "| quest 65 |"))
+        assert study_tables.main(["--check"]) == 1
+        one.write_text(told)
 
 
 def test_corrected_chance_says_nothing() -> None:

@@ -19,7 +19,7 @@ from recomputing.intervals import (
     tango,
     wilson,
 )
-from recomputing.means import mean
+from recomputing.means import mean, sums_interval
 
 from recomputing_study.stores import COSTS
 from recomputing_study.texts import CLASSES, Text
@@ -53,7 +53,7 @@ def alone(texts: Sequence[Text], threads: float) -> Found:
         "last_is_right": sum(one.stated[-1][1] == one.answer for one in texts if one.stated),
         "ever_right": len(right),
         "ceiling_solved": len(right),
-        "ceiling_saved": sum(map(saved_by_ceiling, right)) / tokens,
+        "ceiling_saved": share(texts, saved_by_ceiling, lambda one: one.tokens),
         "cost": {name: math.fsum(one.cost[name] for one in texts) for name in COSTS},
     }
     for way in ("right_to_wrong", "wrong_to_right", "wrong_to_wrong"):
@@ -63,14 +63,73 @@ def alone(texts: Sequence[Text], threads: float) -> Found:
     return found
 
 
+def _share_of_excess(pairs: Sequence[Pair], name: str, most: int) -> Found:
+    """Of the tokens beyond the other side's, those of a class: at least, or at most."""
+
+    def part(pair: Pair) -> float:
+        ours, its = pair
+        unclear = ours.unclear if most else -its.unclear
+        return ours.classes[name] - its.classes[name] + unclear
+
+    return share(pairs, part, lambda x: x[0].tokens - x[1].tokens, lambda x: x[0].problem)
+
+
+def _between(least: Found, most: Found) -> Found:
+    """Ranges from what is least to what is most."""
+    found: Found = {}
+    for name, low in least.items():
+        high = most[name]
+        if low is None or high is None:
+            found[name] = None
+        else:
+            ends_ = [x for one in (low, high) for x in (one if isinstance(one, tuple) else (one,))]
+            found[name] = (min(ends_), max(ends_))
+    return found
+
+
 #: Tokens that it takes to end the sentence and write an answer once the right value is there.
 ANSWERING = 11
 
 
 def saved_by_ceiling(text: Text) -> int:
     """Tokens behind the first right value, less those of an answer."""
-    assert text.until is not None
-    return max(0, text.tokens - text.until - ANSWERING)
+    return 0 if text.until is None else max(0, text.tokens - text.until - ANSWERING)
+
+
+def share(
+    values: Sequence[Any],
+    part: Callable[[Any], float],
+    whole: Callable[[Any], float],
+    problem: Callable[[Any], object] = lambda one: one.problem,
+) -> Found:
+    """One sum over another, with the interval of problems drawn again."""
+    total = math.fsum(map(whole, values))
+    if not total:
+        return {"estimate": None, "low": None, "high": None}
+    low, high = sums_interval(
+        values, lambda one: (float(part(one)), float(whole(one))), problem=problem
+    )
+    return {"estimate": math.fsum(map(part, values)) / total, "low": low, "high": high}
+
+
+def pooled(pairs: Sequence[Pair]) -> Found:
+    """All methods' texts of a level beside full attention's."""
+    ours = [a for a, _ in pairs]
+    apart: dict[str, list[int]] = {}
+    for a, b in pairs:
+        apart.setdefault(a.problem, []).append(a.tokens - b.tokens)
+    found: Found = {
+        "texts": len(pairs),
+        "solved": share(ours, lambda one: one.solved, lambda _: 1),
+        "ever_right": share(ours, lambda one: one.until is not None, lambda _: 1),
+        "ceiling_saved": share(ours, saved_by_ceiling, lambda one: one.tokens),
+        "longer": _mean_gap([mean(some) for some in apart.values()]),
+        "shares": {},
+    }
+    for name in CLASSES:
+        least, most = (_share_of_excess(pairs, name, side) for side in (0, 1))
+        found["shares"][name] = least if least == most else _between(least, most)
+    return found
 
 
 def class_bands(ours: Sequence[Text], its: Sequence[Text]) -> dict[str, Any]:
@@ -141,7 +200,10 @@ def beside(ours: Mapping[str, Text], its: Mapping[str, Text], times: int) -> Fou
 
 
 def _difference(pairs: Sequence[Pair], number: Callable[[Text], int]) -> Found:
-    gaps = [float(number(a) - number(b)) for a, b in pairs]
+    return _mean_gap([float(number(a) - number(b)) for a, b in pairs])
+
+
+def _mean_gap(gaps: Sequence[float]) -> Found:
     differing = sum(gap != 0 for gap in gaps)
     found: Found = {"estimate": mean(gaps) if gaps else None, "low": None, "high": None}
     found |= {"n": len(gaps), "differs": differing, "p": sign_flips(gaps) if gaps else None}

@@ -73,7 +73,7 @@ class Comparison(Tally):
 
     def _at(self, of: str, told: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         rows = told["rows"]
-        corrected = tables.holm(rows)
+        corrected = tables.holm([row["against_full"] for row in rows], [*map(tables.family, rows)])
         null = next((row["against_full"] for row in rows if row["role"] == "null"), None)
         mine = {_cell(row): row for row in expected["rows"]}
         self._keys(f"{of} rows", map(_cell, rows), mine)
@@ -81,19 +81,18 @@ class Comparison(Tally):
             if _cell(row) not in mine:
                 continue
             one = dict(mine[_cell(row)])
-            against = dict(one["against_full"])
-            for outcome in tables.OUTCOMES:
-                if (at, outcome) in corrected:
-                    against[outcome] = {**against[outcome], "p_holm": corrected[at, outcome]}
-            one |= {"against_full": against}
+            one |= {"against_full": _corrected(one["against_full"], corrected, at)}
             one["said"] = tables.said(row, None if null is None else null["ratio_solved"])
             self._value(f"{of} {_short(row)}", "", row, one)
         chosen = {(one["backend"], one["budget"]): one for one in expected["selection"]}
         self._keys(f"{of} selection", map(_method, told["selection"]), chosen)
-        for one in told["selection"]:
+        corrected = tables.holm(told["selection"], ["methods"] * len(told["selection"]))
+        for at, one in enumerate(told["selection"]):
             if _method(one) in chosen:
                 short = f"{of} selection {one['backend']} {one['budget']}"
-                self._value(short, "selection", one, chosen[_method(one)])
+                mine_ = _corrected(chosen[_method(one)], corrected, at)
+                self._value(short, "selection", one, mine_)
+        self._value(of, "pooled", told["pooled"], expected["pooled"])
         free = tables.sparsity_free(rows)
         self._value(of, "sparsity_free", sorted(told["sparsity_free"]), free)
         even = tables.break_even(rows)
@@ -146,6 +145,17 @@ def _apart(told: Any, expected: Any) -> tuple[float, int]:
             raise ValueError(f"{told!r}, recomputed {expected!r}")
         return 0.0, 1
     return apart(told, expected)
+
+
+def _corrected(
+    compared: Mapping[str, Any], corrected: Mapping[tuple[int, str], float], at: int
+) -> dict[str, Any]:
+    found = dict(compared)
+    for outcome in tables.OUTCOMES:
+        if (at, outcome) in corrected:
+            p = {"p_holm": corrected[at, outcome]}
+            found |= {outcome: {**found[outcome], **p}} if outcome else p
+    return found
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:

@@ -10,8 +10,8 @@ from recomputing_study.stores import COSTS, Cell, Level, Prices, read
 from recomputing_study.texts import Text
 
 METHODS = ("quest", "infllm", "h2o", "sink")
-#: Outcomes whose chance is corrected together.
-OUTCOMES = ("until_right", "after_right", "ratio_solved", "ratio_all")
+#: Outcomes whose chance is corrected together; the last is answers, of the comparison itself.
+OUTCOMES = ("until_right", "after_right", "ratio_solved", "ratio_all", "")
 LEVEL, LEAST, MOST_LOST = 0.05, 6, -0.01
 
 Row = dict[str, Any]
@@ -59,8 +59,16 @@ def _at(
         row["solved"] = sum(text.solved for text in some.values())
         row["against_full"] = comparing.beside(some, whole, times)
         rows[cell] = row
+    methods = [
+        (text, whole[problem])
+        for cell, some in texts.items()
+        if is_method(cell)
+        for problem, text in some.items()
+        if problem in whole
+    ]
     return {
         "rows": list(rows.values()),
+        "pooled": comparing.pooled(methods) | {"cells": sum(is_method(cell) for cell in texts)},
         "selection": _selection(one, texts, whole, times),
     }
 
@@ -86,23 +94,35 @@ def _selection(
 # Where p or bounds are drawn, what follows from them follows from those that the document tells.
 
 
-def holm(rows: Sequence[Row]) -> dict[tuple[int, str], float]:
-    """The corrected p of each row and outcome: of the methods as they are, and of all others."""
+def holm(compared: Sequence[Row], families: Sequence[object]) -> dict[tuple[int, str], float]:
+    """The corrected p of each comparison and outcome.
+
+    Args:
+        compared: as the document tells them.
+        families: of each, within which p are corrected; None for none.
+    """
     found: dict[tuple[int, str], float] = {}
     for outcome in OUTCOMES:
-        for methods in (True, False):
-            family = [
-                (row["against_full"][outcome]["p"], at)
-                for at, row in enumerate(rows)
-                if is_method(Cell(row["backend"], row["budget"], row["kept"])) == methods
-                and row["role"] != "null"
-                and row["against_full"][outcome]["p"] is not None
+        told = [(one[outcome] if outcome else one)["p"] for one in compared]
+        for family in {one for one in families if one is not None}:
+            some = [
+                (p, at)
+                for at, (p, its) in enumerate(zip(told, families, strict=True))
+                if its == family and p is not None
             ]
             largest = 0.0
-            for rank, (p, at) in enumerate(sorted(family)):
-                largest = max(largest, min(1.0, p * (len(family) - rank)))
+            for rank, (p, at) in enumerate(sorted(some)):
+                largest = max(largest, min(1.0, p * (len(some) - rank)))
                 found[at, outcome] = largest
     return found
+
+
+def family(row: Row) -> str | None:
+    """With which others a row's p are corrected."""
+    if row["role"] == "null":
+        return None
+    methods = is_method(Cell(row["backend"], row["budget"], row["kept"]))
+    return "methods" if methods else "others"
 
 
 def said(row: Row, null: Mapping[str, Any] | None) -> str | None:

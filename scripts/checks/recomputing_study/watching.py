@@ -11,6 +11,7 @@ from recomputing.compare import _labelled
 from recomputing.samples import Line, Sample, Sweep
 from scipy import stats
 
+from recomputing_study.comparing import share
 from recomputing_study.stores import Cell, Level, manifests
 from recomputing_study.tables import METHODS
 
@@ -91,7 +92,6 @@ def _told(one: Watched, level: Level) -> dict[str, Any]:
     texts = one.texts
     fired = {at: three for at, three in texts.items() if three[1].fired}
     false, of_full = sum(x.fired for x in one.full.values()), len(one.full)
-    tokens = sum(before.tokens for before, _, _ in texts.values())
     right_before = 0
     for at, (before, stopped, _) in fired.items():
         text = level.readings[at].within(before.tokens, {})
@@ -104,7 +104,12 @@ def _told(one: Watched, level: Level) -> dict[str, Any]:
         "false_high": float(stats.beta.ppf(0.975, false + 1, of_full - false))
         if false < of_full
         else 1.0,
-        "saved": 1 - sum(after.paid for _, _, after in texts.values()) / tokens if tokens else None,
+        "saved": share(
+            [(at[1], three) for at, three in texts.items()],
+            lambda one: one[1][0].tokens - one[1][2].paid,
+            lambda one: one[1][0].tokens,
+            lambda one: one[0],
+        ),
         "lost": sum(before.solved and not after.solved for before, _, after in texts.values()),
         "gained": sum(after.solved and not before.solved for before, _, after in texts.values()),
         "right_before": right_before,

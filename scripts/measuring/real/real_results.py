@@ -22,7 +22,7 @@ sys.path.append(str(HERE.parent))
 
 from measure_actions import Part, measure  # noqa: E402
 
-PACKED = HERE.parents[1] / "pages" / "packed_stores.py"
+PACKED = HERE.parents[1] / "stores" / "packed_stores.py"
 FIELDS = (
     "model", "backend", "backend_params", "budget", "role", "penalty", "samples", "n", "capped",
     "accuracy", "accuracy_low", "accuracy_high", "solved_lost", "solved_gained",

@@ -113,16 +113,65 @@ def excess(read: Sequence[tuple[TextReading, TextReading]]) -> Row:
     }
 
 
+def shares(rows: Sequence[tuple[str, float, float]], bootstrap: Bootstrap) -> Interval:
+    """Sum of the first numbers over the sum of the second; problems are resampled whole."""
+    found: dict[str, list[float]] = {}
+    for item, first, second in rows:
+        both = found.setdefault(item, [0.0, 0.0])
+        both[0] += first
+        both[1] += second
+    return bootstrap.ratio([(first, second) for first, second in found.values()])
+
+
+def pooled(cells: Sequence[Sequence[Pair]], cap: int, bootstrap: Bootstrap) -> Row:
+    """All methods' cells of a level together against full attention; problems resampled whole.
+
+    Args:
+        cells: pairs of each.
+        cap: which.
+        bootstrap: of the level.
+    """
+    read = [(m.sample.item_id, m.at[cap], t.at[cap]) for pairs in cells for m, t in pairs]
+    longer: dict[str, list[int]] = {}
+    for item, mine, theirs in read:
+        longer.setdefault(item, []).append(mine.tokens - theirs.tokens)
+    means = [math.fsum(some) / len(some) for some in longer.values()]
+    return {
+        "cells": len(cells),
+        "texts": len(read),
+        "solved": interval(shares([(i, float(m.solved), 1.0) for i, m, _ in read], bootstrap)),
+        "ever_right": interval(
+            shares([(i, float(m.first_right is not None), 1.0) for i, m, _ in read], bootstrap)
+        ),
+        "ceiling_saved": interval(
+            shares([(i, m.tokens - stopped(m), m.tokens) for i, m, _ in read], bootstrap)
+        ),
+        "longer": difference(means, bootstrap),
+        "shares": {
+            name: interval(shares(
+                [(i, m.classes[name] - t.classes[name], m.tokens - t.tokens) for i, m, t in read],
+                bootstrap,
+            ))
+            for name in CLASSES
+        },
+    }  # fmt: skip
+
+
+#: Tokens that end the sentence and write an answer once the right value is there.
+ANSWERING = len(pieces(CLOSING))
+
+
+def stopped(one: TextReading) -> int:
+    """Tokens of a text that who knew the answer would stop at its first right value."""
+    right = one.first_right
+    return one.tokens if right is None else min(one.tokens, right + ANSWERING)
+
+
 def alone(some: Sequence[Text], cap: int, threads: int, bootstrap: Bootstrap) -> Row:
     """What a cell's texts are, without a partner."""
     read = [one.at[cap] for one in some]
     solved = sum(one.solved for one in read)
     seconds = math.fsum(one.costs[cap]["seconds"] for one in some)
-    closing = len(pieces(CLOSING))
-    stopped = sum(
-        one.tokens if one.first_right is None else min(one.tokens, one.first_right + closing)
-        for one in read
-    )
     tokens = sum(one.tokens for one in read)
     return {
         "n": len(read),
@@ -138,7 +187,9 @@ def alone(some: Sequence[Text], cap: int, threads: int, bootstrap: Bootstrap) ->
         "wrong_to_wrong": sum(one.wrong_to_wrong for one in read),
         # Who knew the answer would stop at the first right value: nothing can do better.
         "ceiling_solved": sum(one.first_right is not None for one in read),
-        "ceiling_saved": 1 - stopped / tokens if tokens else None,
+        "ceiling_saved": interval(bootstrap.ratio(
+            [(float(one.tokens - stopped(one)), float(one.tokens)) for one in read]
+        )),
         "cost": {cost: math.fsum(one.costs[cap][cost] for one in some) for cost in COSTS},
         "per_solved": {
             cost: interval(bootstrap.skewed_mean(

@@ -15,9 +15,14 @@ from experiments.report.statistics import LEAST, holm
 LEVEL, LOSS = 0.05, 0.01
 
 
-def with_holm(rows: Sequence[Row], name: str) -> None:
-    """Put the corrected p of one outcome into its rows; rows without a test stay out."""
-    told = [row["against_full"][name] for row in rows]
+def with_holm(compared: Sequence[Row], name: str | None = None) -> None:
+    """Put the corrected p of one outcome into comparisons; those without a test stay out.
+
+    Args:
+        compared: of one family.
+        name: of the outcome; None for answers lost and gained.
+    """
+    told = [one if name is None else one[name] for one in compared]
     tested = [one for one in told if one["p"] is not None]
     for one, p in zip(tested, holm([one["p"] for one in tested]), strict=True):
         one["p_holm"] = p

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from comparisons import MARGIN, alone, compared
+from comparisons import MARGIN, alone, compared, interval, pooled, shares
 from study_claims import break_even, claim, is_free, null_worlds, with_holm
 from study_texts import (
     INTENSITY,
@@ -44,10 +44,15 @@ from experiments.store.study import Study
 
 #: A false stop in no more than this share of full attention's texts, by the upper bound.
 FALSE_STOPS = 0.01
+#: Whose p are corrected within a family; None: answers lost and gained.
+OUTCOMES = ("ratio_solved", "ratio_all", "until_right", "after_right", None)
 
 
-def detected(studies: Sequence[Study], cells: Mapping[str, Mapping[Cell, Mapping[str, Text]]]
-             ) -> list[Row]:  # fmt: skip
+def detected(
+    studies: Sequence[Study],
+    cells: Mapping[str, Mapping[Cell, Mapping[str, Text]]],
+    bootstrap: Bootstrap,
+) -> list[Row]:
     """Every detector over the methods' texts, and its false stops under full attention."""
     from scipy.stats import beta
 
@@ -68,12 +73,11 @@ def detected(studies: Sequence[Study], cells: Mapping[str, Mapping[Cell, Mapping
             if is_method(cell) and item in cells[level].get(cell, {})
         ]
         fired = [(under, one) for under, one in mine if under.stopped_at is not None]
-        tokens = sum(one.top.tokens for _, one in mine)
         rows.append({
             "dataset": level, "detector": detector, "action": action, "n": len(mine),
             "fired": len(fired), "false": false, "of_full": len(full), "false_high": bound,
             "same_bound": bound <= FALSE_STOPS,
-            "saved": 1 - sum(u.paid_tokens or 0 for u, _ in mine) / tokens if tokens else None,
+            "saved": spared(mine, bootstrap),
             "lost": sum(one.top.solved and not under.correct for under, one in fired),
             "gained": sum(bool(under.correct) and not one.top.solved for under, one in fired),
             "right_before": sum(
@@ -82,6 +86,13 @@ def detected(studies: Sequence[Study], cells: Mapping[str, Mapping[Cell, Mapping
             ),
         })  # fmt: skip
     return rows
+
+
+def spared(some: Sequence[tuple[Sample, Text]], bootstrap: Bootstrap) -> Row:
+    """Share of the tokens that a detector's stops and actions leave unwritten."""
+    rows = [(under.item_id, one.top.tokens - (under.paid_tokens or 0), one.top.tokens)
+            for under, one in some]  # fmt: skip
+    return interval(shares(rows, bootstrap))
 
 
 def read_stores(folders: Sequence[Path], worlds: int = 100) -> Row:
@@ -111,7 +122,7 @@ def read_stores(folders: Sequence[Path], worlds: int = 100) -> Row:
                  if is_method(cell)], worlds, 1
             ),
         }  # fmt: skip
-    found["detectors"] = detected(studies, levels)
+    found["detectors"] = detected(studies, levels, bootstrap)
     return json.loads(json.dumps(found))
 
 
@@ -143,8 +154,8 @@ def at_cap(
         lambda row: row["role"] == "control" or row["kept"],
     )
     for wanted in families:
-        for outcome in ("ratio_solved", "ratio_all", "until_right", "after_right"):
-            with_holm([row for row in rows if wanted(row)], outcome)
+        for outcome in OUTCOMES:
+            with_holm([row["against_full"] for row in rows if wanted(row)], outcome)
     for row in rows:
         other = None if null is None or row is null else null["against_full"]["ratio_solved"]
         row["said"] = claim(row["against_full"]["ratio_solved"], other)
@@ -154,8 +165,12 @@ def at_cap(
         for cell, some in cells.items()
         if is_method(cell) and ("oracle", cell[1], False) in cells
     ]  # fmt: skip
+    for outcome in OUTCOMES:
+        with_holm(selection, outcome)
+    methods = [paired(some, full) for cell, some in cells.items() if is_method(cell) and some]
     return {
         "rows": rows,
+        "pooled": pooled(methods, cap, bootstrap),
         "selection": selection,
         "sparsity_free": sorted(row["budget"] for row in rows if is_free(row)),
         "break_even": [*break_even(rows)],

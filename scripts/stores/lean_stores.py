@@ -1,8 +1,8 @@
 """Stores of many runs in few bytes: what can be worked out of a trace is left out of the file.
 
-    python scripts/pages/lean_stores.py pack lil-out/study/hard-1000 docs/study/traces/hard.xz
-    python scripts/pages/lean_stores.py unpack docs/study/traces/hard.xz lil-out/study/hard-1000
-    python scripts/pages/lean_stores.py pack lil-out/study/hard-1000 more.xz --beside hard.xz
+    python scripts/stores/lean_stores.py pack lil-out/study/hard-1000 docs/study/traces/hard.xz
+    python scripts/stores/lean_stores.py unpack docs/study/traces/hard.xz lil-out/study/hard-1000
+    python scripts/stores/lean_stores.py pack lil-out/study/hard-1000 more.xz --beside hard.xz
 
 A store that has grown is packed `--beside` the files that have its older runs, and unpacked from
 all of them.

@@ -1,7 +1,7 @@
 """Stores of sweeps as one small file each, and back again.
 
-    python scripts/pages/packed_stores.py pack lil-out/real/table docs/results/traces/table.zst
-    python scripts/pages/packed_stores.py unpack docs/results/traces/table.zst lil-out/real/table
+    python scripts/stores/packed_stores.py pack lil-out/real/table docs/results/traces/table.zst
+    python scripts/stores/packed_stores.py unpack docs/results/traces/table.zst lil-out/real/table
 
 A store compresses each run for itself, so that a killed sweep loses none; all runs together are a
 tenth of that. What is unpacked is a store like any other: `lil report`, `lil replay` and `lil show`

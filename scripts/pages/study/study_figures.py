@@ -1,7 +1,7 @@
 """Draw the figures of docs/STUDY.md from what `study_readings.py` counted.
 
-    python scripts/pages/study_tables.py --take study.json   # keeps the numbers
-    python scripts/pages/study_figures.py                    # draws docs/study/*.svg of them
+    python scripts/pages/study/study_tables.py --take study.json   # keeps the numbers
+    python scripts/pages/study/study_figures.py                    # draws docs/study/*.svg of them
 
 Each point is a number of the tables, with its interval; nothing is computed here.
 """
@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+
+sys.path.append(str(Path(__file__).parents[1]))
+
 import records
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -22,7 +25,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from experiments.report.charts import Style
 from experiments.report.figures.style import FULL, STYLE, finish, look, panels, save
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KEPT, FOLDER = ROOT / "docs" / "study_results.json", ROOT / "docs" / "study"
 LEVELS, CHOSEN = ("easy", "medium", "hard", "retold"), "chosen"
 Row = Mapping[str, Any]

@@ -1,0 +1,233 @@
+"""Tables of docs/STUDY.md: the primary comparisons, and the rest by level, at the largest cap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from pages import chance, table
+from study_words import CHOSEN, HELD_OUT, Row, cell_of, name_of, number, percent
+
+#: The level of the primary comparisons.
+LEVEL = "hard"
+METHODS = ("quest", "infllm", "h2o", "sink")
+#: Which rows of a control stand in which column.
+COLUMNS = {
+    "oracle": ("oracle", False), "random": ("random", False), "window": ("window", False),
+    "h2o_uniform": ("h2o_uniform", False), "random, prompt kept": ("random", True),
+    "h2o, prompt kept": ("h2o", True), "sink, prompt kept": ("sink", True),
+}  # fmt: skip
+
+
+def at_cap(found: Row, which: str, level: str, cap: int | None = None) -> Row | None:
+    """What a document tells of a level at a cap, its largest by default; None where it does not."""
+    document = found.get(which)
+    if document is None or level not in document["levels"]:
+        return None
+    told: Row = document["levels"][level]["at"]
+    return told.get(str(max(document["caps"]) if cap is None else cap))
+
+
+def level_of(found: Row) -> str:
+    """The level of the primary comparisons, or the only one there is."""
+    levels = found[CHOSEN]["levels"]
+    return LEVEL if LEVEL in levels else str(next(iter(levels)))
+
+
+def is_primary(row: Row) -> bool:
+    """Whether it is one of the methods' own cells."""
+    return row["backend"] in METHODS and not row["kept"]
+
+
+def primary(at: Row) -> Iterator[Row]:
+    """Rows of the methods by name and budget, the null last."""
+    mine = [row for row in at["rows"] if is_primary(row)]
+    yield from sorted(mine, key=lambda one: (METHODS.index(one["backend"]), one["budget"]))
+    yield from (row for row in at["rows"] if row["role"] == "null")
+
+
+def twin(found: Row, which: str, row: Row, cap: int | None = None) -> Row | None:
+    """The same cell among other problems, or at another cap."""
+    at = at_cap(found, which, level_of(found), cap)
+    rows = [] if at is None else at["rows"]
+    return next((one for one in rows if cell_of(one) == cell_of(row)), None)
+
+
+def lengths(found: Row) -> str:
+    """Question 1: answers, and tokens where both solve, at each cap."""
+    level, caps = level_of(found), found[CHOSEN]["caps"]
+    at = at_cap(found, CHOSEN, level)
+    assert at is not None
+    lines = []
+    for row in primary(at):
+        one = row["against_full"]
+        ratio = one["ratio_solved"]
+        read = [twin(found, CHOSEN, row, cap) for cap in caps]
+        held = twin(found, HELD_OUT, row)
+        lines.append((
+            name_of(row), f"{row['solved']} of {one['n']}", f"{one['lost']} / {one['gained']}",
+            chance(one.get("p_holm", one["p"])),
+            *("-" if x is None else number(x["against_full"]["ratio_solved"]) for x in read),
+            str(ratio["n"]), chance(ratio.get("p_holm", ratio["p"])), row["said"] or "-",
+            "-" if held is None else number(held["against_full"]["ratio_solved"]),
+            "-" if held is None else held["said"] or "-",
+        ))  # fmt: skip
+    heads = (
+        "attention", "solved", "lost / gained", "p, Holm",
+        *(f"both solve, cap {cap}" for cap in caps), "both", "p, Holm", "said",
+        "held out", "said there",
+    )  # fmt: skip
+    return table(heads, lines)
+
+
+def until(found: Row) -> str:
+    """Question 1: tokens until the answer is first right, and after it, on all problems."""
+    at = at_cap(found, CHOSEN, level_of(found))
+    assert at is not None
+    lines = []
+    for row in primary(at):
+        one, held = row["against_full"], twin(found, HELD_OUT, row)
+        lines.append((
+            name_of(row), str(one["until_right"]["n"]),
+            *(told for name in ("until_right", "after_right")
+              for told in (number(one[name], ".0f"), chance(one[name].get("p_holm")))),
+            f"{one['right_there_alone']} / {one['right_here_alone']} / {one['right_never']}",
+            str(one["cut_before_right"]),
+            *("-" if held is None else number(held["against_full"][name], ".0f")
+              for name in ("until_right", "after_right")),
+        ))  # fmt: skip
+    heads = (
+        "attention", "both ever right", "more until right", "p, Holm", "more after it", "p, Holm",
+        "right: full alone / it alone / never", "cut before", "until right, held out",
+        "after it, held out",
+    )  # fmt: skip
+    return table(heads, lines)
+
+
+def selection(found: Row) -> str:
+    """Question 2: a method less the oracle at its budget."""
+    at, held = (at_cap(found, which, level_of(found)) for which in (CHOSEN, HELD_OUT))
+    assert at is not None
+    others = {cell_of(one): one for one in (held["selection"] if held else ())}
+    order = sorted(at["selection"], key=lambda one: (METHODS.index(one["backend"]), one["budget"]))
+    lines = []
+    for row in order:
+        other = others.get(cell_of(row))
+        lines.append((
+            name_of(row), f"{row['lost']} / {row['gained']}", chance(row.get("p_holm")),
+            number(row["ratio_solved"]), chance(row["ratio_solved"].get("p_holm")),
+            number(row["until_right"], ".0f"), number(row["after_right"], ".0f"),
+            "-" if other is None else f"{other['lost']} / {other['gained']}",
+            "-" if other is None else number(other["ratio_solved"]),
+        ))  # fmt: skip
+    heads = ("method, less the oracle", "lost / gained", "p, Holm", "tokens, both solve", "p, Holm",
+             "more until right", "more after it", "lost / gained, held out",
+             "tokens, held out")  # fmt: skip
+    return table(heads, lines)
+
+
+def controls(found: Row) -> str:
+    """Question 2: what other choices of keys solve at each budget, and tokens where both solve."""
+    at = at_cap(found, CHOSEN, level_of(found))
+    assert at is not None
+    rows = {cell_of(row): row for row in at["rows"] if row["role"] != "null"}
+    names = {name: (name, False) for name in METHODS} | COLUMNS
+    names = {name: one for name, one in names.items()
+             if any((cell[0], cell[2]) == one for cell in rows)}  # fmt: skip
+    lines = []
+    for budget in sorted({cell[1] for cell in rows if cell[1] is not None}):
+        told = []
+        for backend, kept in names.values():
+            row = rows.get((backend, budget, kept))
+            if row is None:
+                told.append("")
+                continue
+            ratio = row["against_full"]["ratio_solved"]["estimate"]
+            times = "-" if ratio is None else f"{ratio:.2f}"
+            told.append(f"{100 * row['accuracy']['estimate']:.0f} / {times}")
+        lines.append((str(budget), *told))
+    return table(("budget", *names), lines)
+
+
+def excess(found: Row) -> str:
+    """Question 4: tokens beyond full attention's, all methods' cells of a level together."""
+    lines, names = [], []
+    for which, document in found.items():
+        for level in document["levels"]:
+            at = at_cap(found, which, level)
+            assert at is not None
+            one = at["pooled"]
+            names = [*one["shares"]]
+            known = (one["longer"]["low"] or 0) > 0
+            lines.append((
+                which, level, f"{one['texts']:,}", number(one["longer"], ".0f"),
+                *(percent(one["shares"][name]) if known else "-" for name in names),
+            ))  # fmt: skip
+    return table(("problems", "level", "texts", "more tokens a text", *names), lines, 2)
+
+
+def costs(found: Row) -> str:
+    """Question 5: cost per solved problem over full attention's, and answers an hour."""
+    level = level_of(found)
+    at = at_cap(found, CHOSEN, level)
+    assert at is not None
+    lines, names = [], []
+    for row in primary(at):
+        told = row["against_full"]["per_solved_ratio"]
+        names = [*told]
+        rate = row["solved_per_cpu_hour"]
+        lines.append((
+            name_of(row), *(number(one) for one in told.values()),
+            "-" if rate is None else f"{rate:,.0f}",
+        ))  # fmt: skip
+    rate = found[CHOSEN]["levels"][level]["full"][str(max(found[CHOSEN]["caps"]))]
+    lines.append(("full", *("1" for _ in names), f"{rate['solved_per_cpu_hour']:,.0f}"))
+    heads = ["attention", *(one.replace("_", " x ") for one in names), "right a CPU-hour"]
+    even = [
+        (one["backend"], one["cost"].replace("_", " x "),
+         *(", ".join(map(str, one[x])) or "-" for x in ("cheaper", "open", "dearer")))
+        for one in at["break_even"]
+    ]  # fmt: skip
+    where = ("method", "cost per solved", "less at", "cannot be told at", "more at")
+    return table(heads, lines) + "\n" + table(where, even, 5)
+
+
+def stopping(found: Row) -> str:
+    """Question 6: who knew the answer, by level; and detectors on the primary level."""
+    ceiling = []
+    for which, document in found.items():
+        for level, told in document["levels"].items():
+            cap = str(max(document["caps"]))
+            full, one = told["full"][cap], told["at"][cap]["pooled"]
+            ceiling.append((
+                which, level, "full", str(full["n"]), percent(full["accuracy"]),
+                f"{100 * full['ever_right'] / full['n']:.1f}", percent(full["ceiling_saved"]),
+            ))  # fmt: skip
+            ceiling.append((
+                which, level, "methods", f"{one['texts']:,}", percent(one["solved"]),
+                percent(one["ever_right"]), percent(one["ceiling_saved"]),
+            ))  # fmt: skip
+    watched = [
+        (which, f"`{one['detector']}`", one["action"],
+         f"{one['false']} of {one['of_full']} (at most {100 * one['false_high']:.1f}%)",
+         "yes" if one["same_bound"] else "no", f"{one['fired']} of {one['n']}",
+         percent(one["saved"]), f"{one['lost']} / {one['gained']}", str(one["right_before"]))
+        for which, document in found.items()
+        for one in document["detectors"]
+        if one["dataset"] == level_of(found)
+    ]  # fmt: skip
+    heads = ("problems", "level", "attention", "texts", "solved, %", "right value ever stated, %",
+             "tokens after it, %")  # fmt: skip
+    seen = ("problems", "detector", "then", "false stops", "within the bound", "fires in",
+            "tokens spared, %", "lost / gained", "right value stood there")  # fmt: skip
+    return table(heads, ceiling, 3) + "\n" + table(seen, watched, 3)
+
+
+SHORT_TABLES: Mapping[str, Callable[[Row], str]] = {
+    "lengths": lengths,
+    "until": until,
+    "selection": selection,
+    "controls": controls,
+    "excess": excess,
+    "costs": costs,
+    "stopping": stopping,
+}

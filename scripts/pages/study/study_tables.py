@@ -1,0 +1,60 @@
+"""Write what the study of the reasoner found into its pages, from what `study_readings.py` counted.
+
+    python scripts/measuring/study/study_readings.py STORE... --json > study.json
+    python scripts/pages/study/study_tables.py --take study.json            # chosen problems
+    python scripts/pages/study/study_tables.py --take held.json --held-out  # shown beside them
+    python scripts/pages/study/study_tables.py --check    # exit code 1 if it differs
+
+Numbers are kept in docs/study_results.json. docs/STUDY.md has sentences and the short tables,
+docs/results/study.md the tables of every level, cap and cell. What is written stands between two
+comments in its page, and no number of it is typed by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import pages
+import records
+import study_sentences
+from study_full_tables import FULL_TABLES
+from study_short_tables import SHORT_TABLES
+from study_words import CHOSEN, HELD_OUT
+
+ROOT = Path(__file__).parents[3]
+KEPT = ROOT / "docs" / "study_results.json"
+PAGE, RESULTS = ROOT / "docs" / "STUDY.md", ROOT / "docs" / "results" / "study.md"
+NAME = "study/study_tables.py"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--take", type=Path, help="a document of study_readings.py")
+    parser.add_argument("--held-out", action="store_true", help="it is of the problems for last")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    args = parser.parse_args(argv)
+    kept = records.read(KEPT) if KEPT.exists() else {}
+    if args.take is not None:
+        kept[HELD_OUT if args.held_out else CHOSEN] = json.loads(args.take.read_text())
+        if not args.check:
+            records.write(KEPT, kept)
+    for page in (PAGE, RESULTS):
+        if not page.exists():
+            parser.error(f"{page} is not there: it has the places for the tables")
+    differ = [pages.put(PAGE, NAME, study_sentences.section(kept), args.check, "sentences")]
+    for page, tables in ((PAGE, SHORT_TABLES), (RESULTS, FULL_TABLES)):
+        differ += [pages.put(page, NAME, make(kept), args.check, name)
+                   for name, make in tables.items()]  # fmt: skip
+    return max(differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -163,8 +163,8 @@ def cost(at: Row) -> str:
             more += (one["low"] or 0) > 1 or not row["solved"]
         told.append(f"{words}: less in {less}, more in {more}")
     return (
-        f"Of {len(rows)} cells, a solved problem costs less than under full attention, or more (none "
-        f"solved is more), by whole intervals, in {'; '.join(told)}."
+        f"Of {len(rows)} cells, a solved problem costs less than under full attention, or more "
+        f"(none solved is more), by whole intervals, in {'; '.join(told)}."
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reasoner_training.thresholds import KINDS, corrupt, rejected
 from reasoner_training.tokenizer import build_tokenizer, pieces, richer_vocabulary, vocabulary
-from reasoner_training.traces import NO_FAULTS, TraceConfig, write_trace
+from reasoner_training.traces import NO_FAULTS, PARTS, TraceConfig, write_trace
 
 from attention.errors import InvalidValue
 from experiments.reasoner import LEVELS, SPLITS, problem, words
@@ -213,3 +213,36 @@ def test_what_is_forgotten_is_derived_again(level: str, index: int, seed: int) -
     assert not lost
     untrained = [text for text, weight in chain.parts if weight == 0]
     assert chain.text.count("Again,") == 0 or " not" in untrained
+
+
+EVERY = TraceConfig(
+    faulty=1, fix_fault=0.2, reread=0, missing=0.3, stubborn=0.5, give_up=1.0, forget=0.1
+)
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_a_recipe_can_do_without_a_part(part: str) -> None:
+    def seen(config: TraceConfig) -> dict[str, int]:
+        found = dict.fromkeys(PARTS, 0)
+        for index in range(60):
+            drawn = problem("easy", "train", index)
+            _, chain = write_trace(drawn, random.Random(index), config)
+            found["give_up"] += words.NOT_KNOWN in chain.text
+            found["checks"] += " was" in chain.text
+            found["forget"] += (" not", 0.0) in chain.parts
+        return found
+
+    whole, less = seen(EVERY), seen(EVERY.without(part))
+    assert min(whole.values()) > 0
+    assert less[part] == 0
+    others = [name for name in PARTS if name != part and (part, name) != ("checks", "give_up")]
+    assert all(less[name] for name in others)
+    assert EVERY.without(None) == EVERY
+
+
+def test_without_checks_every_answer_is_right() -> None:
+    config = EVERY.without("checks").without("give_up")
+    for index in range(40):
+        drawn = problem("medium", "train", index)
+        _, chain = write_trace(drawn, random.Random(index), config)
+        assert f"{words.BOXED}{drawn.answer}}}" in chain.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -164,15 +164,27 @@ def _pad(rng: random.Random, rows: list[tuple[list[int], list[float]]]) -> Batch
 
 
 class Groups(torch.utils.data.IterableDataset[list[Batch]]):
-    """Groups from `start` on, for a DataLoader worker; the stage follows the tokens drawn."""
+    """Groups from `start` on, for a DataLoader worker; the stage follows the tokens drawn.
 
-    def __init__(self, seed: int, start: int, tokens: int, batch_tokens: int) -> None:
+    Args:
+        seed: of all draws.
+        start: group.
+        tokens: trained on before it.
+        batch_tokens: of a batch, padded.
+        without: a part of the recipe that is left out.
+    """
+
+    def __init__(
+        self, seed: int, start: int, tokens: int, batch_tokens: int, without: str | None = None
+    ) -> None:
         self.seed, self.start, self.tokens, self.batch_tokens = seed, start, tokens, batch_tokens
+        self.without = without
 
     def __iter__(self) -> Iterator[list[Batch]]:
         group, tokens = self.start, self.tokens
         while True:
             stage = next(s for s in CURRICULUM if tokens < s.until_tokens)
+            stage = replace(stage, traces=stage.traces.without(self.without))
             batches = batch_group(self.seed, group, stage, self.batch_tokens)
             tokens += sum(batch.tokens for batch in batches)
             group += 1
@@ -265,12 +277,17 @@ def loss(model: Any, batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
-def held_out(model: Any, count: int = 24) -> dict[str, float]:
+def held_out(model: Any, count: int = 24, without: str | None = None) -> dict[str, float]:
     """Share of held-out chains greedy decoding would reproduce token for token, by level, and the
     share of injected mistakes a check judges wrong.
 
     One forward pass a chain: a chain whose every token is the most likely next one is what greedy
     decoding writes.
+
+    Args:
+        model: that is looked at.
+        count: chains a level, mistakes twice as many.
+        without: a part of the recipe that it was trained without.
     """
     device = model.lm_head.weight.device
     figures: dict[str, float] = {}
@@ -291,9 +308,11 @@ def held_out(model: Any, count: int = 24) -> dict[str, float]:
         exact = 0
         for i in range(count):
             drawn = problems.problem(level, "heldout", i)
-            prompt, chain = write_trace(drawn, random.Random(i), NO_FAULTS)
+            prompt, chain = write_trace(drawn, random.Random(i), NO_FAULTS.without(without))
             exact += all(hit for hit, _ in right(prompt, chain.parts))
         figures[level] = exact / count
+    if without == "checks":
+        return figures
     judged = caught = 0
     mistakes = TraceConfig(faulty=1, fix_fault=0, reread=0, missing=0, stubborn=0)
     rejections = {pair[1] for pair in words.VERDICTS}

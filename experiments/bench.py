@@ -33,6 +33,7 @@ from attention.patching.session import Session
 from attention.patching.survey import Anatomy
 from experiments.grid.config import DTYPES
 from experiments.grid.models import resolve_device
+from experiments.store.manifest import processor
 
 UNTIMED = 3  # steps before the first one that is timed
 
@@ -291,7 +292,7 @@ def device_name(device: str) -> str:
     """What the device calls itself."""
     if device.startswith("cuda"):
         return str(torch.cuda.get_device_name(device))
-    return platform.processor() or platform.machine()
+    return processor()
 
 
 def conditions() -> dict[str, object]:

@@ -69,7 +69,18 @@ def device_name(device: str) -> str:
         import torch
 
         return str(torch.cuda.get_device_name(device))
-    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+    return f"{processor()}, {os.cpu_count()} cores"
+
+
+def processor() -> str:
+    """What the CPU is called, with its family and model where the system tells them."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    told = {name.strip(): value.strip() for name, _, value in (one.partition(":") for one in lines)}
+    name = told.get("model name") or platform.processor() or platform.machine()
+    numbers = [f"{one} {told[key]}" for one, key in (("family", "cpu family"), ("model", "model"))
+               if key in told]  # fmt: skip
+    return f"{name} ({', '.join(numbers)})" if numbers else name
 
 
 def _commit() -> tuple[str | None, bool | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -175,6 +176,28 @@ def test_tokens_until_right_and_after_it_by_hand() -> None:
     assert (found["right_here_alone"], found["right_there_alone"]) == (1, 1)
     assert found["excess"]["tokens"] == 0
     assert (found["excess"]["longer"], found["excess"]["longer_by_end"]) == (1, {"solved": 30})
+
+
+def test_seconds_of_another_processor_are_not_compared() -> None:
+    h2o = ("h2o", 64)
+    made = {
+        FULL: {str(at): text(at, 100, FULL[:2]) for at in range(8)},
+        (*h2o, False): {str(at): text(at, 90, h2o) for at in range(8)},
+    }
+    for at in ("6", "7"):
+        made[*h2o, False][at] = dataclasses.replace(made[*h2o, False][at], processor="another")
+    cells = study_texts.timed(made)
+    pairs = [(cells[*h2o, False][at], cells[FULL][at]) for at in made[FULL]]
+    told = comparisons.compared(pairs, 8, Bootstrap(0, 100))["per_solved_ratio"]
+    assert (told["seconds"]["n"], told["keys"]["n"]) == (6, 8)
+    found = comparisons.alone([*cells[*h2o, False].values()], 8, 1, Bootstrap(0, 100))
+    assert found["cost"]["seconds"] is None
+    assert "seconds" not in found["per_solved"]
+    assert found["solved_per_cpu_hour"] is None
+    assert found["cost"]["keys"] > 0
+    assert (
+        comparisons.alone([*cells[FULL].values()], 8, 1, Bootstrap(0, 100))["cost"]["seconds"] > 0
+    )
 
 
 def test_a_null_world_says_nothing_and_an_effect_is_said() -> None:

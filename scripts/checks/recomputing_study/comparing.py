@@ -54,13 +54,19 @@ def alone(texts: Sequence[Text], threads: float) -> Found:
         "ever_right": len(right),
         "ceiling_solved": len(right),
         "ceiling_saved": share(texts, saved_by_ceiling, lambda one: one.tokens),
-        "cost": {name: math.fsum(one.cost[name] for one in texts) for name in COSTS},
+        "cost": {name: _known(math.fsum(one.cost[name] for one in texts)) for name in COSTS},
     }
     for way in ("right_to_wrong", "wrong_to_right", "wrong_to_wrong"):
         found[way] = sum(one.mends[way] for one in texts)
-    found["per_solved"] = {name: _per_solved(texts, name) for name in COSTS}
-    found["solved_per_cpu_hour"] = 3600 * solved / (found["cost"]["seconds"] * threads)
+    known = [name for name in COSTS if found["cost"][name] is not None]
+    found["per_solved"] = {name: _per_solved(texts, name) for name in known}
+    seconds = found["cost"]["seconds"]
+    found["solved_per_cpu_hour"] = 3600 * solved / (seconds * threads) if seconds else None
     return found
+
+
+def _known(total: float) -> float | None:
+    return None if math.isnan(total) else total
 
 
 def _share_of_excess(pairs: Sequence[Pair], name: str, most: int) -> Found:
@@ -238,7 +244,8 @@ def _ratio(pairs: Sequence[Pair], most: float) -> Found:
 
 def _cost_ratio(pairs: Sequence[Pair], cost: str) -> Found:
     units = [(a.cost[cost], float(a.solved), b.cost[cost], float(b.solved)) for a, b in pairs]
-    found: Found = {"estimate": None, "low": None, "high": None, "n": len(pairs)}
+    units = [unit for unit in units if not any(map(math.isnan, unit))]
+    found: Found = {"estimate": None, "low": None, "high": None, "n": len(units)}
     if not units:
         return found
     spent, solved, its_spent, its_solved = (

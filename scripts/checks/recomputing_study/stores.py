@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +47,13 @@ class Level:
     roles: dict[Cell, str] = field(default_factory=dict)
     planned: dict[tuple[Cell, str], None] = field(default_factory=dict)
     readings: dict[tuple[Cell, str], Reading] = field(default_factory=dict)
+    processors: dict[tuple[Cell, str], str] = field(default_factory=dict)
+
+    @property
+    def processor(self) -> str | None:
+        """The one that decoded most of full attention's texts."""
+        names = Counter(name for (cell, _), name in self.processors.items() if cell.is_full)
+        return min(names, key=lambda name: (-names[name], name), default=None)
 
     @property
     def missing(self) -> int:
@@ -68,6 +77,9 @@ def manifests(folder: Path) -> list[dict[str, Any]]:
 def levels(folders: Sequence[Path]) -> dict[str, Level]:
     """Every planned run of some stores; the same run counts once."""
     found: dict[str, Level] = {}
+    processors: dict[str, str] = {}
+    for path in (path for folder in folders for path in folder.glob("sweeps/*.json")):
+        processors[path.stem] = str(json.loads(path.read_text(encoding="utf-8"))["device_name"])
     for folder in folders:
         stored = frames.records(folder)
         for manifest in manifests(folder):
@@ -89,6 +101,7 @@ def levels(folders: Sequence[Path]) -> dict[str, Level]:
                     if at in level.readings or record is None or record.trace is None:
                         continue
                     level.readings[at] = Reading(item, record.trace)
+                    level.processors[at] = processors.get(record.meta["sweep"], "unknown")
     return found
 
 
@@ -96,11 +109,14 @@ def read(level: Level, times: int, prices: Prices) -> dict[Cell, dict[str, Text]
     """The texts of a level within so many times full attention's own length."""
     full = {problem: one for (cell, problem), one in level.readings.items() if cell.is_full}
     found: dict[Cell, dict[str, Text]] = {}
+    usual = level.processor
     for (cell, problem), one in level.readings.items():
         if problem not in full:
             continue
         cap = times * full[problem].whole
         cost = costs(one.trace, min(cap, one.whole), prices)
+        if level.processors[cell, problem] != usual:
+            cost["seconds"] = math.nan
         found.setdefault(cell, {})[problem] = one.within(cap, cost)
     return found
 

@@ -171,7 +171,8 @@ def alone(some: Sequence[Text], cap: int, threads: int, bootstrap: Bootstrap) ->
     """What a cell's texts are, without a partner."""
     read = [one.at[cap] for one in some]
     solved = sum(one.solved for one in read)
-    seconds = math.fsum(one.costs[cap]["seconds"] for one in some)
+    cost = {name: math.fsum(one.costs[cap][name] for one in some) for name in COSTS}
+    seconds = cost["seconds"]
     tokens = sum(one.tokens for one in read)
     return {
         "n": len(read),
@@ -190,12 +191,12 @@ def alone(some: Sequence[Text], cap: int, threads: int, bootstrap: Bootstrap) ->
         "ceiling_saved": interval(bootstrap.ratio(
             [(float(one.tokens - stopped(one)), float(one.tokens)) for one in read]
         )),
-        "cost": {cost: math.fsum(one.costs[cap][cost] for one in some) for cost in COSTS},
+        "cost": {name: None if math.isnan(total) else total for name, total in cost.items()},
         "per_solved": {
-            cost: interval(bootstrap.skewed_mean(
-                [(one.costs[cap][cost], float(one.at[cap].solved)) for one in some], solved
+            name: interval(bootstrap.skewed_mean(
+                [(one.costs[cap][name], float(one.at[cap].solved)) for one in some], solved
             ))
-            for cost in COSTS if not any(math.isnan(one.costs[cap][cost]) for one in some)
+            for name in COSTS if not math.isnan(cost[name])
         },
         "solved_per_cpu_hour": 3600 * solved / (seconds * threads) if seconds > 0 else None,
     }  # fmt: skip

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -82,16 +82,22 @@ def byte_steps(trace: Trace, kept: int) -> float:
 
 @dataclass(frozen=True)
 class Text:
-    """A trace, read and priced at every cap."""
+    """A trace, read and priced at every cap, and what decoded it."""
 
     sample: Sample
     at: Mapping[int, TextReading]
     costs: Mapping[int, Mapping[str, float]]
+    processor: str = "unknown"
 
     @property
     def top(self) -> TextReading:
         """Under the largest cap."""
         return self.at[max(self.at)]
+
+    def untimed(self) -> Text:
+        """The same without its seconds."""
+        costs = {cap: {**cost, "seconds": math.nan} for cap, cost in self.costs.items()}
+        return replace(self, costs=costs)
 
 
 Cell = tuple[str, int | None, bool]
@@ -130,6 +136,8 @@ def texts(studies: Sequence[Study]) -> tuple[dict[str, dict[Cell, dict[str, Text
     """
     found: dict[str, dict[Cell, dict[str, Text]]] = defaultdict(lambda: defaultdict(dict))
     missing, caps = 0, caps_of(studies)
+    processors = {sweep.id: str(sweep.values.get("device_name"))
+                  for study in studies for sweep in study.sweeps}  # fmt: skip
     for study in studies:
         prices = Prices.of(study)
         plain = study.samples([]).samples
@@ -157,10 +165,21 @@ def texts(studies: Sequence[Study]) -> tuple[dict[str, dict[Cell, dict[str, Text
                 same = next((one for one in at.values() if one.tokens == kept), None)
                 at[cap] = same or read_text(drawn, trace.pieces, ended=ended, cap=most)
                 costs[cap] = prices.costs(trace, kept)
-            found[sample.dataset][cell][sample.item_id] = Text(sample, at, costs)
+            where = processors.get(str(record.meta["sweep"]), "unknown")
+            found[sample.dataset][cell][sample.item_id] = Text(sample, at, costs, where)
     if any(("full", None, False) not in cells for cells in found.values()) or not found:
         raise InvalidValue("store", str([str(s.folder) for s in studies]), "full attention in it")
-    return {level: dict(cells) for level, cells in found.items()}, missing
+    return {level: timed(cells) for level, cells in found.items()}, missing
+
+
+def timed(cells: Mapping[Cell, Mapping[str, Text]]) -> dict[Cell, dict[str, Text]]:
+    """A level's texts; seconds of another processor than most of full attention's are not known."""
+    names = Counter(one.processor for one in cells["full", None, False].values())
+    most = max(sorted(names), key=lambda name: names[name])
+    return {
+        cell: {item: one if one.processor == most else one.untimed() for item, one in some.items()}
+        for cell, some in cells.items()
+    }
 
 
 def paired(mine: Mapping[str, Text], theirs: Mapping[str, Text]) -> list[Pair]:

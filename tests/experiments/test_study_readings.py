@@ -240,7 +240,19 @@ def test_tables_show_what_was_counted(
     assert study_tables.main(["--take", str(document)]) == 0
     assert "held out" not in page.read_text().replace(" held out |", "")
     assert study_tables.main(["--take", str(document), "--held-out"]) == 0
+    assert study_tables.main(["--take", str(document), "--without", "forget"]) == 0
+    healed = {"of": 40, "estimate": 0.5, "low": 0.352, "high": 0.648}
+    one = {"runs": 41, "refused": 1, "not_reproduced": 0, "seconds_each": 2.25,
+           "healed": {"16 drawn": healed, "4 most missed": healed},
+           "missed_in_prompt": 0.125, "missed_in_output": 0.875}  # fmt: skip
+    document.write_text(json.dumps({"quest": one}))
+    assert study_tables.main(["--take", str(document), "--why"]) == 0
     assert study_tables.main(["--check"]) == 0  # what is kept gives the same pages again
+    heads = "| method | texts | seconds each | 4 most missed | 16 drawn | missed weight in the"
+    assert heads in page.read_text()
+    told = "50.0 [35.2, 64.8] of 40"
+    assert f"| quest | 40 | 2.2 | {told} | {told} | 12 |" in page.read_text()
+    assert re.search(r"\| as it ships \|.*\n\| without forget \|", page.read_text())
     text = results.read_text()
     (quest,) = (r for r in found["levels"]["easy"]["at"]["2"]["rows"] if r["backend"] == "quest")
     ratio = quest["against_full"]["ratio_solved"]["estimate"]
@@ -257,6 +269,17 @@ def test_tables_show_what_was_counted(
         one.write_text(told.replace("| quest 64 |", "| quest 65 |"))
         assert study_tables.main(["--check"]) == 1
         one.write_text(told)
+
+
+def test_a_model_that_is_not_here_has_the_shape_of_another(small: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copytree(small, tmp_path / "other"))
+    (manifest,) = (store / "sweeps").glob("*.json")
+    gone = manifest.read_text().replace('"reasoner"', '"/nowhere/without-forget"')
+    manifest.write_text(gone)
+    with pytest.raises(InvalidValue, match="without-forget"):
+        study_readings.read_stores([store], worlds=1)
+    found = study_readings.read_stores([store], worlds=1, shape="reasoner")
+    assert found["prices"] == study_readings.read_stores([small], worlds=1)["prices"]
 
 
 def test_corrected_chance_says_nothing() -> None:

@@ -95,21 +95,26 @@ def spared(some: Sequence[tuple[Sample, Text]], bootstrap: Bootstrap) -> Row:
     return interval(shares(rows, bootstrap))
 
 
-def read_stores(folders: Sequence[Path], worlds: int = 100) -> Row:
+def read_stores(folders: Sequence[Path], worlds: int = 100, shape: str | None = None) -> Row:
     """The document of some stores.
+
+    Args:
+        folders: of measure_study.py.
+        worlds: trials of the null world.
+        shape: a model whose numbers cost the same, where theirs is not here.
 
     Raises:
         InvalidValue: one that cannot be read so.
     """
     studies = [study for folder in folders for study in Study.each(folder)]
     caps = caps_of(studies)
-    levels, missing = texts(studies)
+    levels, missing = texts(studies, shape)
     bootstrap = Bootstrap(0)
     threads = int(studies[0].manifest.get("threads") or 1)
     found: Row = {
         "caps": caps, "margin": MARGIN, "missing": missing, "threads": threads,
         "workers": studies[0].config.workers, "intensity": INTENSITY,
-        "prices": asdict(Prices.of(studies[0])), "levels": {},
+        "prices": asdict(Prices.of(studies[0], shape)), "levels": {},
     }  # fmt: skip
     for level, cells in levels.items():
         full = cells[("full", None, False)]
@@ -184,10 +189,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("stores", nargs="+", type=Path, help="folders of measure_study.py")
     parser.add_argument("--worlds", type=int, default=100, help="trials of the null world")
+    parser.add_argument("--shape", help="a model of the same shape, where theirs is not here")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     args = parser.parse_args(argv)
     try:
-        found = read_stores(args.stores, args.worlds)
+        found = read_stores(args.stores, args.worlds, args.shape)
     except InvalidValue as error:
         print(f"study_readings: {error}", file=sys.stderr)
         return 2

@@ -43,11 +43,16 @@ class Prices:
     key_flops: float
 
     @classmethod
-    def of(cls, study: Study) -> Prices:
-        """Those of a study's model."""
+    def of(cls, study: Study, shape: str | None = None) -> Prices:
+        """Those of a study's model, or of one of the same shape.
+
+        Raises:
+            InvalidValue: it is not here.
+        """
         from experiments.grid import models
 
-        source = models.find(study.config.models[0], study.config.revision, here=True)
+        name, revision = study.config.models[0], study.config.revision
+        source = models.find(name if shape is None else shape, revision, here=True)
         size = footprint(source.location, source.revision, study.config.dtype)
         config = json.loads((Path(source.location) / "config.json").read_text())
         heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
@@ -128,8 +133,14 @@ def caps_of(studies: Sequence[Study]) -> tuple[int, ...]:
     return tuple(cap for cap in CAPS if cap <= least)
 
 
-def texts(studies: Sequence[Study]) -> tuple[dict[str, dict[Cell, dict[str, Text]]], int]:
+def texts(
+    studies: Sequence[Study], shape: str | None = None
+) -> tuple[dict[str, dict[Cell, dict[str, Text]]], int]:
     """All traces by level, cell and problem, and how many runs are not there.
+
+    Args:
+        studies: of the stores.
+        shape: a model whose numbers cost the same, where theirs is not here.
 
     Raises:
         InvalidValue: traces of other problems, or no store with full attention.
@@ -139,7 +150,7 @@ def texts(studies: Sequence[Study]) -> tuple[dict[str, dict[Cell, dict[str, Text
     processors = {sweep.id: str(sweep.values.get("device_name"))
                   for study in studies for sweep in study.sweeps}  # fmt: skip
     for study in studies:
-        prices = Prices.of(study)
+        prices = Prices.of(study, shape)
         plain = study.samples([]).samples
         ordered = sorted(plain, key=lambda one: one.backend != "full")
         for sample in ordered:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pages import chance, table
-from study_words import Row, name_of, number, percent
+from study_words import Row, documents, name_of, number, percent
 
 
 def levels(found: Row) -> Iterator[tuple[str, str, str, Row]]:
     """Set of problems, level, cap and what was found at it."""
-    for which, document in found.items():
+    for which, document in documents(found).items():
         for level, told in document["levels"].items():
             for cap, at in told["at"].items():
                 yield which, level, cap, at
@@ -107,7 +107,7 @@ def stopping(found: Row) -> str:
          f"{one['false']} of {one['of_full']} (at most {100 * one['false_high']:.1f}%)",
          "yes" if one["same_bound"] else "no", f"{one['fired']} of {one['n']}",
          percent(one["saved"]), str(one["lost"]), str(one["gained"]), str(one["right_before"]))
-        for which, document in found.items()
+        for which, document in documents(found).items()
         for one in document["detectors"]
     ]  # fmt: skip
     heads = ("problems", "level", "cap", "attention", "solved", "first value right",

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pages import chance, table
-from study_words import CHOSEN, HELD_OUT, Row, cell_of, name_of, number, percent
+from study_words import (
+    CHOSEN,
+    HELD_OUT,
+    VARIANTS,
+    WHY,
+    Row,
+    cell_of,
+    documents,
+    name_of,
+    number,
+    percent,
+)
 
 #: The level of the primary comparisons.
 LEVEL = "hard"
@@ -151,7 +162,7 @@ def controls(found: Row) -> str:
 def excess(found: Row) -> str:
     """Question 4: tokens beyond full attention's, all methods' cells of a level together."""
     lines, names = [], []
-    for which, document in found.items():
+    for which, document in documents(found).items():
         for level in document["levels"]:
             at = at_cap(found, which, level)
             assert at is not None
@@ -194,7 +205,7 @@ def costs(found: Row) -> str:
 def stopping(found: Row) -> str:
     """Question 6: who knew the answer, by level; and detectors on the primary level."""
     ceiling = []
-    for which, document in found.items():
+    for which, document in documents(found).items():
         for level, told in document["levels"].items():
             cap = str(max(document["caps"]))
             full, one = told["full"][cap], told["at"][cap]["pooled"]
@@ -211,7 +222,7 @@ def stopping(found: Row) -> str:
          f"{one['false']} of {one['of_full']} (at most {100 * one['false_high']:.1f}%)",
          "yes" if one["same_bound"] else "no", f"{one['fired']} of {one['n']}",
          percent(one["saved"]), f"{one['lost']} / {one['gained']}", str(one["right_before"]))
-        for which, document in found.items()
+        for which, document in documents(found).items()
         for one in document["detectors"]
         if one["dataset"] == level_of(found)
     ]  # fmt: skip
@@ -222,12 +233,60 @@ def stopping(found: Row) -> str:
     return table(heads, ceiling, 3) + "\n" + table(seen, watched, 3)
 
 
+def arranged(found: Row) -> str:
+    """Question 3: the same of recipes without one of their parts, at the largest cap."""
+    names = ("derived again", "checked again", "mended", "lost", "gave up", "loop")
+    level, lines = level_of(found), []
+    for name, document in ({"as it ships": found[CHOSEN]} | found.get(VARIANTS, {})).items():
+        cap = str(max(document["caps"]))
+        told = document["levels"][level]
+        full, at = told["full"][cap], told["at"][cap]
+        rows = [row for row in at["rows"] if is_primary(row)]
+        said = [row["said"] for row in rows]
+        known = (at["pooled"]["longer"]["low"] or 0) > 0
+        lines.append((
+            name, percent(full["accuracy"]), f"{full['tokens'] / full['n']:,.0f}",
+            percent(at["pooled"]["solved"]), number(at["pooled"]["longer"], ".0f"),
+            f"{said.count('longer')} / {said.count('within 5%')} / {said.count('shorter')}",
+            *(percent(at["pooled"]["shares"][one]) if known else "-" for one in names),
+            f"{sum(row['ends'].get('gave up', 0) for row in rows):,} of "
+            f"{sum(row['n'] for row in rows):,}",
+        ))  # fmt: skip
+    heads = ("recipe", "full attention solves, %", "its tokens", "methods solve, %",
+             "more tokens a text", "longer / within 5% / shorter", *(f"{x}, %" for x in names),
+             "texts that give up")  # fmt: skip
+    return table(heads, lines)
+
+
+def why(found: Row) -> str:
+    """Question 4: what putting keys back at the same budget does where a text parts."""
+    told, lines, heads = found.get(WHY, {}), [], []
+    heads = ["method", "texts", "seconds each", *sorted(
+        {key for one in told.values() for key in one["healed"]}, key=_keys
+    ), "missed weight in the prompt, %"]  # fmt: skip
+    for name, one in told.items():
+        healed = [one["healed"].get(key) for key in heads[3:-1]]
+        seconds, inside = one["seconds_each"], one["missed_in_prompt"]
+        lines.append((
+            name, str(one["runs"] - one["refused"]), "-" if seconds is None else f"{seconds:.1f}",
+            *("-" if x is None else f"{percent(x)} of {x['of']}" for x in healed),
+            "-" if inside is None else f"{100 * inside:.0f}",
+        ))  # fmt: skip
+    return table(heads, lines)
+
+
+def _keys(name: str) -> tuple[bool, int]:
+    return "drawn" in name, int(name.split()[0])
+
+
 SHORT_TABLES: Mapping[str, Callable[[Row], str]] = {
     "lengths": lengths,
     "until": until,
     "selection": selection,
     "controls": controls,
+    "arranged": arranged,
     "excess": excess,
+    "why": why,
     "costs": costs,
     "stopping": stopping,
 }

@@ -3,6 +3,8 @@
     python scripts/measuring/study/study_readings.py STORE... --json > study.json
     python scripts/pages/study/study_tables.py --take study.json            # chosen problems
     python scripts/pages/study/study_tables.py --take held.json --held-out  # shown beside them
+    python scripts/pages/study/study_tables.py --take other.json --without forget
+    python scripts/pages/study/study_tables.py --take why.json --why    # of why_parted.py --json
     python scripts/pages/study/study_tables.py --check    # exit code 1 if it differs
 
 Numbers are kept in docs/study_results.json. docs/STUDY.md has sentences and the short tables,
@@ -25,7 +27,7 @@ import records
 import study_sentences
 from study_full_tables import FULL_TABLES
 from study_short_tables import SHORT_TABLES
-from study_words import CHOSEN, HELD_OUT
+from study_words import CHOSEN, HELD_OUT, VARIANTS, WHY
 
 ROOT = Path(__file__).parents[3]
 KEPT = ROOT / "docs" / "study_results.json"
@@ -38,12 +40,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--take", type=Path, help="a document of study_readings.py")
-    parser.add_argument("--held-out", action="store_true", help="it is of the problems for last")
+    of = parser.add_mutually_exclusive_group()
+    of.add_argument("--held-out", action="store_true", help="it is of the problems for last")
+    of.add_argument("--without", help="it is of a recipe without this part")
+    of.add_argument("--why", action="store_true", help="it is what why_parted.py says")
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args(argv)
     kept = records.read(KEPT) if KEPT.exists() else {}
     if args.take is not None:
-        kept[HELD_OUT if args.held_out else CHOSEN] = json.loads(args.take.read_text())
+        document = json.loads(args.take.read_text())
+        if args.without is not None:
+            kept.setdefault(VARIANTS, {})[f"without {args.without}"] = document
+        else:
+            kept[HELD_OUT if args.held_out else WHY if args.why else CHOSEN] = document
         if not args.check:
             records.write(KEPT, kept)
     for page in (PAGE, RESULTS):

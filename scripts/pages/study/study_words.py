@@ -8,6 +8,13 @@ from typing import Any
 Row = Mapping[str, Any]
 #: Which problems a document is of.
 CHOSEN, HELD_OUT = "chosen", "held out"
+#: Where documents of other recipes stand, by the part that they do without; and what heals.
+VARIANTS, WHY = "variants", "why"
+
+
+def documents(found: Row) -> dict[str, Row]:
+    """Those of the shipped model, by which problems they are of."""
+    return {name: found[name] for name in (CHOSEN, HELD_OUT) if name in found}
 
 
 def number(found: Row | None, form: str = ".2f") -> str:

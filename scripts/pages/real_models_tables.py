@@ -1,4 +1,4 @@
-"""Write docs/results/real_models.md from what was measured of real models.
+"""Write docs/results/real_models.md, and what the study says of it, from what was measured of real models.
 
     python scripts/measuring/real/measure_real_models.py lil-out/real --gsm8k FILE  # all, then this
     python scripts/pages/real_models_tables.py --take lil-out/real              # this alone
@@ -31,18 +31,24 @@ from real_results import taken, unpacked  # noqa: E402
 from wording import Row  # noqa: E402
 
 KEPT = ROOT / "docs" / "real_models_results.json"
+#: The study has what may be said, too.
+STUDY, NAME = ROOT / "docs" / "STUDY.md", "real_models_tables.py"
 
 
-def short(found: dict[str, Row]) -> Iterator[str]:
+def bullets(found: dict[str, Row]) -> str:
     """What may be said, each with its count."""
-    lines = [
+    return "".join(
         f"- {line}\n"
         for part in (sparse_tables, salad_tables, penalty_tables)
         for line in part.in_short(found)
-    ]
-    if lines:
+    )
+
+
+def short(found: dict[str, Row]) -> Iterator[str]:
+    """The same under its heading."""
+    if told := bullets(found):
         yield "## In short\n"
-        yield "".join(lines)
+        yield told
 
 
 #: Of the page, in order.
@@ -74,7 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     page = ROOT / "docs" / "results" / "real_models.md"
     if not page.exists():
         parser.error(f"{page} is not there: it has the place for the tables")
-    return pages.put(page, "real_models_tables.py", section, args.check)
+    differs = pages.put(page, NAME, section, args.check)
+    if STUDY.exists():
+        differs |= pages.put(STUDY, NAME, bullets(kept), args.check, "real models")
+    return differs
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write docs/results/real_models.md, and what the study says of it, from what was measured of real models.
+"""Write docs/results/real_models.md, and what the study says of it, from what was measured.
 
     python scripts/measuring/real/measure_real_models.py lil-out/real --gsm8k FILE  # all, then this
     python scripts/pages/real_models_tables.py --take lil-out/real              # this alone

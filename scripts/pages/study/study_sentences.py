@@ -16,6 +16,8 @@ from study_words import CHOSEN, HELD_OUT, Row, name_of, number, percent
 CHANCE = 0.05
 #: Of pooled shares, those are named that are surely above this.
 SHOWN = 0.05
+#: Points of accuracy that a cell which keeps the answers may lose, as a share.
+KEPT = 0.05
 
 
 def signed(rows: Sequence[Row], outcome: str, zero: float) -> tuple[list[Row], list[Row]]:
@@ -179,9 +181,25 @@ def ceiling(at: Row) -> str:
     )
 
 
+def worth_it(at: Row) -> str:
+    """Cells that keep the answers, within a margin, and cost less."""
+    found = []
+    for row in methods(at):
+        one = row["against_full"]
+        low, high = one["change"]["low"], one["per_solved_ratio"]["keys"]["high"]
+        if low is not None and low > -KEPT and high is not None and high < 1:
+            keys, change = one["per_solved_ratio"]["keys"], percent(one["change"])
+            found.append(f"{name_of(row)}: keys {number(keys)}, answers {change} points")
+    return (
+        f"Of {len(methods(at))} cells {len(found)} lose fewer than {100 * KEPT:.0f} points of "
+        f"accuracy and cost fewer keys per solved problem, both by whole intervals"
+        f"{': ' if found else ''}{'; '.join(found)}."
+    )
+
+
 SENTENCES: Mapping[str, Callable[[Row], str]] = {
     "1": length, "1a": correct, "1b": until, "1c": null, "2": sparsity, "2a": chosen_keys,
-    "4": excess, "5": cost, "6": ceiling,
+    "4": excess, "5": cost, "5a": worth_it, "6": ceiling,
 }  # fmt: skip
 
 

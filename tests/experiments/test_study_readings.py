@@ -19,6 +19,7 @@ import pytest
 import study_claims
 import study_figures
 import study_readings
+import study_sentences
 import study_tables
 import study_texts
 from study_full_tables import FULL_TABLES
@@ -213,6 +214,33 @@ def test_a_null_world_says_nothing_and_an_effect_is_said() -> None:
         assert even["h2o"]["dearer" if effect else "open"] == [64]
         (h2o,) = (one for one in found["selection"] if one["backend"] == "h2o")
         assert h2o["n"] == 60
+
+
+def test_sentences_say_what_the_rules_let_them() -> None:
+    null, effect = world(0.0), world(0.5)
+    assert "longer than full attention's in 0 of 2 comparisons, shorter in 0" in (
+        study_sentences.length(null)
+    )
+    said = study_sentences.length(effect)
+    h2o = next(row for row in effect["rows"] if row["backend"] == "h2o")
+    ratio = h2o["against_full"]["ratio_solved"]
+    number = f"{ratio['estimate']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+    assert f"in 1 of 2 comparisons (h2o 64 {number}), shorter in 0, within 5% in 0" in said
+    for found in (null, effect):  # nothing is lost, and nothing costs less
+        assert "lost in 0 of 2 and gained in 0" in study_sentences.correct(found)
+        assert "Of 2 cells 0 lose" in study_sentences.worth_it(found)
+    assert "it cannot be said that there are more tokens" in study_sentences.excess(null)
+    assert "tokens a text more than full attention" in study_sentences.excess(effect)
+    h2o["against_full"]["p_holm"] = h2o["against_full"]["p"] = 0.01
+    h2o["against_full"] |= {"lost": 9, "gained": 0}
+    assert "lost in 1 of 2 (h2o 64)" in study_sentences.correct(effect)
+    low = {"estimate": 0.5, "low": 0.4, "high": 0.6}
+    h2o["against_full"]["per_solved_ratio"]["keys"] = low
+    h2o["against_full"]["change"] = {"estimate": -0.01, "low": -0.04, "high": 0.02}
+    told = "1 lose fewer than 5 points"
+    assert told in study_sentences.worth_it(effect)
+    h2o["against_full"]["change"]["low"] = -0.05
+    assert told not in study_sentences.worth_it(effect)
 
 
 def test_the_rule_is_silent_in_nearly_all_worlds_of_swapped_sides() -> None:

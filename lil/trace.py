@@ -74,6 +74,11 @@ class Trace:
             that sees n tokens, bytes in proportion to n, seconds at the row's own mean per step.
         positions: tokens the model was made for, prompt included; None where its config names no
             number.
+        speculation: where tokens were drafted and checked (`DecodeOptions.speculate`): `rounds`,
+            tokens `drafted`, `accepted` and `rejected` (what was drafted behind these, or behind
+            the output's end, was not looked at), and the part of `keys_read` that is of drafts
+            (`draft_keys`) and of checks (`check_keys`); else None. Keys per token are then all that
+            was read for it.
     """
 
     prompt_ids: tuple[int, ...]
@@ -96,6 +101,7 @@ class Trace:
     action: Mapping[str, Any] | None = None
     signals: Mapping[str, Signal] = field(default_factory=dict)
     positions: int | None = None
+    speculation: Mapping[str, float] | None = None
 
     @property
     def at_positions(self) -> bool:
@@ -166,6 +172,10 @@ class Trace:
         record["signals"] = {
             name: [list(at) for at in signal] for name, signal in self.signals.items()
         }
+        if self.speculation is None:
+            del record["speculation"]
+        else:
+            record["speculation"] = dict(self.speculation)
         return record
 
     @classmethod
@@ -179,7 +189,7 @@ class Trace:
         if not isinstance(record, Mapping):
             raise InvalidValue("trace", record, "a record written by Trace.to_dict")
         for name in (*known, *record):
-            if name not in record or name not in known:
+            if name not in known or (name not in record and name != "speculation"):
                 raise InvalidValue("trace", name, "exactly the fields " + ", ".join(known), known)
         try:
             return msgspec.convert(record, TraceFields).trace()
@@ -239,6 +249,7 @@ class TraceFields(msgspec.Struct, forbid_unknown_fields=True):
     action: dict[str, Any] | None
     signals: dict[str, tuple[tuple[Natural, float], ...]]
     positions: Natural | None
+    speculation: dict[str, Amount] | None = None
 
     def __post_init__(self) -> None:
         lengths = self.pieces.lengths

@@ -74,7 +74,14 @@ def test_the_page_of_experiments_names_only_flags_there_are() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    ["new_backend.md", "new_detector.md", "new_penalty.md", "experiments.md", "own_data.md"],
+    [
+        "new_backend.md",
+        "new_detector.md",
+        "new_penalty.md",
+        "experiments.md",
+        "own_data.md",
+        "lossless.md",
+    ],
 )
 def test_the_tutorial_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     folder, site = tmp_path / "work", tmp_path / "site"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -63,6 +64,7 @@ class AttentionCache(StateCache):
         self._handed = False  # whether keys were given to the model and did not come back
         self._drafting = False  # whether `generate` is going to draft tokens
         self._drafts = 0  # newest columns of the coming forward that are drafts
+        self._dense = False  # whether forwards read all their tokens as a prompt is read
 
     def new(self, prompts: Sequence[int] | None = None) -> Self:
         """Another empty cache, valid in the same `with` block.
@@ -109,6 +111,25 @@ class AttentionCache(StateCache):
     def _idle(self) -> None:
         if self._step is not None or self._running:
             raise RuntimeError("an earlier forward failed half way; start again from cache.new()")
+
+    @contextmanager
+    def dense(self) -> Iterator[None]:
+        """In this block every token is read as a prompt is, under full attention.
+
+        What it computes is what full attention computes of the tokens before, where those were read
+        so as well: a check of tokens that the method drafted.
+
+        Raises:
+            InvalidValue: a method that has dropped keys, or whose prompts are not read densely.
+        """
+        if not (self.backend.keeps_all and self.backend.reads_parts):
+            allowed = "a method that keeps all keys and reads prompts under full attention"
+            raise InvalidValue("backend", self.backend.name, allowed)
+        before, self._dense = self._dense, True
+        try:
+            yield
+        finally:
+            self._dense = before
 
     def _index(self, rows: Sequence[int] | Tensor, field: str) -> Tensor:
         return row_index(rows, len(self._rows.seen), field)
@@ -256,7 +277,9 @@ class AttentionCache(StateCache):
             if self._step is not None:
                 self._idle()
             rows = self._rows if self.layers else self._rows.before(len(q))
-            self._step = open_step(q, mask, position_ids, rows, self.columns, self._drafts)
+            self._step = open_step(
+                q, mask, position_ids, rows, self.columns, self._drafts, self._dense
+            )
             self._rows, self._drafts, self._done = rows, 0, 0
         step = self._step
         if step is None or index != self._done:
@@ -507,24 +530,28 @@ class AttentionCache(StateCache):
 
     @torch.inference_mode(False)
     @torch.no_grad()
-    def rewind(self, row: int, seen: int) -> None:
-        """Forget all but the first `seen` tokens of one row; the others stay untouched.
+    def rewind(self, row: int | Sequence[int], seen: int | Sequence[int]) -> None:
+        """Forget all but the first `seen` tokens of one row or several; others stay untouched.
 
         Args:
-            row: which row.
-            seen: tokens it is to have seen; as many as it has does nothing.
+            row: which row, or rows.
+            seen: tokens it is to have seen, or each; as many as it has does nothing.
 
         Raises:
             InvalidValue: no such row, more tokens than it has, or a method that cannot do so
                 exactly: restore a `clone` of the row by `replace_rows` there.
         """
         self._idle()
-        (index,) = self._index([row], "row").tolist()
-        had = int(self._rows.seen[index])
-        if not 0 <= seen <= had:
-            raise InvalidValue("seen", seen, f"from 0 to the {had} tokens of row {index}")
-        if seen < had:
-            self._forget(np.array([index]), np.array([seen]), "rewind")
+        rows = self._index([row] if isinstance(row, int) else row, "row").numpy()
+        left = np.array([seen] if isinstance(seen, int) else seen, dtype=np.int64)
+        if len(left) != len(rows) or len(set(rows.tolist())) != len(rows):
+            raise InvalidValue("seen", left.tolist(), f"a number for each of the rows {row}")
+        for index, n, had in zip(rows.tolist(), left.tolist(), self._rows.seen[rows], strict=True):
+            if not 0 <= n <= had:
+                raise InvalidValue("seen", n, f"from 0 to the {had} tokens of row {index}")
+        fewer = left < self._rows.seen[rows]
+        if fewer.any():
+            self._forget(rows[fewer], left[fewer], "rewind")
 
     def _forget(self, rows: Counts, seen: Counts, field: str) -> None:
         """Leave rows[i] its first seen[i] tokens, or raise before anything changed."""

@@ -96,6 +96,7 @@ def open_step(
     rows: RowCounts,
     columns: int,
     drafts: int,
+    dense: bool = False,
 ) -> Step:
     """The step of a forward whose queries are q, (B, Hq, T, D).
 
@@ -105,6 +106,7 @@ def open_step(
         rows: what is known of each row, before this forward.
         columns: columns fed before.
         drafts: newest columns that are known to be drafts of what follows a prompt.
+        dense: whether all columns are read as a prompt is.
 
     Raises:
         InvalidValue: mask, positions or rows do not fit what a cache holds.
@@ -118,6 +120,8 @@ def open_step(
     # The next token of rows whose prompts have been read is a decode query by itself.
     later = T == 1 and bool((rows.seen >= rows.prompts).all())
     whole = None if later else rows.read_whole(new, drafts, single=T == 1)
+    if dense:
+        whole = rows.seen + new
     prompt = np.where(rows.prompts == 0, new - drafts, rows.prompts)
     step = Step(rows.seen, new, T, q.device, prompt, whole)
     check_positions(position_ids, step)

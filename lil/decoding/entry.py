@@ -18,6 +18,7 @@ from lil.decoding.options import (
     shows_options,
     with_options,
 )
+from lil.decoding.speculation import SpeculativeLoop
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
 from lil.trace import Trace
@@ -84,7 +85,8 @@ def stream(
     actions = [detector.action for detector in options.detectors]
     cues = {action.gives[0]: cue_ids(action, tokenizer, table) for action in actions}
     shared = RunContext(options, table, eos_ids(model, tokenizer), cues, positions_of(model.config))
-    return DecodeLoop(model, requests, shared, Callbacks(on_token, on_action, on_step)).run()
+    loop = SpeculativeLoop if options.speculate else DecodeLoop
+    return loop(model, requests, shared, Callbacks(on_token, on_action, on_step)).run()
 
 
 @shows_options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -191,6 +191,8 @@ class Lane:
         self.prompt_bytes = b"".join(shared.table[i] for i in self.prompt_ids)
         self._observers = Observers(options.detectors, self.prompt_bytes)
         self._stream = row_stream(options.seed, str(request.item_id), request.sample_index)
+        self._ahead: deque[float] = deque()  # drawn, and not used so far
+        self.drafts: Counter[str] = Counter()  # of speculation: drafted, accepted, keys read
         self._begin_meter()
         self.costs: list[Cost] = []  # of the row's own decode steps, a check each
         self.totals: Totals[float] | None = None
@@ -242,7 +244,13 @@ class Lane:
 
     def draw(self) -> float:
         """The uniform number that decides the next token."""
-        return self._stream.random()
+        return self._ahead.popleft() if self._ahead else self._stream.random()
+
+    def ahead(self, tokens: int) -> list[float]:
+        """The numbers that decide the next tokens, which `draw` will give one by one."""
+        while len(self._ahead) < tokens:
+            self._ahead.append(self._stream.random())
+        return [self._ahead[at] for at in range(tokens)]
 
     def see(self, states: HiddenStates, place: int) -> None:
         """Hidden states of the tokens just read; `place` is this row's."""

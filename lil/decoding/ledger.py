@@ -93,8 +93,19 @@ class Ledger:
         for held in (totals.bytes_peak, totals.bytes_now, totals.bytes_at_start):
             held[at] = spent.bytes
 
-    def add(self, spent: StepCost, places: Sequence[int] | None = None) -> None:
-        """One decode step of every row, or of the rows at these places alone."""
+    def add(
+        self,
+        spent: StepCost,
+        places: Sequence[int] | None = None,
+        steps: int | Sequence[int] = 1,
+    ) -> None:
+        """What every row spent, or the rows at these places alone.
+
+        Args:
+            spent: by each of them.
+            places: of the rows; None for all.
+            steps: tokens that each got for it.
+        """
         table = self._table if places is None else self._table[:, places]
         totals = self._totals if places is None else Totals(*table)
         totals.keys_read[:] += spent.keys_read
@@ -109,9 +120,13 @@ class Ledger:
         ):
             np.maximum(most, now, out=most)
         totals.bytes_now[:] = spent.bytes
-        totals.steps[:] += 1
+        totals.steps[:] += steps
         if places is not None:
             self._table[:, places] = table
+
+    def take_back(self, place: int, steps: int) -> None:
+        """A row did not take so many of the tokens that it was charged for."""
+        self._totals.steps[place] -= steps
 
     def select(self, places: Sequence[int]) -> None:
         """Keep these rows, in this order."""

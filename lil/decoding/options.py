@@ -37,6 +37,9 @@ class DecodeOptions:
         detectors: whose watchers, one a row, may end it.
         probes: detectors that read hidden states; what they make of them goes to `Trace.signals`,
             their verdicts nowhere.
+        speculate: tokens that the backend drafts before full attention checks them at once; 0 for
+            none. The output is then full attention's, token for token but for the rounding of sums,
+            and the backend says how many of its drafts are kept (`Trace.speculation`).
         max_new_tokens: most generated tokens a prompt that does not say; `eos` and tokens that were
             dropped again are counted. A row is cut earlier where the model's positions end.
         beyond_positions: go on where they end: what a model writes there it was not made for.
@@ -57,6 +60,7 @@ class DecodeOptions:
     penalties: Sequence[Penalty] = ()
     detectors: Sequence[Detector] = ()
     probes: Sequence[Detector] = ()
+    speculate: int = 0
     max_new_tokens: int = 4096
     beyond_positions: bool = False
     batch_size: int = 32
@@ -78,6 +82,7 @@ class DecodeOptions:
         for name in ("max_new_tokens", "batch_size", "check_every"):
             object.__setattr__(self, name, check_int(name, getattr(self, name), 1))
         object.__setattr__(self, "seed", check_int("seed", self.seed))
+        object.__setattr__(self, "speculate", check_int("speculate", self.speculate, 0))
         if not isinstance(self.beyond_positions, bool):
             raise InvalidValue("beyond_positions", self.beyond_positions, "True or False")
         Sampler(self.temperature, self.top_k, self.top_p)
@@ -88,10 +93,29 @@ class DecodeOptions:
         for probe in self.probes:
             if not probe.signals:
                 raise InvalidValue("probes", probe.name, "detectors that read hidden states")
+        if self.speculate:
+            self._check_speculation()
         for at, penalty in enumerate(_listed("penalties", self.penalties)):
             if not isinstance(penalty, Penalty):
                 allowed = "a penalty of lil.penalties, or another lil.Penalty"
                 raise InvalidValue(f"penalties[{at}]", penalty, allowed)
+
+    def _check_speculation(self) -> None:
+        backend = self.backend
+        if not (backend.keeps_all and backend.reads_parts):
+            allowed = (
+                f"0 under {backend.name}: drafts are checked under full attention, which needs "
+                "every key"
+            )
+            raise InvalidValue("speculate", self.speculate, allowed)
+        for one in self.detectors:
+            if not (one.action.ends or backend.rewindable):
+                allowed = f"0 under {backend.name} beside {one.action.name}, which may go back"
+                raise InvalidValue("speculate", self.speculate, allowed)
+        for one in (*self.detectors, *self.probes):
+            if one.signals:
+                allowed = f"0 beside {one.name}, which reads the states of each step"
+                raise InvalidValue("speculate", self.speculate, allowed)
 
 
 def _listed(name: str, given: Any) -> list[Any]:

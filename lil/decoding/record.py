@@ -120,4 +120,5 @@ def make_trace(
         action=row.acted,
         signals=row.signals,
         positions=row.positions,
+        speculation=dict(row.drafts) if row.drafts else None,
     )

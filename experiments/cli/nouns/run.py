@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import codecs
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
 
 import lil
+from attention import Backend
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
@@ -30,6 +31,7 @@ from experiments.grid.plan import (
     takes_budget,
 )
 from experiments.sweep.sweep import require_supported
+from lil import Detector
 
 EXAMPLES = """\
 examples:
@@ -38,6 +40,8 @@ examples:
   lil run --backend h2o --budget 64 --dataset medium --detector guardian
       live: Guardian ends the text while it is written, its evidence is printed
   lil run --backend h2o --budget 64 --dataset medium --penalty lz
+  lil run --backend quest --budget 64 --dataset medium --speculate 8
+      full attention's text: quest drafts eight tokens, one forward checks them
   lil run --model ./my-model --dataset problems.jsonl --limit 1 --max-new-tokens 500
   lil run --model ./my-model --prompt "Why is the sky blue?" --backend quest --budget 256
       one prompt of yours, through the model's chat template; no data set, nothing to judge
@@ -61,6 +65,12 @@ def add_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("configuration")
     group.add_argument("--backend", default="full", metavar="NAME", help="default: full")
     group.add_argument("--budget", metavar="N", help="tokens one decode query may attend to")
+    group.add_argument(
+        "--speculate",
+        metavar="K",
+        help="draft K tokens under the backend and check them under full attention, whose output "
+        "it is then",
+    )
     group = parser.add_argument_group("a prompt of yours, instead of a data set")
     group.add_argument(
         "--prompt",
@@ -119,6 +129,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     if len(every) > 2:
         raise InvalidValue("penalty", ",".join(config.penalties), "one penalty, or none")
     detectors = build_detectors(config)
+    drafts = _drafts(args.speculate, backend, detectors)
     device = models.resolve_device(config.device)
     problems, said = _problems(config, text)
     for name, item in problems:
@@ -159,6 +170,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             token_bytes=loaded.token_bytes,
             on_token=echo.token,
             on_action=echo.action,
+            speculate=drafts,
             **config.decode_options(),
         )
         if trace.action is not None:
@@ -178,6 +190,16 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             "samples": found,
         }
     )
+
+
+def _drafts(given: str | None, backend: Backend, detectors: Sequence[Detector]) -> int:
+    """Tokens to draft, checked before a model is loaded.
+
+    Raises:
+        InvalidValue: no number, or what cannot be checked under full attention.
+    """
+    drafts: Any = int(given) if given is not None and given.isdecimal() else given or 0
+    return lil.DecodeOptions(backend=backend, detectors=detectors, speculate=drafts).speculate
 
 
 def _typed(args: argparse.Namespace) -> str | None:
@@ -238,6 +260,7 @@ def _document(
         "cache_bytes_peak": trace.cache_bytes_peak,
         "prefill_sec": trace.prefill_sec,
         "decode_sec": trace.decode_sec,
+        "speculation": None if trace.speculation is None else dict(trace.speculation),
     }
 
 
@@ -247,7 +270,11 @@ def _say(document: dict[str, Any], console: Console) -> None:
     right = f", right by {document['rule']}"
     verdict = {None: "", True: right, False: f", wrong, {accepted} is right"}[document["correct"]]
     mean = document["keys_read_mean"]
-    keys = "" if mean is None else f", {mean:.0f} keys read a step"
+    drafts = document["speculation"]
+    keys = "" if mean is None else f", {mean:.0f} keys read a {'token' if drafts else 'step'}"
+    if drafts:
+        looked_at = drafts["accepted"] + drafts["rejected"]
+        keys += f", {drafts['accepted']} of {looked_at} drafts kept"
     end = "the end of the model's positions" if document["at_positions"] else document["finish"]
     console.print(
         f"[{document['tokens']} tokens, ended by {end}{verdict}{keys}, "

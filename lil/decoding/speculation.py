@@ -1,0 +1,260 @@
+"""Sparse attention that loses nothing: the backend drafts, full attention checks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention import AttentionCache
+from attention.errors import InvalidValue
+from lil.decoding.batch import Batch, BatchPenalties
+from lil.decoding.lane import Lane, RunContext
+from lil.decoding.ledger import StepCost
+from lil.decoding.loop import Callbacks, DecodeLoop
+from lil.decoding.options import Request
+from lil.decoding.sampling import NotFiniteError
+from lil.trace import Trace
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round of drafts and one check brought.
+
+    Attributes:
+        drafts: tokens drafted, (B, k).
+        chosen: tokens that full attention chooses behind each of them and before the first,
+            (B, k + 1); they count as far as the drafts before them are the same.
+        finite: whether their scores were finite, (B, k + 1).
+        cost: of all of it.
+        draft_keys, check_keys: keys read, (B,).
+    """
+
+    drafts: list[list[int]]
+    chosen: list[list[int]]
+    finite: list[list[bool]]
+    cost: StepCost
+    draft_keys: Any
+    check_keys: Any
+
+    def accepted(self, place: int) -> int:
+        """Drafts of a row that full attention would have chosen, from the first on."""
+        pairs = zip(self.drafts[place], self.chosen[place], strict=False)
+        return next((n for n, (a, b) in enumerate(pairs) if a != b), len(self.drafts[place]))
+
+
+class SpeculativeLoop(DecodeLoop):
+    """A decode loop whose step is a round: drafts under the backend, a check under full attention.
+
+    Speculative decoding (Leviathan et al., arXiv 2211.17192) with the model as its own drafter, as
+    in TriForce (arXiv 2404.11912); drafts are forgotten before the check, so what the cache holds
+    is what full attention computes. Where tokens are sampled we do not accept by a ratio of
+    probabilities: draft and check use the same uniform number for the same token, so that the
+    output is the one that full attention samples with that seed, token for token.
+
+    Rows share the rounds, each accepts what it does. Every token passes detectors, penalties and
+    caps in its turn as without drafts; what a verdict ends is dropped with all behind it.
+    """
+
+    def __init__(
+        self, model: Any, requests: Sequence[Request], shared: RunContext, callbacks: Callbacks
+    ) -> None:
+        super().__init__(model, requests, shared, callbacks)
+        self.lag = 0  # the next drafts depend on what was accepted
+        self.before: AttentionCache | None = None  # the rows before drafts that cannot be cut
+        self.drafting, self.checking = (BatchPenalties(shared.options.penalties) for _ in "dc")
+
+    def _all(self) -> Iterator[tuple[int, Trace]]:
+        session = self.sparse.cache.session
+        if session.anatomy.states or any(one is not None for one in session.windows):
+            model = self.model.config.get_text_config().model_type
+            allowed = f"0 for {model}: some of its layers cannot forget drafts again"
+            raise InvalidValue("speculate", self.shared.options.speculate, allowed)
+        yield from super()._all()
+
+    @torch.inference_mode()
+    def _advance(self, batch: Batch, rows: Sequence[Lane], newcomers: bool = False) -> None:
+        if newcomers or batch is not self.sparse:
+            super()._advance(batch, rows, newcomers)
+            return
+        started = time.perf_counter()
+        found = self._round(batch)
+        landed = time.perf_counter()
+        batch.bill(landed - started)
+        planned = [found.accepted(row.place) + 1 for row in rows]
+        batch.ledger.add(found.cost, steps=planned)
+        taken = [self._take_some(batch, row, found, planned[row.place]) for row in rows]
+        self._forget_rest(batch, taken, found)
+        batch.newest = torch.tensor([row.new_ids[-1] for row in rows], device=batch.newest.device)
+        for row, n in zip(rows, taken, strict=True):
+            if row.check_due and n < planned[row.place]:
+                self._check(batch, [row])
+        batch.unbilled += time.perf_counter() - landed
+        if self.callbacks.step is not None:
+            self.callbacks.step(self.tokens_done)
+
+    def _round(self, batch: Batch) -> Round:
+        """Draft, forget the drafts, check them all in one forward."""
+        rows, cache = batch.rows, batch.cache
+        seen = [len(row.prompt_ids) + len(row.new_ids) - 1 for row in rows]
+        count = self._room(seen)
+        uniforms = [] if self.sampler.greedy else [row.ahead(count + 1) for row in rows]
+        first, columns, costs = batch.newest, [batch.newest], []
+        if not cache.rewindable:
+            self.before = cache.clone(range(len(rows)))
+        for step in range(count):
+            logits = self._decode(batch)
+            costs.append(StepCost.of(cache.row_stats()))
+            scores = self.drafting(rows, columns[-1], logits)
+            batch.newest, _ = self.sampler.draw(scores, [each[step] for each in uniforms])
+            columns.append(batch.newest)
+            for row in rows:
+                row.unread += 1
+        for row in rows:
+            row.unread = 0
+        batch.newest = first
+        self._back(batch, list(range(len(rows))), seen)
+        ids = torch.stack(columns, dim=1)
+        chosen, finite = self._checked(batch, ids, uniforms)
+        draft_keys = sum((one.keys_read for one in costs), np.zeros(len(rows)))
+        check = self._check_cost(batch, seen, count)
+        return Round(
+            ids[:, 1:].tolist(), chosen.tolist(), finite.tolist(), _summed([*costs, check]),
+            draft_keys, check.keys_read,
+        )  # fmt: skip
+
+    def _back(self, batch: Batch, places: list[int], seen: list[int]) -> None:
+        """Rows are as they were with so many tokens: cut, or copied from before the drafts."""
+        if self.before is None:
+            batch.cache.rewind(places, seen)
+        elif places:
+            batch.cache.replace_rows(places, self.before, places)
+
+    def _forget_rest(self, batch: Batch, taken: Sequence[int], found: Round) -> None:
+        """Of the tokens that the check read, rows keep those in front of their newest.
+
+        Where a method cannot cut, rows that took fewer are as before the drafts and read again what
+        they took, under full attention.
+        """
+        rows, cache = batch.rows, batch.cache
+        lengths = [len(row.prompt_ids) + len(row.new_ids) - 1 for row in rows]
+        if self.before is None:
+            cache.rewind(range(len(rows)), lengths)
+            return
+        short = [
+            n for n, many in enumerate(taken)
+            if many <= len(found.drafts[n]) and rows[n].finish is None
+        ]  # fmt: skip
+        self._back(batch, short, [])
+        for many in sorted({taken[n] for n in short}):
+            some = [n for n in short if taken[n] == many]
+            part = cache.clone(some)
+            ids = [[rows[n].new_ids[-many - 1 + at] for at in range(many)] for n in some]
+            self._read(part, torch.tensor(ids, device=batch.newest.device), 1)
+            cache.replace_rows(some, part)
+            held = StepCost.of(part.row_stats())
+            keys = np.array([lengths[n] for n in some], dtype=np.float64)
+            again = self._priced(held, keys, cache.kv_heads)
+            batch.ledger.add(again, some, steps=0)
+            for n, read in zip(some, again.keys_read.tolist(), strict=True):
+                rows[n].drafts["check_keys"] += read
+        self.before = None
+
+    def _read(self, cache: AttentionCache, ids: Tensor, scored: int) -> Tensor:
+        """Read tokens (B, T) under full attention; scores of the last `scored` of them."""
+        positions = cache.seen[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        self.hidden.here_only()
+        with cache.dense():
+            output = self.model(
+                input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True,
+                logits_to_keep=scored,
+            )  # fmt: skip
+        logits: Tensor = output.logits
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def _room(self, seen: Sequence[int]) -> int:
+        """Drafts of this round: no position beyond the model's last is ever fed."""
+        options, positions = self.shared.options, self.shared.positions
+        if positions is None or options.beyond_positions:
+            return options.speculate
+        return max(0, min(options.speculate, positions - max(seen) - 1))
+
+    def _checked(
+        self, batch: Batch, ids: Tensor, uniforms: Sequence[Sequence[float]]
+    ) -> tuple[Tensor, Tensor]:
+        """What full attention chooses behind each of ids, (B, k + 1), and if scores were finite."""
+        rows = batch.rows
+        logits = self._read(batch.cache, ids, ids.shape[1])
+        chosen, finite = [], []
+        for step in range(ids.shape[1]):
+            for row in rows:
+                row.unread = step
+            scores = self.checking(rows, ids[:, step], logits[:, step])
+            tokens, good = self.sampler.draw(scores, [each[step] for each in uniforms])
+            chosen.append(tokens)
+            finite.append(good)
+        for row in rows:
+            row.unread = 0
+        return torch.stack(chosen, dim=1), torch.stack(finite, dim=1)
+
+    def _check_cost(self, batch: Batch, seen: Sequence[int], count: int) -> StepCost:
+        """A check reads every key once for all its queries."""
+        held = StepCost.of(batch.cache.row_stats())
+        keys = np.array(seen, dtype=np.float64) + count + 1
+        return self._priced(held, keys, batch.cache.kv_heads)
+
+    @staticmethod
+    def _priced(held: StepCost, keys: Any, kv_heads: int) -> StepCost:
+        dense = None if held.dense_read_mean is None else keys
+        return held._replace(
+            keys_read=keys * kv_heads, read_mean=keys, dense_read_mean=dense, read_max=keys
+        )
+
+    def _take_some(self, batch: Batch, row: Lane, found: Round, planned: int) -> int:
+        """Give a row its tokens, one by one, until one of them ends it; how many it took."""
+        place = row.place
+        row.drafts.update({
+            "rounds": 1, "drafted": len(found.drafts[place]), "accepted": 0, "rejected": 0,
+            "draft_keys": float(found.draft_keys[place]),
+            "check_keys": float(found.check_keys[place]),
+        })  # fmt: skip
+        for n in range(planned):
+            if not found.finite[place][n]:
+                raise NotFiniteError
+            if not self.sampler.greedy:
+                row.draw()
+            token = found.chosen[place][n]
+            self.tokens_done += 1
+            taken = row.take(token)
+            kept = n < planned - 1 and taken == token
+            row.drafts["accepted"] += kept
+            row.drafts["rejected"] += not kept and n < len(found.drafts[place])
+            row.judge()
+            if self.callbacks.token is not None:
+                self._tell(row, taken)
+            last = row.finish is not None or row.due is not None or taken != token
+            if last and n + 1 < planned:
+                batch.ledger.take_back(place, planned - n - 1)
+                return n + 1
+            if row.check_due:
+                self._check(batch, [row])
+        return planned
+
+
+def _summed(costs: Sequence[StepCost]) -> StepCost:
+    """Of several forwards: what was read adds up, what is held is the last one's."""
+    last = costs[-1]
+    dense = [one.dense_read_mean for one in costs if one.dense_read_mean is not None]
+    return StepCost(
+        keys_read=np.sum([one.keys_read for one in costs], axis=0),
+        read_mean=np.sum([one.read_mean for one in costs], axis=0),
+        dense_read_mean=np.sum(dense, axis=0) if dense else None,
+        read_max=np.maximum.reduce([one.read_max for one in costs]),
+        kept_max=np.maximum.reduce([one.kept_max for one in costs]),
+        bytes=last.bytes,
+    )

@@ -110,7 +110,10 @@ class DecodeOptions:
             raise InvalidValue("speculate", self.speculate, allowed)
         for one in self.detectors:
             if not (one.action.ends or backend.rewindable):
-                allowed = f"0 under {backend.name} beside {one.action.name}, which may go back"
+                allowed = (
+                    f"0 under {backend.name} beside {one.action.name}: it goes on from a token "
+                    "inside a round, to which this method cannot go back"
+                )
                 raise InvalidValue("speculate", self.speculate, allowed)
         for one in (*self.detectors, *self.probes):
             if one.signals:

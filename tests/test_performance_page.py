@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+import performance_page
+import performance_tables
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def script() -> dict:
-    return runpy.run_path(str(ROOT / "scripts" / "pages" / "performance_page.py"))
 
 
 def layer(backend, batch, context, full, sdpa, floor, read):
@@ -43,8 +38,8 @@ ROWS = [
 ]
 
 
-def test_aims_of_a_layer_are_said_to_be_reached_where_they_are(script: dict) -> None:
-    found = {what: (asked, got, said) for what, asked, got, said in script["_aims"](ROWS)}
+def test_aims_of_a_layer_are_said_to_be_reached_where_they_are() -> None:
+    found = {what: (asked, got, said) for what, asked, got, said in performance_tables._aims(ROWS)}
     assert found == {
         "`full` against transformers, 32,768, batch 1": ("8.0", "9.0", "reached"),
         "`full` against transformers, anywhere": ("1.0", "0.9", "missed"),
@@ -58,7 +53,7 @@ def test_aims_of_a_layer_are_said_to_be_reached_where_they_are(script: dict) -> 
     }
 
 
-def test_costs_that_grow_are_said_to_grow(script: dict) -> None:
+def test_costs_that_grow_are_said_to_grow() -> None:
     rows = [
         {"backend": name, "context": context, "ms": ms, "of_shortest": ms}
         for name, context, ms in [
@@ -68,12 +63,12 @@ def test_costs_that_grow_are_said_to_grow(script: dict) -> None:
             ("h2o", 65_536, 1.11),
         ]
     ]
-    text = "\n".join(script["long"]({"rows": rows}))
+    text = "\n".join(performance_tables.long({"rows": rows}))
     assert "| `sink` | 1.000 | 1.090 | 1.09 | within 10% |" in text
     assert "| `h2o` | 1.000 | 1.110 | 1.11 | not within 10% |" in text
 
 
-def test_peers_that_did_not_run_reach_nothing(script: dict) -> None:
+def test_peers_that_did_not_run_reach_nothing() -> None:
     least = {
         "seconds": 2.0,
         "prompts_s": 0.5,
@@ -93,7 +88,7 @@ def test_peers_that_did_not_run_reach_nothing(script: dict) -> None:
         },
         "aims": {"of_bound": 0.8, "times_vllm": 2.0, "times_one": 12.0},
     }
-    text = "\n".join(script["peers"](found))
+    text = "\n".join(performance_tables.peers(found))
     assert "| vLLM | not run |" in text
     assert "one process: share of the bound | 0.80 | 0.79 | missed |" in text
     assert "times vLLM |" not in text
@@ -104,7 +99,7 @@ def test_peers_that_did_not_run_reach_nothing(script: dict) -> None:
     assert "missed by infllm 128, cpp, forced" in text
 
 
-def test_an_aim_in_vllm_is_reached_where_all_couples_reach_it(script: dict) -> None:
+def test_an_aim_in_vllm_is_reached_where_all_couples_reach_it() -> None:
     said = {
         (0.98, 0.97, 0.99): "reached",
         (0.98, 0.969, 0.99): "above on the whole",
@@ -115,14 +110,14 @@ def test_an_aim_in_vllm_is_reached_where_all_couples_reach_it(script: dict) -> N
         one = dict(zip(("share", "least", "most"), shares, strict=True))
         found = {"throughput": {"cycle": one, "dry": one}, "batch": 2, "tokens": 9}
         found |= {"tokens_per_second_without": 1e3, "steps_a_turn": 5}
-        lines = "\n".join(script["serving"](found)).splitlines()
+        lines = "\n".join(performance_tables.serving(found)).splitlines()
         (cycle,) = [line for line in lines if line.startswith("| cycle")]
         (dry,) = [line for line in lines if line.startswith("| dry")]
         assert cycle.endswith(f"| 0.97 | {expected} |")
         assert dry.endswith("|  |  |")
 
 
-def test_the_first_table_has_what_is_aimed_at(script: dict) -> None:
+def test_the_first_table_has_what_is_aimed_at() -> None:
     def peer(name, backend, forced, processes, compiled, rate, **ratios):
         row = dict.fromkeys(("times_one", "times_vllm", "times_full", "of_bound"))
         row |= {"peer": name, "backend": backend, "forced": forced, "processes": processes}
@@ -141,7 +136,7 @@ def test_the_first_table_has_what_is_aimed_at(script: dict) -> None:
     step = {"backend": "full", "ratio": 1.7}
     models = {"model": "m", "dtype": "d", "rows": [{**step, "batch": 1}, {**step, "batch": 8}]}
     found = {"peers": {"rows": rows, "aims": aims}, "compiled-qwen": models}
-    told = {what: (round(value, 2), aim) for what, value, aim in script["in_short"](found)}
+    told = {what: (round(value, 2), aim) for what, value, aim in performance_page.in_short(found)}
     missing = [what for what, (value, _) in told.items() if value != value]
     assert missing == [
         f"tokens/s, full, c: {what}" for what in ("times vLLM", "share of the bound")
@@ -154,8 +149,8 @@ def test_the_first_table_has_what_is_aimed_at(script: dict) -> None:
         "a compiled step, m, d, batch 1: times the model as it is": (1.7, ""),
         "a compiled step, m, d, batch 8: times the model as it is": (1.7, ""),
     }
-    assert script["_said"](2.0, 2.0) == "reached"
-    assert script["_said"](1.99, 2.0) == "missed"
+    assert performance_page._said(2.0, 2.0) == "reached"
+    assert performance_page._said(1.99, 2.0) == "missed"
 
 
 def test_the_page_is_what_was_found() -> None:

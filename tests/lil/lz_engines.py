@@ -62,17 +62,23 @@ def padded(rows: list[list[int]]) -> Tensor:
     return torch.tensor(full, dtype=torch.int64).view(len(rows), most)
 
 
-def compared(engine: type[LZEngine], calls: int, seed: int, rows: int) -> int:
-    """Compare so many scored rows with torch's; how many there were.
+def compared(engine: type[LZEngine], calls: int, seed: int, rows: int, device: str = "cpu") -> int:
+    """Compare so many scored rows with torch's on the same device; how many there were.
 
     Rows come, leave, go back and change places; a token more reaches all of them or some.
 
     Raises:
         AssertionError: a bit differs.
     """
-    rng, made = random.Random(seed), 0
     lz.engine_for = lambda _: None  # type: ignore[assignment]
-    noise = torch.Generator().manual_seed(seed)
+    with torch.device(device):
+        return _compared(engine, calls, seed, rows, torch.Generator(device).manual_seed(seed))
+
+
+def _compared(
+    engine: type[LZEngine], calls: int, seed: int, rows: int, noise: torch.Generator
+) -> int:
+    rng, made = random.Random(seed), 0
     while made < calls:
         V = rng.choice((3, 5, 9, 17, 40, 70))
         dtype = rng.choice((torch.float32, torch.float64))
@@ -132,9 +138,10 @@ def main() -> None:
     parser.add_argument("calls", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", type=int, default=6)
+    parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    print("equal", compared(ENGINES[args.engine], args.calls, args.seed, args.rows))
+    print("equal", compared(ENGINES[args.engine], args.calls, args.seed, args.rows, args.device))
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ import argparse
 import codecs
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 import lil
-from attention import Backend
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
@@ -31,7 +30,10 @@ from experiments.grid.plan import (
     takes_budget,
 )
 from experiments.sweep.sweep import require_supported
-from lil import Detector
+
+if TYPE_CHECKING:  # `--help` does not wait for torch
+    from attention import Backend
+    from lil import Detector
 
 EXAMPLES = """\
 examples:

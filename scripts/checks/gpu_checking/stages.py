@@ -100,6 +100,15 @@ def stages(quick: bool = False) -> list[Stage]:
             _TESTS,
             environment=on_gpu,
         ),
+        Stage(
+            "penalty bits",
+            ("tests/lil/lz_engines.py", "triton", "20000", "--rows", "40", "--device", "cuda"),
+            300,
+            environment={"PYTHONPATH": str(ROOT)},
+        ),
+        Stage(
+            "whole runs", ("scripts/checks/check_devices.py", *fewer), 400, (*_MODELS, "msgspec")
+        ),
         Stage("graph tokens", ("scripts/checks/check_graphs.py", *fewer), 400, _TESTS),
         *bench,
         Stage(

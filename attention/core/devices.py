@@ -27,7 +27,9 @@ def put(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) ->
     given = np.asarray(numbers)
     if device.type != "cuda":
         return torch.as_tensor(given, dtype=dtype, device=device)
-    return torch.as_tensor(given, dtype=dtype).pin_memory().to(device, non_blocking=True)
+    # On the host, whatever device torch makes tensors on by default.
+    here = torch.as_tensor(given, dtype=dtype, device="cpu")
+    return here.pin_memory().to(device, non_blocking=True)
 
 
 def fetch(x: Tensor) -> Tensor:

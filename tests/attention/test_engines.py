@@ -97,7 +97,10 @@ def test_slots_of_each_row(engine: Engine, dtype, sinks, B, H, M, D, S) -> None:
             assert (found.probs[b, h, :, counts[b] :] == 0).all()
             close(found.lse[b, h], lse, dtype)
     bare = engine.attend(QKV(q, k, v, beside), Occupancy(counts, DEVICE))
-    assert torch.equal(bare.out, found.out)
+    if DEVICE.type == "cpu":
+        assert torch.equal(bare.out, found.out)
+    else:  # a GPU's products may be cut into other sums
+        close(bare.out, found.out.cpu(), dtype)
     assert bare.probs is None
     assert bare.lse is None
 

@@ -1,5 +1,7 @@
 from . import detectors as detectors
 from . import penalties as penalties
+from .acceptance import Acceptance as Acceptance
+from .acceptance import acceptance as acceptance
 from .compression import codecs as codecs
 from .compression.codecs import Codec as Codec
 from .compression.curves import curve as curve
@@ -31,6 +33,7 @@ from .trace import Cost as Cost
 from .trace import Trace as Trace
 
 __all__ = [
+    "Acceptance",
     "Action",
     "Both",
     "Budget",
@@ -53,6 +56,7 @@ __all__ = [
     "Trace",
     "Verdict",
     "Watcher",
+    "acceptance",
     "codecs",
     "curve",
     "decode",

@@ -27,6 +27,7 @@ NOUNS = {
     "chopper": "train a classifier that tells word salad by the model's hidden states",
     "show": "one stored run: text, answer, cap, costs, where detectors fired",
     "why": "why a sparse run parted from full attention's: what was not read, and put back",
+    "acceptance": "the share of full attention's tokens that a sparse method would have chosen",
     "curve": "compression-ratio curve of any text file or stored trace",
     "list": "backends, penalties, detectors, data sets, presets, with their sources",
     "bench": "a decode step of a method beside one of full attention",

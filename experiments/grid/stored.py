@@ -1,4 +1,4 @@
-"""What a store has: its configuration, and methods and penalties again from its cells.
+"""What a store has: its configuration, and methods, penalties and models again from its cells.
 
 It is data: nothing is imported that nobody typed.
 """
@@ -20,6 +20,7 @@ from lil.detectors import DETECTORS
 
 if TYPE_CHECKING:
     from attention import Backend
+    from experiments.grid.models import LoadedModel
     from experiments.grid.plan import Penalties
 
 
@@ -112,3 +113,28 @@ def _rebuilt(
             allowed = f"{here}: another version of {name} decoded these runs"
             raise InvalidValue("version", decoded, allowed)
     return registry.get(path, **params)
+
+
+def model_of(config: Config, cell: Cell, shelf: dict[str, LoadedModel]) -> LoadedModel:
+    """The model that a cell was decoded with.
+
+    Args:
+        config: says on which device, and of which revision.
+        cell: names it.
+        shelf: models that are loaded already; one that is loaded here is added.
+
+    Raises:
+        InvalidValue: it is not here, or has other weights.
+    """
+    from experiments.grid import models
+
+    loaded = shelf.get(cell.model_digest)
+    if loaded is None:
+        source = models.find(cell.model, config.revision, weights=config.weights)
+        if source.digest != cell.model_digest:
+            allowed = f"the weights that the run was decoded with ({cell.model_digest[:12]})"
+            raise InvalidValue("model", cell.model, allowed)
+        device = models.resolve_device(config.device)
+        loaded = models.load(source, cell.dtype, device, config.device_map)
+        shelf[cell.model_digest] = loaded
+    return loaded

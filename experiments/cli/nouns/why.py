@@ -15,6 +15,7 @@ from experiments.cli.nouns.show import find
 from experiments.cli.parser import Done, Parser, comma_list
 from experiments.cli.show import say
 from experiments.grid import models
+from experiments.grid.stored import model_of
 from experiments.store.study import Study
 
 if TYPE_CHECKING:
@@ -114,17 +115,7 @@ def why(
         return about | {"parts": False}
     backend, penalties = study.backend(cell), study.penalties(cell)
     models.quiet_transformers()
-    shelf = {} if shelf is None else shelf
-    loaded = shelf.get(cell.model_digest)
-    if loaded is None:
-        weights = study.config.weights
-        source = models.find(cell.model, study.config.revision, weights=weights)
-        if source.digest != cell.model_digest:
-            allowed = f"the weights that the run was decoded with ({cell.model_digest[:12]})"
-            raise InvalidValue("model", cell.model, allowed)
-        device = models.resolve_device(study.config.device)
-        loaded = models.load(source, cell.dtype, device, study.config.device_map)
-        shelf[cell.model_digest] = loaded
+    loaded = model_of(study.config, cell, {} if shelf is None else shelf)
     texts = Texts(sparse.prompt_ids, dense.new_ids, sparse.new_ids)
     found = explained(
         loaded.model, backend, texts, penalties, keys=keys, seed=seed, engine=study.config.engine

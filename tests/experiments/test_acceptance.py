@@ -1,0 +1,89 @@
+"""`lil acceptance`: the store's full texts, read under its methods or under others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attention
+import lil
+from experiments.cli import main
+from experiments.grid import models
+from experiments.store.study import Study
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("acceptance") / "store"
+    code = main([
+        "sweep", "--preset", "demo", "--dataset", "easy", "--limit", "2", "--null", "none",
+        "--backend", "full,quest,sink", "--budget", "32,64", "--cap", "120", "--out", str(folder),
+        "--no-figures", "--no-page",
+    ])  # fmt: skip
+    assert code == 0
+    return folder
+
+
+def rows(capsys: Any, *arguments: str) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    assert main(["acceptance", *arguments, "--json"]) == 0
+    return list(json.loads(capsys.readouterr().out)["rows"])
+
+
+def test_cells_of_the_store_are_read(store: Path, capsys: Any) -> None:
+    found = rows(capsys, str(store))
+    assert [(row["backend"], row["budget"]) for row in found] == [
+        ("quest", 32), ("quest", 64), ("sink", 32), ("sink", 64)
+    ]  # fmt: skip
+    model = models.load(models.find("reasoner"), "float32", "cpu").model
+    study = Study.open(store)
+    (full,) = (cell for cell in study.plan.cells if cell.is_full)
+    traces = [study.store.get(run.id).trace() for run in study.plan.runs(full)]
+    for row in found:
+        backend = attention.get(row["backend"], **row["params"])
+        one_by_one = [lil.acceptance(model, [trace], backend)[0] for trace in traces]
+        assert row["accepted"] == sum(one.accepted for one in one_by_one)
+        assert row["steps"] == sum(trace.tokens - 1 for trace in traces)
+        assert row["share"] == row["accepted"] / row["steps"]
+        assert row["low"] <= row["share"] <= row["high"]
+
+
+def test_others_are_read_over_the_same_texts(store: Path, capsys: Any) -> None:
+    (row,) = rows(capsys, str(store), "--backend", "oracle", "--budget", "16", "--limit", "1")
+    assert (row["backend"], row["budget"], row["texts"]) == ("oracle", 16, 1)
+    assert row["low"] is None  # one text has no spread
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--budget", "3"), "none without --backend"),
+        (("--backend", "full"), "a sparse method"),
+        (("--backend", "qest"), "did you mean 'quest'"),
+        (("--limit", "0"), "at least 1"),
+        (("--seed", "-1"), "at least 0"),
+    ],
+)
+def test_bad_input(store: Path, capsys: Any, arguments: tuple[str, ...], said: str) -> None:
+    assert main(["acceptance", str(store), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_store_without_full_texts_is_refused(tmp_path: Path, capsys: Any) -> None:
+    assert main(["acceptance", str(tmp_path / "nothing")]) == 2
+    assert "lil: error" in capsys.readouterr().err
+
+
+def test_sampled_texts_are_refused(tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "sampled"
+    sampled = main([
+        "sweep", "--preset", "demo", "--dataset", "easy", "--limit", "1", "--null", "none",
+        "--backend", "full,sink", "--budget", "32", "--cap", "20", "--temperature", "0.5",
+        "--out", str(folder), "--no-figures", "--no-page",
+    ])  # fmt: skip
+    assert sampled == 0
+    assert main(["acceptance", str(folder)]) == 2
+    assert "greedy texts of full attention" in capsys.readouterr().err

@@ -1,0 +1,125 @@
+"""Acceptance: what a method would have chosen is where its own text parts, and costs the same."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import build_model, build_tokenizer
+
+import attention
+import lil
+from attention import InvalidValue
+
+PROMPTS = ([5, 9, 2], [7, 1, 4, 4, 8, 2, 30, 6, 11], [3], [12, 40, 2, 6, 19])
+TOKENS = (40, 25, 33, 1)
+METHODS = ("sink", "h2o", "quest", "infllm", "window", "oracle", "tova", "raas")
+
+
+class Written(NamedTuple):
+    """A text without a trace."""
+
+    prompt_ids: list[int]
+    new_ids: list[int]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build_model("qwen3", torch.float64)
+
+
+def backend(name: str):
+    small = {"quest": {"page": 4}, "infllm": {"block": 4}, "raas": {"page": 4}}
+    return attention.get(name, budget=16, **small.get(name, {}))
+
+
+def decoded(model, under, prompts=PROMPTS, tokens=TOKENS) -> list[lil.Trace]:
+    requests = [
+        lil.Request(prompt, max_new_tokens=n) for prompt, n in zip(prompts, tokens, strict=True)
+    ]
+    return lil.decode(model, build_tokenizer(), requests, backend=under)
+
+
+def parts_at(one: lil.Trace, other: lil.Trace) -> int:
+    pairs = zip(one.new_ids, other.new_ids, strict=False)
+    return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_text_parts_at_the_first_token_that_is_not_accepted(model, name) -> None:
+    full, sparse = decoded(model, attention.Full()), decoded(model, backend(name))
+    found = lil.acceptance(model, full, backend(name))
+    for text, own, one in zip(full, sparse, found, strict=True):
+        assert one.steps == text.tokens - 1
+        first = parts_at(text, own)
+        if first == text.tokens:
+            assert one.accepted == one.steps
+            assert one.agreed == one.steps
+        else:
+            assert one.agreed == first - 1  # the first token is the prompt's
+            assert not one.chosen[first - 1]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_accepts_its_own_text_at_the_same_cost(model, name) -> None:
+    own = decoded(model, backend(name))
+    for text, one in zip(own, lil.acceptance(model, own, backend(name)), strict=True):
+        assert one.chosen.all()
+        assert one.keys_read == (text.checks[-1].keys_read if text.tokens > 1 else 0)
+
+
+def test_full_attention_accepts_all_of_its_own(model) -> None:
+    full = decoded(model, attention.Full())
+    assert all(one.chosen.all() for one in lil.acceptance(model, full, attention.Full()))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_a_batch_gives_what_one_alone_gives(model, batch_size) -> None:
+    full = decoded(model, attention.Full())
+    together = lil.acceptance(model, full, backend("quest"))
+    apart = lil.acceptance(model, full, backend("quest"), batch_size=batch_size)
+    for one, other in zip(together, apart, strict=True):
+        assert np.array_equal(one.chosen, other.chosen)
+        assert one.keys_read == other.keys_read
+
+
+def test_a_wrong_token_is_counted_once_and_what_follows_is_read(model) -> None:
+    (text,) = decoded(model, attention.Full(), PROMPTS[:1], TOKENS[:1])
+    changed = [*text.new_ids]
+    changed[10] = (changed[10] + 1) % 30
+    (one,) = lil.acceptance(model, [Written([*PROMPTS[0]], changed)], attention.Full())
+    assert one.agreed == 9
+    assert not one.chosen[9]
+    # What follows is compared with the changed text, not with the old one.
+    ids = torch.tensor([[*PROMPTS[0], *changed]])
+    best = model(ids).logits[0, len(PROMPTS[0]) : -1].argmax(-1)
+    assert one.chosen.tolist() == [
+        int(a) == b for a, b in zip(best.tolist(), changed[1:], strict=True)
+    ]
+
+
+def test_texts_of_one_token_and_of_none_have_no_steps(model) -> None:
+    found = lil.acceptance(
+        model, [Written([4, 5], [6]), Written([4, 5], []), Written([4], [6, 7])], attention.Full()
+    )
+    assert [one.steps for one in found] == [0, 0, 1]
+    assert [one.agreed for one in found[:2]] == [0, 0]
+    assert lil.acceptance(model, [], attention.Full()) == []
+
+
+def test_what_cannot_be_read_is_refused(model) -> None:
+    with pytest.raises(InvalidValue, match="prompt_ids"):
+        lil.acceptance(model, [Written([], [6, 7])], attention.Full())
+    with pytest.raises(InvalidValue, match="batch_size"):
+        lil.acceptance(model, [Written([1], [6, 7])], attention.Full(), batch_size=0)
+
+
+def test_scores_that_are_not_finite_are_not_compared() -> None:
+    broken = build_model("qwen3", torch.float64)
+    with torch.no_grad():
+        broken.lm_head.weight.fill_(torch.nan)
+    with pytest.raises(FloatingPointError):
+        lil.acceptance(broken, [Written([1, 2], [6, 7])], attention.Full())

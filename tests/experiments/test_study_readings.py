@@ -233,6 +233,12 @@ def test_sentences_say_what_the_rules_let_them() -> None:
     assert "tokens a text more than full attention" in study_sentences.excess(effect)
     h2o["against_full"]["p_holm"] = h2o["against_full"]["p"] = 0.01
     h2o["against_full"] |= {"lost": 9, "gained": 0}
+    h2o["against_full"]["change"] = {"estimate": -0.15, "low": -0.26, "high": -0.02}
+    other = study_sentences.null_of(effect)["against_full"]
+    kept, other["change"] = other["change"], {"estimate": -0.02, "low": -0.08, "high": 0.01}
+    assert "lost in 0 of 2" in study_sentences.correct(effect)  # the null may lose as much
+    assert "the null's interval is met (h2o 64)" in study_sentences.correct(effect)
+    other["change"] = kept | {"low": -0.01, "high": 0.01}
     assert "lost in 1 of 2 (h2o 64)" in study_sentences.correct(effect)
     low = {"estimate": 0.5, "low": 0.4, "high": 0.6}
     h2o["against_full"]["per_solved_ratio"]["keys"] = low

@@ -20,15 +20,36 @@ SHOWN = 0.05
 KEPT = 0.05
 
 
-def signed(rows: Sequence[Row], outcome: str, zero: float) -> tuple[list[Row], list[Row]]:
-    """Rows whose outcome is surely above and surely below, by interval and corrected test."""
-    sure = []
-    for row in rows:
-        one = row["against_full"][outcome]
-        if one["low"] is not None and (one.get("p_holm") or 0) <= CHANCE:
-            sure.append((row, one))
-    above = [row for row, one in sure if one["low"] > zero]
-    return above, [row for row, one in sure if one["high"] is not None and one["high"] < zero]
+def null_of(at: Row) -> Row | None:
+    """The null's row of a level, if it was decoded."""
+    return next((row for row in at["rows"] if row["role"] == "null"), None)
+
+
+def side(one: Row, zero: float, null: Row | None = None) -> int:
+    """1 where a whole interval lies above `zero` and above the null's, -1 below both, else 0."""
+    low, high = one["low"], one["high"]
+    if null is not None and null["low"] is not None and null["high"] is not None:
+        above, below = max(zero, null["high"]), min(zero, null["low"])
+    else:
+        above = below = zero
+    return int(low is not None and low > above) - int(high is not None and high < below)
+
+
+def signed(
+    rows: Sequence[Row], outcome: str, zero: float, null: Row | None = None
+) -> tuple[list[Row], list[Row]]:
+    """Rows whose outcome is surely above and surely below, by interval and corrected test.
+
+    Args:
+        rows: each against full attention.
+        outcome: a name of theirs.
+        zero: what is neither.
+        null: whose interval must not be met.
+    """
+    other = None if null is None else null["against_full"][outcome]
+    sure = [row for row in rows if (row["against_full"][outcome].get("p_holm") or 0) <= CHANCE]
+    sides = [(row, side(row["against_full"][outcome], zero, other)) for row in sure]
+    return [row for row, at in sides if at > 0], [row for row, at in sides if at < 0]
 
 
 def listed(rows: Sequence[Row], outcome: str | None = None, form: str = ".2f") -> str:
@@ -68,21 +89,29 @@ def length(at: Row) -> str:
 
 def correct(at: Row) -> str:
     """Answers lost and gained."""
-    rows = [row["against_full"] | {"of": row} for row in methods(at)]
+    rows, null = [row["against_full"] | {"of": row} for row in methods(at)], null_of(at)
     lost, gained = answers(rows)
-    names = listed([one["of"] for one in lost])
+    other = None if null is None else null["against_full"]["change"]
+    # One that loses what noise on full attention loses as well is not said to lose.
+    sides = {1: "gained", -1: "lost", 0: "no more than the null"}
+    told: dict[str, list[Row]] = {word: [] for word in sides.values()}
+    for one in (*lost, *gained):
+        told[sides[side(one["change"], 0.0, other)]].append(one["of"])
+    beside = told["no more than the null"]
     return (
-        f"Answers are lost in {len(lost)} of {len(rows)}{names} and gained in "
-        f"{len(gained)}{listed([one['of'] for one in gained])}."
+        f"Answers are lost in {len(told['lost'])} of {len(rows)}{listed(told['lost'])} and gained "
+        f"in {len(told['gained'])}{listed(told['gained'])}"
+        + (f"; in {len(beside)} the null's interval is met{listed(beside)}" if beside else "")
+        + "."
     )
 
 
 def until(at: Row) -> str:
     """Tokens before and behind the first right value."""
-    rows, told = methods(at), []
+    rows, null, told = methods(at), null_of(at), []
     for outcome, words in (("until_right", "until the right value first stands"),
                            ("after_right", "after it")):  # fmt: skip
-        more, fewer = signed(rows, outcome, 0.0)
+        more, fewer = signed(rows, outcome, 0.0, null)
         told.append(
             f"more tokens {words} in {len(more)}{listed(more, outcome, '.0f')}, fewer in "
             f"{len(fewer)}{listed(fewer, outcome, '.0f')}"
@@ -92,12 +121,12 @@ def until(at: Row) -> str:
 
 def null(at: Row) -> str:
     """Full attention with noise."""
-    row = next((row for row in at["rows"] if row["role"] == "null"), None)
+    row = null_of(at)
     if row is None:
         return "No null was decoded."
     one = row["against_full"]
     return (
-        f"Full attention with noise of the size of rounding, the null, is "
+        f"Full attention with noise half the size of what it gives each token, the null, is "
         f"{number(one['ratio_solved'], '.3f')} times as long where both solve ({one['lost']} "
         f"answers lost, {one['gained']} gained, of {one['n']})."
     )
@@ -155,18 +184,20 @@ def excess(at: Row) -> str:
 
 def cost(at: Row) -> str:
     """Cost per solved problem."""
-    rows, told = methods(at), []
+    rows, null, told = methods(at), null_of(at), []
     for name, words in (("keys", "keys"), ("byte_steps", "memory x steps"), ("eflops", "eFLOPs"),
                         ("seconds", "seconds on this processor")):  # fmt: skip
         less = more = 0
+        other = None if null is None else null["against_full"]["per_solved_ratio"][name]
         for row in rows:
-            one = row["against_full"]["per_solved_ratio"][name]
-            less += one["high"] is not None and one["high"] < 1
-            more += (one["low"] or 0) > 1 or not row["solved"]
+            at_side = side(row["against_full"]["per_solved_ratio"][name], 1.0, other)
+            less += at_side < 0
+            more += at_side > 0 or not row["solved"]
         told.append(f"{words}: less in {less}, more in {more}")
     return (
         f"Of {len(rows)} cells, a solved problem costs less than under full attention, or more "
-        f"(none solved is more), by whole intervals, in {'; '.join(told)}."
+        "(none solved is more), by whole intervals that do not meet the null's, in "
+        f"{'; '.join(told)}."
     )
 
 

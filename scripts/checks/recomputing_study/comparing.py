@@ -20,6 +20,7 @@ from recomputing.intervals import (
     wilson,
 )
 from recomputing.means import mean, sums_interval
+from scipy.stats import binomtest
 
 from recomputing_study.stores import COSTS
 from recomputing_study.texts import CLASSES, Text
@@ -194,8 +195,10 @@ def beside(ours: Mapping[str, Text], its: Mapping[str, Text], times: int) -> Fou
         "right_there_alone": sum(a.until is None and b.until is not None for a, b in pairs),
         "right_never": sum(a.until is None and b.until is None for a, b in pairs),
         "cut_before_right": sum(a.cut and a.until is None for a, _ in pairs),
-        "ratio_solved": _ratio([(a, b) for a, b in pairs if a.solved and b.solved], math.inf),
-        "ratio_all": _ratio(pairs, math.log(times)),
+        "ratio_solved": _ratio(
+            [(a, b) for a, b in pairs if a.solved and b.solved], math.inf, math.log(times)
+        ),
+        "ratio_all": _ratio(pairs, math.log(times), math.log(times)),
         "ratio_of_sums": None,
         "per_solved_ratio": {name: _cost_ratio(pairs, name) for name in COSTS},
         "excess": _excess(pairs),
@@ -219,7 +222,7 @@ def _mean_gap(gaps: Sequence[float]) -> Found:
     return found
 
 
-def _ratio(pairs: Sequence[Pair], most: float) -> Found:
+def _ratio(pairs: Sequence[Pair], most: float, bound: float) -> Found:
     logs = [float(np.clip(math.log(a.tokens / b.tokens), -most, most)) for a, b in pairs]
     differing = sum(abs(log) > 1e-12 for log in logs)
     found: Found = {"estimate": None, "low": None, "high": None, "p": None, "within": False}
@@ -237,9 +240,14 @@ def _ratio(pairs: Sequence[Pair], most: float) -> Found:
             and low_ > 1 / (1 + MARGIN)
             and high_ < 1 + MARGIN
         )
-    elif not differing:
-        found["within"] = len(logs) >= SIX
+    elif len(logs) >= SIX:  # as many as may differ count as differing by the cap
+        found["within"] = upper(differing, len(logs)) * bound <= math.log(1 + MARGIN)
     return found
+
+
+def upper(count: int, n: int) -> float:
+    """Of the exact 95% interval of a share."""
+    return float(binomtest(count, n).proportion_ci(method="exact").high)
 
 
 def _cost_ratio(pairs: Sequence[Pair], cost: str) -> Found:

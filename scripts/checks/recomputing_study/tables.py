@@ -12,7 +12,7 @@ from recomputing_study.texts import Text
 METHODS = ("quest", "infllm", "h2o", "sink")
 #: Outcomes whose chance is corrected together; the last is answers, of the comparison itself.
 OUTCOMES = ("until_right", "after_right", "ratio_solved", "ratio_all", "")
-LEVEL, LEAST, MOST_LOST = 0.05, 6, -0.01
+LEVEL, LEAST, MOST_LOST = 0.05, 6, 0.01
 
 Row = dict[str, Any]
 
@@ -156,8 +156,9 @@ def sparsity_free(rows: Sequence[Row]) -> list[int]:
         if row["backend"] == "oracle"
         and not row["kept"]
         and row["against_full"]["ratio_solved"]["within"]
-        and row["against_full"]["change"]["low"] is not None
-        and row["against_full"]["change"]["low"] >= MOST_LOST
+        and row["against_full"]["solved_other"]
+        and comparing.upper(row["against_full"]["lost"], row["against_full"]["solved_other"])
+        <= MOST_LOST
     )
 
 

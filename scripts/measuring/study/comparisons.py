@@ -34,16 +34,37 @@ def difference(values: Sequence[float], bootstrap: Bootstrap) -> Row:
     }
 
 
-def geometric(logs: Sequence[float], bootstrap: Bootstrap, most: float | None = None) -> Row:
-    """Geometric mean of ratios, one a problem; whether it lies within the margin."""
+def at_most(count: int, n: int) -> float:
+    """Upper end of the exact interval of a share (Clopper and Pearson, 1934), 97.5%."""
+    from scipy.stats import beta
+
+    return float(beta.ppf(0.975, count + 1, n - count)) if count < n else 1.0
+
+
+def geometric(
+    logs: Sequence[float],
+    bootstrap: Bootstrap,
+    most: float | None = None,
+    bound: float | None = None,
+) -> Row:
+    """Geometric mean of ratios, one a problem; whether it lies within the margin.
+
+    Args:
+        logs: of the ratios.
+        bootstrap: behind the interval.
+        most: logs were clipped to it.
+        bound: what a single log can be, for means of which hardly any log differs from 0: those
+            have no interval, and lie within the margin where as many as may differ, by the exact
+            interval of their share, could be this far off.
+    """
     found = bootstrap.log_mean(logs, most)
     low, high = found.low, found.high
     within = low is not None and high is not None and low > 1 / (1 + MARGIN) and high < 1 + MARGIN
     differs = sum(abs(one) > 1e-12 for one in logs)
     p = sign_flips(logs, bootstrap.seed) if logs else None
-    # Where hardly any differ there is no interval; all equal is within any margin.
-    return {**interval(found), "n": len(logs), "differs": differs, "p": p,
-            "within": within or bool(len(logs) >= LEAST and not differs)}  # fmt: skip
+    if differs < LEAST <= len(logs) and bound is not None:
+        within = at_most(differs, len(logs)) * bound <= math.log(1 + MARGIN)
+    return {**interval(found), "n": len(logs), "differs": differs, "p": p, "within": within}
 
 
 def compared(pairs: Sequence[Pair], cap: int, bootstrap: Bootstrap) -> Row:
@@ -72,9 +93,14 @@ def compared(pairs: Sequence[Pair], cap: int, bootstrap: Bootstrap) -> Row:
                                  for m, t in read),
         "right_never": sum(m.first_right is None and t.first_right is None for m, t in read),
         "cut_before_right": sum(m.end == "cut" and m.first_right is None for m, _ in read),
-        "ratio_solved": geometric([math.log(m.tokens / t.tokens) for m, t in both], bootstrap),
+        "ratio_solved": geometric(
+            [math.log(m.tokens / t.tokens) for m, t in both], bootstrap, bound=most
+        ),
         "ratio_all": geometric(
-            [max(-most, min(most, math.log(m.tokens / t.tokens))) for m, t in long], bootstrap, most
+            [max(-most, min(most, math.log(m.tokens / t.tokens))) for m, t in long],
+            bootstrap,
+            most,
+            most,
         ),
         "ratio_of_sums": sums[0] / sums[1] if sums[1] else None,
         "per_solved_ratio": {cost: cost_ratio(pairs, cap, cost, bootstrap) for cost in COSTS},

@@ -8,9 +8,12 @@ the same rules, and stand behind each sentence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from study_short_tables import at_cap, is_primary, level_of
-from study_words import CHOSEN, HELD_OUT, Row, name_of, number, percent
+from study_words import CHOSEN, HELD_OUT, Row, documents, name_of, number, percent
+
+from experiments.report.statistics import holm, mcnemar, wilson
 
 #: A p of no more lets something be said.
 CHANCE = 0.05
@@ -47,7 +50,8 @@ def signed(
         null: whose interval must not be met.
     """
     other = None if null is None else null["against_full"][outcome]
-    sure = [row for row in rows if (row["against_full"][outcome].get("p_holm") or 0) <= CHANCE]
+    sure = [row for row in rows if row["against_full"][outcome].get("p_holm") is not None
+            and row["against_full"][outcome]["p_holm"] <= CHANCE]  # fmt: skip
     sides = [(row, side(row["against_full"][outcome], zero, other)) for row in sure]
     return [row for row, at in sides if at > 0], [row for row, at in sides if at < 0]
 
@@ -61,10 +65,16 @@ def listed(rows: Sequence[Row], outcome: str | None = None, form: str = ".2f") -
 
 
 def answers(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Rows that lose and that gain answers beyond chance."""
-    sure = [row for row in rows if (row.get("p_holm") or 0) <= CHANCE and row["p"] <= CHANCE]
+    """Rows that lose and that gain answers beyond chance: exact McNemar, Holm."""
+    sure = [row for row in rows if row.get("p_holm") is not None and row["p_holm"] <= CHANCE]
     lost = [row for row in sure if row["lost"] > row["gained"]]
     return lost, [row for row in sure if row["gained"] > row["lost"]]
+
+
+def span(numbers: Sequence[float], form: str = ".2f") -> str:
+    """The least and the largest of some numbers."""
+    least, most = (format(pick(numbers), form) for pick in (min, max))
+    return least if least == most else f"{least} to {most}"
 
 
 def methods(at: Row) -> list[Row]:
@@ -72,70 +82,113 @@ def methods(at: Row) -> list[Row]:
     return [row for row in at["rows"] if is_primary(row)]
 
 
+def told_span(numbers: Sequence[float]) -> str:
+    """Tokens a text, from the least to the largest; nothing for none."""
+    return f", {span(numbers, '.0f')} a text" if numbers else ""
+
+
+def lengths(at: Row, outcome: str) -> tuple[list[Row], list[Row], list[Row]]:
+    """Rows with longer texts, those among them beyond the noise control, and shorter ones."""
+    more, fewer = signed(methods(at), outcome, 1.0)
+    beyond, _ = signed(more, outcome, 1.0, null_of(at))
+    return more, beyond, fewer
+
+
+def all_lengths(at: Row) -> str:
+    """On all problems, solved or not."""
+    rows, outcome = methods(at), "ratio_all"
+    more, beyond, fewer = lengths(at, outcome)
+    told = span([row["against_full"][outcome]["estimate"] for row in more]) if more else ""
+    return (
+        f"On all problems, solved or not, texts are longer than full attention's in {len(more)} of "
+        f"{len(rows)} cells{f', {told} times' if told else ''}; in {len(beyond)} beyond what the "
+        f"noise control does{listed(beyond, outcome)}; shorter in "
+        f"{len(fewer)}{listed(fewer, outcome)}."
+    )
+
+
 def length(at: Row) -> str:
     """Where both solve."""
-    rows = methods(at)
-    said = {word: [row for row in rows if row["said"] == word]
-            for word in ("longer", "shorter", "within 5%")}  # fmt: skip
-    silent = len(rows) - sum(map(len, said.values()))
+    rows, outcome = methods(at), "ratio_solved"
+    more, beyond, fewer = lengths(at, outcome)
+    within = [row for row in rows if row["against_full"][outcome]["within"] and row not in more]
+    silent = len(rows) - len(more) - len(fewer) - len([x for x in within if x not in fewer])
     return (
-        f"Where both solve, at the largest cap, texts are longer than full attention's in "
-        f"{len(said['longer'])} of {len(rows)} comparisons{listed(said['longer'], 'ratio_solved')},"
-        f" shorter in {len(said['shorter'])}{listed(said['shorter'], 'ratio_solved')}, within 5% in"
-        f" {len(said['within 5%'])}{listed(said['within 5%'], 'ratio_solved')}; of {silent} nothing"
-        " can be said."
+        f"Where both solve, they are longer in {len(more)} of {len(rows)}{listed(more, outcome)}, "
+        f"in {len(beyond)} beyond the noise control{listed(beyond)}; shorter in "
+        f"{len(fewer)}{listed(fewer, outcome)}; within 5% in "
+        f"{len(within)}{listed(within, outcome)}; of {silent} nothing can be said."
     )
 
 
 def correct(at: Row) -> str:
     """Answers lost and gained."""
-    rows, null = [row["against_full"] | {"of": row} for row in methods(at)], null_of(at)
+    rows = [row["against_full"] | {"of": row} for row in methods(at)]
     lost, gained = answers(rows)
-    other = None if null is None else null["against_full"]["change"]
-    # One that loses what noise on full attention loses as well is not said to lose.
-    sides = {1: "gained", -1: "lost", 0: "no more than the null"}
-    told: dict[str, list[Row]] = {word: [] for word in sides.values()}
-    for one in (*lost, *gained):
-        told[sides[side(one["change"], 0.0, other)]].append(one["of"])
-    beside = told["no more than the null"]
+    noise = null_of(at)
+    other = None if noise is None else noise["against_full"]["change"]
+    beside = [one["of"] for one in lost if side(one["change"], 0.0, other) >= 0]
+    told = ""
+    if lost:
+        points = [100 * (one["lost"] - one["gained"]) / one["n"] for one in lost]
+        told = f", {span(points, '.0f')} points of accuracy"
     return (
-        f"Answers are lost in {len(told['lost'])} of {len(rows)}{listed(told['lost'])} and gained "
-        f"in {len(told['gained'])}{listed(told['gained'])}"
-        + (f"; in {len(beside)} the null's interval is met{listed(beside)}" if beside else "")
+        f"Answers are lost in {len(lost)} of {len(rows)}{told}, and gained in "
+        f"{len(gained)}{listed([one['of'] for one in gained])}"
+        + (f"; {len(beside)} lose no more than the noise control may{listed(beside)}"
+           if beside else "")
         + "."
-    )
+    )  # fmt: skip
 
 
 def until(at: Row) -> str:
-    """Tokens before and behind the first right value."""
-    rows, null, told = methods(at), null_of(at), []
-    for outcome, words in (("until_right", "until the right value first stands"),
-                           ("after_right", "after it")):  # fmt: skip
-        more, fewer = signed(rows, outcome, 0.0, null)
+    """Whether the right value is ever stated, and tokens before and behind it."""
+    rows, told = methods(at), []
+    changes = [(row["against_full"]["right_there_alone"], row["against_full"]["right_here_alone"])
+               for row in rows]  # fmt: skip
+    tested = holm([mcnemar(lost, gained) for lost, gained in changes])
+    never = [row for row, p, (lost, gained) in zip(rows, tested, changes, strict=True)
+             if p <= CHANCE and lost > gained]  # fmt: skip
+    for outcome, words in (("until_right", "more tokens until it first stands in"),
+                           ("after_right", "more tokens after it in")):  # fmt: skip
+        more, fewer = signed(rows, outcome, 0.0)
+        of = [row["against_full"][outcome]["estimate"] for row in more]
+        beyond, _ = signed(more, outcome, 0.0, null_of(at))
         told.append(
-            f"more tokens {words} in {len(more)}{listed(more, outcome, '.0f')}, fewer in "
-            f"{len(fewer)}{listed(fewer, outcome, '.0f')}"
+            f"{words} {len(more)}{told_span(of)}"
+            f" (beyond the noise control in {len(beyond)}), fewer in {len(fewer)}"
         )
-    return f"Of {len(rows)} comparisons, on all problems: {'; '.join(told)}."
+    return (
+        f"The right value is never stated where full attention states it more often than the other "
+        f"way round in {len(never)} of {len(rows)}; where both state it: {'; '.join(told)}."
+    )
 
 
-def null(at: Row) -> str:
+def control(at: Row) -> str:
     """Full attention with noise."""
     row = null_of(at)
     if row is None:
-        return "No null was decoded."
+        return "No noise control was decoded."
     one = row["against_full"]
     return (
-        f"Full attention with noise half the size of what it gives each token, the null, is "
-        f"{number(one['ratio_solved'], '.3f')} times as long where both solve ({one['lost']} "
-        f"answers lost, {one['gained']} gained, of {one['n']})."
+        "The noise control is full attention with noise half the size of what it gives each token: "
+        f"it reads every key, and is {number(one['ratio_all'])} times as long on all problems, "
+        f"{number(one['ratio_solved'])} where both solve ({one['lost']} answers lost, "
+        f"{one['gained']} gained, of {one['n']})."
     )
+
+
+def free_budgets(at: Row) -> list[Row]:
+    """The oracle's rows from the largest budget down to the last that costs nothing."""
+    rows = sorted((row for row in at["rows"] if row["backend"] == "oracle"),
+                  key=lambda row: -row["budget"])  # fmt: skip
+    return [*takewhile(lambda row: row["budget"] in at["sparsity_free"], rows)]
 
 
 def sparsity(at: Row) -> str:
     """How far down an oracle's choice costs nothing."""
     rows = [row for row in at["rows"] if row["backend"] == "oracle"]
-    free = [row for row in rows if row["budget"] in at["sparsity_free"]]
+    free = free_budgets(at)
     least = min(free, key=lambda row: row["budget"], default=None)
     told = "" if least is None else (
         f"; the least is {least['budget']} tokens, tokens "
@@ -144,8 +197,8 @@ def sparsity(at: Row) -> str:
     )  # fmt: skip
     return (
         "Reading only the keys of largest weight, which an oracle knows, costs nothing (tokens "
-        f"within 5%, no more than 1% of problems lost, both by whole intervals) at {len(free)} of "
-        f"{len(rows)} budgets{told}."
+        f"within 5%, no more than 1% of solved problems lost, both by whole intervals) at "
+        f"{len(free)} of {len(rows)} budgets, from the largest down{told}."
     )
 
 
@@ -164,51 +217,59 @@ def chosen_keys(at: Row) -> str:
 
 def excess(at: Row) -> str:
     """What the tokens beyond full attention's are."""
-    one = at["pooled"]
+    one, noise = at["pooled"], null_of(at)
     if (one["longer"]["low"] or 0) <= 0:
         return (
             f"Over all methods' {one['texts']:,} texts it cannot be said that there are more tokens"
             f" than full attention's ({number(one['longer'], '.0f')} a text)."
         )
-    named = sorted(
-        ((name, part) for name, part in one["shares"].items() if (part["low"] or 0) > SHOWN),
-        key=lambda pair: -pair[1]["estimate"],
-    )
-    told = "; ".join(f"{name} {percent(part)}%" for name, part in named)
+    beside = {} if noise is None else noise["against_full"]["excess"]
+    whole = beside.get("tokens") or 0
+
+    def said(name: str, part: Row) -> str:
+        control = ""
+        if whole > 0:
+            control = f", under the noise control {100 * beside['by_class'][name] / whole:.0f}"
+        return f"{name} {percent(part)}%{control}"
+
+    parts = sorted(one["shares"].items(), key=lambda pair: -pair[1]["estimate"])
+    more = [said(name, part) for name, part in parts if (part["low"] or 0) > SHOWN]
+    fewer = [said(name, part) for name, part in parts
+             if part["high"] is not None and part["high"] < -SHOWN]  # fmt: skip
     return (
         f"Over the {one['cells']} cells, {one['texts']:,} texts, methods write "
         f"{number(one['longer'], '.0f')} tokens a text more than full attention on the same "
-        f"problems. Of these are, where surely above {100 * SHOWN:.0f}%: {told or 'none'}."
+        f"problems. Of these are, where surely above {100 * SHOWN:.0f}%: "
+        f"{'; '.join(more) or 'none'}. Classes that shrink: {'; '.join(fewer) or 'none'}."
     )
 
 
 def cost(at: Row) -> str:
     """Cost per solved problem."""
-    rows, null, told = methods(at), null_of(at), []
-    for name, words in (("keys", "keys"), ("byte_steps", "memory x steps"), ("eflops", "eFLOPs"),
-                        ("seconds", "seconds on this processor")):  # fmt: skip
-        less = more = 0
-        other = None if null is None else null["against_full"]["per_solved_ratio"][name]
-        for row in rows:
-            at_side = side(row["against_full"]["per_solved_ratio"][name], 1.0, other)
-            less += at_side < 0
-            more += at_side > 0 or not row["solved"]
-        told.append(f"{words}: less in {less}, more in {more}")
+    rows, told = methods(at), []
+    for name, words in (("keys", "keys"), ("byte_steps", "memory x steps"), ("eflops", "eFLOPs")):
+        sides = [side(row["against_full"]["per_solved_ratio"][name], 1.0) for row in rows]
+        more = sum(at > 0 or not row["solved"] for at, row in zip(sides, rows, strict=True))
+        told.append(f"{words}: less in {sides.count(-1)}, more in {more}")
     return (
         f"Of {len(rows)} cells, a solved problem costs less than under full attention, or more "
-        "(none solved is more), by whole intervals that do not meet the null's, in "
-        f"{'; '.join(told)}."
+        f"(none solved is more), by whole intervals, in {'; '.join(told)}."
     )
 
 
-def ceiling(at: Row) -> str:
-    """Who knew the answer."""
-    one = at["pooled"]
+def ceiling(at: Row, full: Row) -> str:
+    """Who knew the answer; and what checks do to values."""
+    one, rows = at["pooled"], methods(at)
+    wrong, right = (sum(row[name] for row in rows) for name in ("right_to_wrong", "wrong_to_right"))
     return (
         f"Of the methods' {one['texts']:,} texts {percent(one['ever_right'])}% state the right "
-        f"value at some point and {percent(one['solved'])}% end with it; "
-        f"{percent(one['ceiling_saved'])}% of their tokens come after it, which only who knows the "
-        "answer could spare."
+        f"value at some point and {percent(one['solved'])}% are solved (full attention "
+        f"{100 * full['ever_right'] / full['n']:.1f} and {percent(full['accuracy'])}). Checks "
+        f"turn {wrong:,} right values wrong and {right:,} wrong ones right (full attention "
+        f"{full['right_to_wrong']:,} and {full['wrong_to_right']:,} in {full['n']} texts). "
+        f"Stopping at the first right value, which only who knows it can, would spare "
+        f"{percent(one['ceiling_saved'])}% of their tokens, and {percent(full['ceiling_saved'])}% "
+        "of full attention's."
     )
 
 
@@ -229,25 +290,54 @@ def worth_it(at: Row) -> str:
 
 
 SENTENCES: Mapping[str, Callable[[Row], str]] = {
-    "1": length, "1a": correct, "1b": until, "1c": null, "2": sparsity, "2a": chosen_keys,
-    "4": excess, "5": cost, "5a": worth_it, "6": ceiling,
+    "2": sparsity, "1": all_lengths, "1a": correct, "1b": length, "1c": until, "1d": control,
+    "2a": chosen_keys, "4": excess, "5": cost, "5a": worth_it,
 }  # fmt: skip
 
 
 def detectors(document: Row, level: str) -> str:
-    """Detectors within the bound of false stops."""
+    """Detectors within the bound of false stops, and the right answers that they cost."""
     every = [one for one in document["detectors"] if one["dataset"] == level]
     within = [one for one in every if one["same_bound"]]
+    pooled = document["levels"][level]["at"][str(max(document["caps"]))]["pooled"]
+    solved = pooled["solved"]["estimate"] * pooled["texts"]
     told = [
         f"`{one['detector']}` then {one['action']}: {percent(one['saved'])}% of tokens, "
-        f"{one['lost']} answers lost, {one['gained']} gained"
+        f"{one['lost']} of {solved:.0f} right answers lost, {one['gained']} gained"
         for one in within
-    ]  # fmt: skip
+    ]
     return (
         f"Of {len(every)} detectors and actions {len(within)} stop no more than 1% of full "
-        f"attention's texts that end, by the upper bound; of the methods' tokens they spare"
-        f"{': ' if told else ' nothing'}{'; '.join(told)}."
+        f"attention's {every[0]['of_full'] if every else 0} texts, by the upper bound; of the "
+        f"methods' tokens they spare{': ' if told else ' nothing'}{'; '.join(told)}."
     )
+
+
+def answer(at: Row) -> str:
+    """The question of the title, as far as the rules let it be answered."""
+    free, rows = free_budgets(at), methods(at)
+    lost, _ = answers([row["against_full"] for row in rows])
+    longer, *_ = lengths(at, "ratio_all")
+    if free and len(lost) == len(longer) == len(rows):
+        return (
+            "**With the right keys yes, with these methods and budgets no, on this small model: "
+            f"an oracle that reads {min(row['budget'] for row in free)} keys a step costs nothing, "
+            f"and all {len(rows)} cells of the methods write longer texts and lose answers.**"
+        )
+    return (
+        f"**On this small model: an oracle costs nothing at {len(free)} budgets; of {len(rows)} "
+        f"cells of the methods {len(longer)} write longer texts and {len(lost)} lose answers.**"
+    )
+
+
+def decoded(found: Row) -> str:
+    """What these sentences rest on."""
+    told = []
+    for which, document in documents(found).items():
+        for level, one in document["levels"].items():
+            full = one["full"][str(max(document["caps"]))]["n"]
+            told.append(f"`{level}`, {full} problems ({which})")
+    return f"Decoded so far: {'; '.join(told)}."
 
 
 def sentences(found: Row) -> Iterator[str]:
@@ -255,18 +345,32 @@ def sentences(found: Row) -> Iterator[str]:
     level = level_of(found)
     at, held = (at_cap(found, which, level) for which in (CHOSEN, HELD_OUT))
     assert at is not None
+    yield f"{answer(at)} {decoded(found)}\n"
     for name, make in SENTENCES.items():
         yield f"- ({name}) {make(at)}"
         if held is not None:
             yield f"  - Held out: {make(held)}"
-    yield f"- (6a) {detectors(found[CHOSEN], level)}"
-    if held is not None:
-        yield f"  - Held out: {detectors(found[HELD_OUT], level)}"
+    for name, tell in (("6", _ceiling), ("6a", detectors)):
+        yield f"- ({name}) {tell(found[CHOSEN], level)}"
+        if held is not None:
+            yield f"  - Held out: {tell(found[HELD_OUT], level)}"
     worlds = found[CHOSEN]["levels"][level]["null_worlds"]
+    low, high = (100 * one for one in _wilson(worlds["spoke"], worlds["worlds"]))
     yield (
         f"- Of {worlds['worlds']} worlds in which each problem's two sides are swapped at random, "
-        f"the rule of (1) speaks of any comparison in {worlds['spoke']}."
+        f"the rule of (1b) speaks of any comparison in {worlds['spoke']} ({low:.0f} to {high:.0f}%;"
+        " 5% is what it may)."
     )
+
+
+def _ceiling(document: Row, level: str) -> str:
+    cap = str(max(document["caps"]))
+    return ceiling(document["levels"][level]["at"][cap], document["levels"][level]["full"][cap])
+
+
+def _wilson(count: int, n: int) -> tuple[float, float]:
+    found = wilson(count, n)
+    return found.low or 0.0, found.high or 1.0
 
 
 def section(found: Row) -> str:

@@ -64,54 +64,54 @@ def twin(found: Row, which: str, row: Row, cap: int | None = None) -> Row | None
 
 
 def lengths(found: Row) -> str:
-    """Question 1: answers, and tokens where both solve, at each cap."""
-    level, caps = level_of(found), found[CHOSEN]["caps"]
-    at = at_cap(found, CHOSEN, level)
+    """Question 1: answers, and tokens on all problems and where both solve, at the largest cap."""
+    at, held = (at_cap(found, which, level_of(found)) for which in (CHOSEN, HELD_OUT))
     assert at is not None
     lines = []
     for row in primary(at):
-        one = row["against_full"]
-        ratio = one["ratio_solved"]
-        read = [twin(found, CHOSEN, row, cap) for cap in caps]
-        held = twin(found, HELD_OUT, row)
-        lines.append((
-            name_of(row), f"{row['solved']} of {one['n']}", f"{one['lost']} / {one['gained']}",
-            chance(one.get("p_holm", one["p"])),
-            *("-" if x is None else number(x["against_full"]["ratio_solved"]) for x in read),
-            str(ratio["n"]), chance(ratio.get("p_holm", ratio["p"])), row["said"] or "-",
-            "-" if held is None else number(held["against_full"]["ratio_solved"]),
-            "-" if held is None else held["said"] or "-",
-        ))  # fmt: skip
-    heads = (
-        "attention", "solved", "lost / gained", "p, Holm",
-        *(f"both solve, cap {cap}" for cap in caps), "both", "p, Holm", "said",
-        "held out", "said there",
-    )  # fmt: skip
+        lines.append((name_of(row), *_told(row)))
+        other = None if held is None else twin(found, HELD_OUT, row)
+        if other is not None:
+            lines.append(("held out", *_told(other)))
+    heads = ("attention", "solved", "lost / gained", "p, Holm", "all problems", "p, Holm",
+             "both solve", "of", "p, Holm")  # fmt: skip
     return table(heads, lines)
+
+
+def _told(row: Row) -> tuple[str, ...]:
+    one = row["against_full"]
+    everyone, both = one["ratio_all"], one["ratio_solved"]
+    return (
+        f"{row['solved']} of {one['n']}", f"{one['lost']} / {one['gained']}",
+        chance(one.get("p_holm")), number(everyone), chance(everyone.get("p_holm")),
+        number(both), str(both["n"]), chance(both.get("p_holm")),
+    )  # fmt: skip
 
 
 def until(found: Row) -> str:
     """Question 1: tokens until the answer is first right, and after it, on all problems."""
-    at = at_cap(found, CHOSEN, level_of(found))
+    at, held = (at_cap(found, which, level_of(found)) for which in (CHOSEN, HELD_OUT))
     assert at is not None
     lines = []
     for row in primary(at):
-        one, held = row["against_full"], twin(found, HELD_OUT, row)
-        lines.append((
-            name_of(row), str(one["until_right"]["n"]),
-            *(told for name in ("until_right", "after_right")
-              for told in (number(one[name], ".0f"), chance(one[name].get("p_holm")))),
-            f"{one['right_there_alone']} / {one['right_here_alone']} / {one['right_never']}",
-            str(one["cut_before_right"]),
-            *("-" if held is None else number(held["against_full"][name], ".0f")
-              for name in ("until_right", "after_right")),
-        ))  # fmt: skip
-    heads = (
-        "attention", "both ever right", "more until right", "p, Holm", "more after it", "p, Holm",
-        "right: full alone / it alone / never", "cut before", "until right, held out",
-        "after it, held out",
-    )  # fmt: skip
+        lines.append((name_of(row), *_right(row)))
+        other = None if held is None else twin(found, HELD_OUT, row)
+        if other is not None:
+            lines.append(("held out", *_right(other)))
+    heads = ("attention", "full attention alone", "it alone", "neither", "both", "more until",
+             "p, Holm", "more after", "p, Holm")  # fmt: skip
     return table(heads, lines)
+
+
+def _right(row: Row) -> tuple[str, ...]:
+    one = row["against_full"]
+    counts = ("right_there_alone", "right_here_alone", "right_never")
+    told = (
+        told
+        for name in ("until_right", "after_right")
+        for told in (number(one[name], ".0f"), chance(one[name].get("p_holm")))
+    )
+    return (*(str(one[name]) for name in counts), str(one["until_right"]["n"]), *told)
 
 
 def selection(found: Row) -> str:
@@ -122,18 +122,21 @@ def selection(found: Row) -> str:
     order = sorted(at["selection"], key=lambda one: (METHODS.index(one["backend"]), one["budget"]))
     lines = []
     for row in order:
-        other = others.get(cell_of(row))
-        lines.append((
-            name_of(row), f"{row['lost']} / {row['gained']}", chance(row.get("p_holm")),
-            number(row["ratio_solved"]), chance(row["ratio_solved"].get("p_holm")),
-            number(row["until_right"], ".0f"), number(row["after_right"], ".0f"),
-            "-" if other is None else f"{other['lost']} / {other['gained']}",
-            "-" if other is None else number(other["ratio_solved"]),
-        ))  # fmt: skip
+        lines.append((name_of(row), *_beside(row)))
+        if cell_of(row) in others:
+            lines.append(("held out", *_beside(others[cell_of(row)])))
     heads = ("method, less the oracle", "lost / gained", "p, Holm", "tokens, both solve", "p, Holm",
-             "more until right", "more after it", "lost / gained, held out",
-             "tokens, held out")  # fmt: skip
+             "more until right", "more after it")  # fmt: skip
     return table(heads, lines)
+
+
+def _beside(row: Row) -> tuple[str, ...]:
+    ratio = row["ratio_solved"]
+    return (
+        f"{row['lost']} / {row['gained']}", chance(row.get("p_holm")),
+        number(ratio), chance(ratio.get("p_holm")),
+        number(row["until_right"], ".0f"), number(row["after_right"], ".0f"),
+    )  # fmt: skip
 
 
 def controls(found: Row) -> str:
@@ -181,13 +184,12 @@ def costs(found: Row) -> str:
     level = level_of(found)
     at = at_cap(found, CHOSEN, level)
     assert at is not None
-    lines, names = [], []
+    lines, names = [], ("keys", "byte_steps", "seconds", "eflops")
     for row in primary(at):
         told = row["against_full"]["per_solved_ratio"]
-        names = [*told]
         rate = row["solved_per_cpu_hour"]
         lines.append((
-            name_of(row), *(number(one) for one in told.values()),
+            name_of(row), *(number(told[name]) for name in names),
             "-" if rate is None else f"{rate:,.0f}",
         ))  # fmt: skip
     rate = found[CHOSEN]["levels"][level]["full"][str(max(found[CHOSEN]["caps"]))]
@@ -197,6 +199,7 @@ def costs(found: Row) -> str:
         (one["backend"], one["cost"].replace("_", " x "),
          *(", ".join(map(str, one[x])) or "-" for x in ("cheaper", "open", "dearer")))
         for one in at["break_even"]
+        if one["cost"] in ("keys", "byte_steps")
     ]  # fmt: skip
     where = ("method", "cost per solved", "less at", "cannot be told at", "more at")
     return table(heads, lines) + "\n" + table(where, even, 5)
@@ -235,6 +238,8 @@ def stopping(found: Row) -> str:
 
 def arranged(found: Row) -> str:
     """Question 3: the same of recipes without one of their parts, at the largest cap."""
+    if not found.get(VARIANTS):
+        return "No other recipe has been decoded yet.\n"
     names = ("derived again", "checked again", "mended", "lost", "gave up", "loop")
     level, lines = level_of(found), []
     for name, document in ({"as it ships": found[CHOSEN]} | found.get(VARIANTS, {})).items():
@@ -261,6 +266,8 @@ def arranged(found: Row) -> str:
 def why(found: Row) -> str:
     """Question 4: what putting keys back at the same budget does where a text parts."""
     told, lines, heads = found.get(WHY, {}), [], []
+    if not told:
+        return "It has not been run on these texts yet.\n"
     heads = ["method", "texts", "seconds each", *sorted(
         {key for one in told.values() for key in one["healed"]}, key=_keys
     ), "missed weight in the prompt, %"]  # fmt: skip

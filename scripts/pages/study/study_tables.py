@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import pages
 import records
+import study_advice
 import study_sentences
 from study_full_tables import FULL_TABLES
 from study_short_tables import SHORT_TABLES
@@ -59,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not page.exists():
             parser.error(f"{page} is not there: it has the places for the tables")
     differ = [pages.put(PAGE, NAME, study_sentences.section(kept), args.check, "sentences")]
+    differ.append(pages.put(PAGE, NAME, study_advice.section(kept), args.check, "advice"))
     for page, tables in ((PAGE, SHORT_TABLES), (RESULTS, FULL_TABLES)):
         differ += [pages.put(page, NAME, make(kept), args.check, name)
                    for name, make in tables.items()]  # fmt: skip

@@ -22,6 +22,8 @@ def number(found: Row | None, form: str = ".2f") -> str:
     if found is None or found["estimate"] is None:
         return "-"
     told = format(found["estimate"], form)
+    if float(told) == 0:
+        told = format(0.0, form)  # no minus
     if found["low"] is None and found["high"] is None:
         return told
     low, high = ("" if one is None else format(one, form) for one in (found["low"], found["high"]))
@@ -31,7 +33,7 @@ def number(found: Row | None, form: str = ".2f") -> str:
 def name_of(row: Row) -> str:
     """A method, its budget, and whether the prompt is kept."""
     if row.get("role") == "null":
-        return "full attention again, with noise"
+        return "the noise control"
     kept = " with the prompt" if row.get("kept") else ""
     return f"{row['backend']} {row['budget']}{kept}"
 

@@ -6,9 +6,23 @@ import difflib
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
+from typing import Any
 
 
-class InvalidValue(ValueError):  # noqa: N818
+class _Carried(Exception):  # noqa: N818 - no fault of its own
+    """An exception that reaches another process as it is, whatever made its message."""
+
+    def __reduce__(self) -> Any:
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
+    made = kind.__new__(kind, *arguments)
+    made.args = arguments
+    return made
+
+
+class InvalidValue(_Carried, ValueError):  # noqa: N818
     """A value that cannot be used: which field, what came, what is allowed, the nearest match.
 
     The command line prints the message alone and exits with code 2; libraries let it propagate.
@@ -30,7 +44,7 @@ class InvalidValue(ValueError):  # noqa: N818
         super().__init__(f"{field} = {value!r}: expected {allowed}{hint}")
 
 
-class BudgetExceeded(RuntimeError):  # noqa: N818
+class BudgetExceeded(_Carried, RuntimeError):  # noqa: N818
     """A decode query was about to read more keys than its budget: a defect of the method."""
 
     def __init__(self, method: str, layer: int, read: int, budget: int) -> None:

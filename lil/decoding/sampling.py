@@ -19,8 +19,10 @@ from attention.errors import check_int, check_number
 class NotFiniteError(FloatingPointError):
     """A row's scores hold NaN, or nothing but minus infinity."""
 
-    def __init__(self) -> None:
-        super().__init__("the model's scores are not finite: no token can be chosen")
+    def __init__(
+        self, message: str = "the model's scores are not finite: no token can be chosen"
+    ) -> None:
+        super().__init__(message)
 
 
 def row_stream(seed: int, item_id: str, sample_index: int) -> random.Random:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 
 import attention
+from attention.errors import BudgetExceeded, InvalidValue
 from attention.layers.compressing import interval
 from attention.methods.infllm.blocks import Parts
+from lil.decoding.sampling import NotFiniteError
 
 #: What each method takes; what stands in WRONG is changed in it.
 RIGHT: dict[str, dict[str, Any]] = {
@@ -140,3 +143,18 @@ def test_exact_until() -> None:
         *(("dither", {}, 0), ("full", {}, float("inf"))),
     ):
         assert attention.get(name, **params).exact_until == until, (name, params)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidValue("budget", 3, "at least 4", ["4"]),
+        BudgetExceeded("sink", 1, 9, 8),
+        NotFiniteError(),
+    ],
+)
+def test_errors_reach_another_process_as_they_are(error):
+    other = pickle.loads(pickle.dumps(error))
+    assert type(other) is type(error)
+    assert str(other) == str(error)
+    assert vars(other) == vars(error)

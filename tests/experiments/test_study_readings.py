@@ -217,6 +217,32 @@ def test_a_null_world_says_nothing_and_an_effect_is_said() -> None:
         assert h2o["n"] == 60
 
 
+def test_documents_of_other_levels_are_joined() -> None:
+    first = {"caps": [2], "margin": 0.05, "threads": 1, "workers": 1, "intensity": 1.0,
+             "prices": {}, "missing": 1, "levels": {"hard": 1}, "detectors": [1]}  # fmt: skip
+    second = first | {"levels": {"easy": 2}, "detectors": [2], "missing": 2}
+    whole = study_readings.joined([first, second])
+    assert whole["levels"] == {"hard": 1, "easy": 2}
+    assert (whole["missing"], whole["detectors"]) == (3, [1, 2])
+    assert first["levels"] == {"hard": 1}
+    for wrong, said in (
+        (second | {"levels": {"hard": 2}}, "a level"),
+        (second | {"caps": [4]}, "caps"),
+    ):
+        with pytest.raises(InvalidValue, match=said):
+            study_readings.joined([first, wrong])
+
+
+def test_stores_that_are_read_apart_give_the_same(small: Path, tmp_path: Path, capsys: Any) -> None:
+    alone = study_readings.read_stores([small], worlds=2)
+    found = study_readings.read_apart([small], worlds=2)
+    assert found == alone
+    assert study_readings.main([str(small), str(tmp_path / "nowhere"), "--json"]) == 2
+    assert "study_readings:" in capsys.readouterr().err
+    with pytest.raises(InvalidValue, match="a level in several"):
+        study_readings.read_apart([small, small], worlds=1)
+
+
 def test_of_few_problems_that_differ_the_most_that_may_is_counted() -> None:
     bound = math.log(8)
     for same, differ, within in ((200, 0, True), (60, 0, False), (199, 1, False), (599, 2, True)):

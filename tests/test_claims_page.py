@@ -14,6 +14,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "results" / "claims.md"
 PAGES = {name: DOCS / "results" / f"{name}.md"
          for name in ("demo", "actions", "null_worlds", "real_models", "performance")}  # fmt: skip
+PAGES["study"] = DOCS / "STUDY.md"
 ROWS = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines()
         if re.match(r"\| \d+ \|", line)]  # fmt: skip
 VERDICTS = ("seen", "not seen", "not told apart", "opposite", "cannot be tested here",

@@ -195,8 +195,11 @@ def test_seconds_of_another_processor_are_not_compared() -> None:
     found = comparisons.alone([*cells[*h2o, False].values()], 8, 1, Bootstrap(0, 100))
     assert found["cost"]["seconds"] is None
     assert "seconds" not in found["per_solved"]
-    assert found["solved_per_cpu_hour"] is None
+    assert found["timed"] == 6  # the others' answers and seconds are both left out
+    assert found["solved_per_cpu_hour"] == 3600 * 6 / (6 * 90)
     assert found["cost"]["keys"] > 0
+    nobody = [one.untimed() for one in cells[FULL].values()]
+    assert comparisons.alone(nobody, 8, 1, Bootstrap(0, 100))["solved_per_cpu_hour"] is None
     assert (
         comparisons.alone([*cells[FULL].values()], 8, 1, Bootstrap(0, 100))["cost"]["seconds"] > 0
     )
@@ -262,6 +265,10 @@ def test_sentences_say_what_the_rules_let_them() -> None:
     ratio = h2o["against_full"]["ratio_solved"]
     number = f"{ratio['estimate']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
     assert f"longer in 1 of 2 (h2o 64 {number})" in study_sentences.length(effect)
+    kept = ratio["estimate"]
+    ratio["estimate"] = 1.019
+    assert "longer in 0 of 2" in study_sentences.length(effect)  # not by two per cent
+    ratio["estimate"] = kept
     everyone = h2o["against_full"]["ratio_all"]
     told = study_sentences.all_lengths(effect)
     assert f"in 1 of 2 cells, {everyone['estimate']:.2f} times; in 1 beyond" in told
@@ -315,7 +322,8 @@ def test_the_first_sentence_answers_where_the_rules_do() -> None:
         found = world(0.5)
         for at, row in enumerate(row for row in found["rows"] if row["role"] == "method"):
             row["against_full"] |= {"lost": 9, "gained": 0, "p_holm": 0.01 if at < lost else 0.5}
-            row["against_full"]["ratio_all"] |= {"low": 1.1, "high": 1.4, "p_holm": 0.01}
+            longer = {"estimate": 1.2, "low": 1.1, "high": 1.4, "p_holm": 0.01}
+            row["against_full"]["ratio_all"] |= longer
         found["sparsity_free"] = free
         assert said in study_sentences.answer(found)
 

@@ -61,8 +61,11 @@ def alone(texts: Sequence[Text], threads: float) -> Found:
         found[way] = sum(one.mends[way] for one in texts)
     known = [name for name in COSTS if found["cost"][name] is not None]
     found["per_solved"] = {name: _per_solved(texts, name) for name in known}
-    seconds = found["cost"]["seconds"]
-    found["solved_per_cpu_hour"] = 3600 * solved / (seconds * threads) if seconds else None
+    spent = [(one.cost["seconds"], one.solved) for one in texts]
+    spent = [(seconds, right) for seconds, right in spent if not math.isnan(seconds)]
+    hours = math.fsum(seconds for seconds, _ in spent) * threads / 3600
+    found["timed"] = len(spent)
+    found["solved_per_cpu_hour"] = sum(right for _, right in spent) / hours if hours else None
     return found
 
 

@@ -129,7 +129,8 @@ def costs(trace: Mapping[str, Any], tokens: int, prices: Prices) -> dict[str, fl
     held = [checks[0]["cache_bytes"], *(one["cache_bytes"] for one in checks)]
     marks = [mark for mark in at if mark < tokens] + [tokens]
     steps = float(np.trapezoid(np.interp(marks, at, held), marks))
-    decode = float(np.interp(tokens, at, [0.0, *(one["seconds"] for one in checks)]))
+    spent = [0.0, *(one["seconds"] for one in checks)]
+    decode = math.nan if None in spent else float(np.interp(tokens, at, spent))
     moved = keys * prices.key_bytes
     return {
         "keys": keys,

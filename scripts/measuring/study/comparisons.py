@@ -198,7 +198,8 @@ def alone(some: Sequence[Text], cap: int, threads: int, bootstrap: Bootstrap) ->
     read = [one.at[cap] for one in some]
     solved = sum(one.solved for one in read)
     cost = {name: math.fsum(one.costs[cap][name] for one in some) for name in COSTS}
-    seconds = cost["seconds"]
+    timed = [one for one in some if not math.isnan(one.costs[cap]["seconds"])]
+    seconds = math.fsum(one.costs[cap]["seconds"] for one in timed)
     tokens = sum(one.tokens for one in read)
     return {
         "n": len(read),
@@ -224,5 +225,10 @@ def alone(some: Sequence[Text], cap: int, threads: int, bootstrap: Bootstrap) ->
             ))
             for name in COSTS if not math.isnan(cost[name])
         },
-        "solved_per_cpu_hour": 3600 * solved / (seconds * threads) if seconds > 0 else None,
+        "timed": len(timed),
+        "solved_per_cpu_hour": (
+            3600 * sum(one.at[cap].solved for one in timed) / (seconds * threads)
+            if seconds > 0
+            else None
+        ),
     }  # fmt: skip

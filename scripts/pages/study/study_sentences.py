@@ -17,6 +17,8 @@ from experiments.report.statistics import holm, mcnemar, wilson
 
 #: A p of no more lets something be said.
 CHANCE = 0.05
+#: Half a per cent is neither longer nor shorter.
+LEAST_CHANGE = 0.02
 #: Of pooled shares, those are named that are surely above this.
 SHOWN = 0.05
 #: Points of accuracy that a cell which keeps the answers may lose, as a share.
@@ -89,9 +91,22 @@ def told_span(numbers: Sequence[float]) -> str:
 
 def lengths(at: Row, outcome: str) -> tuple[list[Row], list[Row], list[Row]]:
     """Rows with longer texts, those among them beyond the noise control, and shorter ones."""
-    more, fewer = signed(methods(at), outcome, 1.0)
+    more, fewer = apart(methods(at), outcome)
     beyond, _ = signed(more, outcome, 1.0, null_of(at))
     return more, beyond, fewer
+
+
+def apart(rows: Sequence[Row], outcome: str) -> tuple[list[Row], list[Row]]:
+    """Rows whose ratio is surely above and below 1, and by `LEAST_CHANGE` at least."""
+    more, fewer = signed(rows, outcome, 1.0)
+    return (
+        [row for row in more if row["against_full"][outcome]["estimate"] >= 1 + LEAST_CHANGE],
+        [
+            row
+            for row in fewer
+            if row["against_full"][outcome]["estimate"] <= 1 / (1 + LEAST_CHANGE)
+        ],
+    )
 
 
 def all_lengths(at: Row) -> str:
@@ -205,7 +220,7 @@ def sparsity(at: Row) -> str:
 def chosen_keys(at: Row) -> str:
     """Methods beside an oracle at the same budget."""
     rows: list[Row] = [{**one, "against_full": one} for one in at["selection"]]
-    more, fewer = signed(rows, "ratio_solved", 1.0)
+    more, fewer = apart(rows, "ratio_solved")
     lost, gained = answers(rows)
     return (
         f"Beside an oracle at the same budget, {len(lost)} of {len(rows)} methods and budgets lose "

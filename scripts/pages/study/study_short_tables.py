@@ -192,8 +192,9 @@ def costs(found: Row) -> str:
             name_of(row), *(number(told[name]) for name in names),
             "-" if rate is None else f"{rate:,.0f}",
         ))  # fmt: skip
-    rate = found[CHOSEN]["levels"][level]["full"][str(max(found[CHOSEN]["caps"]))]
-    lines.append(("full", *("1" for _ in names), f"{rate['solved_per_cpu_hour']:,.0f}"))
+    full = found[CHOSEN]["levels"][level]["full"][str(max(found[CHOSEN]["caps"]))]
+    rate = full["solved_per_cpu_hour"]
+    lines.append(("full", *("1" for _ in names), "-" if rate is None else f"{rate:,.0f}"))
     heads = ["attention", *(one.replace("_", " x ") for one in names), "right a CPU-hour"]
     even = [
         (one["backend"], one["cost"].replace("_", " x "),

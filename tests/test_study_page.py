@@ -1,0 +1,81 @@
+"""The study's pages show the numbers that are kept, and those come from the kept traces."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import lean_stores
+import pytest
+import records
+import study_figures
+import study_sentences
+import study_tables
+
+from experiments.store.study import Study
+
+ROOT = Path(__file__).resolve().parents[1]
+TRACES = ROOT / "docs" / "study" / "traces"
+
+
+def kept() -> dict[str, Any]:
+    return dict(records.read(study_tables.KEPT))
+
+
+def test_the_pages_show_what_is_kept() -> None:
+    assert study_tables.main(["--check"]) == 0
+    assert len(study_tables.PAGE.read_text().splitlines()) < 600
+
+
+def test_what_the_pages_point_at_is_there() -> None:
+    for page in (study_tables.PAGE, study_tables.RESULTS):
+        for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            if not link.startswith("http"):
+                assert (page.parent / link).exists(), link
+
+
+def test_figures_are_those_of_the_kept_numbers(tmp_path: Path) -> None:
+    assert study_figures.main(["--into", str(tmp_path)]) == 0
+    for figure in tmp_path.glob("*.svg"):
+        drawn, shown = (
+            re.findall(r">([^<>]+)</text>", one.read_text())
+            for one in (figure, TRACES.parent / figure.name)
+        )
+        assert drawn, figure.name
+        assert drawn == shown, figure.name  # every word and number in it
+
+
+def test_the_first_sentence_is_said_by_its_rule() -> None:
+    found = kept()
+    level = found["chosen"]["levels"]["hard"]["at"]["8"]
+    rows = study_sentences.methods(level)
+    assert len(rows) == 12
+    lost = [row for row in rows if row["against_full"]["p_holm"] <= 0.05]
+    longer = [row for row in rows if row["against_full"]["ratio_all"]["low"] > 1]
+    said = "**With the right keys yes, with these methods and budgets no, on this small model:"
+    assert (len(lost) == len(longer) == 12) == (said in study_tables.PAGE.read_text())
+
+
+@pytest.mark.slow
+def test_the_kept_numbers_come_from_the_kept_traces(tmp_path: Path) -> None:
+    found = kept()["chosen"]["levels"]
+    for level, told in found.items():
+        store = tmp_path / level
+        files = [str(one) for one in sorted(TRACES.glob(f"{level}-1000.*xz"))]
+        assert lean_stores.main(["unpack", *files, str(store)]) == 0
+        (study,) = Study.each(store)
+        cells: dict[tuple[str, Any], list[Any]] = defaultdict(list)
+        for sample in study.samples([]).samples:
+            cells[sample.backend, sample.budget].append(sample)
+        rows = {(row["backend"], row["budget"]): row for row in told["at"]["8"]["rows"]}
+        assert cells.keys() - {("full", None)} == rows.keys()
+        for cell, row in rows.items():
+            mine = cells[cell]
+            solved = sum(bool(one.correct) for one in mine)
+            assert (row["n"], row["solved"]) == (len(mine), solved), cell
+            assert row["tokens"] == sum(one.tokens for one in mine), cell
+        full = told["full"]["8"]
+        mine = cells["full", None]
+        assert (full["n"], full["tokens"]) == (len(mine), sum(one.tokens for one in mine))

@@ -116,10 +116,12 @@ def excess(document: Row, cap: str) -> Any:
     for column, level in enumerate(levels):
         axis = axes[0][column]
         rows = document["levels"][level]["at"][cap]["rows"]
-        wanted = ("quest", "infllm", "h2o", "sink", "oracle")
+        wanted = ("quest", "infllm", "h2o", "sink")
         mine = [row for name in wanted for row in rows if row["backend"] == name]
-        mine = [row for row in mine if not row["kept"] and row["budget"] >= 32]
+        mine = [row for row in mine if not row["kept"]]
         names = [f"{row['backend']} {row['budget']}" for row in mine]
+        control = [row for row in rows if row["role"] == "null"]
+        mine, names = mine + control, names + ["noise control" for _ in control]
         for sign in (1, -1):
             below = [0.0] * len(mine)
             for name, colour in CLASSES.items():
@@ -158,13 +160,19 @@ def figures(found: Mapping[str, Row]) -> Iterator[tuple[str, Any]]:
         f"Answers and lengths against budget, beside full attention, at a cap of {cap}",
         [bars, "tokens until the goal's value is first right, and after it, where both state it"],
     )  # fmt: skip
-    yield "costs", lines(
+    costs = lines(
         document, cap,
         [(f"{told} / solved", lambda row, cost=cost: row["against_full"]["per_solved_ratio"][cost],
-          1.0) for cost, told in (("keys", "keys"), ("seconds", "seconds"), ("tokens", "tokens"))],
+          1.0) for cost, told in (("keys", "keys"), ("byte_steps", "byte x steps"),
+                                  ("seconds", "seconds"))],
         f"Cost of a solved problem over full attention's, at a cap of {cap}",
         [bars, "seconds are those of this run on two CPU cores"],
     )  # fmt: skip
+    for axis in costs.axes:
+        axis.set_yscale("log", base=2)
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+        axis.yaxis.set_minor_locator(NullLocator())
+    yield "costs", costs
     yield "excess", excess(document, cap)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,26 +38,52 @@ def watched(
     left_out: dict[str, str] = {}
     for folder in folders:
         sweep = Sweep(folder)
-        for manifest in manifests(folder):
-            sweep.manifest = manifest
+        seen: dict[str, set[tuple[str, str]]] = {}
+        # The newest first: what an earlier sweep of the same runs would say again is passed over.
+        for manifest in reversed(manifests(folder)):
+            sweep.manifest, runs = manifest, _planned(manifest)
+            plain: dict[tuple[str, Cell], Line] | None = None
             for detector in _labelled(manifest["detectors"]):
                 called = detector.get("label", detector["name"])
+                whole = json.dumps(detector, sort_keys=True)
+                if runs <= seen.setdefault(whole, set()):
+                    continue
+                seen[whole] |= runs
+                if plain is None:
+                    lines = sweep.lines([])
+                    plain = {_at(line): line for line in lines if not line.cell["penalties"]}
                 try:
-                    _add(found, called, detector, sweep)
+                    _add(found, called, detector, sweep, plain)
                 except NotImplementedError as error:
                     left_out[called] = f"no definition: {error}"
     told = {name: _told(one, levels[name[0]]) for name, one in found.items()}
     return told, left_out
 
 
+def _planned(manifest: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """The runs that a sweep asked for, each by its cell and problem."""
+    plan = manifest["plan"]
+    problems = {(one["model"], one["dataset"]): one["problems"] for one in plan["items"]}
+    return {
+        (json.dumps(cell, sort_keys=True), str(item))
+        for cell in plan["cells"]
+        for item, *_ in problems[cell["model"], cell["dataset"]]
+    }
+
+
 def _add(
-    found: dict[Name, Watched], called: str, detector: Mapping[str, Any], sweep: Sweep
+    found: dict[Name, Watched],
+    called: str,
+    detector: Mapping[str, Any],
+    sweep: Sweep,
+    plain: Mapping[tuple[str, Cell], Line],
 ) -> None:
     action = detector["on_stop"]["name"]
     stop = {**detector, "on_stop": {"name": "stop"}}
-    plain = {_at(line): line for line in sweep.lines([]) if not line.cell["penalties"]}
     stopped = {_at(line): line for line in sweep.lines([stop]) if line.detector is not None}
-    acted = {_at(line): line for line in sweep.lines([detector]) if line.detector is not None}
+    acted = stopped
+    if action != "stop":
+        acted = {_at(line): line for line in sweep.lines([detector]) if line.detector is not None}
     for (dataset, cell), line in plain.items():
         one = found.setdefault((dataset, called, action), Watched())
         if cell.is_full and line.role != "null":

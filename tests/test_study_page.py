@@ -65,7 +65,7 @@ def test_the_kept_numbers_come_from_the_kept_traces(tmp_path: Path) -> None:
         store = tmp_path / level
         files = [str(one) for one in sorted(TRACES.glob(f"{level}-1000.*xz"))]
         assert lean_stores.main(["unpack", *files, str(store)]) == 0
-        (study,) = Study.each(store)
+        study = max(Study.each(store), key=lambda one: len(one.plan))  # the others are parts of it
         cells: dict[tuple[str, Any], list[Any]] = defaultdict(list)
         for sample in study.samples([]).samples:
             cells[sample.backend, sample.budget].append(sample)
@@ -74,7 +74,8 @@ def test_the_kept_numbers_come_from_the_kept_traces(tmp_path: Path) -> None:
         for cell, row in rows.items():
             mine = cells[cell]
             solved = sum(bool(one.correct) for one in mine)
-            assert (row["n"], row["solved"]) == (len(mine), solved), cell
+            assert row["n"] == len(mine), cell
+            assert row["accuracy"]["estimate"] == solved / len(mine), cell
             assert row["tokens"] == sum(one.tokens for one in mine), cell
         full = told["full"]["8"]
         mine = cells["full", None]

@@ -1,7 +1,7 @@
 """Does fidelity step by step say how long outputs get, and how many answers are lost?
 
-    python scripts/measuring/acceptance_readings.py lil-out/study/hard-1000 --problems 60 > out.json
-    python scripts/pages/acceptance_page.py --take out.json   # the table of docs/lossless.md
+    python scripts/measuring/acceptance_readings.py STORE --problems 40 > docs/acceptance.json
+    python scripts/pages/acceptance_page.py                   # the table of docs/lossless.md
 
 For every sparse cell of a store: the share of full attention's tokens that it would have chosen on
 the first problems (`lil acceptance`), and from its own stored texts of the same problems the

@@ -7,8 +7,6 @@ python scripts/pages/acceptance_page.py --check    # exit code 1 if the page dif
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,13 +70,7 @@ def sentence(one: Found) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    args = parser.parse_args(argv)
-    made = section(json.loads(KEPT.read_text()))
-    return pages.put(PAGE, "acceptance_page.py", made, args.check)
+    return pages.from_kept(__doc__, PAGE, "acceptance_page.py", KEPT, section, argv)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ python scripts/pages/gpu_page.py --check    # exit code 1 if the page differs
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -148,12 +146,7 @@ def section(found: Found) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    args = parser.parse_args(argv)
-    return pages.put(PAGE, "gpu_page.py", section(json.loads(KEPT.read_text())), args.check)
+    return pages.from_kept(__doc__, PAGE, "gpu_page.py", KEPT, section, argv)
 
 
 if __name__ == "__main__":

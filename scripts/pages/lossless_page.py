@@ -7,8 +7,6 @@ python scripts/pages/lossless_page.py --check    # exit code 1 if the page diffe
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,12 +33,7 @@ def section(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    args = parser.parse_args(argv)
-    return pages.put(PAGE, "lossless_page.py", section(json.loads(KEPT.read_text())), args.check)
+    return pages.from_kept(__doc__, PAGE, "lossless_page.py", KEPT, section, argv)
 
 
 if __name__ == "__main__":

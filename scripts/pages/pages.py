@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 END = "<!-- end of results -->"
 
@@ -31,6 +34,31 @@ def put(page: Path, script: str, section: str, check: bool, name: str = "results
         return int(old.strip() != section.strip())
     page.write_text(f"{before}{start}\n\n{section}\n{END}{after}")
     return 0
+
+
+def from_kept(
+    words: str | None,
+    page: Path,
+    script: str,
+    kept: Path,
+    section: Callable[[Any], str],
+    argv: Sequence[str] | None,
+) -> int:
+    """A script whose one section is made of one kept JSON file, and its flag `--check`.
+
+    Args:
+        words: the script's docstring.
+        page, script: see `put`.
+        kept: the file.
+        section: Markdown of what it has.
+        argv: of the command line.
+    """
+    parser = argparse.ArgumentParser(
+        description=words, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    args = parser.parse_args(argv)
+    return put(page, script, section(json.loads(kept.read_text())), args.check)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

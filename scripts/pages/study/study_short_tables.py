@@ -63,16 +63,20 @@ def twin(found: Row, which: str, row: Row, cap: int | None = None) -> Row | None
     return next((one for one in rows if cell_of(one) == cell_of(row)), None)
 
 
+def _with_held_out(found: Row, told: Callable[[Row], tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """A line for each primary row, and behind it the same cell among the problems held out."""
+    at = at_cap(found, CHOSEN, level_of(found))
+    assert at is not None
+    for row in primary(at):
+        yield name_of(row), *told(row)
+        other = twin(found, HELD_OUT, row)
+        if other is not None:
+            yield "held out", *told(other)
+
+
 def lengths(found: Row) -> str:
     """Question 1: answers, and tokens on all problems and where both solve, at the largest cap."""
-    at, held = (at_cap(found, which, level_of(found)) for which in (CHOSEN, HELD_OUT))
-    assert at is not None
-    lines = []
-    for row in primary(at):
-        lines.append((name_of(row), *_told(row)))
-        other = None if held is None else twin(found, HELD_OUT, row)
-        if other is not None:
-            lines.append(("held out", *_told(other)))
+    lines = [*_with_held_out(found, _told)]
     heads = ("attention", "solved", "lost / gained", "p, Holm", "all problems", "p, Holm",
              "both solve", "of", "p, Holm")  # fmt: skip
     return table(heads, lines)
@@ -90,14 +94,7 @@ def _told(row: Row) -> tuple[str, ...]:
 
 def until(found: Row) -> str:
     """Question 1: tokens until the answer is first right, and after it, on all problems."""
-    at, held = (at_cap(found, which, level_of(found)) for which in (CHOSEN, HELD_OUT))
-    assert at is not None
-    lines = []
-    for row in primary(at):
-        lines.append((name_of(row), *_right(row)))
-        other = None if held is None else twin(found, HELD_OUT, row)
-        if other is not None:
-            lines.append(("held out", *_right(other)))
+    lines = [*_with_held_out(found, _right)]
     heads = ("attention", "full attention alone", "it alone", "neither", "both", "more until",
              "p, Holm", "more after", "p, Holm")  # fmt: skip
     return table(heads, lines)

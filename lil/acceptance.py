@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,6 +65,7 @@ def acceptance(
     *,
     batch_size: int = 32,
     engine: str = "auto",
+    on_texts: Callable[[int], None] | None = None,
 ) -> list[Acceptance]:
     """Which tokens of full attention's texts a method would have chosen, one step each.
 
@@ -82,6 +83,7 @@ def acceptance(
         backend: the method.
         batch_size: texts read together.
         engine: what decode queries read keys with, as `decode` takes it.
+        on_texts: told after each batch how many texts it had.
 
     Returns:
         One for each text, in their order.
@@ -104,6 +106,8 @@ def acceptance(
         for begin in range(0, len(order), batch_size):
             those = order[begin : begin + batch_size]
             found.update(zip(those, _read(model, cache, [texts[at] for at in those]), strict=True))
+            if on_texts is not None:
+                on_texts(len(those))
     nothing = Acceptance(np.zeros(0, dtype=bool), 0.0)
     return [found.get(at, nothing) for at in range(len(texts))]
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from attention.contract import Backend
 from experiments.store.study import Study
-from lil import Acceptance, Trace, acceptance
-
-#: Texts that are read together.
-BATCH = 32
+from lil import Acceptance, Trace
 
 
 def texts(study: Study, limit: int | None = None) -> dict[str, dict[str, Trace]]:
@@ -33,31 +29,6 @@ def texts(study: Study, limit: int | None = None) -> dict[str, dict[str, Trace]]
             if record is not None and run.item_id not in mine:
                 mine[run.item_id] = record.trace()
     return {dataset: mine for dataset, mine in found.items() if mine}
-
-
-def measured(
-    model: Any,
-    traces: Sequence[Trace],
-    backend: Backend,
-    engine: str = "auto",
-    on_texts: Callable[[int], None] = lambda _: None,
-) -> list[Acceptance]:
-    """Of each text; `on_texts` is told after each batch how many it had.
-
-    Raises:
-        InvalidValue: the backend does not fit the model.
-    """
-    found: list[Acceptance | None] = [None] * len(traces)
-    order = sorted(range(len(traces)), key=lambda at: -traces[at].tokens)
-    for begin in range(0, len(order), BATCH):
-        those = order[begin : begin + BATCH]
-        read = acceptance(
-            model, [traces[at] for at in those], backend, batch_size=BATCH, engine=engine
-        )
-        for at, one in zip(those, read, strict=True):
-            found[at] = one
-        on_texts(len(those))
-    return [one for one in found if one is not None]
 
 
 def counted(found: Sequence[Acceptance]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+import lil
 from attention.errors import InvalidValue
 from experiments.grid import models
 from experiments.grid.stored import model_of
@@ -83,7 +84,7 @@ def measured(study: Study, problems: int) -> list[Measured]:
                     if first.item_id in some and _is_of(some[first.item_id], other))  # fmt: skip
         there = [one for one in items if one in mine]
         print(f"{other.told}: {len(there)} problems", file=sys.stderr, flush=True)
-        read = fidelity.measured(model, [traces[one] for one in there], backend)
+        read = lil.acceptance(model, [traces[one] for one in there], backend)
         pairs = [(mine[one], full[one]) for one in there]
         logs = [
             math.log(m.tokens / t.tokens) if m.correct and t.correct else math.nan for m, t in pairs

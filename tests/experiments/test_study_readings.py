@@ -16,28 +16,23 @@ import measure_study
 import numpy as np
 import pages
 import pytest
-import study_advice
 import study_claims
 import study_figures
 import study_readings
-import study_sentences
 import study_tables
 import study_texts
 from study_full_tables import FULL_TABLES
 from study_short_tables import SHORT_TABLES
-from study_texts import Text
-from text_readings import CLASSES, TextReading
+from study_worlds import FULL, text, world
 
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.reasoner import problem
 from experiments.report.bootstrap import Bootstrap
-from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Study
 
 SMALL = Path(__file__).parent / "data" / "small"
-FULL = ("full", None, False)
 
 
 @pytest.fixture(scope="module")
@@ -123,45 +118,6 @@ def test_all_numbers_again_by_other_code(small: Path) -> None:
         assert found["excess"]["tokens"] == sum(found["excess"]["by_class"].values()) == more
     assert rows["quest"]["solved"] > 0
     assert {one["detector"] for one in document["detectors"]} >= {"cycle"}
-
-
-def text(
-    item: int,
-    tokens: int,
-    cell: tuple[str, int | None],
-    role: str = "method",
-    first_right: int | None = 5,
-) -> Text:
-    """A solved text of so many tokens."""
-    reading = TextReading(
-        tokens, "solved", dict.fromkeys(CLASSES, 0) | {"derived": tokens}, first_right, 1, 1, True,
-        True, 0, 0, 0,
-    )  # fmt: skip
-    sample = Sample(
-        model="m", dataset="hard", item_id=f"{item:04}", sample_index=0, backend=cell[0],
-        backend_params=(), budget=cell[1], penalty="none", status="ok", tokens=tokens,
-        role=role,  # type: ignore[arg-type]
-    )  # fmt: skip
-    costs = dict.fromkeys(study_texts.COSTS, float(tokens))
-    return Text(sample, {8: reading}, {8: costs})
-
-
-def world(effect: float) -> dict[str, Any]:
-    """A level whose null scatters and whose h2o is longer by an effect."""
-    draw = np.random.default_rng(0)
-    n, cells = 60, {}
-    lengths = draw.integers(400, 600, n)
-    cells[FULL] = {f"{at:04}": text(at, int(lengths[at]), FULL[:2]) for at in range(n)}
-    for name, budget, role, more in (
-        ("dither", None, "null", 0.0), ("h2o", 64, "method", effect), ("quest", 64, "method", 0.0),
-        ("oracle", 64, "control", 0.0),
-    ):  # fmt: skip
-        noise = draw.normal(more, 0.3 if name != "oracle" else 0.0, n)
-        cells[name, budget, False] = {
-            f"{at:04}": text(at, round(lengths[at] * math.exp(noise[at])), (name, budget), role)
-            for at in range(n)
-        }
-    return study_readings.at_cap(cells, 8, 1, Bootstrap(0, 2000))
 
 
 def test_tokens_until_right_and_after_it_by_hand() -> None:
@@ -254,92 +210,6 @@ def test_of_few_problems_that_differ_the_most_that_may_is_counted() -> None:
         assert found["within"] is within, (same, differ)
     assert comparisons.at_most(0, 600) == pytest.approx(1 - 0.025 ** (1 / 600))
     assert comparisons.at_most(5, 5) == 1
-
-
-def test_sentences_say_what_the_rules_let_them() -> None:
-    null, effect = world(0.0), world(0.5)
-    told = study_sentences.length(null)
-    assert "longer in 0 of 2, in 0 beyond the noise control; shorter in 0;" in told
-    assert "longer than full attention's in 0 of 2 cells" in study_sentences.all_lengths(null)
-    h2o = next(row for row in effect["rows"] if row["backend"] == "h2o")
-    ratio = h2o["against_full"]["ratio_solved"]
-    number = f"{ratio['estimate']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
-    assert f"longer in 1 of 2 (h2o 64 {number})" in study_sentences.length(effect)
-    kept = ratio["estimate"]
-    ratio["estimate"] = 1.019
-    assert "longer in 0 of 2" in study_sentences.length(effect)  # not by two per cent
-    ratio["estimate"] = kept
-    everyone = h2o["against_full"]["ratio_all"]
-    told = study_sentences.all_lengths(effect)
-    assert f"in 1 of 2 cells, {everyone['estimate']:.2f} times; in 1 beyond" in told
-    noise = study_sentences.null_of(effect)
-    assert noise is not None
-    noise["against_full"]["ratio_all"] |= {"low": 1.1, "high": everyone["low"] + 0.01}
-    assert "in 0 beyond what the noise control does;" in study_sentences.all_lengths(effect)
-    for found in (null, effect):  # nothing is lost, and nothing costs less
-        assert "lost in 0 of 2, and gained in 0." in study_sentences.correct(found)
-        assert "Of 2 cells 0 lose" in study_sentences.worth_it(found)
-        assert "the other way round in 0 of 2" in study_sentences.until(found)
-    assert "it cannot be said that there are more tokens" in study_sentences.excess(null)
-    assert "tokens a text more than full attention" in study_sentences.excess(effect)
-    h2o["against_full"]["p_holm"] = h2o["against_full"]["p"] = 0.01
-    h2o["against_full"] |= {"lost": 9, "gained": 0}
-    h2o["against_full"]["change"] = {"estimate": -0.15, "low": -0.26, "high": -0.02}
-    other = noise["against_full"]
-    other["change"] = {"estimate": -0.02, "low": -0.08, "high": 0.01}
-    told = "lost in 1 of 2, 15 points of accuracy, and gained in 0"
-    assert told in study_sentences.correct(effect)
-    assert "; 1 lose no more than the noise control may (h2o 64)." in study_sentences.correct(
-        effect
-    )
-    other["change"] = {"estimate": 0.0, "low": -0.01, "high": 0.01}
-    assert told + "." in study_sentences.correct(effect)
-    h2o["against_full"]["p_holm"] = None  # a test that is not there says nothing
-    assert "lost in 0 of 2" in study_sentences.correct(effect)
-    h2o["against_full"] |= {"right_there_alone": 9, "right_here_alone": 0}
-    assert "the other way round in 1 of 2" in study_sentences.until(effect)
-    low = {"estimate": 0.5, "low": 0.4, "high": 0.6}
-    h2o["against_full"]["per_solved_ratio"]["keys"] = low
-    assert "in keys: less in 1," in study_sentences.cost(effect)
-    h2o["against_full"]["change"] = {"estimate": -0.01, "low": -0.04, "high": 0.02}
-    told = "1 lose fewer than 5 points"
-    assert told in study_sentences.worth_it(effect)
-    h2o["against_full"]["change"]["low"] = -0.05
-    assert told not in study_sentences.worth_it(effect)
-
-
-def test_an_oracle_is_free_from_the_largest_budget_down() -> None:
-    found: dict[str, Any] = {
-        "rows": [{"backend": "oracle", "budget": budget} for budget in (8, 16, 32, 64)],
-        "sparsity_free": [8, 32, 64],
-    }
-    assert [row["budget"] for row in study_sentences.free_budgets(found)] == [64, 32]
-
-
-def test_the_first_sentence_answers_where_the_rules_do() -> None:
-    for lost, free, said in ((2, [64], "With the right keys yes"), (1, [64], "1 lose answers"),
-                             (2, [], "costs nothing at 0 budgets")):  # fmt: skip
-        found = world(0.5)
-        for at, row in enumerate(row for row in found["rows"] if row["role"] == "method"):
-            row["against_full"] |= {"lost": 9, "gained": 0, "p_holm": 0.01 if at < lost else 0.5}
-            longer = {"estimate": 1.2, "low": 1.1, "high": 1.4, "p_holm": 0.01}
-            row["against_full"]["ratio_all"] |= longer
-        found["sparsity_free"] = free
-        assert said in study_sentences.answer(found)
-
-
-def test_verdicts_for_who_deploys_follow_the_intervals() -> None:
-    def cell(change: tuple[float, float], keys: tuple[float, float], solved: int = 9) -> str:
-        three = [
-            {"estimate": sum(one) / 2, "low": one[0], "high": one[1]} for one in (change, keys)
-        ]
-        return study_advice.Judged("ground", "quest", "quest 64", *three, solved, 0.5).verdict
-
-    assert cell((-0.04, 0.1), (0.5, 0.9)) == "keeps the answers, costs fewer keys"
-    assert cell((-0.2, -0.01), (0.5, 1.1)) == "loses answers"
-    assert cell((-0.2, 0.01), (0.5, 1.1)) == "cannot be told"
-    assert cell((-0.04, -0.01), (1.1, 1.2)) == "loses fewer than 5 points, costs more keys"
-    assert cell((-0.9, -0.8), (0.0, 0.0), 0) == "loses answers, costs more keys"
 
 
 def test_the_rule_is_silent_in_nearly_all_worlds_of_swapped_sides() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
 from experiments.cli.nouns.report import DEFAULT_STORE
@@ -127,8 +128,12 @@ def acceptances(
         for dataset, traces in found.items():
             model = model_of(study.config, full[dataset], shelf).model
             for backend in backends:
-                read = fidelity.measured(
-                    model, [*traces.values()], backend, engine or study.config.engine, advance
+                read = lil.acceptance(
+                    model,
+                    [*traces.values()],
+                    backend,
+                    engine=engine or study.config.engine,
+                    on_texts=advance,
                 )
                 share = bootstrap.ratio([(float(one.accepted), float(one.steps)) for one in read])
                 budget = getattr(backend, "budget", None)

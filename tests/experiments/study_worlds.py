@@ -1,0 +1,56 @@
+"""Made-up texts of the study: a level whose null scatters and one method that may be longer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import study_readings
+import study_texts
+from study_texts import Text
+from text_readings import CLASSES, TextReading
+
+from experiments.report.bootstrap import Bootstrap
+from experiments.store.samples.sample import Sample
+
+FULL = ("full", None, False)
+
+
+def text(
+    item: int,
+    tokens: int,
+    cell: tuple[str, int | None],
+    role: str = "method",
+    first_right: int | None = 5,
+) -> Text:
+    """A solved text of so many tokens."""
+    reading = TextReading(
+        tokens, "solved", dict.fromkeys(CLASSES, 0) | {"derived": tokens}, first_right, 1, 1, True,
+        True, 0, 0, 0,
+    )  # fmt: skip
+    sample = Sample(
+        model="m", dataset="hard", item_id=f"{item:04}", sample_index=0, backend=cell[0],
+        backend_params=(), budget=cell[1], penalty="none", status="ok", tokens=tokens,
+        role=role,  # type: ignore[arg-type]
+    )  # fmt: skip
+    costs = dict.fromkeys(study_texts.COSTS, float(tokens))
+    return Text(sample, {8: reading}, {8: costs})
+
+
+def world(effect: float) -> dict[str, Any]:
+    """A level whose null scatters and whose h2o is longer by an effect."""
+    draw = np.random.default_rng(0)
+    n, cells = 60, {}
+    lengths = draw.integers(400, 600, n)
+    cells[FULL] = {f"{at:04}": text(at, int(lengths[at]), FULL[:2]) for at in range(n)}
+    for name, budget, role, more in (
+        ("dither", None, "null", 0.0), ("h2o", 64, "method", effect), ("quest", 64, "method", 0.0),
+        ("oracle", 64, "control", 0.0),
+    ):  # fmt: skip
+        noise = draw.normal(more, 0.3 if name != "oracle" else 0.0, n)
+        cells[name, budget, False] = {
+            f"{at:04}": text(at, round(lengths[at] * math.exp(noise[at])), (name, budget), role)
+            for at in range(n)
+        }
+    return study_readings.at_cap(cells, 8, 1, Bootstrap(0, 2000))

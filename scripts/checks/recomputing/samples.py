@@ -117,9 +117,14 @@ def _called(datasets: set[str]) -> dict[str, str]:
 
 @dataclass
 class Sweep:
-    """A store and what its newest sweep asked of it."""
+    """A store and what its newest sweep asked of it.
+
+    Attributes:
+        brief: whether loops, repetition and curves are left at nothing, which take longest.
+    """
 
     folder: Path
+    brief: bool = False
     manifest: Mapping[str, Any] = field(init=False)
     records: Mapping[frames.Key, frames.Stored] = field(init=False)
 
@@ -198,12 +203,12 @@ class Sweep:
             return Sample(item, index, record.meta["status"])
         if record.meta["finish"] == "length" and record.meta["tokens"] < cap:
             return Sample(item, index, "missing")
-        trace = Trace(record, cap)
+        trace = Trace(record, cap, self.brief)
         if detector is None:
             plain = trace.sample(item, index, gold, None)
-            return replace(plain, **trace.wasted(gold))
+            return plain if self.brief else replace(plain, **trace.wasted(gold))
         verdict = trace.verdict(detector)
-        wasted = trace.wasted(gold)
+        wasted = {} if self.brief else trace.wasted(gold)
         if verdict is not None:
             wasted = {k: w - min(w, trace.tokens - verdict.step) for k, w in wasted.items()}
         if detector["on_stop"]["name"] == "stop":
@@ -214,7 +219,7 @@ class Sweep:
                 return Sample(item, index, "missing")
             if acted.trace is None:
                 return Sample(item, index, acted.meta["status"])
-            trace = Trace(acted, cap - len(acted.trace["dropped"]))
+            trace = Trace(acted, cap - len(acted.trace["dropped"]), self.brief)
         found = trace.sample(item, index, gold, None, acted=verdict is not None)
         return replace(found, **wasted)
 
@@ -267,10 +272,10 @@ def is_baseline(cell: Mapping[str, Any]) -> bool:
 class Trace:
     """A stored trace within a cap."""
 
-    def __init__(self, record: frames.Stored, cap: int) -> None:
+    def __init__(self, record: frames.Stored, cap: int, brief: bool = False) -> None:
         stored = record.trace
         assert stored is not None
-        self.stored, self.meta = stored, record.meta
+        self.stored, self.meta, self.brief = stored, record.meta, brief
         text = stored["pieces"]["text"].encode(stored["pieces"]["encoding"])
         ends = np.cumsum([0, *stored["pieces"]["lengths"]]).tolist()
         self.pieces = [text[a:b] for a, b in itertools.pairwise(ends)]
@@ -340,11 +345,12 @@ class Trace:
             paid=step + dropped,
             solved=gold.given(text.decode(errors="replace"), ended),
             reused=min(stored["reused_tokens"], step),
-            repeated=any(
+            repeated=not self.brief
+            and any(
                 first_run(ids[p:] == ids[:-p], 19 * p) is not None
                 for p in range(1, len(ids) // 20 + 1)
             ),
-            curve=self._curve(kept, text),
+            curve=() if self.brief else self._curve(kept, text),
             keys=cost["keys_read"],
             read_mean=_mean(cost["read_sum"], steps),
             dense_mean=_mean(cost["dense_read_sum"], steps),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recomputing.compare import apart
 from recomputing.tally import Tally
@@ -22,6 +26,43 @@ LEFT_OUT = {
 DETECTOR = ("dataset", "detector", "action")
 
 
+class Recomputed(NamedTuple):
+    """What some stores say, by level and by detector."""
+
+    levels: dict[str, dict[str, Any]]
+    missing: int
+    watched: dict[watching.Name, dict[str, Any]]
+    left_out: dict[str, str]
+
+
+def recomputed(
+    folders: Sequence[Path], caps: Sequence[int], prices: Prices, threads: int
+) -> Recomputed:
+    """All numbers of some stores that share levels with no other."""
+    levels = stores.levels(folders)
+    return Recomputed(
+        {name: tables.level(one, caps, prices, threads) for name, one in levels.items()},
+        sum(one.missing for one in levels.values()),
+        *watching.watched(folders, levels),
+    )
+
+
+def groups(folders: Sequence[Path]) -> list[list[Path]]:
+    """Stores that share a level together, all others alone."""
+    found: list[tuple[set[str], list[Path]]] = []
+    for folder in folders:
+        names = {
+            str(cell["dataset"])
+            for manifest in stores.manifests(folder)
+            for cell in manifest["plan"]["cells"]
+        }
+        same = [one for one in found if one[0] & names]
+        found = [one for one in found if one not in same]
+        found.append((names.union(*(one[0] for one in same)),
+                      [*chain.from_iterable(one[1] for one in same), folder]))  # fmt: skip
+    return [some for _, some in found]
+
+
 class Comparison(Tally):
     """Compares, and keeps what was compared, what was not, and what is wrong.
 
@@ -34,7 +75,7 @@ class Comparison(Tally):
         super().__init__()
         self.left_out = dict(LEFT_OUT)
         self.folders, self.document = folders, document
-        self.levels = stores.levels(folders)
+        self.groups = groups(folders)
 
     def compare(self) -> None:
         """Compare the whole document."""
@@ -46,21 +87,27 @@ class Comparison(Tally):
         # Of the newest sweep of the first store: some runs may have been made on another machine.
         newest = stores.manifests(self.folders[0])[-1]
         threads, workers = int(newest["threads"]), int(newest["workers"])
+        work = partial(recomputed, caps=caps, prices=prices, threads=threads)
+        if len(self.groups) == 1:
+            found = [work(self.groups[0])]
+        else:
+            with ProcessPoolExecutor(min(len(self.groups), os.cpu_count() or 1)) as pool:
+                found = [*pool.map(work, self.groups)]
+        levels = {name: one for some in found for name, one in some.levels.items()}
         expected: dict[str, Any] = {
             "caps": caps,
             "margin": 0.05,
-            "missing": sum(one.missing for one in self.levels.values()),
+            "missing": sum(one.missing for one in found),
             "threads": threads,
             "workers": workers,
         }
         parts = {"levels": told["levels"], "detectors": told["detectors"]}
         self._value("document", "", {k: v for k, v in told.items() if k not in parts}, expected)
-        self._keys("levels", told["levels"], self.levels)
-        for name, one in self.levels.items():
+        self._keys("levels", told["levels"], levels)
+        for name, level in levels.items():
             if name in told["levels"]:
-                level = tables.level(one, caps, prices, threads)
                 self._level(name, told["levels"][name], level)
-        self._detectors(told["detectors"])
+        self._detectors(told["detectors"], found)
 
     def _level(self, name: str, told: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         self._value(f"{name} full", "full", told["full"], expected["full"])
@@ -104,8 +151,9 @@ class Comparison(Tally):
                 kinds = {"backend": backend, "cost": cost, **even[_cost(one)]}
                 self._value(f"{of} break_even {backend} {cost}", "break_even", one, kinds)
 
-    def _detectors(self, told: Sequence[Mapping[str, Any]]) -> None:
-        found, left_out = watching.watched(self.folders, self.levels)
+    def _detectors(self, told: Sequence[Mapping[str, Any]], parts: Sequence[Recomputed]) -> None:
+        found = {name: one for some in parts for name, one in some.watched.items()}
+        left_out = {name: why for some in parts for name, why in some.left_out.items()}
         self.left_out |= {f"detector {name}": why for name, why in left_out.items()}
         names = [tuple(one[key] for key in DETECTOR) for one in told]
         self._keys("detectors", (name for name in names if name[1] not in left_out), found)

@@ -37,7 +37,7 @@ def watched(
     found: dict[Name, Watched] = {}
     left_out: dict[str, str] = {}
     for folder in folders:
-        sweep = Sweep(folder)
+        sweep = Sweep(folder, brief=True)
         seen: dict[str, set[tuple[str, str]]] = {}
         # The newest first: what an earlier sweep of the same runs would say again is passed over.
         for manifest in reversed(manifests(folder)):

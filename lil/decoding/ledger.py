@@ -93,6 +93,11 @@ class Ledger:
         for held in (totals.bytes_peak, totals.bytes_now, totals.bytes_at_start):
             held[at] = spent.bytes
 
+    def hold_more(self, places: Sequence[int], held: Numbers) -> None:
+        """New rows hold so many bytes besides, in another cache."""
+        for one in (self._totals.bytes_peak, self._totals.bytes_now, self._totals.bytes_at_start):
+            one[list(places)] += held
+
     def add(
         self,
         spent: StepCost,

@@ -222,7 +222,7 @@ class DecodeLoop:
     def _parts(self, width: int, cache: AttentionCache) -> list[tuple[int, int]]:
         """The first column of each part of a prompt and that behind its last; none has one column,
         which would be a decode step."""
-        whole = not self.backend.reads_parts or not devices.answers_at_once(self.model.device)
+        whole = not cache.backend.reads_parts or not devices.answers_at_once(self.model.device)
         whole = whole or not cache.session.anatomy.parts
         step = width if whole else PROMPT_COLUMNS
         edges = [*range(0, width - 1, step)] or [0]

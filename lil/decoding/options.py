@@ -100,14 +100,13 @@ class DecodeOptions:
                 allowed = "a penalty of lil.penalties, or another lil.Penalty"
                 raise InvalidValue(f"penalties[{at}]", penalty, allowed)
 
+    @property
+    def drafts_in_place(self) -> bool:
+        """Whether the backend drafts over the keys that full attention checks with."""
+        return self.backend.keeps_all and self.backend.reads_parts
+
     def _check_speculation(self) -> None:
         backend = self.backend
-        if not (backend.keeps_all and backend.reads_parts):
-            allowed = (
-                f"0 under {backend.name}: drafts are checked under full attention, which needs "
-                "every key"
-            )
-            raise InvalidValue("speculate", self.speculate, allowed)
         for one in self.detectors:
             if not (one.action.ends or backend.rewindable):
                 allowed = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attention import AttentionCache
+from attention import AttentionCache, Full
 from attention.errors import InvalidValue
 from lil.decoding.batch import Batch, BatchPenalties
 from lil.decoding.lane import Lane, RunContext
@@ -27,6 +28,7 @@ class Round:
     """What a round of drafts and one check brought.
 
     Attributes:
+        ids: the token before the drafts, and they, (B, k + 1).
         drafts: tokens drafted, (B, k).
         chosen: tokens that full attention chooses behind each of them and before the first,
             (B, k + 1); they count as far as the drafts before them are the same.
@@ -35,6 +37,7 @@ class Round:
         draft_keys, check_keys: keys read, (B,).
     """
 
+    ids: Tensor
     drafts: list[list[int]]
     chosen: list[list[int]]
     finite: list[list[bool]]
@@ -48,6 +51,29 @@ class Round:
         return next((n for n, (a, b) in enumerate(pairs) if a != b), len(self.drafts[place]))
 
 
+class Apart(Batch):
+    """The drafter of a method that drops keys: its rows, in the places of those that it drafts for.
+
+    Its cache cannot be cut, so it is copied behind every draft: as many copies as drafts, of what
+    the method holds.
+    """
+
+    def __init__(self, cache: AttentionCache, device: torch.device) -> None:
+        super().__init__(cache, device, ())
+        self.copies: list[AttentionCache] = []  # behind each token of this round
+
+    def remember(self) -> None:
+        """Copy the rows as they are, with one token more than at the last time."""
+        self.copies.append(self.cache.clone())
+
+    def go_back(self, read: Mapping[int, int]) -> None:
+        """Rows (by place) are as they were when so many tokens of this round had been read."""
+        for many in sorted(set(read.values())):
+            some = [place for place, n in read.items() if n == many]
+            self.cache.replace_rows(some, self.copies[many - 1], some)
+        self.copies.clear()
+
+
 class SpeculativeLoop(DecodeLoop):
     """A decode loop whose step is a round: drafts under the backend, a check under full attention.
 
@@ -56,6 +82,9 @@ class SpeculativeLoop(DecodeLoop):
     is what full attention computes. Where tokens are sampled we do not accept by a ratio of
     probabilities: draft and check use the same uniform number for the same token, so that the
     output is the one that full attention samples with that seed, token for token.
+
+    A method that drops keys drafts over a cache of its own, beside full attention's. It holds what
+    the method's own steps computed of the tokens that were accepted, as if it had written them.
 
     Rows share the rounds, each accepts what it does. Every token passes detectors, penalties and
     caps in its turn as without drafts; what a verdict ends is dropped with all behind it.
@@ -67,6 +96,9 @@ class SpeculativeLoop(DecodeLoop):
         super().__init__(model, requests, shared, callbacks)
         self.lag = 0  # the next drafts depend on what was accepted
         self.before: AttentionCache | None = None  # the rows before drafts that cannot be cut
+        self.apart: Apart | None = None  # the drafter of a method that drops keys
+        if not shared.options.drafts_in_place:
+            self.backend = Full()
         self.drafting, self.checking = (BatchPenalties(shared.options.penalties) for _ in "dc")
 
     def _all(self) -> Iterator[tuple[int, Trace]]:
@@ -75,7 +107,27 @@ class SpeculativeLoop(DecodeLoop):
             model = self.model.config.get_text_config().model_type
             allowed = f"0 for {model}: some of its layers cannot forget drafts again"
             raise InvalidValue("speculate", self.shared.options.speculate, allowed)
-        yield from super()._all()
+        options = self.shared.options
+        with ExitStack() as blocks:
+            if not options.drafts_in_place:
+                cache = blocks.enter_context(options.backend.on(self.model, options.engine))
+                self.apart = Apart(cache, self.model.device)
+            yield from super()._all()
+
+    def _prefill(self, batch: Batch, rows: Sequence[Lane]) -> Tensor:
+        logits = super()._prefill(batch, rows)
+        if self.apart is not None and batch is self.sparse:
+            super()._prefill(self.apart, rows)
+            for row in rows:
+                self.apart.rows[row.place : row.place + 1] = [row]
+            places = [row.place for row in rows]
+            batch.ledger.hold_more(places, self._bytes(self.apart)[places])
+        return logits
+
+    def _vacate(self, batch: Batch, free: Sequence[int]) -> None:
+        if free and self.apart is not None and batch is self.sparse:
+            self.apart.keep([place for place in range(len(batch.rows)) if place not in free])
+        super()._vacate(batch, free)
 
     @torch.inference_mode()
     def _advance(self, batch: Batch, rows: Sequence[Lane], newcomers: bool = False) -> None:
@@ -104,27 +156,32 @@ class SpeculativeLoop(DecodeLoop):
         seen = [len(row.prompt_ids) + len(row.new_ids) - 1 for row in rows]
         count = self._room(seen)
         uniforms = [] if self.sampler.greedy else [row.ahead(count + 1) for row in rows]
+        drafter = batch if self.apart is None else self.apart
         first, columns, costs = batch.newest, [batch.newest], []
         if not cache.rewindable:
             self.before = cache.clone(range(len(rows)))
         for step in range(count):
-            logits = self._decode(batch)
-            costs.append(StepCost.of(cache.row_stats()))
+            drafter.newest = columns[-1]
+            logits = self._decode(drafter)
+            costs.append(StepCost.of(drafter.cache.row_stats()))
+            if self.apart is not None:
+                self.apart.remember()
             scores = self.drafting(rows, columns[-1], logits)
-            batch.newest, _ = self.sampler.draw(scores, [each[step] for each in uniforms])
-            columns.append(batch.newest)
+            tokens, _ = self.sampler.draw(scores, [each[step] for each in uniforms])
+            columns.append(tokens)
             for row in rows:
                 row.unread += 1
         for row in rows:
             row.unread = 0
         batch.newest = first
-        self._back(batch, list(range(len(rows))), seen)
+        if self.apart is None:
+            self._back(batch, list(range(len(rows))), seen)
         ids = torch.stack(columns, dim=1)
         chosen, finite = self._checked(batch, ids, uniforms)
         draft_keys = sum((one.keys_read for one in costs), np.zeros(len(rows)))
         check = self._check_cost(batch, seen, count)
         return Round(
-            ids[:, 1:].tolist(), chosen.tolist(), finite.tolist(), _summed([*costs, check]),
+            ids, ids[:, 1:].tolist(), chosen.tolist(), finite.tolist(), _summed([*costs, check]),
             draft_keys, check.keys_read,
         )  # fmt: skip
 
@@ -139,12 +196,15 @@ class SpeculativeLoop(DecodeLoop):
         """Of the tokens that the check read, rows keep those in front of their newest.
 
         Where a method cannot cut, rows that took fewer are as before the drafts and read again what
-        they took, under full attention.
+        they took, under full attention. A drafter apart goes back to where it had read what they
+        took; it has not read the last draft yet, of which rows that took all need one step more.
         """
         rows, cache = batch.rows, batch.cache
         lengths = [len(row.prompt_ids) + len(row.new_ids) - 1 for row in rows]
         if self.before is None:
             cache.rewind(range(len(rows)), lengths)
+            if self.apart is not None:
+                self._follow(batch, self.apart, taken, found)
             return
         short = [
             n for n, many in enumerate(taken)
@@ -164,6 +224,25 @@ class SpeculativeLoop(DecodeLoop):
             for n, read in zip(some, again.keys_read.tolist(), strict=True):
                 rows[n].drafts["check_keys"] += read
         self.before = None
+
+    def _follow(self, batch: Batch, apart: Apart, taken: Sequence[int], found: Round) -> None:
+        """Let the drafter of each row that goes on have read the tokens that the row took."""
+        going = [n for n, row in enumerate(batch.rows) if row.finish is None]
+        behind = [n for n in going if taken[n] > len(found.drafts[n])]
+        if behind:
+            apart.newest = found.ids[:, -1]
+            self._decode(apart)
+            cost = StepCost.of(apart.cache.row_stats()).select(behind)
+            cost = cost._replace(bytes=cost.bytes + self._bytes(batch)[behind])
+            batch.ledger.add(cost, behind, steps=0)
+            for n, read in zip(behind, cost.keys_read.tolist(), strict=True):
+                batch.rows[n].drafts["draft_keys"] += read
+        apart.go_back({n: taken[n] for n in going if n not in behind})
+
+    @staticmethod
+    def _bytes(batch: Batch) -> Any:
+        """Held by its cache, (B,)."""
+        return StepCost.of(batch.cache.row_stats()).bytes
 
     def _read(self, cache: AttentionCache, ids: Tensor, scored: int) -> Tensor:
         """Read tokens (B, T) under full attention; scores of the last `scored` of them."""
@@ -205,6 +284,8 @@ class SpeculativeLoop(DecodeLoop):
     def _check_cost(self, batch: Batch, seen: Sequence[int], count: int) -> StepCost:
         """A check reads every key once for all its queries."""
         held = StepCost.of(batch.cache.row_stats())
+        if self.apart is not None:
+            held = held._replace(bytes=held.bytes + self._bytes(self.apart))
         keys = np.array(seen, dtype=np.float64) + count + 1
         return self._priced(held, keys, batch.cache.kv_heads)
 

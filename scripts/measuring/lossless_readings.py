@@ -15,8 +15,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-CELLS = (("quest", 64), ("quest", 128), ("quest", 256), ("infllm", 384), ("oracle", 16),
-         ("oracle", 64))  # fmt: skip
+CELLS = (("quest", 64), ("quest", 128), ("quest", 256), ("infllm", 384), ("h2o", 384),
+         ("h2o", 768), ("sink", 512), ("sink", 1024), ("oracle", 16), ("oracle", 64))  # fmt: skip
 DRAFTS = (4, 12)
 Row = dict[str, Any]
 

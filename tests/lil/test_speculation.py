@@ -31,6 +31,8 @@ DRAFTERS = {
     "quest, one dense layer": attention.get("quest", budget=8, page=4, dense_layers=1),
     "oracle": attention.get("oracle", budget=4),
     "infllm": attention.get("infllm", budget=24, block=4),
+    "h2o": attention.get("h2o", budget=16),
+    "sink": attention.get("sink", budget=12, sinks=2),
 }
 
 
@@ -85,7 +87,7 @@ def test_what_is_drawn_is_what_full_attention_draws(name, options, small, tokeni
 
 @pytest.mark.parametrize("case", CASES)
 def test_penalties_see_the_tokens_they_would_see(case, small, tokenizer):
-    for name in ("quest", "infllm"):
+    for name in ("quest", "infllm", "h2o"):
         plain, drafted = pair(small, tokenizer, 4, DRAFTERS[name], penalties=[penalty(case)])
         assert [told(one) for one in drafted] == [told(one) for one in plain]
 
@@ -141,6 +143,50 @@ def test_keys_are_those_of_drafts_and_checks(small, tokenizer):
     assert trace.checks[-1].cache_bytes > 0
 
 
+DROPPING = [
+    ("h2o", {"budget": 16}), ("h2o", {"budget": 48, "keep_prompt": True}),
+    ("sink", {"budget": 12, "sinks": 2}), ("window", {"budget": 9}), ("tova", {"budget": 12}),
+    ("snapkv", {"budget": 24}), ("random", {"budget": 12}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "parameters"), DROPPING, ids=str)
+def test_a_drafter_apart_drafts_what_the_method_chooses_behind_the_text(
+    name, parameters, small, tokenizer
+):
+    """Drafts kept are those that `lil.acceptance` counts over full attention's text."""
+    backend = attention.get(name, **parameters)
+    plain, drafted = pair(small, tokenizer, 1, backend, batch_size=1)
+    assert [told(one) for one in drafted] == [told(one) for one in plain]
+    for trace, other, read in zip(
+        plain, drafted, lil.acceptance(small, plain, backend), strict=True
+    ):
+        if other.speculation is None:
+            continue
+        # With one draft a round drafts stand behind the first token and behind each round's last.
+        at, kept = 1, 0
+        while at < trace.tokens:
+            hit = bool(read.chosen[at - 1])
+            kept += hit
+            at += 1 + hit
+        assert other.speculation["accepted"] == kept
+
+
+def test_a_drafter_apart_holds_its_keys_beside_full_attentions(small, tokenizer):
+    rows = asked(PROMPTS[:1], max_new_tokens=[11])
+    (plain,), (alone,), (both,) = (
+        lil.decode(small, tokenizer, rows, check_every=1, **options)
+        for options in ({}, {"backend": DRAFTERS["sink"]},
+                        {"backend": DRAFTERS["sink"], "speculate": 3})
+    )  # fmt: skip
+    assert both.cache_bytes_peak > plain.cache_bytes_peak > alone.cache_bytes_peak
+    assert both.checks[-1].cache_bytes > plain.checks[-1].cache_bytes
+    heads = SIZES["num_hidden_layers"] * SIZES["num_key_value_heads"]
+    budget, rounds = DRAFTERS["sink"].budget, both.speculation["rounds"]
+    reads, most = both.speculation["draft_keys"], 4 * rounds * budget * heads
+    assert 3 * rounds * budget * heads <= reads <= most  # a fourth where all three were kept
+
+
 def test_no_position_beyond_the_models_is_fed(tokenizer):
     torch.manual_seed(0)
     few = Qwen3ForCausalLM(Qwen3Config(**SIZES | {"max_position_embeddings": 40}))
@@ -182,15 +228,15 @@ def test_what_cannot_be_checked_is_refused(small, tokenizer):
     def decode(**options: Any) -> None:
         lil.decode(small, tokenizer, PROMPTS, speculate=2, **options)
 
-    for name in ("h2o", "sink", "window", "tova"):
-        with pytest.raises(InvalidValue, match=f"0 under {name}: .* every key"):
-            decode(backend=attention.get(name, budget=16))
+    for name in ("infllm", "h2o"):
+        with pytest.raises(InvalidValue, match=f"0 under {name} beside regenerate"):
+            decode(backend=DRAFTERS[name], detectors=[STOPS["regenerate"]])
+    with pytest.raises(InvalidValue, match="keeps every key: h2o"):
+        decode(backend=DRAFTERS["h2o"], detectors=[STOPS["densify"]])
     with pytest.raises(InvalidValue, match="0 beside chopper"):
         decode(backend=DRAFTERS["quest"], detectors=[lil.Chopper(CLASSIFIER, short=1)])
     with pytest.raises(InvalidValue, match="0 beside margin"):
         decode(backend=DRAFTERS["quest"], probes=[lil.Margin(below=9.0, end=WORDS[7])])
-    with pytest.raises(InvalidValue, match="0 under infllm beside regenerate"):
-        decode(backend=DRAFTERS["infllm"], detectors=[STOPS["regenerate"]])
     for wrong in (-1, 1.5, "two"):
         with pytest.raises(InvalidValue, match="speculate"):
             lil.decode(small, tokenizer, PROMPTS, speculate=wrong)

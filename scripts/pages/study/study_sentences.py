@@ -355,6 +355,39 @@ def decoded(found: Row) -> str:
     return f"Decoded so far: {'; '.join(told)}."
 
 
+def other_level(at: Row) -> str:
+    """The counts of (1), (1a), (1b), (1c) and (2) on a level beside the first, in one sentence."""
+    rows = methods(at)
+    lost, gained = answers([row["against_full"] | {"of": row} for row in rows])
+    everyone, beyond, shorter = lengths(at, "ratio_all")
+    more, both_beyond, fewer = lengths(at, "ratio_solved")
+    within = sum(row["against_full"]["ratio_solved"]["within"] for row in rows)
+    after, _ = signed(rows, "after_right", 0.0)
+    free = free_budgets(at)
+    least = f", the least {min(row['budget'] for row in free)}" if free else ""
+    oracles = sum(row["backend"] == "oracle" for row in at["rows"])
+    return (
+        f"on all problems longer in {len(everyone)} of {len(rows)} cells ({len(beyond)} beyond the "
+        f"noise control), shorter in {len(shorter)}; answers lost in {len(lost)}, gained in "
+        f"{len(gained)}; where both solve longer in {len(more)} ({len(both_beyond)} beyond the "
+        f"noise control){listed(more, 'ratio_solved')}, shorter in "
+        f"{len(fewer)}{listed(fewer, 'ratio_solved')}, within 5% in {within}; more tokens after "
+        f"the right value in {len(after)}; the oracle costs nothing at {len(free)} of {oracles} "
+        f"budgets{least}."
+    )
+
+
+def other_levels(found: Row) -> Iterator[str]:
+    """What the same cells do on the other levels, each corrected by itself."""
+    for level, one in found[CHOSEN]["levels"].items():
+        if level == level_of(found):
+            continue
+        at = at_cap(found, CHOSEN, level)
+        assert at is not None
+        n = one["full"][str(max(found[CHOSEN]["caps"]))]["n"]
+        yield f"- (3) On `{level}`, {n} problems, half the budgets: {other_level(at)}"
+
+
 def sentences(found: Row) -> Iterator[str]:
     """Every conclusion as a Markdown list, held-out problems behind each."""
     level = level_of(found)
@@ -365,6 +398,7 @@ def sentences(found: Row) -> Iterator[str]:
         yield f"- ({name}) {make(at)}"
         if held is not None:
             yield f"  - Held out: {make(held)}"
+    yield from other_levels(found)
     for name, tell in (("6", _ceiling), ("6a", detectors)):
         yield f"- ({name}) {tell(found[CHOSEN], level)}"
         if held is not None:

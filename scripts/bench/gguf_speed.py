@@ -88,7 +88,7 @@ def real_models(
         repeats: timed runs of each.
         progress: told what is run next.
     """
-    loaded, file, about = {}, _brought(file), dict[str, Any]()
+    loaded, file, about = {}, brought(file), dict[str, Any]()
     for name in weights:
         progress(f"loading in {name}")
         dtype, kind = WEIGHTS[name]
@@ -126,7 +126,7 @@ def real_models(
     }
 
 
-def _brought(file: str) -> str:
+def brought(file: str) -> str:
     """The path of a file that is here, or is brought by its name."""
     if Path(file).exists():
         return file

@@ -28,8 +28,9 @@ from lil import penalties
 from lil.detectors import Answer
 from lil.penalties import Penalty
 from lil.serving.ending import Ending, Limits, Words, end_of
+from lil.serving.keys import CUE
 from lil.serving.rows import PenaltyRows, padded
-from lil.serving.values import CUE, penalty_of, stopping_of
+from lil.serving.values import penalty_of, stopping_of
 from lil.serving.verdict_log import VerdictLog
 
 __all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]

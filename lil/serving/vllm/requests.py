@@ -13,15 +13,10 @@ from vllm.logger import init_logger
 from attention.errors import InvalidValue, check_int
 from lil.detectors import Answer
 from lil.detectors.budget import Budget
-from lil.penalties import DRYPenalty, LZPenalty, Penalty, PresenceWindowPenalty
+from lil.penalties import Penalty
 from lil.serving.ending import Ending, Limits, Words, end_of
-from lil.serving.values import (
-    CUE,
-    Stopping,
-    penalty_of,
-    require_known,
-    stopping_of,
-)
+from lil.serving.keys import CUE, require_known
+from lil.serving.values import Stopping, penalty_of, stopping_of
 from lil.serving.verdict_log import VerdictLog
 
 #: The part of `--additional-config` that is ours: the same values as in a request.
@@ -29,8 +24,6 @@ PART = "lil"
 
 #: Where verdicts are written, a line each; tokens between two looks of the V2 runner.
 FILE, EVERY = "stop_on_file", "stop_on_every"
-
-PENALTIES: tuple[type[Penalty], ...] = (LZPenalty, DRYPenalty, PresenceWindowPenalty)
 
 
 def served(config: VllmConfig) -> Mapping[str, Any]:
@@ -43,7 +36,7 @@ def served(config: VllmConfig) -> Mapping[str, Any]:
     given = more.get(PART, {}) if isinstance(more, Mapping) else {}
     if not isinstance(given, Mapping):
         raise InvalidValue(f"additional_config.{PART}", given, "a table of values")
-    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY), PENALTIES)
+    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY))
     if config.speculative_config is not None:
         allowed = "no speculative decoding: drafts are scored before it is known which are kept"
         raise InvalidValue("speculative_config", config.speculative_config.method, allowed)

@@ -243,7 +243,7 @@ def test_the_engine_takes_the_classes_and_gives_our_messages():
     [
         ({"lz_alpha": -1}, "alpha"),
         ({"stop_on": "guardain"}, "did you mean 'guardian'"),
-        ({"stop_onn": "guardian"}, "one of stop_on"),
+        ({"stop_onn": "guardian"}, "expected stop_on: another spelling"),
         ({"stop_on_every": 0}, "stop_on_every"),
         ({"stop_on_cue": "answer!"}, "cue"),
         ({"stop_on_file": "/nowhere/at/all"}, "stop_on_file"),

@@ -14,6 +14,7 @@ from attention.errors import InvalidValue, check_int
 from lil.detectors import Answer
 from lil.detectors.budget import Budget
 from lil.penalties import Penalty
+from lil.serving.counters import Counters
 from lil.serving.ending import Ending, Limits, Words, end_of
 from lil.serving.keys import CUE, require_known
 from lil.serving.values import Stopping, penalty_of, stopping_of
@@ -41,6 +42,12 @@ def served(config: VllmConfig) -> Mapping[str, Any]:
         allowed = "no speculative decoding: drafts are scored before it is known which are kept"
         raise InvalidValue("speculative_config", config.speculative_config.method, allowed)
     return given
+
+
+def counters_of(config: VllmConfig) -> Counters:
+    """The counters of a worker: of those that share a model, the first tells."""
+    parallel = config.parallel_config
+    return Counters(parallel.rank % parallel.tensor_parallel_size == 0)
 
 
 class PenaltyValues:
@@ -111,7 +118,8 @@ class StoppingServer:
     def __init__(self, config: VllmConfig, forces: bool = True) -> None:
         self.forces = forces
         given = dict(served(config))
-        self.verdicts = VerdictLog(init_logger("vllm.lil"), given.pop(FILE, None))
+        self.counters = counters_of(config)
+        self.verdicts = VerdictLog(init_logger("vllm.lil"), self.counters, given.pop(FILE, None))
         self.every = check_int(EVERY, given.pop(EVERY, 25), 1)
         self._cue = given.pop(CUE, Answer.cue)
         self._default = stopping_of(given, cue=self._cue, trusted=True)

@@ -43,16 +43,16 @@ class _Stops:
         tokens, stopped = super()._update_request_with_output(  # type: ignore[misc]
             request, new_token_ids, *args, **kwargs
         )
-        if stopped:
-            return tokens, stopped
         try:
             ending = self._watched(request)
         except InvalidValue as error:
             _LOG.error("request %s: %s", request.request_id, error)
             request.status = RequestStatus.FINISHED_ABORTED
             return tokens, True
-        if ending is None:
-            return tokens, False
+        if ending is not None:
+            self._server.counters.count("stop_on", int(before == 0), len(tokens))
+        if ending is None or stopped:
+            return tokens, stopped
         for token in request.output_token_ids[before:]:
             self._server.see(ending, [token])
         if ending.reason is None:

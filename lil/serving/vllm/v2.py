@@ -26,7 +26,7 @@ from lil.penalties import Penalty
 from lil.serving.ending import Ending
 from lil.serving.rows import PenaltyRows
 from lil.serving.values import Stopping
-from lil.serving.vllm.requests import PenaltyValues, StoppingValues
+from lil.serving.vllm.requests import PenaltyValues, StoppingValues, counters_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class PenaltyProcessor(LogitsProcessor):
         self, values: PenaltyValues, vllm_config: VllmConfig, req_states: LogitsProcRequestState
     ) -> None:
         self._values, self._default = values, values.default(vllm_config)
-        self._states = req_states
+        self._states, self._counters = req_states, counters_of(vllm_config)
         self._slots: dict[int, Occupant] = {}
         self._rows = PenaltyRows()
 
@@ -72,6 +72,11 @@ class PenaltyProcessor(LogitsProcessor):
         lengths = [
             max(0, visible[row] - one.first) for row, one in zip(rows, requests, strict=True)
         ]
+        began, read = self._states.prompt_len.np, self._states.prefill_len.np
+        seen = [(visible[row], one.slot) for row, one in zip(rows, requests, strict=True)]
+        first = sum(tokens == int(began[slot]) for tokens, slot in seen)
+        chosen = sum(tokens >= int(read[slot]) for tokens, slot in seen)
+        self._counters.count(self._values.kind.name, first, chosen)
         newest = ctx.input_ids[devices.put(rows, logits.device, torch.int64)].long()
         tokens = self._states.all_token_ids.gpu
 
@@ -139,17 +144,20 @@ class StoppingProcessor(LogitsProcessor):
 
     def apply(self, logits: Tensor, ctx: LogitsContext) -> Tensor:
         rows, forced = [], []
+        first = chosen = 0
         visible = ctx.seq_lens_upper_bound_np.tolist()
         for row, slot in enumerate(ctx.idx_mapping_np.tolist()):
             one = self._slots.get(slot)
             if one is None or visible[row] < int(self._states.prefill_len.np[slot]):
                 continue
             generated = visible[row] - one.prompt
+            first, chosen = first + (generated == 0), chosen + 1
             self._look(slot, one, generated)
             token = None if one.ending is None else one.ending.forced(generated)
             if token is not None:
                 rows.append(row)
                 forced.append(token)
+        self._server.counters.count("stop_on", first, chosen)
         if rows:
             at, tokens = (devices.put(of, logits.device, torch.int64) for of in (rows, forced))
             logits[at] = -torch.inf

@@ -38,10 +38,18 @@ def served(config: VllmConfig) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise InvalidValue(f"additional_config.{PART}", given, "a table of values")
     require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY))
+    return given
+
+
+def require_plain(config: VllmConfig) -> None:
+    """Refuse speculative decoding, for what looks at scores.
+
+    Raises:
+        InvalidValue: it is on.
+    """
     if config.speculative_config is not None:
         allowed = "no speculative decoding: drafts are scored before it is known which are kept"
         raise InvalidValue("speculative_config", config.speculative_config.method, allowed)
-    return given
 
 
 def counters_of(config: VllmConfig) -> Counters:
@@ -62,6 +70,7 @@ class PenaltyValues:
 
     def default(self, config: VllmConfig) -> Penalty | None:
         """What requests get that say nothing."""
+        require_plain(config)
         return penalty_of(self.kind, served(config))
 
     def of(self, params: SamplingParams, default: Penalty | None = None) -> Penalty | None:
@@ -116,6 +125,8 @@ class StoppingServer:
     """
 
     def __init__(self, config: VllmConfig, forces: bool = True) -> None:
+        if forces:
+            require_plain(config)
         self.forces = forces
         given = dict(served(config))
         self.counters = counters_of(config)

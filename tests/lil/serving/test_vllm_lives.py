@@ -89,8 +89,18 @@ def test_ten_thousand_short_requests_leave_nothing(living):
     assert max(after) - before < 16  # MiB, of which a request would have 3 KiB
 
 
-def test_the_scheduler_ends_requests_and_says_why(reasoner):
-    llm = engine(logits_processors=None, scheduler_cls="lil.serving.vllm.scheduler.StopScheduler")
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}
+
+
+@pytest.mark.parametrize("drafts", [None, DRAFTS], ids=["plain", "drafts"])
+def test_the_scheduler_ends_requests_and_says_why(reasoner, drafts):
+    """Between two drafts, too, that were accepted together."""
+    llm = engine(
+        logits_processors=None,
+        scheduler_cls="lil.serving.vllm.scheduler.StopScheduler",
+        speculative_config=drafts,
+        disable_log_stats=drafts is None,
+    )
     prompts = PROMPTS[:16]
     asked = [{"stop_on": "recurrence(run=20);cycle"}, None, {"stop_on": "guardain"}]
     params = [
@@ -104,6 +114,10 @@ def test_the_scheduler_ends_requests_and_says_why(reasoner):
     assert counted("requests", what="stop_on") - before[0] == 6
     chosen = sum(len(one.token_ids) for one in outputs[::3])
     assert counted("tokens", what="stop_on") - before[1] == chosen
+    engines = [] if drafts is None else llm.get_metrics()
+    accepted = [one.value for one in engines if one.name.endswith("num_accepted_tokens")]
+    assert all(accepted)
+    assert bool(accepted) is (drafts is not None)
     llm.llm_engine.engine_core.shutdown()
     loops = lil.penalties.RepetitionPenalty(penalty=0.5, include_prompt=True)
     traces = lil.decode(

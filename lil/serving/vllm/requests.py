@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from transformers import AutoTokenizer
 from vllm import SamplingParams
 from vllm.config import VllmConfig
 from vllm.logger import init_logger
 
+from attention.core import devices
 from attention.errors import InvalidValue, check_int
 from lil.detectors import Answer
 from lil.detectors.budget import Budget
@@ -25,6 +27,8 @@ PART = "lil"
 
 #: Where verdicts are written, a line each; tokens between two looks of the V2 runner.
 FILE, EVERY = "stop_on_file", "stop_on_every"
+#: What the latter is where a look waits for the device, unless the server was told otherwise.
+SELDOM = 25
 
 
 def served(config: VllmConfig) -> Mapping[str, Any]:
@@ -131,7 +135,8 @@ class StoppingServer:
         given = dict(served(config))
         self.counters = counters_of(config)
         self.verdicts = VerdictLog(init_logger("vllm.lil"), self.counters, given.pop(FILE, None))
-        self.every = check_int(EVERY, given.pop(EVERY, 25), 1)
+        every = given.pop(EVERY, None)
+        self._every = None if every is None else check_int(EVERY, every, 1)
         self._cue = given.pop(CUE, Answer.cue)
         self._default = stopping_of(given, cue=self._cue, trusted=True)
         model = config.model_config
@@ -151,6 +156,15 @@ class StoppingServer:
                 if not detector.action.ends:
                     allowed = "stop: a scheduler forces no tokens, lil.serving.vllm:StopOn does"
                     raise InvalidValue("on_stop", detector.action.name, allowed)
+
+    def every(self, device: torch.device) -> int:
+        """Tokens between two looks of a runner that keeps them on a device.
+
+        Where they lie in the host's memory a look waits for nothing, and each is looked at.
+        """
+        if self._every is not None:
+            return self._every
+        return 1 if devices.answers_at_once(device) else SELDOM
 
     def stopping(self, params: SamplingParams) -> Stopping | None:
         """When a request whose values were checked is to be ended; None: never.

@@ -127,6 +127,7 @@ class StoppingProcessor(LogitsProcessor):
     ) -> None:
         self._server = values.server(vllm_config)
         self._states = req_states
+        self._every = self._server.every(req_states.all_token_ids.gpu.device)
         self._slots: dict[int, RequestWatch] = {}
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
@@ -137,7 +138,7 @@ class StoppingProcessor(LogitsProcessor):
         prompt, there = (
             int(of.np[req_idx]) for of in (self._states.prompt_len, self._states.prefill_len)
         )
-        every = self._server.every
+        every = self._every
         known = max(0, there - prompt - 1) // every * every
         self._slots[req_idx] = RequestWatch(sampling_params, stopping, prompt, known)
         return True
@@ -166,7 +167,7 @@ class StoppingProcessor(LogitsProcessor):
 
     def _look(self, slot: int, one: RequestWatch, generated: int) -> None:
         """Read the tokens of a slot, if it is time."""
-        every = self._server.every
+        every = self._every
         upto = generated // every * every
         if upto <= one.seen:
             return

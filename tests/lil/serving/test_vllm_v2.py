@@ -19,12 +19,12 @@ import torch
 vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
 from acting_rows import PROMPTS  # noqa: E402
+from counted_here import ALONE, counted  # noqa: E402
 from vllm.v1.worker.gpu.sample.logits_processor import (  # noqa: E402
     LogitsContext,
     LogitsProcessor,
     build_custom_logits_processors_params_validator,
 )
-from vllm_runs import ALONE, counted  # noqa: E402
 
 import lil  # noqa: E402
 import lil.serving.vllm as serving  # noqa: E402

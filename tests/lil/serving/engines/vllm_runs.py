@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import lil
@@ -12,9 +11,6 @@ from experiments.reasoner import checkpoint_path, problem
 
 if TYPE_CHECKING:
     import vllm
-
-#: The part of an engine's configuration that says how many share a model, of one by itself.
-ALONE = SimpleNamespace(rank=0, tensor_parallel_size=1)
 
 PLACES, CAP, SHORT = 8, 600, 160
 PROCESSORS = [
@@ -44,13 +40,6 @@ def engine(**more: Any) -> vllm.LLM:
     from vllm import LLM
 
     return LLM(str(checkpoint_path()), **given | more)
-
-
-def counted(name: str, **labels: str) -> float:
-    """A counter of ours in this process."""
-    from prometheus_client import REGISTRY
-
-    return REGISTRY.get_sample_value(f"lil_{name}_total", labels) or 0
 
 
 def ours(reasoner: Any, prompts: Sequence[str], **options: Any) -> list[list[int]]:

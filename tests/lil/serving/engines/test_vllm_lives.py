@@ -14,7 +14,8 @@ import pytest
 vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
 import psutil  # noqa: E402
-from vllm_runs import CAP, PROMPTS, counted, engine, ours, theirs  # noqa: E402
+from counted_here import counted  # noqa: E402
+from vllm_runs import CAP, PROMPTS, engine, ours, theirs  # noqa: E402
 
 import lil  # noqa: E402
 from lil.detectors import Answer  # noqa: E402

@@ -130,7 +130,7 @@ class PenaltyProcessor(LogitsProcessor):
         return self._rows.apply(requests, lengths, newest, histories, self._order, logits)
 
 
-class Watched(NamedTuple):
+class WatchedRequest(NamedTuple):
     """A request under watch, its tokens, and how many it had when it joined."""
 
     ending: Ending
@@ -150,7 +150,7 @@ class StoppingProcessor(LogitsProcessor):
     ) -> None:
         del device, is_pin_memory
         self._server = values.server(vllm_config)
-        self._places: Places[Watched] = Places(self._count)
+        self._places: Places[WatchedRequest] = Places(self._count)
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -165,7 +165,7 @@ class StoppingProcessor(LogitsProcessor):
 
     def _watched(
         self, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
-    ) -> Watched | None:
+    ) -> WatchedRequest | None:
         stopping = self._server.stopping(params)
         if stopping is None:
             return None
@@ -173,9 +173,9 @@ class StoppingProcessor(LogitsProcessor):
         # One that was put back has been shown all but its last token.
         for token in output:
             self._server.see(ending, [token], len(output) - 1)
-        return Watched(ending, output, len(output))
+        return WatchedRequest(ending, output, len(output))
 
-    def _count(self, one: Watched) -> None:
+    def _count(self, one: WatchedRequest) -> None:
         _count(self._server.counters, "stop_on", one.output, one.before)
 
     def apply(self, logits: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from repetition_rules import rule
 
 pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
-from vllm.sampling_params import RepetitionDetectionParams  # noqa: E402
-from vllm.v1.core.sched.utils import check_sequence_repetition  # noqa: E402
+from vllm.sampling_params import RepetitionDetectionParams
+from vllm.v1.core.sched.utils import check_sequence_repetition
 
 
 @given(

@@ -46,7 +46,7 @@ def served(config: VllmConfig) -> Mapping[str, Any]:
 
 
 def require_plain(config: VllmConfig) -> None:
-    """Refuse speculative decoding, for what looks at scores.
+    """Refuse speculative decoding, for what does not tell a draft's row from the next one's.
 
     Raises:
         InvalidValue: it is on.
@@ -74,7 +74,6 @@ class PenaltyValues:
 
     def default(self, config: VllmConfig) -> Penalty | None:
         """What requests get that say nothing."""
-        require_plain(config)
         return penalty_of(self.kind, served(config))
 
     def of(self, params: SamplingParams, default: Penalty | None = None) -> Penalty | None:

@@ -20,7 +20,12 @@ from lil.penalties import Penalty
 from lil.serving.counters import Counters
 from lil.serving.ending import Ending
 from lil.serving.rows import PenaltyRows, padded
-from lil.serving.vllm.requests import PenaltyValues, StoppingValues, counters_of
+from lil.serving.vllm.requests import (
+    PenaltyValues,
+    StoppingValues,
+    counters_of,
+    require_plain,
+)
 
 T = TypeVar("T")
 
@@ -91,6 +96,7 @@ class PenaltyProcessor(LogitsProcessor):
         is_pin_memory: bool,
     ) -> None:
         del is_pin_memory
+        require_plain(vllm_config)
         self._values, self._default = values, values.default(vllm_config)
         self._device = device
         self._counters = counters_of(vllm_config)

@@ -273,6 +273,8 @@ def test_drafts_and_other_runners_are_refused(tokenizer_path):
     drafting = config(tokenizer_path)
     drafting.speculative_config = SimpleNamespace(method="ngram")
     with pytest.raises(InvalidValue, match="speculative"):
-        serving.LZPenalty(drafting, SimpleNamespace())
+        serving.StopOn(drafting, SimpleNamespace())
+    with pytest.raises(InvalidValue, match="speculative"):  # of V1, which does not tell rows apart
+        serving.LZPenalty(drafting, torch.device("cpu"), False)
     with pytest.raises(InvalidValue, match="another version"):
         serving.LZPenalty(config(tokenizer_path), 1, 2, 3)

@@ -16,9 +16,10 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
-from vllm_runs import PROMPTS, SHORT, ours, with_end
+from vllm_runs import PROCESSORS, PROMPTS, SHORT, ours, with_end
 
 import lil
+from experiments.reasoner import checkpoint_path
 from lil.detectors import Answer
 from lil.penalties import DRYPenalty, Penalty, PresenceWindowPenalty, RepetitionPenalty
 
@@ -30,6 +31,12 @@ LONG = 300
 
 def v2(prompts: Sequence[str], params: Sequence[Any], **engine: Any) -> list[list[int]]:
     """Tokens of prompts, by an engine of their own."""
+    found: list[list[int]] = answered(prompts, params, **engine)["tokens"]
+    return found
+
+
+def answered(prompts: Sequence[str], params: Sequence[Any], **engine: Any) -> dict[str, Any]:
+    """Tokens of prompts, and how many drafts there were and were kept."""
     asked = {"engine": engine, "prompts": list(prompts), "params": list(params)}
     script = Path(__file__).with_name("vllm_v2_engine.py")
     done = subprocess.run(
@@ -41,8 +48,8 @@ def v2(prompts: Sequence[str], params: Sequence[Any], **engine: Any) -> list[lis
         timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: list[list[int]] = json.loads(done.stdout)
-    return found
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
 
 PENALTIES: list[tuple[dict[str, Any] | None, Penalty | None]] = [
@@ -68,6 +75,29 @@ def test_penalties_are_those_of_decode(reasoner):
         assert found[first::kinds] == own
         changed += sum(a != b for a, b in zip(own, plain[first::kinds], strict=True))
     assert changed > 6
+
+
+def test_penalties_are_those_of_decode_under_drafts(reasoner):
+    """Of the model itself, which knows of no penalty: most are kept, and many are not."""
+    path = str(checkpoint_path())
+    drafts = {"method": "draft_model", "model": path, "num_speculative_tokens": 3}
+    both = ({"lz_alpha": 1, "lz_include_prompt": "on"}, lil.LZPenalty(alpha=1, include_prompt=True))
+    kinds = [*PENALTIES, both]
+    params = [{"max_tokens": SHORT, "extra_args": extra} for extra, _ in kinds]
+    told = answered(
+        PROMPTS[: len(kinds)],
+        params,
+        speculative_config=drafts,
+        logits_processors=[name for name in PROCESSORS if not name.endswith("StopOn")],
+        disable_log_stats=False,
+        max_num_seqs=4,
+    )
+    for at, (_, penalty) in enumerate(kinds):
+        chosen = [] if penalty is None else [penalty]
+        own = ours(reasoner, PROMPTS[at : at + 1], penalties=chosen, max_new_tokens=SHORT)
+        assert told["tokens"][at : at + 1] == own
+    drafted, kept = told["drafted"]
+    assert 0.3 * drafted < kept < 0.95 * drafted
 
 
 WATCHED = {

@@ -29,7 +29,11 @@ def main() -> None:
     assert llm.llm_engine.vllm_config.use_v2_model_runner
     params = [vllm.SamplingParams(temperature=0, **one) for one in asked["params"]]
     outputs = [one.outputs[0] for one in llm.generate(asked["prompts"], params, use_tqdm=False)]
-    json.dump([list(one.token_ids) for one in outputs], told)
+    drafts = asked["engine"].get("speculative_config")
+    counted = {one.name: getattr(one, "value", 0) for one in (llm.get_metrics() if drafts else ())}
+    names = ("vllm:spec_decode_num_draft_tokens", "vllm:spec_decode_num_accepted_tokens")
+    tokens = [list(one.token_ids) for one in outputs]
+    json.dump({"tokens": tokens, "drafted": [counted.get(name, 0) for name in names]}, told)
     told.flush()
 
 

@@ -1,4 +1,4 @@
-"""SGLang's interface, driven by stand-ins: nothing here has run in SGLang, which needs a GPU.
+"""SGLang's interface, driven by stand-ins; its own scheduler is in `engines/test_sglang_runs.py`.
 
 What a request, its ends and its processors are is as in the wheel of 0.5.23. Where that wheel is
 installed, its own class of processors is used.

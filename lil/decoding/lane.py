@@ -14,7 +14,7 @@ from lil.compression.meter import Meter
 from lil.decoding.ledger import Totals, cost_of
 from lil.decoding.options import DecodeOptions, Request
 from lil.decoding.sampling import row_stream
-from lil.detectors import Action, Detector, Stop, Verdict, Watcher, ends_thinking
+from lil.detectors import Action, Detector, Stop, Verdict, Watcher, ends_thinking, is_answering
 from lil.hidden_states import HiddenStates, Reading
 from lil.trace import Cost, Signal
 
@@ -284,8 +284,8 @@ class Lane:
     def _conclude(self, verdict: Verdict, action: Action) -> None:
         """End here, or leave it to the loop to act: what the model holds may have to change."""
         cue, _ = action.gives
-        answering = (
-            cue and not action.rewinds and cue.encode() in b"".join(self.pieces[: verdict.token])
+        answering = not action.rewinds and is_answering(
+            cue, self.prompt_bytes, b"".join(self.pieces[: verdict.token])
         )
         if action.ends or answering:
             self.finish, self.evidence = verdict.detector, verdict.evidence

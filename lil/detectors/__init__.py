@@ -16,7 +16,7 @@ from lil.detectors._contract.actions import (
     cue_ids,
 )
 from lil.detectors._contract.base import Detector, Verdict, Watcher
-from lil.detectors._contract.place import OUTSIDE, Place, ends_thinking
+from lil.detectors._contract.place import OUTSIDE, Place, ends_thinking, is_answering
 from lil.detectors._contract.registry import DETECTORS
 from lil.detectors._contract.replay import replay, require_stop, watch_trace
 from lil.detectors._contract.stored import (
@@ -55,6 +55,7 @@ __all__ = [
     "ends_thinking",
     "find",
     "get",
+    "is_answering",
     "known",
     "load",
     "made",

@@ -8,7 +8,7 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from lil.decoding.lane import Observers
-from lil.detectors import Action, Detector, Verdict, cue_ids
+from lil.detectors import Action, Detector, Verdict, cue_ids, is_answering
 from lil.serving.values import Stopping
 from lil.token_table import token_bytes
 
@@ -156,7 +156,7 @@ class Ending:
             return None
         verdict, action = found
         cue, tokens_after = action.gives
-        if action.ends or cue.encode() in b"".join(self._pieces):
+        if action.ends or is_answering(cue, self._prompt, b"".join(self._pieces)):
             self.reason = f"{verdict.detector} at token {self.seen}"
         else:
             assert tokens_after is not None

@@ -27,9 +27,11 @@ from attention.errors import InvalidValue
 from lil import penalties
 from lil.detectors import Answer
 from lil.penalties import Penalty
+from lil.serving.counters import Counters
 from lil.serving.ending import Ending, Limits, Words, end_of
+from lil.serving.keys import CUE
 from lil.serving.rows import PenaltyRows, padded
-from lil.serving.values import CUE, penalty_of, stopping_of
+from lil.serving.values import penalty_of, stopping_of
 from lil.serving.verdict_log import VerdictLog
 
 __all__ = ["DRYPenalty", "LZPenalty", "PresenceWindowPenalty", "StopOn"]
@@ -46,7 +48,12 @@ _words = lru_cache(maxsize=4)(Words)
 @lru_cache(maxsize=1)
 def _verdicts() -> VerdictLog:
     """The counters of this process: processors come and go with every batch."""
-    return VerdictLog(logging.getLogger("sglang.lil"))
+    return VerdictLog(logging.getLogger("sglang.lil"), _counters())
+
+
+@cache
+def _counters() -> Counters:
+    return Counters()
 
 
 class _Processor(CustomLogitProcessor):
@@ -130,6 +137,8 @@ class _Penalty(_Processor):
 
     def _rows(self, logits: Tensor, rows: Mapping[int, tuple[Any, PenaltyTicket]]) -> Tensor:
         given, device = list(rows.values()), logits.device
+        first = sum(not len(request.output_ids) for request, _ in given)
+        _counters().count(self.kind.name, first, len(given))
         lengths = [
             len(request.output_ids)
             + (len(request.origin_input_ids) if own.penalty.include_prompt else 0)
@@ -216,6 +225,8 @@ class StopOn(_Processor):
 
     def _rows(self, logits: Tensor, rows: Mapping[int, tuple[Any, Ending]]) -> Tensor:
         verdicts = _verdicts()
+        first = sum(_chosen(request) == 0 for request, _ in rows.values())
+        _counters().count("stop_on", first, len(rows))
         for row, (request, ending) in rows.items():
             generated = _chosen(request)
             ending.lag = generated - len(request.output_ids)

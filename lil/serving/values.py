@@ -9,8 +9,8 @@ too. `stop_on` names detectors as the command line does, `recurrence(run=60):ans
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attention.errors import InvalidValue, check_choice, check_int
@@ -29,6 +29,7 @@ from lil.detectors import (
     spec_of,
 )
 from lil.penalties import Penalty
+from lil.serving.keys import STOPPING, penalty_keys, require_spelled
 
 #: What an engine can do: it cannot go back, and its attention is its own.
 ACTING = tuple(name for name, kind in ACTIONS.items() if not kind.rewinds and not kind.dense)
@@ -42,6 +43,9 @@ MOST: Mapping[str, int] = {
 }  # fmt: skip
 LEAST: Mapping[str, int] = {"f": 10, "strength": -1000}
 ENTRIES, CHARACTERS, LABEL = 64, 4096, 256
+
+#: What `stop_on` says where nothing is to be stopped.
+OFF = ("off", "false")
 
 _ON: Mapping[object, bool] = {
     word: on for on, words in ((True, ("on", "true", 1)), (False, ("off", "false", 0)))
@@ -75,11 +79,11 @@ def penalty_of(
         default: what the server uses where a request gives no parameter.
 
     Raises:
-        InvalidValue: an unknown parameter, or a value it refuses.
+        InvalidValue: an unknown parameter, a value it refuses, or a name that is nearly one of
+            those a request may give.
     """
-    # Padding never reaches a processor in an engine.
-    known = {f"{kind.name}_{one.name}": one.name for one in fields(kind) if one.init}
-    known.pop(f"{kind.name}_pad_token_id")
+    require_spelled(given)
+    known = penalty_keys(kind)
     values: dict[str, Any] = {}
     for key, value in given.items():
         if key.startswith(f"{kind.name}_"):
@@ -114,11 +118,6 @@ class Stopping:
     asked: bool = True
 
 
-#: Values of a request that `stopping_of` reads, and one more that a server is started with.
-STOPPING = ("stop_on", "stop_on_tokens", "stop_on_token", "stop_on_label")
-CUE = "stop_on_cue"
-
-
 def stopping_of(
     given: Mapping[str, Any],
     default: Stopping | None = None,
@@ -139,9 +138,11 @@ def stopping_of(
             server alone.
 
     Raises:
-        InvalidValue: an unknown value, detector, parameter or action, one that an engine cannot
-            carry out, a detector of more than tokens, or something to be read that is not trusted.
+        InvalidValue: an unknown or misspelt value, detector, parameter or action, one that an
+            engine cannot carry out, a detector of more than tokens, or something to be read that is
+            not trusted.
     """
+    require_spelled(given)
     for key in given:
         if key.startswith("stop_on") and key not in STOPPING:
             raise InvalidValue("value", key, f"one of {', '.join(STOPPING)}", STOPPING)
@@ -174,7 +175,7 @@ def _detectors(given: object, trusted: bool) -> tuple[Detector, ...]:
     allowed = "a text such as recurrence(run=60):answer, or off"
     if not isinstance(given, str) or len(given) > CHARACTERS:
         raise InvalidValue("stop_on", str(given)[:60], f"{allowed}, up to {CHARACTERS} characters")
-    if given.lower() in ("off", "false"):
+    if given.lower() in OFF:
         return ()
     try:
         if given.lstrip().startswith("{"):
@@ -252,24 +253,3 @@ def _acting(detector: Detector) -> Detector:
         allowed = "a detector of tokens alone: engines keep hidden states and logits to themselves"
         raise InvalidValue("stop_on", detector.name, allowed)
     return detector
-
-
-def require_known(
-    given: Mapping[str, Any], allowed: Sequence[str], penalties: Sequence[type[Penalty]]
-) -> None:
-    """Refuse values that nobody reads, in what a server is started with.
-
-    Args:
-        given: the values.
-        allowed: those that belong to no penalty.
-        penalties: whose values may be there as well.
-
-    Raises:
-        InvalidValue: one that is not among them.
-    """
-    names = [*allowed]
-    for kind in penalties:
-        names += [kind.name, *(f"{kind.name}_{one.name}" for one in fields(kind) if one.init)]
-    for key in given:
-        if key not in names:
-            raise InvalidValue("value", key, f"one of {', '.join(names)}", names)

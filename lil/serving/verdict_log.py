@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from attention.errors import InvalidValue
+from lil.serving.counters import Counters
 
 
 class VerdictLog:
@@ -19,14 +20,15 @@ class VerdictLog:
 
     Args:
         log: the engine's.
+        counters: what Prometheus is told.
         file: where lines are added, or None.
 
     Raises:
         InvalidValue: the file cannot be written.
     """
 
-    def __init__(self, log: logging.Logger, file: str | None = None) -> None:
-        self._log = log
+    def __init__(self, log: logging.Logger, counters: Counters, file: str | None = None) -> None:
+        self._log, self._counters = log, counters
         self.counts: Counter[str] = Counter()
         self.tokens_below_cap = 0
         self._file = None if file is None else Path(file)
@@ -40,8 +42,9 @@ class VerdictLog:
         """One verdict, as `Ending.see` gives it."""
         self.counts[f"{evidence['detector']}:{evidence['then']}"] += 1
         below = evidence["tokens_below_cap"]
-        if evidence["then"] == "stop" and isinstance(below, int):
-            self.tokens_below_cap += below
+        below = below if evidence["then"] == "stop" and isinstance(below, int) else 0
+        self.tokens_below_cap += below
+        self._counters.verdict(str(evidence["detector"]), str(evidence["then"]), below)
         line = json.dumps(
             {**evidence, "counts": dict(self.counts), "all_tokens_below_cap": self.tokens_below_cap}
         )

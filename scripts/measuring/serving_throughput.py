@@ -32,7 +32,8 @@ from experiments.reasoner import checkpoint_path, problem
 
 PROCESSORS = ["LZPenalty", "DRYPenalty", "PresenceWindowPenalty", "StopOn"]
 # Detectors that watch and never fire: what they do when they fire ends requests, which is faster.
-ASKED: dict[str, dict[str, Any] | None] = {
+# A list has what each request asks for, by turns.
+ASKED: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     "nothing": None,
     "guardian": {"stop_on": "guardian(f=250, rate=0.0001)"},
     "recurrence": {"stop_on": "recurrence(run=100000)"},
@@ -40,6 +41,7 @@ ASKED: dict[str, dict[str, Any] | None] = {
     "lz derived": {"lz": "on"},
     "lz printed": {"lz_formula": "printed"},
     "lz rate": {"lz_formula": "rate"},
+    "lz of 32 strengths": [{"lz_alpha": 0.15 + at / 1000} for at in range(32)],
     "dry": {"dry": "on"},
     "presence_window": {"presence_window": "on"},
 }
@@ -65,7 +67,7 @@ def turns(
     prompts: list[str],
     tokens: int,
     steps: int,
-    asked: dict[str, Any] | None,
+    asked: dict[str, Any] | list[dict[str, Any]] | None,
 ) -> list[tuple[float, float]]:
     """Seconds of the engine without and of the one with, of the same few steps each, in turn."""
     import vllm
@@ -74,15 +76,16 @@ def turns(
     spare = 1
     counted: dict[bool, int] = dict.fromkeys(engines, 0)
     for ours, llm in engines.items():
-        params = vllm.SamplingParams(
-            temperature=0,
-            max_tokens=tokens,
-            min_tokens=tokens,
-            ignore_eos=True,
-            stop_token_ids=[spare],
-            extra_args=asked if ours else None,
-        )
         for at, prompt in enumerate(prompts):
+            extra = asked[at % len(asked)] if isinstance(asked, list) else asked
+            params = vllm.SamplingParams(
+                temperature=0,
+                max_tokens=tokens,
+                min_tokens=tokens,
+                ignore_eos=True,
+                stop_token_ids=[spare],
+                extra_args=extra if ours else None,
+            )
             llm.llm_engine.add_request(str(at), prompt, params)
     pairs: list[tuple[float, float]] = []
     while any(llm.llm_engine.has_unfinished_requests() for llm in engines.values()):

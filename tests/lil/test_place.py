@@ -12,11 +12,13 @@ from acting_rows import PROMPTS, run
 from hypothesis import given
 from hypothesis import strategies as st
 from recomputing.detectors import fired
+from tiny_models import build_tokenizer
 
 import lil
 from attention.errors import InvalidValue
 from lil import detectors
 from lil.decoding.lane import Observers
+from lil.detectors import Answer
 from lil.serving.ending import Ending, Limits, Words
 from lil.serving.values import Stopping
 from lil.trace import Trace
@@ -285,3 +287,46 @@ def test_no_state_is_kept_for_what_is_not_watched() -> None:
     assert observers.returns()
     observers.judge(END)
     assert not observers.returns()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "answering"),
+    [
+        (b"<think>", b"we try", False),
+        (b"say it", b"we try", False),
+        (b"say it", b"we try</think> 3", True),
+        (b"<think>\n\n</think>\n\n", b"3 and", True),
+        (b"<think>\n\n</think>\n\nThe answer is", b" 3", True),
+        (b"a</think>b <think>", b"we try", False),
+        (b"a</think>b", b"<think>we try", False),
+        (b"a[/THINK]b", b"we try", True),
+    ],
+)
+def test_an_answer_is_not_asked_for_where_one_is_being_given(
+    prompt: bytes, output: bytes, answering: bool
+) -> None:
+    assert detectors.is_answering("</think>", prompt, output) is answering
+    # Words that end no thinking are given whatever has been ended.
+    assert not detectors.is_answering(" so the answer is", prompt, output)
+    assert not detectors.is_answering("", prompt, output)
+
+
+def test_the_end_of_thinking_is_not_given_to_a_prompt_that_has_it(qwen: Any) -> None:
+    """By `lil.decode` and by what watches a request in an engine."""
+    tokenizer = build_tokenizer()
+    tokenizer.add_tokens(["</think>"])
+    (end,) = tokenizer("</think>")["input_ids"]
+    stop = lil.Budget(20, within="output", on_stop=Answer(tokens=9))
+    words = Words(tokenizer)
+    for prompt, ended in ([5, 6, 7], False), ([5, end, 7], True):
+        (whole,) = run(qwen, tokenizer, prompts=[prompt])
+        assert end not in whole.new_ids
+        (trace,) = run(qwen, tokenizer, [stop], prompts=[prompt])
+        assert (trace.finish, trace.tokens) == (("budget", 20) if ended else ("length", 30))
+        assert (end in trace.new_ids) is not ended
+        limits = Limits(frozenset(), 0, 0, 70)
+        watching = Ending(Stopping((stop,)), words.text(prompt), words, limits)
+        told = [watching.see([token]) for token in whole.new_ids[:20]]
+        assert told[-1] is not None
+        assert told[-1]["then"] == ("stop" if ended else "answer")
+        assert watching.forced(20) == (0 if ended else end)

@@ -94,8 +94,8 @@ class CueAction(Action):
 class Answer(CueAction):
     """The end of thinking is given, and the model answers within a few tokens.
 
-    As budget forcing in s1 (arXiv 2501.19393). Where the cue already stands in the output, the
-    model is past its thinking and the row stops.
+    As budget forcing in s1 (arXiv 2501.19393). Where the cue already stands in the output, or the
+    prompt has ended the thinking, the model is past it and the row stops.
 
     Args:
         cue: text that ends the thinking.

@@ -75,6 +75,27 @@ def ends_thinking(cue: str) -> bool:
     return any(end in cue.encode() for end in _ENDS)
 
 
+def is_answering(cue: str, prompt: bytes, output: bytes) -> bool:
+    """Whether a generation is past what a cue would bring it to.
+
+    It is where the cue stands in its output; a cue that ends the thinking also where thinking was
+    ended behind all that opened any, be it in the prompt: templates that switch thinking off end it
+    there, and a request may begin its answer itself.
+
+    Args:
+        cue: words that the model would be given.
+        prompt: text before the first generated token.
+        output: text generated so far.
+    """
+    if not cue:
+        return False
+    if cue.encode() in output:
+        return True
+    text = prompt + output
+    over = max(map(text.rfind, _ENDS)) > max(map(text.rfind, _OPENS))
+    return over and ends_thinking(cue)
+
+
 def require_end(table: object, within: str | None) -> None:
     """Refuse to watch the thinking alone of a model that has no token to end it.
 

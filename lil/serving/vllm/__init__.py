@@ -73,7 +73,7 @@ class LZPenalty(_Penalty):
     """The LZ penalty (`lil.LZPenalty`) of requests with `lz` or `lz_alpha`, `lz_formula` and so on.
 
     Raises:
-        InvalidValue: `additional_config` holds what cannot be used, or drafts are decoded.
+        InvalidValue: `additional_config` holds what cannot be used, or V1 decodes drafts.
     """
 
     values = PenaltyValues(penalties.LZPenalty)
@@ -83,7 +83,7 @@ class DRYPenalty(_Penalty):
     """DRY (`lil.penalties.DRYPenalty`) of requests with `dry` or `dry_multiplier` and so on.
 
     Raises:
-        InvalidValue: `additional_config` holds what cannot be used, or drafts are decoded.
+        InvalidValue: `additional_config` holds what cannot be used, or V1 decodes drafts.
     """
 
     values = PenaltyValues(penalties.DRYPenalty)
@@ -93,7 +93,7 @@ class PresenceWindowPenalty(_Penalty):
     """`lil.penalties.PresenceWindowPenalty` of requests with `presence_window` and so on.
 
     Raises:
-        InvalidValue: `additional_config` holds what cannot be used, or drafts are decoded.
+        InvalidValue: `additional_config` holds what cannot be used, or V1 decodes drafts.
     """
 
     values = PenaltyValues(penalties.PresenceWindowPenalty)

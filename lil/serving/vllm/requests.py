@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from transformers import AutoTokenizer
 from vllm import SamplingParams
 from vllm.config import VllmConfig
 from vllm.logger import init_logger
 
+from attention.core import devices
 from attention.errors import InvalidValue, check_int
 from lil.detectors import Answer
 from lil.detectors.budget import Budget
-from lil.penalties import DRYPenalty, LZPenalty, Penalty, PresenceWindowPenalty
+from lil.penalties import Penalty
+from lil.serving.counters import Counters
 from lil.serving.ending import Ending, Limits, Words, end_of
-from lil.serving.values import (
-    CUE,
-    Stopping,
-    penalty_of,
-    require_known,
-    stopping_of,
-)
+from lil.serving.keys import CUE, require_known
+from lil.serving.values import Stopping, penalty_of, stopping_of
 from lil.serving.verdict_log import VerdictLog
 
 #: The part of `--additional-config` that is ours: the same values as in a request.
@@ -29,8 +27,8 @@ PART = "lil"
 
 #: Where verdicts are written, a line each; tokens between two looks of the V2 runner.
 FILE, EVERY = "stop_on_file", "stop_on_every"
-
-PENALTIES: tuple[type[Penalty], ...] = (LZPenalty, DRYPenalty, PresenceWindowPenalty)
+#: What the latter is where a look waits for the device, unless the server was told otherwise.
+SELDOM = 25
 
 
 def served(config: VllmConfig) -> Mapping[str, Any]:
@@ -43,11 +41,25 @@ def served(config: VllmConfig) -> Mapping[str, Any]:
     given = more.get(PART, {}) if isinstance(more, Mapping) else {}
     if not isinstance(given, Mapping):
         raise InvalidValue(f"additional_config.{PART}", given, "a table of values")
-    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY), PENALTIES)
+    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY))
+    return given
+
+
+def require_plain(config: VllmConfig) -> None:
+    """Refuse speculative decoding, for what does not tell a draft's row from the next one's.
+
+    Raises:
+        InvalidValue: it is on.
+    """
     if config.speculative_config is not None:
         allowed = "no speculative decoding: drafts are scored before it is known which are kept"
         raise InvalidValue("speculative_config", config.speculative_config.method, allowed)
-    return given
+
+
+def counters_of(config: VllmConfig) -> Counters:
+    """The counters of a worker: of those that share a model, the first tells."""
+    parallel = config.parallel_config
+    return Counters(parallel.rank % parallel.tensor_parallel_size == 0)
 
 
 class PenaltyValues:
@@ -116,10 +128,14 @@ class StoppingServer:
     """
 
     def __init__(self, config: VllmConfig, forces: bool = True) -> None:
+        if forces:
+            require_plain(config)
         self.forces = forces
         given = dict(served(config))
-        self.verdicts = VerdictLog(init_logger("vllm.lil"), given.pop(FILE, None))
-        self.every = check_int(EVERY, given.pop(EVERY, 25), 1)
+        self.counters = counters_of(config)
+        self.verdicts = VerdictLog(init_logger("vllm.lil"), self.counters, given.pop(FILE, None))
+        every = given.pop(EVERY, None)
+        self._every = None if every is None else check_int(EVERY, every, 1)
         self._cue = given.pop(CUE, Answer.cue)
         self._default = stopping_of(given, cue=self._cue, trusted=True)
         model = config.model_config
@@ -139,6 +155,15 @@ class StoppingServer:
                 if not detector.action.ends:
                     allowed = "stop: a scheduler forces no tokens, lil.serving.vllm:StopOn does"
                     raise InvalidValue("on_stop", detector.action.name, allowed)
+
+    def every(self, device: torch.device) -> int:
+        """Tokens between two looks of a runner that keeps them on a device.
+
+        Where they lie in the host's memory a look waits for nothing, and each is looked at.
+        """
+        if self._every is not None:
+            return self._every
+        return 1 if devices.answers_at_once(device) else SELDOM
 
     def stopping(self, params: SamplingParams) -> Stopping | None:
         """When a request whose values were checked is to be ended; None: never.

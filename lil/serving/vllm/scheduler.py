@@ -4,8 +4,9 @@
 
 **This is no public interface of vLLM**, which may change it with any release; `StopOn` is. It can
 end a request and nothing else: no token is forced, so there is no answer. In exchange nothing is
-late, no token is added, and the reason stands in the response. A request's values are the same, but
-nobody looks at them before it runs: wrong ones abort it, and the log says why.
+late, speculative decoding may be on, no token is added, and the reason stands in the response. A
+request's values are the same, but nobody looks at them before it runs: wrong ones abort it, and the
+log says why.
 """
 
 from __future__ import annotations
@@ -39,37 +40,42 @@ class _Stops:
     def _update_request_with_output(
         self, request: Request, new_token_ids: list[int], *args: Any, **kwargs: Any
     ) -> tuple[list[int], bool]:
-        before = len(request.output_token_ids)
-        tokens, stopped = super()._update_request_with_output(  # type: ignore[misc]
-            request, new_token_ids, *args, **kwargs
-        )
-        if stopped:
-            return tokens, stopped
+        update = super()._update_request_with_output  # type: ignore[misc]
         try:
             ending = self._watched(request)
         except InvalidValue as error:
+            tokens, _ = update(request, new_token_ids, *args, **kwargs)
             _LOG.error("request %s: %s", request.request_id, error)
             request.status = RequestStatus.FINISHED_ABORTED
             return tokens, True
         if ending is None:
-            return tokens, False
-        for token in request.output_token_ids[before:]:
-            self._server.see(ending, [token])
-        if ending.reason is None:
-            return tokens, False
-        request.status = RequestStatus.FINISHED_STOPPED
-        request.stop_reason = f"lil: {ending.reason}"
-        return tokens, True
+            kept: tuple[list[int], bool] = update(request, new_token_ids, *args, **kwargs)
+            return kept
+        tokens, stopped = [], False
+        first = not request.output_token_ids
+        for token in new_token_ids:  # several, where drafts were accepted: it ends between them
+            given, stopped = update(request, [token], *args, **kwargs)
+            tokens += given
+            if not stopped:
+                self._server.see(ending, [token])
+            if not stopped and ending.reason is not None:
+                request.status = RequestStatus.FINISHED_STOPPED
+                request.stop_reason = f"lil: {ending.reason}"
+                stopped = True
+            if stopped:
+                break
+        self._server.counters.count("stop_on", int(first), len(tokens))
+        return tokens, stopped
 
     def _watched(self, request: Request) -> Ending | None:
-        """What watches a request, made at its first token; None where nothing does.
+        """What watches a request, made before its first token; None where nothing does.
 
         Raises:
             InvalidValue: values that cannot be used, or an action that goes on.
         """
         params, ending = getattr(request, _PLACE, (None, None))
         # A request that is sent more of its prompt begins anew.
-        over = ending is not None and len(request.output_token_ids) <= ending.seen
+        over = ending is not None and len(request.output_token_ids) < ending.seen
         if params is not request.sampling_params or over:
             ending = self._made(request)
             setattr(request, _PLACE, (request.sampling_params, ending))

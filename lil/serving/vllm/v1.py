@@ -6,8 +6,8 @@ generated tokens; a row of scores belongs to the request at its place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,18 +17,29 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDi
 
 from attention.core import devices
 from lil.penalties import Penalty
+from lil.serving.counters import Counters
 from lil.serving.ending import Ending
 from lil.serving.rows import PenaltyRows, padded
-from lil.serving.vllm.requests import PenaltyValues, StoppingValues
+from lil.serving.vllm.requests import (
+    PenaltyValues,
+    StoppingValues,
+    counters_of,
+    require_plain,
+)
 
 T = TypeVar("T")
 
 
 class Places(Generic[T]):
-    """What belongs to each request, by its place in the batch."""
+    """What belongs to each request, by its place in the batch.
 
-    def __init__(self) -> None:
+    Args:
+        gone: told of each that left.
+    """
+
+    def __init__(self, gone: Callable[[T], None]) -> None:
         self.at: dict[int, T] = {}
+        self._gone = gone
 
     def move(self, update: BatchUpdate) -> None:
         """Follow those that left and moved; those that joined are put in between by `join`."""
@@ -42,20 +53,30 @@ class Places(Generic[T]):
     def leave(self, update: BatchUpdate) -> None:
         """Forget those that left."""
         for place in update.removed:
-            self.at.pop(place, None)
+            self._leave(place)
+
+    def _leave(self, place: int) -> None:
+        one = self.at.pop(place, None)
+        if one is not None:
+            self._gone(one)
 
     def join(self, place: int, one: T | None) -> None:
-        """A request joins; None: one that is none of ours."""
-        self.at.pop(place, None)
+        """A request joins, in the place of one that leaves; None: one that is none of ours."""
+        self._leave(place)
         if one is not None:
             self.at[place] = one
+
+
+def _count(counters: Counters, what: str, output: Sequence[int], before: int) -> None:
+    """A request leaves, for good or to come again, with more tokens than it joined with."""
+    counters.count(what, int(bool(output) and not before), len(output) - before)
 
 
 class Member:
     """A request with a penalty. Equality is identity: one that comes back is another one."""
 
     def __init__(self, penalty: Penalty, prompt: Sequence[int], output: Sequence[int]) -> None:
-        self.penalty, self.output = penalty, output
+        self.penalty, self.output, self.before = penalty, output, len(output)
         self.prompt = prompt if penalty.include_prompt else ()
         self.given = len(self.prompt)
 
@@ -75,9 +96,11 @@ class PenaltyProcessor(LogitsProcessor):
         is_pin_memory: bool,
     ) -> None:
         del is_pin_memory
+        require_plain(vllm_config)
         self._values, self._default = values, values.default(vllm_config)
         self._device = device
-        self._places: Places[Member] = Places()
+        self._counters = counters_of(vllm_config)
+        self._places: Places[Member] = Places(self._count)
         self._rows = PenaltyRows()
         self._order: list[int] = []  # places of the requests
         self._requests: list[Member] = []
@@ -97,6 +120,9 @@ class PenaltyProcessor(LogitsProcessor):
         self._order = sorted(self._places.at)
         self._requests = [self._places.at[place] for place in self._order]
 
+    def _count(self, one: Member) -> None:
+        _count(self._counters, self._values.kind.name, one.output, one.before)
+
     def apply(self, logits: Tensor) -> Tensor:
         requests = self._requests
         newest = devices.put(
@@ -108,6 +134,14 @@ class PenaltyProcessor(LogitsProcessor):
 
         lengths = [one.given + len(one.output) for one in requests]
         return self._rows.apply(requests, lengths, newest, histories, self._order, logits)
+
+
+class WatchedRequest(NamedTuple):
+    """A request under watch, its tokens, and how many it had when it joined."""
+
+    ending: Ending
+    output: Sequence[int]
+    before: int
 
 
 class StoppingProcessor(LogitsProcessor):
@@ -122,7 +156,7 @@ class StoppingProcessor(LogitsProcessor):
     ) -> None:
         del device, is_pin_memory
         self._server = values.server(vllm_config)
-        self._places: Places[tuple[Ending, Sequence[int]]] = Places()
+        self._places: Places[WatchedRequest] = Places(self._count)
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -137,7 +171,7 @@ class StoppingProcessor(LogitsProcessor):
 
     def _watched(
         self, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
-    ) -> tuple[Ending, Sequence[int]] | None:
+    ) -> WatchedRequest | None:
         stopping = self._server.stopping(params)
         if stopping is None:
             return None
@@ -145,10 +179,13 @@ class StoppingProcessor(LogitsProcessor):
         # One that was put back has been shown all but its last token.
         for token in output:
             self._server.see(ending, [token], len(output) - 1)
-        return ending, output
+        return WatchedRequest(ending, output, len(output))
+
+    def _count(self, one: WatchedRequest) -> None:
+        _count(self._server.counters, "stop_on", one.output, one.before)
 
     def apply(self, logits: Tensor) -> Tensor:
-        for place, (ending, output) in self._places.at.items():
+        for place, (ending, output, _) in self._places.at.items():
             for token in output[ending.seen :]:
                 self._server.see(ending, [token])
             forced = ending.forced(len(output))

@@ -1,4 +1,4 @@
-"""SGLang's interface, driven by stand-ins: nothing here has run in SGLang, which needs a GPU.
+"""SGLang's interface, driven by stand-ins; its own scheduler is in `engines/test_sglang_runs.py`.
 
 What a request, its ends and its processors are is as in the wheel of 0.5.23. Where that wheel is
 installed, its own class of processors is used.
@@ -11,8 +11,9 @@ import importlib.util
 import sys
 import weakref
 from array import array
+from collections import Counter
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from tiny_models import build_tokenizer
 
 import lil
 from lil.penalties import DRYPenalty, PresenceWindowPenalty
+from lil.serving import counters
 
 CAP, EOS = 60, 0
 
@@ -61,10 +63,30 @@ def schedule() -> SimpleNamespace:
     return SimpleNamespace(disable_overlap_schedule=True)
 
 
+class Counted:
+    """Prometheus' Counter, as far as it is used; all are kept by name."""
+
+    made: ClassVar[dict[str, Counted]] = {}
+
+    def __init__(self, name: str, described: str, labels: list[str]) -> None:
+        assert described
+        self.names, self.values = labels, Counter()
+        self.made[name] = self
+
+    def labels(self, *values: str) -> SimpleNamespace:
+        assert len(values) == len(self.names)
+        return SimpleNamespace(inc=lambda number=1: self.values.update({values: number}))
+
+    def inc(self, number: int) -> None:
+        self.values[()] += number
+
+
 @pytest.fixture
 def sglang(monkeypatch, schedule) -> ModuleType:
     """`lil.serving.sglang` as it is imported inside the engine."""
+    counters._metrics.cache_clear()
     parts = {
+        "prometheus_client": {"Counter": Counted},
         "sglang.srt.managers.schedule_batch": {
             "FINISH_ABORT": Aborted,
             "FINISH_MATCHED_STR": Matched,
@@ -82,6 +104,7 @@ def sglang(monkeypatch, schedule) -> ModuleType:
     monkeypatch.delitem(sys.modules, "lil.serving.sglang", raising=False)
     yield importlib.import_module("lil.serving.sglang")
     sys.modules.pop("lil.serving.sglang", None)
+    counters._metrics.cache_clear()
 
 
 class Request:
@@ -212,6 +235,13 @@ def test_a_detector_ends_a_request_and_says_so(sglang, qwen):
             assert one.finished.given == ("lil: budget at token 20",)
         else:
             assert len(one.output_ids) == CAP
+    told = {name: dict(counter.values) for name, counter in Counted.made.items()}
+    assert told == {
+        "lil_requests": {("stop_on",): 2},
+        "lil_tokens": {("stop_on",): 42},
+        "lil_verdicts": {("budget", "stop"): 2},
+        "lil_tokens_below_cap": {(): 2 * (CAP - 20)},
+    }
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -152,7 +152,7 @@ def test_the_cue_is_the_servers_and_its_tokens_the_requests():
         ({"stop_on": "cycle", "stop_on_tokens": 3}, "without stop_on"),
         ({"stop_on": "cycle:answer", "stop_on_tokens": 0}, "tokens"),
         ({"stop_on": "cycle", "stop_on_token": "x"}, "stop_on_token"),
-        ({"stop_on": "cycle", "stop_onn": 3}, "one of stop_on"),
+        ({"stop_on": "cycle", "stop_onn": 3}, "expected stop_on: another spelling"),
         ({"stop_on": "cycle", "stop_on_cue": "x"}, "one of stop_on"),
     ],
 )

@@ -12,6 +12,7 @@ import torch
 vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
 from acting_rows import PROMPTS  # noqa: E402
+from counted_here import ALONE, counted  # noqa: E402
 from vllm.v1.sample.logits_processor import (  # noqa: E402
     BatchUpdate,
     LogitsProcessor,
@@ -37,7 +38,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Any:
         tokenizer=path, tokenizer_revision=None, trust_remote_code=False, max_model_len=LONGEST
     )
     values = {"lil": {"stop_on_cue": CUE}}
-    return SimpleNamespace(model_config=model, additional_config=values, speculative_config=None)
+    return SimpleNamespace(
+        model_config=model,
+        additional_config=values,
+        speculative_config=None,
+        parallel_config=ALONE,
+    )
 
 
 def params(extra: Any) -> Any:
@@ -126,6 +132,9 @@ def test_every_request_has_its_own_state(qwen, eos, tokenizer, config, seed):
             {"penalties": [lil.LZPenalty(formula="rate")], "detectors": [lil.Budget(tokens=20)]},
         ),
     ]
+    names = ("lz", "dry", "presence_window", "stop_on")
+    before = [(counted("requests", what=one), counted("tokens", what=one)) for one in names]
+    stopped = counted("verdicts", detector="budget", then="stop")
     device = torch.device("cpu")
     processors = [
         getattr(serving, name)(config, device, False)
@@ -140,6 +149,16 @@ def test_every_request_has_its_own_state(qwen, eos, tokenizer, config, seed):
         assert one.out == kept + [EOS] * forced
     for processor in processors:
         assert not processor._places.at
+    for name, (begun, chosen) in zip(names, before, strict=True):
+        own = [one for one in requests if any(key.startswith(name) for key in asked_of(one))]
+        assert counted("requests", what=name) - begun == len(own)
+        assert counted("tokens", what=name) - chosen == sum(len(one.out) for one in own)
+    ended = [one for one in requests if one.out[20:] == [EOS] and "lz_formula" in asked_of(one)]
+    assert counted("verdicts", detector="budget", then="stop") - stopped == len(ended)
+
+
+def asked_of(one):
+    return one.params.extra_args or {}
 
 
 def test_both_runners_take_the_classes():

@@ -19,6 +19,7 @@ import torch
 vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
 from acting_rows import PROMPTS  # noqa: E402
+from counted_here import ALONE, counted  # noqa: E402
 from vllm.v1.worker.gpu.sample.logits_processor import (  # noqa: E402
     LogitsContext,
     LogitsProcessor,
@@ -49,7 +50,10 @@ def config(path: str, **values: Any) -> Any:
     )
     cue = {"stop_on_cue": " Anna has word7"}
     return SimpleNamespace(
-        model_config=model, additional_config={"lil": cue | values}, speculative_config=None
+        model_config=model,
+        additional_config={"lil": cue | values},
+        speculative_config=None,
+        parallel_config=ALONE,
     )
 
 
@@ -169,7 +173,12 @@ def test_penalties_are_those_of_decode(qwen, eos, tokenizer, tokenizer_path, nam
         Request(prompt, params(given[i % len(given)][0])) for i, prompt in enumerate(PROMPTS * 2)
     ]
     engine = Engine(qwen, getattr(serving, name), config(tokenizer_path))
+    what = getattr(serving, name).values.kind.name
+    before = counted("requests", what=what), counted("tokens", what=what)
     engine.serve(requests, back)
+    own = [one for one in requests if one.asked.extra_args]
+    assert counted("requests", what=what) - before[0] == len(own)
+    assert counted("tokens", what=what) - before[1] == sum(len(one.out) for one in own)
     for i, one in enumerate(requests):
         penalty = given[i % len(given)][1]
         chosen = [] if penalty is None else [penalty]
@@ -193,7 +202,10 @@ def test_stops_are_those_of_decode_where_every_token_is_looked_at(
     requests = [Request(p, params(one)) for p, one in zip(PROMPTS * 2, asked, strict=True)]
     server = config(tokenizer_path, stop_on_every=1, stop_on_file=str(told))
     engine = Engine(qwen, serving.StopOn, server)
+    names = {"verdicts": {"detector": "budget", "then": what}, "tokens": {"what": "stop_on"}}
+    before = {name: counted(name, **labels) for name, labels in names.items()}
     engine.serve(requests, back)
+    more = {name: counted(name, **labels) - before[name] for name, labels in names.items()}
     action = Answer(cue=" Anna has word7", tokens=9) if what == "answer" else "stop"
     for one, extra in zip(requests, asked, strict=True):
         watched = [] if extra is None else [lil.Budget(tokens=20, on_stop=action)]
@@ -205,6 +217,8 @@ def test_stops_are_those_of_decode_where_every_token_is_looked_at(
         assert ended == (extra is not None or EOS in kept)
     lines = [json.loads(line) for line in told.read_text().splitlines()]
     labels = [line["label"] for line in lines]
+    chosen = sum(len(one.out) for one, extra in zip(requests, asked, strict=True) if extra)
+    assert more == {"verdicts": len(lines), "tokens": chosen}
     assert len(labels) == len(set(labels))  # each is told once, however often it was put back
     assert all(line["tokens"] == 20 for line in lines)
 
@@ -259,6 +273,8 @@ def test_drafts_and_other_runners_are_refused(tokenizer_path):
     drafting = config(tokenizer_path)
     drafting.speculative_config = SimpleNamespace(method="ngram")
     with pytest.raises(InvalidValue, match="speculative"):
-        serving.LZPenalty(drafting, SimpleNamespace())
+        serving.StopOn(drafting, SimpleNamespace())
+    with pytest.raises(InvalidValue, match="speculative"):  # of V1, which does not tell rows apart
+        serving.LZPenalty(drafting, torch.device("cpu"), False)
     with pytest.raises(InvalidValue, match="another version"):
         serving.LZPenalty(config(tokenizer_path), 1, 2, 3)

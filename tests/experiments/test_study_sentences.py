@@ -69,15 +69,19 @@ def test_other_levels_are_counted_by_themselves() -> None:
             for name, effect in (("hard", 0.0), ("medium", 0.5), ("retold", 0.0))
         },
     }
-    document["levels"]["medium"]["at"]["8"]["sparsity_free"] = [64]
+    for name, lost in (("medium", 0), ("retold", 1)):
+        rows = document["levels"][name]["at"]["8"]["rows"]
+        one = next(row for row in rows if row["backend"] == "oracle")["against_full"]
+        one["lost"], one["ratio_solved"]["within"] = lost, True
     medium, retold = study_sentences.other_levels({"chosen": document})
     assert medium.startswith("- (3) On `medium`, 60 problems, half the budgets: on all problems ")
     assert "longer in 1 of 2 cells (1 beyond the noise control), shorter in 0;" in medium
-    assert "where both solve longer in 1 (1 beyond the noise control) (h2o 64 1." in medium
+    assert "where both solve longer in 1 (h2o 64 1." in medium
+    assert "1 of them beyond the noise control" in medium
     assert "on all problems longer in 0 of 2 cells" in retold
-    assert "answers lost in 0, gained in 0; where both solve longer in 0 (" in retold
-    assert "the oracle costs nothing at 1 of 1 budgets, the least 64." in medium
-    assert "the oracle costs nothing at 0 of 1 budgets." in retold
+    assert "answers lost in 0, gained in 0; where both solve longer in 0, " in retold
+    assert "at 1 of 1 budgets, the least 64 (0 of 60: at most 6.0%)." in medium
+    assert "within 5% at 0 of 1 budgets." in retold
 
 
 def test_an_oracle_is_free_from_the_largest_budget_down() -> None:

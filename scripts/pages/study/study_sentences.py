@@ -355,25 +355,38 @@ def decoded(found: Row) -> str:
     return f"Decoded so far: {'; '.join(told)}."
 
 
+def unharmed(at: Row) -> list[Row]:
+    """The oracle's rows from the largest budget down to the last that loses no answer at all."""
+    rows = sorted((row for row in at["rows"] if row["backend"] == "oracle"),
+                  key=lambda row: -row["budget"])  # fmt: skip
+    return [*takewhile(lambda row: not row["against_full"]["lost"]
+                       and row["against_full"]["ratio_solved"]["within"], rows)]  # fmt: skip
+
+
 def other_level(at: Row) -> str:
     """The counts of (1), (1a), (1b), (1c) and (2) on a level beside the first, in one sentence."""
+    from scipy.stats import binomtest
+
     rows = methods(at)
     lost, gained = answers([row["against_full"] | {"of": row} for row in rows])
     everyone, beyond, shorter = lengths(at, "ratio_all")
     more, both_beyond, fewer = lengths(at, "ratio_solved")
     within = sum(row["against_full"]["ratio_solved"]["within"] for row in rows)
     after, _ = signed(rows, "after_right", 0.0)
-    free = free_budgets(at)
-    least = f", the least {min(row['budget'] for row in free)}" if free else ""
-    oracles = sum(row["backend"] == "oracle" for row in at["rows"])
+    oracles = [row for row in at["rows"] if row["backend"] == "oracle"]
+    free, least = unharmed(at), ""
+    if free:
+        n = free[-1]["against_full"]["solved_other"]
+        most = 100 * binomtest(0, n).proportion_ci(method="exact").high
+        least = f", the least {free[-1]['budget']} (0 of {n}: at most {most:.1f}%)"
     return (
         f"on all problems longer in {len(everyone)} of {len(rows)} cells ({len(beyond)} beyond the "
         f"noise control), shorter in {len(shorter)}; answers lost in {len(lost)}, gained in "
-        f"{len(gained)}; where both solve longer in {len(more)} ({len(both_beyond)} beyond the "
-        f"noise control){listed(more, 'ratio_solved')}, shorter in "
+        f"{len(gained)}; where both solve longer in {len(more)}{listed(more, 'ratio_solved')}, "
+        f"{len(both_beyond)} of them beyond the noise control, shorter in "
         f"{len(fewer)}{listed(fewer, 'ratio_solved')}, within 5% in {within}; more tokens after "
-        f"the right value in {len(after)}; the oracle costs nothing at {len(free)} of {oracles} "
-        f"budgets{least}."
+        f"the right value in {len(after)}; the oracle loses no answer and is within 5% at "
+        f"{len(free)} of {len(oracles)} budgets{least}."
     )
 
 
@@ -403,12 +416,13 @@ def sentences(found: Row) -> Iterator[str]:
         yield f"- ({name}) {tell(found[CHOSEN], level)}"
         if held is not None:
             yield f"  - Held out: {tell(found[HELD_OUT], level)}"
-    worlds = found[CHOSEN]["levels"][level]["null_worlds"]
-    low, high = (100 * one for one in _wilson(worlds["spoke"], worlds["worlds"]))
+    drawn = [one["null_worlds"] for one in found[CHOSEN]["levels"].values()]
+    spoke, worlds = (sum(one[name] for one in drawn) for name in ("spoke", "worlds"))
+    low, high = (100 * one for one in _wilson(spoke, worlds))
     yield (
-        f"- Of {worlds['worlds']} worlds in which each problem's two sides are swapped at random, "
-        f"the rule of (1b) speaks of any comparison in {worlds['spoke']} ({low:.0f} to {high:.0f}%;"
-        " 5% is what it may)."
+        f"- Of {worlds} worlds in which each problem's two sides are swapped at random (on each of "
+        f"{len(drawn)} levels as many), the rule of (1b) speaks of any comparison in {spoke} "
+        f"({low:.0f} to {high:.0f}%; 5% is what it may)."
     )
 
 

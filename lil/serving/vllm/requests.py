@@ -23,9 +23,7 @@ from lil.serving.values import (
     stopping_of,
 )
 from lil.serving.verdict_log import VerdictLog
-
-#: The part of `--additional-config` that is ours: the same values as in a request.
-PART = "lil"
+from lil.serving.vllm.values import ATTENTION, PART
 
 #: Where verdicts are written, a line each; tokens between two looks of the V2 runner.
 FILE, EVERY = "stop_on_file", "stop_on_every"
@@ -43,7 +41,7 @@ def served(config: VllmConfig) -> Mapping[str, Any]:
     given = more.get(PART, {}) if isinstance(more, Mapping) else {}
     if not isinstance(given, Mapping):
         raise InvalidValue(f"additional_config.{PART}", given, "a table of values")
-    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY), PENALTIES)
+    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY, ATTENTION), PENALTIES)
     if config.speculative_config is not None:
         allowed = "no speculative decoding: drafts are scored before it is known which are kept"
         raise InvalidValue("speculative_config", config.speculative_config.method, allowed)

@@ -68,7 +68,10 @@ class BlockPolicy(ABC):
 
     @property
     def window(self) -> int | None:
-        """The newest tokens, which are all that is read; None where whole blocks are."""
+        """Tokens at the end of a query's table that are read; None where all of it is.
+
+        Such a table begins with the first block behind the gap, some of whose tokens are left out.
+        """
         return None
 
     @property
@@ -83,13 +86,13 @@ class BlockPolicy(ABC):
     def leaves_out(self, seen: Counts) -> Counts:
         """Which queries read less than everything, (N,) of bool."""
         start, end = self.gap(seen)
-        found: Counts = (end - start > self.best) & (start < end)
+        found: Counts = end - start > self.best
         return found
 
     def blocks_read(self, seen: Counts) -> Counts:
         """Blocks a query's table lists, (N,)."""
         start, end = self.gap(seen)
-        out = np.where(self.leaves_out(seen), end - start - self.best, 0)
+        out = np.where(self.leaves_out(seen), np.maximum(end - start - self.best, 0), 0)
         read: Counts = -(-seen // self.block) - out
         return read
 

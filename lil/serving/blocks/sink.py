@@ -1,4 +1,4 @@
-"""`sink` by blocks: the first blocks and the last ones."""
+"""`sink` over blocks: the first blocks and the newest tokens, to the token."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from lil.serving.blocks.policy import BlockPolicy, check_dense, check_whole
 
 
 class SinkBlocks(BlockPolicy):
-    """Reads the first `sinks` tokens and the last budget - sinks of whole blocks.
+    """Reads what `attention.Sink` reads with "absolute" positions and sinks of whole blocks.
 
-    Unlike `attention.Sink`, whose window moves by a token, this one moves by a block: the one that
-    is being filled counts as a whole, so that a query reads up to block - 1 tokens less than its
-    budget and never more. Keys keep the position they were seen at.
+    A kernel that knows windows leaves out the oldest tokens of its table. The block in which the
+    window begins is therefore the first of the table, before the sinks.
 
     Raises:
-        InvalidValue: positions that are turned, a prompt that stays, or parts that are no whole
+        InvalidValue: positions that are turned, a prompt that stays, or sinks that are no whole
             blocks.
     """
 
@@ -32,11 +31,27 @@ class SinkBlocks(BlockPolicy):
             allowed = "'absolute': an engine stores keys with their positions in them"
             raise InvalidValue("positions", self.method.positions, allowed)
         check_dense(self.method)
-        check_whole("sinks", self.method.sinks, self.block)
-        check_whole("budget", self.method.budget, self.block)
+        check_whole("sinks", self.sinks, self.block)
+
+    @property
+    def sinks(self) -> int:
+        """First tokens that are always read."""
+        sinks: int = self.method.sinks
+        return sinks
+
+    @property
+    def window(self) -> int:
+        budget: int = self.method.budget
+        return budget
 
     def gap(self, seen: Counts) -> tuple[Counts, Counts]:
-        first = self.method.sinks // self.block
-        last = (self.method.budget - self.method.sinks) // self.block
-        begun = -(-seen // self.block)
-        return np.full_like(seen, first), np.maximum(begun - last, first)
+        first = self.sinks // self.block
+        begin = (seen - self.window + self.sinks) // self.block
+        return np.full_like(seen, first), np.maximum(begin, first)
+
+    def leaves_out(self, seen: Counts) -> Counts:
+        found: Counts = seen > self.window
+        return found
+
+    def tokens_read(self, seen: Counts) -> Counts:
+        return np.minimum(seen, self.window)

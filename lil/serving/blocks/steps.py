@@ -57,10 +57,10 @@ def queries(policy: BlockPolicy, past: Counts, new: Counts, prompt: Counts) -> Q
 
 
 def table(policy: BlockPolicy, seen: Counts) -> tuple[npt.NDArray[np.int64], int, int]:
-    """The blocks that queries read, by their number in the request, in order.
+    """The blocks that queries read, by their number in the request.
 
     Args:
-        seen: tokens seen by N queries that read less than everything.
+        seen: tokens seen by N queries that read less than everything, N at least 1.
 
     Returns:
         (N, U), rows filled up with their last block; and the first and the number of the columns in
@@ -68,9 +68,13 @@ def table(policy: BlockPolicy, seen: Counts) -> tuple[npt.NDArray[np.int64], int
     """
     start, end = policy.gap(seen)
     # Blocks before the gap are the same number for all that read less than everything.
-    before, best = int(start[0]) if len(start) else 0, policy.best
-    column = np.arange(int(policy.blocks_read(seen).max(initial=0)))
+    before, best = int(start[0]), policy.best
+    column = np.arange(int(policy.blocks_read(seen).max()))
+    if policy.window is None:
+        ahead, behind = column < before + best, column - before - best
+    else:
+        column = column - 1
+        ahead, behind = (column >= 0) & (column < before), np.maximum(column - before + 1, 0)
+    numbers = np.where(ahead, column, end[:, None] + behind)
     last = -(-seen // policy.block) - 1
-    behind = end[:, None] + column - before - best
-    numbers = np.where(column < before + best, column, behind)
     return np.minimum(numbers, last[:, None]), before, best

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from attention.errors import InvalidValue
 from attention.methods import METHODS
 from lil.serving.blocks.infllm import InfLLMBlocks
-from lil.serving.blocks.policy import BlockPolicy
+from lil.serving.blocks.policy import BlockPolicy, Mask
 from lil.serving.blocks.quest import QuestBlocks
+from lil.serving.blocks.reads import ReadCounts, Reads
 from lil.serving.blocks.ropes import Rope
 from lil.serving.blocks.sink import SinkBlocks
 from lil.serving.blocks.steps import WHOLE, Queries, queries, table
@@ -22,7 +23,10 @@ __all__ = [
     "POLICIES",
     "WHOLE",
     "BlockPolicy",
+    "Mask",
     "Queries",
+    "ReadCounts",
+    "Reads",
     "Rope",
     "policy_of",
     "queries",
@@ -37,7 +41,7 @@ POLICIES: Mapping[str, type[BlockPolicy]] = {
 _GRAIN = {"quest": "page", "infllm": "block"}
 
 
-def policy_of(text: str, block: int) -> BlockPolicy:
+def policy_of(text: object, block: int) -> BlockPolicy:
     """The policy that somebody types, `quest(budget=1024)`.
 
     Quest's `page` and InfLLM's `block` are the engine's where they are not given; all else has the

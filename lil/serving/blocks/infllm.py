@@ -38,7 +38,9 @@ class InfLLMBlocks(BlockPolicy):
             allowed = "'absolute': an engine stores keys with their positions in them"
             raise InvalidValue("far_position", method.far_position, allowed)
         if method.prefill != "dense":
-            raise InvalidValue("prefill", method.prefill, "'dense': an engine reads prompts in full")
+            raise InvalidValue(
+                "prefill", method.prefill, "'dense': an engine reads prompts in full"
+            )
         if parts.block != self.block:
             raise InvalidValue("block", parts.block, f"{self.block}, the engine's block")
         if method.repr_topk < self.block:

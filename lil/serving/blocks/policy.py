@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from attention.contract import Backend, Counts
 from attention.errors import InvalidValue, check_int
 from lil.serving.blocks.ropes import Rope
+
+#: Yes or no for each of N.
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,10 @@ class BlockPolicy(ABC):
         """How many choices a query makes: one for the layer, or one per KV head."""
         return 1
 
-    def leaves_out(self, seen: Counts) -> Counts:
-        """Which queries read less than everything, (N,) of bool."""
+    def leaves_out(self, seen: Counts) -> Mask:
+        """Which queries read less than everything, (N,)."""
         start, end = self.gap(seen)
-        found: Counts = end - start > self.best
+        found: Mask = end - start > self.best
         return found
 
     def blocks_read(self, seen: Counts) -> Counts:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from attention.contract import Counts
+from attention.contract import Backend, Counts
 from attention.errors import InvalidValue
 from attention.methods.sink import Sink
-from lil.serving.blocks.policy import BlockPolicy, check_dense, check_whole
+from lil.serving.blocks.policy import BlockPolicy, Mask, check_dense, check_whole
 
 
 class SinkBlocks(BlockPolicy):
@@ -23,7 +23,7 @@ class SinkBlocks(BlockPolicy):
             blocks.
     """
 
-    kind = Sink
+    kind: ClassVar[type[Backend]] = Sink
     method: Any
 
     def check(self) -> None:
@@ -49,8 +49,8 @@ class SinkBlocks(BlockPolicy):
         begin = (seen - self.window + self.sinks) // self.block
         return np.full_like(seen, first), np.maximum(begin, first)
 
-    def leaves_out(self, seen: Counts) -> Counts:
-        found: Counts = seen > self.window
+    def leaves_out(self, seen: Counts) -> Mask:
+        found: Mask = seen > self.window
         return found
 
     def tokens_read(self, seen: Counts) -> Counts:

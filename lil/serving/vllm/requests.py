@@ -23,7 +23,7 @@ from lil.serving.values import (
     stopping_of,
 )
 from lil.serving.verdict_log import VerdictLog
-from lil.serving.vllm.values import ATTENTION, PART
+from lil.serving.vllm.values import ATTENTION, ATTENTION_FILE, PART, check_worker
 
 #: Where verdicts are written, a line each; tokens between two looks of the V2 runner.
 FILE, EVERY = "stop_on_file", "stop_on_every"
@@ -41,7 +41,10 @@ def served(config: VllmConfig) -> Mapping[str, Any]:
     given = more.get(PART, {}) if isinstance(more, Mapping) else {}
     if not isinstance(given, Mapping):
         raise InvalidValue(f"additional_config.{PART}", given, "a table of values")
-    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY, ATTENTION), PENALTIES)
+    ours = ("stop_on", "stop_on_tokens", CUE, FILE, EVERY, ATTENTION, ATTENTION_FILE)
+    require_known(given, ours, PENALTIES)
+    if ATTENTION in given or ATTENTION_FILE in given:
+        check_worker(given, config.parallel_config.worker_cls)
     if config.speculative_config is not None:
         allowed = "no speculative decoding: drafts are scored before it is known which are kept"
         raise InvalidValue("speculative_config", config.speculative_config.method, allowed)

@@ -25,7 +25,8 @@ from vllm.v1.attention.backends.cpu_attn import (
 
 from attention.contract import Counts, top
 from attention.errors import InvalidValue
-from lil.serving.blocks import BlockPolicy, Queries, Rope, queries, table
+from lil.serving.blocks import WHOLE, BlockPolicy, Queries, Rope, queries, table
+from lil.serving.vllm.sparse.rows import ReadLog, Rows
 from lil.serving.vllm.sparse.settings import policy_for
 from lil.serving.vllm.sparse.summaries import Summaries
 
@@ -59,7 +60,7 @@ class Sparse:
 
 
 @dataclass
-class SparseMetadata(CPUAttentionMetadata):  # type: ignore[misc]
+class SparseMetadata(CPUAttentionMetadata):
     """The engine's own, of all tokens or of those that are read in full.
 
     Attributes:
@@ -79,8 +80,10 @@ class SparseBuilder(CPUAttentionMetadataBuilder):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.policy: BlockPolicy = policy_for(self.vllm_config)
-        #: Tells the prompts of the rows of the next step, set by the worker.
-        self.rows: Any = None
+        #: Set by the worker: what the runner knows of a step's rows, and who counts what they read,
+        #: which one builder of a worker tells.
+        self.rows: Rows | None = None
+        self.reads: ReadLog | None = None
         if self.policy.block != self.block_size:
             allowed = f"{self.policy.block}, the block that the server was started with"
             raise InvalidValue("block", self.block_size, allowed)
@@ -95,9 +98,11 @@ class SparseBuilder(CPUAttentionMetadataBuilder):
         starts = cm.query_start_loc_cpu.numpy().astype(np.int64)
         new = np.diff(starts)
         seen = cm.seq_lens.numpy().astype(np.int64)
-        prompts = self.rows.prompts(len(new))
+        assert self.rows is not None
+        prompts = np.where(self.rows.whole(len(new)), WHOLE, self.rows.prompts(len(new)))
         found = queries(self.policy, seen - new, new, prompts)
-        self.rows.count(self.policy, seen, new, prompts)
+        if self.reads is not None:
+            self.reads.step(self.rows, seen - new, new)
         positions = np.arange(starts[-1]) - np.repeat(starts[:-1] - (seen - new), new)
         part = cm if not len(found) else _only_full(cm, found, new, seen)
         built = super().build(common_prefix_len, part, fast_build)
@@ -229,7 +234,8 @@ class SparseImpl(CPUAttentionBackendImpl):
         scales = (output_scale, output_block_scale)
         meta = attn_metadata
         if meta is None:
-            return super().forward(layer, query, key, value, kv_cache, meta, output, *scales)
+            super().forward(layer, query, key, value, kv_cache, meta, output, *scales)
+            return output
         T = meta.num_actual_tokens
         if self.policy.best:
             assert meta.positions is not None
@@ -238,7 +244,8 @@ class SparseImpl(CPUAttentionBackendImpl):
                 self.summaries = Summaries(self.policy, blocks, Hkv, both // 2, self.rope)
             self.summaries.note(key[:T], meta.slot_mapping[:T], meta.positions[:T])
         if meta.sparse is None:
-            return super().forward(layer, query, key, value, kv_cache, meta, output, *scales)
+            super().forward(layer, query, key, value, kv_cache, meta, output, *scales)
+            return output
         if meta.full is not None:
             q, out = query[meta.full], output[meta.full]
             self._attend(

@@ -122,7 +122,8 @@ class _Bounded:
 def _hash_only(request: Request, most: int, block: int) -> None:
     """Let a request be known by its first tokens alone.
 
-    One that was put back is looked up with all its tokens, and would find what another read in full.
+    One that was put back is looked up with all its tokens, and would find those that another read
+    in full.
     """
     if not isinstance(request._block_hasher, _Bounded):
         request._block_hasher = _Bounded(request._block_hasher, most // block)

@@ -12,15 +12,26 @@ from lil.serving.blocks import BlockPolicy, policy_of
 from lil.serving.vllm.values import ATTENTION, PART
 
 
+def settings_of(config: VllmConfig) -> Mapping[str, Any]:
+    """Our part of what a server is started with.
+
+    Raises:
+        InvalidValue: it is no table.
+    """
+    more = config.additional_config
+    given = more.get(PART, {}) if isinstance(more, Mapping) else {}
+    if not isinstance(given, Mapping):
+        raise InvalidValue(f"additional_config.{PART}", given, "a table of values")
+    return given
+
+
 def policy_for(config: VllmConfig) -> BlockPolicy:
     """The policy a server is started with.
 
     Raises:
         InvalidValue: none, one that cannot be kept, or an engine in which it cannot work.
     """
-    more = config.additional_config
-    given = more.get(PART, {}) if isinstance(more, Mapping) else {}
-    text = given.get(ATTENTION) if isinstance(given, Mapping) else None
+    text = settings_of(config).get(ATTENTION)
     if text is None:
         allowed = "a method with its parameters, such as 'quest(budget=1024)'"
         raise InvalidValue(f"additional_config.{PART}.{ATTENTION}", None, allowed)

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 from torch import nn
 from vllm.logger import init_logger
 from vllm.model_executor.layers.attention import Attention
@@ -16,13 +16,13 @@ from vllm.v1.attention.backend import AttentionType
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.worker.cpu_worker import CPUWorker as EngineWorker
 
-from attention.contract import Counts
 from attention.errors import InvalidValue
-from lil.serving.blocks import WHOLE, BlockPolicy, Rope
+from lil.serving.blocks import BlockPolicy, ReadCounts, Rope
 from lil.serving.vllm.sparse.backend import SparseBackend, SparseBuilder, SparseImpl
 from lil.serving.vllm.sparse.cache import GivenBackSpec, KeptSpec
-from lil.serving.vllm.sparse.settings import policy_for
-from lil.serving.vllm.values import in_full
+from lil.serving.vllm.sparse.rows import ReadLog, Rows
+from lil.serving.vllm.sparse.settings import policy_for, settings_of
+from lil.serving.vllm.values import ATTENTION_FILE
 
 _LOG = init_logger("vllm.lil.sparse")
 
@@ -38,6 +38,8 @@ class CPUWorker(EngineWorker):
         self.policy: BlockPolicy = policy_for(vllm_config)
         #: Layers that are sparse, by the engine's names.
         self.sparse_layers: dict[str, Attention] = {}
+        self.reads: ReadLog | None = None
+        self._file = settings_of(vllm_config).get(ATTENTION_FILE)
         super().__init__(vllm_config, *args, **kwargs)
 
     def load_model(self, **kwargs: Any) -> None:
@@ -54,10 +56,14 @@ class CPUWorker(EngineWorker):
         if not self.sparse_layers:
             allowed = f"fewer than the model's {len(layers)} layers, some of which see everything"
             raise InvalidValue("dense_layers", dense, allowed)
+        counts = ReadCounts(
+            self.policy, len(self.sparse_layers), len(layers) - len(self.sparse_layers)
+        )
+        self.reads = ReadLog(counts, self._file)
         _LOG.info("%s in %d of %d layers", self.policy.method, len(self.sparse_layers), len(layers))
 
     def get_kv_cache_spec(self) -> dict[str, Any]:
-        found = super().get_kv_cache_spec()
+        found: dict[str, Any] = super().get_kv_cache_spec()
         for name, spec in found.items():
             if type(spec) is FullAttentionSpec:
                 back = self.policy.gives_back and name in self.sparse_layers
@@ -67,41 +73,36 @@ class CPUWorker(EngineWorker):
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)
         rows = Rows(self.model_runner)
-        for group in self.model_runner.attn_groups:
-            for one in group:
-                builder = one.get_metadata_builder()
-                if isinstance(builder, SparseBuilder):
-                    builder.rows = rows
+        builders = [
+            one.get_metadata_builder() for of in self.model_runner.attn_groups for one in of
+        ]
+        ours = [one for one in builders if isinstance(one, SparseBuilder)]
+        for builder in ours:
+            builder.rows = rows
+        # The rows of a step are the same in all groups.
+        ours[0].reads = self.reads
 
+    def execute_model(self, scheduler_output: Any) -> Any:
+        if self.reads is not None:
+            self.reads.end(scheduler_output.finished_req_ids)
+        return super().execute_model(scheduler_output)
 
-class Rows:
-    """What the runner knows of the requests of a step.
+    def shutdown(self) -> None:
+        if self.reads is not None:
+            self.reads.end(list(self.reads.counts.running))
+        super().shutdown()
 
-    Args:
-        runner: of the engine.
-    """
-
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
-
-    def prompts(self, rows: int) -> Counts:
-        """Tokens of each row's prompt, (rows,); `WHOLE` of those that are read in full."""
-        batch, requests = self._runner.input_batch, self._runner.requests
-        found = np.full(rows, WHOLE)
-        known = min(rows, batch.num_reqs)
-        found[:known] = batch.num_prompt_tokens[:known]
-        for row, name in enumerate(batch.req_ids[:known]):
-            if in_full(requests[name].sampling_params):
-                found[row] = WHOLE
-        return found
-
-    def count(self, policy: BlockPolicy, seen: Counts, new: Counts, prompts: Counts) -> None:
-        """Note what the queries of a step read."""
+    def keys_read(self) -> dict[str, Any]:
+        """What decode queries have read, for `collective_rpc`: of all, and of each that runs."""
+        assert self.reads is not None
+        counts = self.reads.counts
+        running = {name: asdict(one) for name, one in counts.running.items()}
+        return {"total": asdict(counts.total), "running": running}
 
 
 def attention_layers(model: nn.Module) -> dict[str, tuple[Any, nn.Module]]:
     """The layers that attend, by the engine's names and in the model's order, and their parents."""
-    found = {}
+    found: dict[str, tuple[Any, nn.Module]] = {}
     for parent in model.modules():
         for child in parent.children():
             if isinstance(child, Attention):
@@ -115,7 +116,7 @@ def rope_of(name: str, parent: nn.Module) -> Rope:
     Raises:
         InvalidValue: it has none, or one whose angles do not follow from the position alone.
     """
-    rotary = getattr(parent, "rotary_emb", None)
+    rotary: Any = getattr(parent, "rotary_emb", None)
     table = getattr(rotary, "cos_sin_cache", None)
     if table is None or table.dim() != 2 or hasattr(rotary, "mrope_section"):
         allowed = "a rotary embedding with one table of cosines and sines, for infllm"

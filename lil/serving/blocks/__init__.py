@@ -17,6 +17,7 @@ from lil.serving.blocks.reads import ReadCounts, Reads
 from lil.serving.blocks.ropes import Rope
 from lil.serving.blocks.sink import SinkBlocks
 from lil.serving.blocks.steps import WHOLE, Queries, queries, table
+from lil.serving.blocks.summaries import Summaries
 from lil.serving.blocks.window import WindowBlocks
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "ReadCounts",
     "Reads",
     "Rope",
+    "Summaries",
     "policy_of",
     "queries",
     "table",

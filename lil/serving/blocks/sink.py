@@ -19,8 +19,8 @@ class SinkBlocks(BlockPolicy):
     window begins is therefore the first of the table, before the sinks.
 
     Raises:
-        InvalidValue: positions that are turned, a prompt that stays, or sinks that are no whole
-            blocks.
+        InvalidValue: positions that are turned, a prompt that stays, sinks that are no whole
+            blocks, or a window below a block beside them.
     """
 
     kind: ClassVar[type[Backend]] = Sink
@@ -32,6 +32,11 @@ class SinkBlocks(BlockPolicy):
             raise InvalidValue("positions", self.method.positions, allowed)
         check_dense(self.method)
         check_whole("sinks", self.sinks, self.block)
+        # A window within the last block begins and ends there, and only one end of a table is cut.
+        least = self.sinks + self.block
+        if self.sinks and self.window < least:
+            allowed = f"at least sinks and the engine's block of {self.block} tokens, {least}"
+            raise InvalidValue("budget", self.window, allowed)
 
     @property
     def sinks(self) -> int:

@@ -31,7 +31,10 @@ POLICIES = {
     "window": "window(budget=150)",
     "quest": "quest(budget=128, page=32, dense_layers=0)",
     "quest, dense": 'quest(budget=64, page=32, gqa="max")',
-    "infllm": 'infllm(budget=160, block=32, n_init=32, topk=2, repr_topk=32, far_position="absolute")',
+    "infllm": (
+        "infllm(budget=160, block=32, n_init=32, topk=2, repr_topk=32, "
+        'far_position="absolute")'
+    ),
     "infllm, heads": (
         "infllm(budget=160, block=32, n_init=32, n_local=20, topk=2, repr_topk=32, dense_layers=1, "
         'far_position="absolute", selection="kv_head")'
@@ -75,8 +78,24 @@ def test_tokens_are_those_of_decode_and_of_requests_in_full_those_without(
     # Every fourth prompt a second time, in full: prompts are shared, what follows is not.
     asked = [(i, given) for i in range(64) for given in [None, FULL][: 1 + (i % 4 == 0)]]
     found = theirs(served, [PROMPTS[i] for i, _ in asked], [given for _, given in asked])
+    ties = 0
     for tokens, (i, given) in zip(found, asked, strict=True):
-        assert tokens == (plain if given else expected)[i]
+        mine = (plain if given else expected)[i]
+        if tokens != mine:
+            assert is_tie(served, PROMPTS[i], given, tokens, mine)
+            ties += 1
+    assert ties <= 1
+
+
+def is_tie(llm: vllm.LLM, prompt: str, extra: Any, found: list[int], mine: list[int]) -> bool:
+    """Whether two texts part at a token where both were as likely, to the rounding of float32."""
+    at = next(i for i, (one, two) in enumerate(zip(found, mine, strict=False)) if one != two)
+    params = vllm.SamplingParams(
+        temperature=0, max_tokens=at + 1, logprobs=2, extra_args=extra, ignore_eos=True
+    )
+    (out,) = llm.generate([prompt], params, use_tqdm=False)
+    scores = out.outputs[0].logprobs[at]
+    return mine[at] in scores and scores[found[at]].logprob - scores[mine[at]].logprob < 2e-5
 
 
 def test_beside_penalties_and_detectors(served, policy, reasoner):
@@ -97,7 +116,9 @@ def test_a_prompt_that_says_what_was_generated_is_read_in_full(served, policy, r
     """Keys of generated tokens are those of sparse queries, and no prompt's."""
     tokenizer = reasoner[1]
     first = theirs(served, PROMPTS[:6], [None] * 6)
-    longer = [tokenizer(one).input_ids + two[:200] for one, two in zip(PROMPTS, first, strict=False)]
+    longer = [
+        tokenizer(one).input_ids + two[:200] for one, two in zip(PROMPTS, first, strict=False)
+    ]
     longer = [ids for ids in longer if tokenizer.eos_token_id not in ids]
     assert len(longer) > 1
     expected = ours(reasoner, longer, backend=attention.get(policy), max_new_tokens=100)

@@ -25,10 +25,9 @@ from vllm.v1.attention.backends.cpu_attn import (
 
 from attention.contract import Counts, top
 from attention.errors import InvalidValue
-from lil.serving.blocks import WHOLE, BlockPolicy, Queries, Rope, queries, table
+from lil.serving.blocks import WHOLE, BlockPolicy, Queries, Rope, Summaries, queries, table
 from lil.serving.vllm.sparse.rows import ReadLog, Rows
 from lil.serving.vllm.sparse.settings import policy_for
-from lil.serving.vllm.sparse.summaries import Summaries
 
 
 @dataclass

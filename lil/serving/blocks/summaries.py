@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lil.serving.blocks import BlockPolicy, Rope
+from lil.serving.blocks.policy import BlockPolicy
+from lil.serving.blocks.ropes import Rope
 
 
 class Summaries:

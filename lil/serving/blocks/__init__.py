@@ -14,7 +14,7 @@ from lil.serving.blocks.infllm import InfLLMBlocks
 from lil.serving.blocks.policy import BlockPolicy, Mask
 from lil.serving.blocks.quest import QuestBlocks
 from lil.serving.blocks.reads import ReadCounts, Reads
-from lil.serving.blocks.ropes import Rope
+from lil.serving.blocks.ropes import RopeTable
 from lil.serving.blocks.sink import SinkBlocks
 from lil.serving.blocks.steps import WHOLE, Queries, queries, table
 from lil.serving.blocks.summaries import Summaries
@@ -28,7 +28,7 @@ __all__ = [
     "Queries",
     "ReadCounts",
     "Reads",
-    "Rope",
+    "RopeTable",
     "Summaries",
     "policy_of",
     "queries",

@@ -11,7 +11,7 @@ from attention.contract import Counts
 from attention.errors import InvalidValue
 from attention.methods.infllm import InfLLM
 from lil.serving.blocks.policy import BlockPolicy, check_dense, check_whole
-from lil.serving.blocks.ropes import Rope
+from lil.serving.blocks.ropes import RopeTable
 
 
 class InfLLMBlocks(BlockPolicy):
@@ -69,11 +69,11 @@ class InfLLMBlocks(BlockPolicy):
     def size(self, D: int) -> int:
         return D
 
-    def remembered(self, k: Tensor, positions: Tensor, rope: Rope | None) -> Tensor:
+    def remembered(self, k: Tensor, positions: Tensor, rope: RopeTable | None) -> Tensor:
         assert rope is not None
         return rope.to_start(k, positions) / self.block
 
-    def products(self, q: Tensor, positions: Tensor, rope: Rope | None) -> Tensor:
+    def products(self, q: Tensor, positions: Tensor, rope: RopeTable | None) -> Tensor:
         assert rope is not None
         N, Hkv = q.shape[:2]
         far = rope.shift(q, positions, self.method.parts.n_local - 1).sum(2)

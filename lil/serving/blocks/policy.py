@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attention.contract import Backend, Counts
 from attention.errors import InvalidValue, check_int
-from lil.serving.blocks.ropes import Rope
+from lil.serving.blocks.ropes import RopeTable
 
 #: Yes or no for each of N.
 Mask = npt.NDArray[np.bool_]
@@ -121,7 +121,7 @@ class BlockPolicy(ABC):
         """Numbers remembered of a block, per KV head."""
         raise NotImplementedError
 
-    def remembered(self, k: Tensor, positions: Tensor, rope: Rope | None) -> Tensor:
+    def remembered(self, k: Tensor, positions: Tensor, rope: RopeTable | None) -> Tensor:
         """What each key adds to what is remembered of its block, (T, Hkv, size).
 
         Args:
@@ -131,7 +131,7 @@ class BlockPolicy(ABC):
         """
         raise NotImplementedError
 
-    def products(self, q: Tensor, positions: Tensor, rope: Rope | None) -> Tensor:
+    def products(self, q: Tensor, positions: Tensor, rope: RopeTable | None) -> Tensor:
         """Vectors of which a block is worth the largest product, (N, sets, M, Hkv / sets * size).
 
         Args:

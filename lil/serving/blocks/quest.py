@@ -12,7 +12,7 @@ from attention.contract import Counts
 from attention.errors import InvalidValue
 from attention.methods.quest import Quest
 from lil.serving.blocks.policy import BlockPolicy, check_dense
-from lil.serving.blocks.ropes import Rope
+from lil.serving.blocks.ropes import RopeTable
 
 
 class QuestBlocks(BlockPolicy):
@@ -51,12 +51,12 @@ class QuestBlocks(BlockPolicy):
     def size(self, D: int) -> int:
         return 2 * D
 
-    def remembered(self, k: Tensor, positions: Tensor, rope: Rope | None) -> Tensor:
+    def remembered(self, k: Tensor, positions: Tensor, rope: RopeTable | None) -> Tensor:
         # Maxima of k and of -k.
         del positions, rope
         return torch.cat((k, -k), dim=-1)
 
-    def products(self, q: Tensor, positions: Tensor, rope: Rope | None) -> Tensor:
+    def products(self, q: Tensor, positions: Tensor, rope: RopeTable | None) -> Tensor:
         # The sum over D of max(q max_k, q min_k) is relu(q).max_k + relu(-q).max(-k).
         del positions, rope
         signed = torch.cat((q, -q), dim=-1).relu_()

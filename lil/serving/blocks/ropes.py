@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Rope:
+class RopeTable:
     """Turns vectors from one position to another.
 
     Args:

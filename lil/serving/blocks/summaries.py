@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lil.serving.blocks.policy import BlockPolicy
-from lil.serving.blocks.ropes import Rope
+from lil.serving.blocks.ropes import RopeTable
 
 
 class Summaries:
@@ -24,7 +24,7 @@ class Summaries:
     """
 
     def __init__(
-        self, policy: BlockPolicy, blocks: int, Hkv: int, D: int, rope: Rope | None
+        self, policy: BlockPolicy, blocks: int, Hkv: int, D: int, rope: RopeTable | None
     ) -> None:
         self.policy, self.rope = policy, rope
         self.data = torch.zeros(blocks, Hkv, policy.size(D))

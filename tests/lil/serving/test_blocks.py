@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
-from lil.serving.blocks import WHOLE, ReadCounts, Rope, Summaries, policy_of, queries, table
+from lil.serving.blocks import WHOLE, ReadCounts, RopeTable, Summaries, policy_of, queries, table
 
 BLOCKS = st.sampled_from([4, 16, 32])
 
@@ -188,7 +188,7 @@ def test_worth_of_blocks_that_were_used_before_and_filled_in_pieces(name, seed):
     rates = 0.3 ** torch.arange(D // 2, dtype=torch.float64)
     angles = torch.arange(100, dtype=torch.float64)[:, None] * rates
     # A factor on both, as some models have, is none of a turn.
-    rope = Rope(torch.cat((angles.cos(), angles.sin()), dim=-1).float() * 1.5, halves=True)
+    rope = RopeTable(torch.cat((angles.cos(), angles.sin()), dim=-1).float() * 1.5, halves=True)
     summaries = Summaries(policy, 12, Hkv, D, rope)
     summaries.note(100 * torch.randn(48, Hkv, D), torch.arange(48), torch.arange(48))
     k, where = torch.randn(count, Hkv, D), torch.randperm(12)[: -(-count // block)]
@@ -232,7 +232,7 @@ def test_worth_of_blocks_that_were_used_before_and_filled_in_pieces(name, seed):
 def test_ropes_of_neighbours_and_of_a_part_of_a_head():
     table_of = torch.randn(1, 4).expand(10, 4) * torch.arange(10.0)[:, None]
     angles = table_of[:, :2]
-    rope = Rope(torch.cat((angles.cos(), angles.sin()), dim=-1), halves=False)
+    rope = RopeTable(torch.cat((angles.cos(), angles.sin()), dim=-1), halves=False)
     x = torch.randn(3, 2, 6)
     at = torch.tensor([0, 4, 9])
     found = rope.shift(x, at, 7)

@@ -7,6 +7,7 @@ tokens beside decode queries of others, prefixes shared, penalties and detectors
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -184,3 +185,34 @@ def test_a_plain_engine_in_the_same_process_stays_plain(reasoner):
     assert theirs(llm, PROMPTS[:4], [None] * 4, max_tokens=100) == narrow != found
     for one in (llm, other):
         one.llm_engine.engine_core.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value", "field"),
+    [
+        ("", "speculative_config", SimpleNamespace(method="ngram"), "speculative_config = 'ngram'"),
+        ("", "kv_transfer_config", SimpleNamespace(kv_connector="Nixl"), "kv_transfer_config"),
+        ("", "use_v2_model_runner", True, "runner = 'V2'"),
+        ("parallel_config", "tensor_parallel_size", 2, "tensor_parallel_size = 2"),
+        ("parallel_config", "pipeline_parallel_size", 2, "pipeline_parallel_size = 2"),
+        ("parallel_config", "decode_context_parallel_size", 2, "decode_context_parallel_size = 2"),
+        ("cache_config", "cache_dtype", "fp8", "kv_cache_dtype = 'fp8'"),
+        ("model_config", "use_mla", True, "MLA"),
+    ],
+)
+def test_what_nobody_has_seen_to_be_right_is_refused(where, name, value, field):
+    from lil.serving.vllm.sparse.settings import policy_for
+
+    config = SimpleNamespace(
+        additional_config={"lil": {"attention": "window(budget=64)"}},
+        parallel_config=SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1),
+        cache_config=SimpleNamespace(cache_dtype="auto", block_size=32),
+        model_config=SimpleNamespace(use_mla=False, model="a model"),
+        speculative_config=None,
+        kv_transfer_config=None,
+        use_v2_model_runner=False,
+    )
+    assert policy_for(config).window == 64
+    setattr(getattr(config, where) if where else config, name, value)
+    with pytest.raises(InvalidValue, match=field):
+        policy_for(config)

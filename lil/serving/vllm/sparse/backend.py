@@ -25,8 +25,8 @@ from vllm.v1.attention.backends.cpu_attn import (
 
 from attention.contract import Counts, top
 from attention.errors import InvalidValue
-from lil.serving.blocks import WHOLE, BlockPolicy, Queries, Rope, Summaries, queries, table
-from lil.serving.vllm.sparse.rows import ReadLog, Rows
+from lil.serving.blocks import WHOLE, BlockPolicy, Queries, RopeTable, Summaries, queries, table
+from lil.serving.vllm.sparse.rows import ReadLog, StepRows
 from lil.serving.vllm.sparse.settings import policy_for
 
 
@@ -81,7 +81,7 @@ class SparseBuilder(CPUAttentionMetadataBuilder):
         self.policy: BlockPolicy = policy_for(self.vllm_config)
         #: Set by the worker: what the runner knows of a step's rows, and who counts what they read,
         #: which one builder of a worker tells.
-        self.rows: Rows | None = None
+        self.rows: StepRows | None = None
         self.reads: ReadLog | None = None
         if self.policy.block != self.block_size:
             allowed = f"{self.policy.block}, the block that the server was started with"
@@ -192,11 +192,11 @@ class SparseImpl(CPUAttentionBackendImpl):
     """
 
     policy: BlockPolicy
-    rope: Rope | None
+    rope: RopeTable | None
     summaries: Summaries | None
 
     @classmethod
-    def of(cls, impl: CPUAttentionBackendImpl, policy: BlockPolicy, rope: Rope | None) -> Self:
+    def of(cls, impl: CPUAttentionBackendImpl, policy: BlockPolicy, rope: RopeTable | None) -> Self:
         """One with all that the engine's own has.
 
         Raises:

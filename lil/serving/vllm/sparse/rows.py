@@ -24,7 +24,7 @@ _LOG = init_logger("vllm.lil.sparse")
 METRICS = "PROMETHEUS_MULTIPROC_DIR"
 
 
-class Rows:
+class StepRows:
     """The rows of a step, as the runner has them when it plans its attention.
 
     Args:
@@ -85,7 +85,7 @@ class ReadLog:
             else {}
         )
 
-    def step(self, rows: Rows, past: Counts, new: Counts) -> None:
+    def step(self, rows: StepRows, past: Counts, new: Counts) -> None:
         """Count a step of these rows."""
         known = len(rows.names(len(new)))
         more = self.counts.step(

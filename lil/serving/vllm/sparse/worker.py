@@ -17,10 +17,10 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.worker.cpu_worker import CPUWorker as EngineWorker
 
 from attention.errors import InvalidValue
-from lil.serving.blocks import BlockPolicy, ReadCounts, Rope
+from lil.serving.blocks import BlockPolicy, ReadCounts, RopeTable
 from lil.serving.vllm.sparse.backend import SparseBackend, SparseBuilder, SparseImpl
 from lil.serving.vllm.sparse.cache import GivenBackSpec, KeptSpec
-from lil.serving.vllm.sparse.rows import ReadLog, Rows
+from lil.serving.vllm.sparse.rows import ReadLog, StepRows
 from lil.serving.vllm.sparse.settings import policy_for, settings_of
 from lil.serving.vllm.values import ATTENTION_FILE
 
@@ -72,7 +72,7 @@ class CPUWorker(EngineWorker):
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)
-        rows = Rows(self.model_runner)
+        rows = StepRows(self.model_runner)
         builders = [
             one.get_metadata_builder() for of in self.model_runner.attn_groups for one in of
         ]
@@ -110,7 +110,7 @@ def attention_layers(model: nn.Module) -> dict[str, tuple[Any, nn.Module]]:
     return found
 
 
-def rope_of(name: str, parent: nn.Module) -> Rope:
+def rope_of(name: str, parent: nn.Module) -> RopeTable:
     """What turns the keys of a layer.
 
     Raises:
@@ -121,4 +121,4 @@ def rope_of(name: str, parent: nn.Module) -> Rope:
     if table is None or table.dim() != 2 or hasattr(rotary, "mrope_section"):
         allowed = "a rotary embedding with one table of cosines and sines, for infllm"
         raise InvalidValue(name, type(rotary).__name__, allowed)
-    return Rope(table, bool(rotary.is_neox_style))
+    return RopeTable(table, bool(rotary.is_neox_style))

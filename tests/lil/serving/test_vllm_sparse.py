@@ -216,3 +216,11 @@ def test_what_nobody_has_seen_to_be_right_is_refused(where, name, value, field):
     setattr(getattr(config, where) if where else config, name, value)
     with pytest.raises(InvalidValue, match=field):
         policy_for(config)
+
+
+@pytest.mark.parametrize("name", ["sink", "quest"])
+def test_a_compiled_model_has_the_same_tokens(reasoner, name):
+    llm = sparse(POLICIES[name], enforce_eager=False)
+    found = theirs(llm, PROMPTS[:8], [None] * 8)
+    llm.llm_engine.engine_core.shutdown()
+    assert found == ours(reasoner, PROMPTS[:8], backend=attention.get(POLICIES[name]))

@@ -217,3 +217,23 @@ def test_wrong_values_over_http(server):
     assert status == 400
     assert "did you mean 'full'" in answer["error"]["message"]
     assert server[0].complete(PROMPTS[0], max_tokens=3)[0] == 200
+
+
+def test_a_request_that_is_put_back_is_looked_up_by_its_prompt_alone():
+    """Or it would find what another, whose prompt says the same, read in full."""
+    llm = sparse(POLICIES["quest"])
+    prompt = len(llm.get_tokenizer()(PROMPTS[0]).input_ids)
+    for extra, tokens in ((None, prompt), (FULL, prompt + 200)):
+        params = vllm.SamplingParams(
+            temperature=0, max_tokens=250, ignore_eos=True, extra_args=extra
+        )
+        llm.llm_engine.add_request("one", PROMPTS[0], params)
+        requests = llm.llm_engine.engine_core.engine_core.scheduler.requests
+        for _ in range(201):
+            llm.llm_engine.step()
+        (request,) = requests.values()
+        assert request.num_output_tokens >= 200
+        assert len(request.block_hashes) == tokens // 32
+        while llm.llm_engine.has_unfinished_requests():
+            llm.llm_engine.step()
+    llm.llm_engine.engine_core.shutdown()

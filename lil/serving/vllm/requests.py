@@ -21,9 +21,7 @@ from lil.serving.ending import Ending, Limits, Words, end_of
 from lil.serving.keys import CUE, require_known
 from lil.serving.values import Stopping, penalty_of, stopping_of
 from lil.serving.verdict_log import VerdictLog
-
-#: The part of `--additional-config` that is ours: the same values as in a request.
-PART = "lil"
+from lil.serving.vllm.values import ATTENTION, ATTENTION_FILE, PART, check_worker
 
 #: Where verdicts are written, a line each; tokens between two looks of the V2 runner.
 FILE, EVERY = "stop_on_file", "stop_on_every"
@@ -41,7 +39,9 @@ def served(config: VllmConfig) -> Mapping[str, Any]:
     given = more.get(PART, {}) if isinstance(more, Mapping) else {}
     if not isinstance(given, Mapping):
         raise InvalidValue(f"additional_config.{PART}", given, "a table of values")
-    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY))
+    require_known(given, ("stop_on", "stop_on_tokens", CUE, FILE, EVERY, ATTENTION, ATTENTION_FILE))
+    if ATTENTION in given or ATTENTION_FILE in given:
+        check_worker(given, config.parallel_config.worker_cls)
     return given
 
 

@@ -1,0 +1,85 @@
+"""What decode queries read, by request and by all of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from attention.contract import Counts
+from lil.serving.blocks.policy import BlockPolicy, Mask
+
+
+@dataclass
+class Reads:
+    """Counters, which follow from lengths alone.
+
+    Attributes:
+        queries: decode queries, one for each generated token that was read; those of a request that
+            was put back count again, since they are read again.
+        keys_read: keys of a KV head that they read, summed over the model's layers.
+        keys_of_full: the same, had every layer read everything.
+        blocks_compared: blocks whose worth was computed for a choice, summed over layers.
+    """
+
+    queries: int = 0
+    keys_read: int = 0
+    keys_of_full: int = 0
+    blocks_compared: int = 0
+
+    def add(self, other: Reads) -> None:
+        """Count another's as well."""
+        for name, value in asdict(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+class ReadCounts:
+    """Counts the reads of each request that runs, and of all.
+
+    Args:
+        policy: of the sparse layers.
+        sparse: layers that are sparse.
+        dense: layers that read everything.
+    """
+
+    def __init__(self, policy: BlockPolicy, sparse: int, dense: int) -> None:
+        self.policy, self.sparse, self.dense = policy, sparse, dense
+        self.total = Reads()
+        self.running: dict[str, Reads] = {}
+
+    def step(
+        self, names: Sequence[str], past: Counts, new: Counts, prompt: Counts, whole: Mask
+    ) -> Reads:
+        """Count a step.
+
+        Args:
+            names: of the requests, R.
+            past, new, prompt: tokens before the step, in it, and of the prompt, (R,).
+            whole: which requests are read in full, (R,).
+
+        Returns:
+            What it adds to the total.
+        """
+        first = np.maximum(past, prompt)
+        count = np.maximum(past + new - first, 0)
+        row = np.repeat(np.arange(len(count)), count)
+        seen = first[row] + np.arange(len(row)) - (np.cumsum(count) - count)[row] + 1
+        policy = self.policy
+        in_full = whole[row]
+        read = np.where(in_full, seen, policy.tokens_read(seen)) * self.sparse + seen * self.dense
+        compared = np.where(in_full, 0, policy.blocks_compared(seen)) * self.sparse
+        of_full = seen * (self.sparse + self.dense)
+        sums = (np.bincount(row, each, len(count)) for each in (read, of_full, compared))
+        new_total = Reads()
+        for name, queries, *rest in zip(names, count, *sums, strict=True):
+            if queries:
+                one = Reads(int(queries), *(int(value) for value in rest))
+                self.running.setdefault(name, Reads()).add(one)
+                new_total.add(one)
+        self.total.add(new_total)
+        return new_total
+
+    def end(self, name: str) -> Reads | None:
+        """What a request read that has ended; None where it generated nothing."""
+        return self.running.pop(name, None)

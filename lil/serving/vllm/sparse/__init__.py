@@ -1,0 +1,7 @@
+"""Sparse attention at decode time inside vLLM, see docs/sparse_serving.md.
+
+    vllm serve MODEL --worker-cls lil.serving.vllm.sparse.worker.CPUWorker \
+      --additional-config '{"lil": {"attention": "quest(budget=1024)"}}'
+
+Importing this changes nothing; the worker does, in its own process and for its own model.
+"""

@@ -285,7 +285,7 @@ class _Reader:
             return None
         again: LineKind = "checked again" if head.name in self.checked else "checked"
         kind = self.checks.pop(head.name, again)
-        if one.has("U"):
+        if one.lacks is not None:
             self.checks[head.name] = kind
         if head.letter == "c":
             self.checked.add(head.name)
@@ -293,7 +293,7 @@ class _Reader:
 
     def derivation(self, one: ChainLine, head: Clause) -> LineKind:
         assert head.name is not None
-        lacks = one.last("U")
+        lacks = one.lacks
         again = head.name in self.held
         if lacks is not None and lacks.name is not None:
             again |= (head.name, lacks.name) in self.lacked

@@ -136,6 +136,17 @@ class ChainLine:
         """The last clause of one of these letters."""
         return next((one for one in reversed(self.clauses) if one.letter in letters), None)
 
+    @property
+    def lacks(self) -> Clause | None:
+        """The last operand that is not known, and not guessed either."""
+        letters = [one.letter for one in self.clauses]
+        lacking = [
+            at
+            for at, letter in enumerate(letters)
+            if letter == "U" and letters[at + 1 : at + 2] != ["F"]
+        ]
+        return self.clauses[lacking[-1]] if lacking else None
+
 
 @functools.lru_cache(maxsize=1 << 12)
 def line(text: str) -> ChainLine:

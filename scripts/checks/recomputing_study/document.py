@@ -130,7 +130,8 @@ class Comparison(Tally):
                 continue
             one = dict(mine[_cell(row)])
             one |= {"against_full": _corrected(one["against_full"], corrected, at)}
-            one["said"] = tables.said(row, None if null is None else null["ratio_solved"])
+            beside = None if null is None or row["role"] == "null" else null["ratio_solved"]
+            one["said"] = tables.said(row, beside)
             self._value(f"{of} {_short(row)}", "", row, one)
         chosen = {(one["backend"], one["budget"]): one for one in expected["selection"]}
         self._keys(f"{of} selection", map(_method, told["selection"]), chosen)

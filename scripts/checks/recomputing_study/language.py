@@ -29,7 +29,7 @@ MAKES = r"(?:makes|gives|is|yields|means|equals) \d+,"
 VERDICT = (
     "(?:(?:right|good|fine|correct|yes|agreed)\\."
     "|(?:wrong|bad|off|false|no|mistaken)\\."
-    rf"(?: Wait,(?: so| rather| in fact| instead| really)? {NAME} is (?P<mended>\d+)\.)?)"
+    rf" Wait,(?: so| rather| in fact| instead| really)? {NAME} is (?P<mended>\d+)\.)"
 )
 QUESTION = rf"(?:First|After {NAME}), (?P<name>{NAME}) was (?P<was>\d+|not known)\?"
 QUOTED = r"[^.?]*\."
@@ -62,7 +62,6 @@ SHAPES: dict[str, re.Pattern[str]] = {
         "back": rf"{BACK} {WORKED}\. {SETTLED}",
         "back wanting": rf"{BACK} {WANTING}",
         "back judged": rf"{BACK} {WORKED} {MAKES} (?:{VERDICT}|{AGAIN})",
-        "unfinished": rf"{BACK} {WORKED}\.",
         "checked": rf"{QUESTION} {QUOTED} {JUDGED}",
         "check wanting": rf"{QUESTION} {QUOTED} {WANTING}",
         "check settled": rf"{QUESTION} {QUOTED} {WORKED}\. {SETTLED}",
@@ -80,7 +79,9 @@ SHAPES: dict[str, re.Pattern[str]] = {
 HEADS = {
     "opening": re.compile(OPENING),
     "back": re.compile(BACK),
-    "question": re.compile(rf"(?:First|After {NAME}), (?P<name>{NAME}) was"),
+    "question": re.compile(
+        rf"(?:First|After {NAME}), (?P<name>{NAME}) was (?:\d{{1,3}}(?!\d)|{NOT_KNOWN})(?:\?|\Z)"
+    ),
 }
 
 
@@ -103,6 +104,15 @@ def read(line: str) -> Line:
         if found:
             return Line(kind, found.groupdict().get("name"), found)
     return Line("other")
+
+
+def head(line: str) -> tuple[str, str] | None:
+    """How a line begins and whom it speaks of; None where no line begins so."""
+    for kind, shape in HEADS.items():
+        found = shape.match(line)
+        if found:
+            return kind, found["name"]
+    return None
 
 
 ASKING = re.compile(

@@ -23,8 +23,6 @@ CLASSES = (
 PLAIN = {
     "think": "asked",
     "asked": "asked",
-    "check": "checked",
-    "recheck": "checked again",
     "unseen": "lost",
     "restart": "lost",
     "gave up": "gave up",
@@ -32,10 +30,21 @@ PLAIN = {
     "end": "answer",
     "answer": "answer",
 }
-DERIVING = ("derived", "wanting", "back", "back wanting")
+#: Lines that open a pass of checks.
+PASSES = ("check", "recheck")
 #: Of tokens of lines that the language does not have: they may be of any class.
 UNCLEAR = "unclear"
-SETTLED = re.compile(r"\b(?:First|After [A-Za-z]+|Again), ([A-Za-z]+) is (\d+)\.")
+#: What settles a value, or mends one.
+STATING = re.compile(
+    r" (?:(?P<mend>Wait,(?: so| rather| in fact| instead| really)?)"
+    r"|(?:First|After [A-Za-z]+|Again),)"
+    r" (?P<name>[A-Za-z]+) is (?P<value>\d+)(?:\.|\Z)"
+)
+#: What only a check does: it computes again, and finds right or wrong.
+JUDGES = re.compile(
+    r"(?:\d|twice),? (?:makes|gives|is|yields|means|equals) \d+"
+    r"| (?:right|good|fine|correct|yes|agreed|wrong|bad|off|false|no|mistaken)\b"
+)
 MEND = re.compile(r"Wait,(?: so| rather| in fact| instead| really)? ([A-Za-z]+) is (\d+)\b")
 
 
@@ -162,13 +171,15 @@ def loop_at_end(ids: Sequence[int]) -> int:
 
 
 class _Walk:
-    """What was settled and checked so far, line by line."""
+    """What was settled and checked so far, line by line, as `docs/study/classes.md` has it."""
 
     def __init__(self, right: Mapping[str, int]) -> None:
         self.right = right
         self.held: dict[str, int] = {}
         self.checked: set[str] = set()
-        self.wanted: set[tuple[str, str | None]] = set()
+        self.waiting: dict[str, str] = {}
+        self.lacked: set[tuple[str, str]] = set()
+        self.passes = 0
         self.mends = dict.fromkeys(("right_to_wrong", "wrong_to_right", "wrong_to_wrong"), 0)
 
     def line(self, line: str) -> str:
@@ -176,38 +187,57 @@ class _Walk:
         read = language.read(line)
         if read.kind in PLAIN:
             return PLAIN[read.kind]
+        if read.kind in PASSES:
+            self.passes += 1
+            return "checked" if self.passes == 1 else "checked again"
+        head = language.head(line)
         mend = MEND.search(line)
-        if mend and mend[1] in self.right:
-            self._mend(mend[1], int(mend[2]))
-        name = read.name
-        if name is None or read.part("settled") not in (None, name):
-            for settled, value in SETTLED.findall(line):
-                self.held[settled] = int(value)
+        said = {read.part("settled"), mend[1] if mend else None} - {None}
+        whole = read.name is not None and said <= {read.name}
+        name = UNCLEAR
+        if head is not None:
+            name = self._of(*head, line, read if whole else None, mends=mend is not None)
+        self._state(line)
+        return name
+
+    def _of(
+        self, kind: str, name: str, line: str, read: language.Line | None, *, mends: bool
+    ) -> str:
+        """The class of a line that begins as one does.
+
+        Args:
+            kind: how it begins.
+            name: whom it speaks of.
+            line: all of it.
+            read: what it is; None for a line that the language does not have.
+            mends: it replaces a value.
+        """
+        lacks = re.search(rf" ({language.NAME}) is {language.NOT_KNOWN}(?!, guess)", line)
+        judges = mends or bool(JUDGES.search(line))
+        if kind == "question" or (kind == "back" and (name in self.waiting or judges)):
+            again = "checked again" if name in self.checked else "checked"
+            again = self.waiting.pop(name, again)
+            if lacks:
+                self.waiting[name] = again
+            if kind == "question":
+                self.checked.add(name)
+            return UNCLEAR if read is None else "mended" if mends else again
+        if read is None:
             return UNCLEAR
-        if read.kind in DERIVING:
-            # Without a value so far it is again the same step where the same operand is wanting.
-            wants = (name, read.part("wants"))
-            again = name in self.held or (wants[1] is not None and wants in self.wanted)
-            self.wanted.add(wants)
-            self._settle(read)
-            return "derived again" if again else "derived"
-        if read.kind == "unfinished" or (mend and mend[1] != name):
-            return "lost"
-        again = name in self.checked
-        self.checked.add(name)
-        self._settle(read)
-        return "mended" if mend else "checked again" if again else "checked"
+        again = name in self.held
+        if lacks:
+            again |= (name, lacks[1]) in self.lacked
+            self.lacked.add((name, lacks[1]))
+        return "derived again" if again else "derived"
 
-    def _settle(self, read: language.Line) -> None:
-        value = read.part("value")
-        if value is not None:
-            self.held[str(read.part("settled"))] = int(value)
-
-    def _mend(self, name: str, value: int) -> None:
-        known = name in self.held
-        before = self.held.get(name) == self.right[name]
-        after = value == self.right[name]
-        self.held[name] = value
-        if known and not (before and after):
-            way = {(True, False): "right_to_wrong", (False, True): "wrong_to_right"}
-            self.mends[way.get((before, after), "wrong_to_wrong")] += 1
+    def _state(self, line: str) -> None:
+        """Take what a line settles and mends, in the order in which it says so."""
+        for said in STATING.finditer(line):
+            name, value = said["name"], int(said["value"])
+            if said["mend"] and name in self.held and name in self.right:
+                before = self.held[name] == self.right[name]
+                after = value == self.right[name]
+                way = {(True, False): "right_to_wrong", (False, True): "wrong_to_right"}
+                if not (before and after):
+                    self.mends[way.get((before, after), "wrong_to_wrong")] += 1
+            self.held[name] = value

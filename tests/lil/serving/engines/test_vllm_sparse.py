@@ -1,7 +1,8 @@
 """Sparse attention inside vLLM, offline: the tokens of each policy are `lil.decode`'s.
 
 In an environment of its own, see `scripts/test_vllm`. Eight places, prompts read in pieces of 64
-tokens beside decode queries of others, prefixes shared, penalties and detectors loaded.
+tokens beside decode queries of others, prefixes shared, penalties and detectors loaded. 24 prompts
+and 160 tokens, or, with LONG=1, 64 and 600.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import pytest
 
 vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
-from vllm_runs import CAP, PROCESSORS, PROMPTS, engine, ours, theirs  # noqa: E402
+from vllm_runs import CAP as LONGEST  # noqa: E402
+from vllm_runs import LONG, PROCESSORS, PROMPTS, engine, ours, theirs  # noqa: E402
 
 import attention  # noqa: E402
 import lil  # noqa: E402
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.slow
 WORKER = "lil.serving.vllm.sparse.worker.CPUWorker"
 CHECKS = "lil.serving.vllm.sparse.processor:Attention"
 FULL = {"attention": "full"}
+N, CAP = (64, LONGEST) if LONG else (24, 160)
 
 POLICIES = {
     "sink": 'sink(budget=140, sinks=32, positions="absolute")',
@@ -68,17 +71,18 @@ def served(policy: str) -> Iterator[vllm.LLM]:
 
 @pytest.fixture(scope="module")
 def plain(reasoner: Any) -> list[list[int]]:
-    return ours(reasoner, PROMPTS)
+    return ours(reasoner, PROMPTS[:N], max_new_tokens=CAP)
 
 
 def test_tokens_are_those_of_decode_and_of_requests_in_full_those_without(
     served, policy, reasoner, plain
 ):
-    expected = ours(reasoner, PROMPTS, backend=attention.get(policy))
-    assert sum(one != two for one, two in zip(expected, plain, strict=True)) > 32
+    expected = ours(reasoner, PROMPTS[:N], backend=attention.get(policy), max_new_tokens=CAP)
+    assert sum(one != two for one, two in zip(expected, plain, strict=True)) > N // 4
     # Every fourth prompt a second time, in full: prompts are shared, what follows is not.
-    asked = [(i, given) for i in range(64) for given in [None, FULL][: 1 + (i % 4 == 0)]]
-    found = theirs(served, [PROMPTS[i] for i, _ in asked], [given for _, given in asked])
+    asked = [(i, given) for i in range(N) for given in [None, FULL][: 1 + (i % 4 == 0)]]
+    prompts = [PROMPTS[i] for i, _ in asked]
+    found = theirs(served, prompts, [given for _, given in asked], max_tokens=CAP)
     ties = 0
     for tokens, (i, given) in zip(found, asked, strict=True):
         mine = (plain if given else expected)[i]
@@ -100,7 +104,7 @@ def is_tie(llm: vllm.LLM, prompt: str, extra: Any, found: list[int], mine: list[
 
 
 def test_beside_penalties_and_detectors(served, policy, reasoner):
-    prompts = PROMPTS[:16]
+    prompts = PROMPTS[:8]
     extra = {"lz_alpha": 1.5, "stop_on": "cycle;budget(tokens=150):answer", "stop_on_tokens": 40}
     watch = [lil.Cycle(), lil.Budget(tokens=150, on_stop=lil.detectors.Answer(tokens=40))]
     expected = ours(
@@ -110,15 +114,15 @@ def test_beside_penalties_and_detectors(served, policy, reasoner):
         penalties=[lil.LZPenalty(alpha=1.5)],
         detectors=watch,
     )
-    assert theirs(served, prompts, [extra] * 16) == expected
+    assert theirs(served, prompts, [extra] * 8) == expected
 
 
 def test_a_prompt_that_says_what_was_generated_is_read_in_full(served, policy, reasoner):
     """Keys of generated tokens are those of sparse queries, and no prompt's."""
     tokenizer = reasoner[1]
-    first = theirs(served, PROMPTS[:6], [None] * 6)
+    first = theirs(served, PROMPTS[:6], [None] * 6, max_tokens=120)
     longer = [
-        tokenizer(one).input_ids + two[:200] for one, two in zip(PROMPTS, first, strict=False)
+        tokenizer(one).input_ids + two[:100] for one, two in zip(PROMPTS, first, strict=False)
     ]
     longer = [ids for ids in longer if tokenizer.eos_token_id not in ids]
     assert len(longer) > 1
@@ -132,7 +136,7 @@ def test_keys_read_are_those_of_decode(served, policy, reasoner):
         *reasoner, PROMPTS[2:3], max_new_tokens=CAP, backend=attention.get(policy)
     )
     before = served.collective_rpc("keys_read")[0]["total"]
-    theirs(served, PROMPTS[2:3], [None])
+    theirs(served, PROMPTS[2:3], [None], max_tokens=CAP)
     after = served.collective_rpc("keys_read")[0]["total"]
     queries = after["queries"] - before["queries"]
     layers, dense = 5, attention.get(policy).dense_layers
@@ -221,6 +225,7 @@ def test_what_nobody_has_seen_to_be_right_is_refused(where, name, value, field):
 @pytest.mark.parametrize("name", ["sink", "quest"])
 def test_a_compiled_model_has_the_same_tokens(reasoner, name):
     llm = sparse(POLICIES[name], enforce_eager=False)
-    found = theirs(llm, PROMPTS[:8], [None] * 8)
+    found = theirs(llm, PROMPTS[:8], [None] * 8, max_tokens=CAP)
     llm.llm_engine.engine_core.shutdown()
-    assert found == ours(reasoner, PROMPTS[:8], backend=attention.get(POLICIES[name]))
+    mine = attention.get(POLICIES[name])
+    assert found == ours(reasoner, PROMPTS[:8], backend=mine, max_new_tokens=CAP)

@@ -1,6 +1,6 @@
 """What happens to a server with sparse attention: little memory, aborts, HTTP, and what it holds.
 
-In an environment of its own, see `scripts/test_vllm`.
+In an environment of its own, see `scripts/test_vllm`; with LONG=1 with more and longer requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 vllm = pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
 from test_vllm_sparse import CHECKS, FULL, POLICIES, WORKER, sparse  # noqa: E402
-from vllm_runs import PROMPTS, SHORT, ours, theirs  # noqa: E402
+from vllm_runs import LONG, PROMPTS, SHORT, ours, theirs  # noqa: E402
 from vllm_server import Server  # noqa: E402
 
 import attention  # noqa: E402
@@ -26,7 +26,9 @@ import lil  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-CAP = 500
+#: Requests that want more memory than there is: how many, of how many tokens, in how many blocks.
+N, CAP, LENGTH, BLOCKS = (24, 500, 1024, 40) if LONG else (16, 250, 704, 24)
+CHURN = 2000 if LONG else 100
 
 
 def blocks_held(llm: vllm.LLM) -> int:
@@ -43,17 +45,17 @@ def test_requests_that_are_put_back_for_want_of_memory(reasoner, name, sharing):
     """They are read again with what they had generated, each token by a query of its own."""
     policy = POLICIES[name]
     # Layers of two kinds hold blocks of their own.
-    blocks = 110 if "dense" in name else 40
+    blocks = 11 * BLOCKS // 4 if "dense" in name else BLOCKS
     llm = sparse(
         policy,
         num_gpu_blocks_override=blocks,
-        max_model_len=1024,
+        max_model_len=LENGTH,
         max_num_batched_tokens=64,
         enable_prefix_caching=sharing,
         disable_log_stats=False,
     )
-    prompts = PROMPTS[:24]
-    asked = [FULL if i % 4 == 3 else None for i in range(24)]
+    prompts = PROMPTS[:N]
+    asked = [FULL if i % 4 == 3 else None for i in range(N)]
     found = theirs(llm, prompts, asked, max_tokens=CAP)
     counted = {one.name: getattr(one, "value", 0) for one in llm.get_metrics()}
     held = blocks_held(llm)
@@ -92,7 +94,7 @@ def most_held(llm: vllm.LLM, extra: Any, tokens: int) -> int:
 )
 def test_blocks_are_given_back(policy, groups, kept, sharing):
     llm = sparse(policy, enable_prefix_caching=sharing)
-    tokens = 1000
+    tokens = 500
     all_of_it = -(-(len(llm.get_tokenizer()(PROMPTS[0]).input_ids) + tokens - 1) // 32) * groups
     # Without sharing nobody tells a manager which requests are read in part.
     expected = kept if sharing and kept else all_of_it
@@ -115,8 +117,8 @@ def test_many_short_requests_lose_no_block(name, sharing):
     drawn = random.Random(0)
     running: list[str] = []
     made = 0
-    while made < 200 or llm.llm_engine.has_unfinished_requests():
-        while made < 200 and len(running) < 16:
+    while made < CHURN or llm.llm_engine.has_unfinished_requests():
+        while made < CHURN and len(running) < 16:
             extra = drawn.choice([None, None, FULL])
             params = vllm.SamplingParams(
                 temperature=1, seed=made, max_tokens=drawn.randrange(1, 250), extra_args=extra

@@ -12,6 +12,8 @@ from experiments.reasoner import checkpoint_path, problem
 if TYPE_CHECKING:
     import vllm
 
+#: `LONG=1 scripts/test_vllm`: all prompts and long texts under sparse attention, some half an hour.
+LONG = os.environ.get("LONG") == "1"
 PLACES, CAP, SHORT = 8, 600, 160
 PROCESSORS = [
     f"lil.serving.vllm:{name}"

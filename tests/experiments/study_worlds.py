@@ -38,8 +38,13 @@ def text(
     return Text(sample, {8: reading}, {8: costs})
 
 
-def world(effect: float) -> dict[str, Any]:
-    """A level whose null scatters and whose h2o is longer by an effect."""
+def world(effect: float, kept: float | None = None) -> dict[str, Any]:
+    """A level whose null scatters and whose h2o is longer by an effect.
+
+    Args:
+        effect: of the logarithm of its lengths.
+        kept: the same of h2o with the prompt kept; None for none.
+    """
     draw = np.random.default_rng(0)
     n, cells = 60, {}
     lengths = draw.integers(400, 600, n)
@@ -51,6 +56,12 @@ def world(effect: float) -> dict[str, Any]:
         noise = draw.normal(more, 0.3 if name != "oracle" else 0.0, n)
         cells[name, budget, False] = {
             f"{at:04}": text(at, round(lengths[at] * math.exp(noise[at])), (name, budget), role)
+            for at in range(n)
+        }
+    if kept is not None:
+        noise = draw.normal(kept, 0.3, n)
+        cells["h2o", 64, True] = {
+            f"{at:04}": text(at, round(lengths[at] * math.exp(noise[at])), ("h2o", 64), "method")
             for at in range(n)
         }
     return study_readings.at_cap(cells, 8, 1, Bootstrap(0, 2000))

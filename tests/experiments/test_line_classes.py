@@ -1,4 +1,4 @@
-"""What lines count as (docs/study/classes.md): by hand, and the same by both programs on any lines."""
+"""What lines count as (docs/study/classes.md): by hand, and the same by both programs."""
 
 from __future__ import annotations
 

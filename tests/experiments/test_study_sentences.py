@@ -9,6 +9,21 @@ import study_sentences
 from study_worlds import world
 
 
+def test_a_kept_prompt_is_beside_the_same_without() -> None:
+    assert study_sentences.prompt_kept(world(0.5)) == ""
+    same, shorter = world(0.5, 0.5), world(0.5, 0.0)
+    assert "shorter in 0 and longer in 0." in study_sentences.prompt_kept(same)
+    told = study_sentences.prompt_kept(shorter)
+    assert "0 of 1 methods and budgets gain answers and 0 lose some" in told
+    assert "shorter in 1 (h2o 64 0." in told
+    (one,) = shorter["prompt"]
+    one |= {"gained": 9, "lost": 0, "p": 0.01, "p_holm": 0.01}
+    assert "1 of 1 methods and budgets gain answers (h2o 64)" in study_sentences.prompt_kept(
+        shorter
+    )
+    assert "gain answers (" not in study_sentences.chosen_keys(shorter)
+
+
 def test_sentences_say_what_the_rules_let_them() -> None:
     null, effect = world(0.0), world(0.5)
     told = study_sentences.length(null)

@@ -133,14 +133,8 @@ class Comparison(Tally):
             beside = None if null is None or row["role"] == "null" else null["ratio_solved"]
             one["said"] = tables.said(row, beside)
             self._value(f"{of} {_short(row)}", "", row, one)
-        chosen = {(one["backend"], one["budget"]): one for one in expected["selection"]}
-        self._keys(f"{of} selection", map(_method, told["selection"]), chosen)
-        corrected = tables.holm(told["selection"], ["methods"] * len(told["selection"]))
-        for at, one in enumerate(told["selection"]):
-            if _method(one) in chosen:
-                short = f"{of} selection {one['backend']} {one['budget']}"
-                mine_ = _corrected(chosen[_method(one)], corrected, at)
-                self._value(short, "selection", one, mine_)
+        for name in ("selection", "prompt"):
+            self._beside(of, name, told[name], expected[name])
         self._value(of, "pooled", told["pooled"], expected["pooled"])
         free = tables.sparsity_free(rows)
         self._value(of, "sparsity_free", sorted(told["sparsity_free"]), free)
@@ -151,6 +145,18 @@ class Comparison(Tally):
                 backend, cost = _cost(one)
                 kinds = {"backend": backend, "cost": cost, **even[_cost(one)]}
                 self._value(f"{of} break_even {backend} {cost}", "break_even", one, kinds)
+
+    def _beside(
+        self, of: str, name: str, told: Sequence[Mapping[str, Any]], expected: Sequence[Any]
+    ) -> None:
+        """Methods beside another choice at the same budget."""
+        chosen = {_method(one): one for one in expected}
+        self._keys(f"{of} {name}", map(_method, told), chosen)
+        corrected = tables.holm(told, ["methods"] * len(told))
+        for at, one in enumerate(told):
+            if _method(one) in chosen:
+                short = f"{of} {name} {one['backend']} {one['budget']}"
+                self._value(short, name, one, _corrected(chosen[_method(one)], corrected, at))
 
     def _detectors(self, told: Sequence[Mapping[str, Any]], parts: Sequence[Recomputed]) -> None:
         found = {name: one for some in parts for name, one in some.watched.items()}

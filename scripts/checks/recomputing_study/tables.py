@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recomputing_study import comparing
@@ -69,22 +69,32 @@ def _at(
     return {
         "rows": list(rows.values()),
         "pooled": comparing.pooled(methods) | {"cells": sum(is_method(cell) for cell in texts)},
-        "selection": _selection(one, texts, whole, times),
+        "selection": _beside(texts, _oracles(texts), whole, times),
+        "prompt": _beside(texts, _forgetful(texts), whole, times),
     }
 
 
-def _selection(
-    one: Level,
+def _oracles(cells: Iterable[Cell]) -> dict[Cell, Cell]:
+    """The oracle with as many tokens, for each method."""
+    return {cell: Cell("oracle", cell.budget, False) for cell in cells if is_method(cell)}
+
+
+def _forgetful(cells: Iterable[Cell]) -> dict[Cell, Cell]:
+    """The same without the prompt kept, for each method that keeps it."""
+    return {cell: cell._replace(kept=False) for cell in cells if cell.kept}
+
+
+def _beside(
     texts: Mapping[Cell, Mapping[str, Text]],
+    others: Mapping[Cell, Cell],
     whole: Mapping[str, Text],
     times: int,
 ) -> list[Row]:
     found = []
-    for cell in one.roles:
-        oracle = Cell("oracle", cell.budget, False)
-        if is_method(cell) and oracle in one.roles:
-            its = {x: text for x, text in texts.get(oracle, {}).items() if x in whole}
-            compared = comparing.beside(texts.get(cell, {}), its, times)
+    for cell, other in others.items():
+        if other in texts:
+            its = {x: text for x, text in texts[other].items() if x in whole}
+            compared = comparing.beside(texts[cell], its, times)
             found.append({"backend": cell.backend, "budget": cell.budget, **compared})
     return found
 

@@ -200,19 +200,28 @@ def at_cap(
     for row in rows:
         other = None if null is None or row is null else null["against_full"]["ratio_solved"]
         row["said"] = claim(row["against_full"]["ratio_solved"], other)
-    selection = [
-        {"backend": cell[0], "budget": cell[1], **compared(
-            paired(some, cells[("oracle", cell[1], False)]), cap, bootstrap)}
-        for cell, some in cells.items()
-        if is_method(cell) and ("oracle", cell[1], False) in cells
-    ]  # fmt: skip
-    for outcome in OUTCOMES:
-        with_holm(selection, outcome)
+    # A method beside an oracle, and with the prompt kept beside the same without.
+    others = {
+        "selection": {cell: ("oracle", cell[1], False) for cell in cells if is_method(cell)},
+        "prompt": {cell: (*cell[:2], False) for cell in cells if cell[2]},
+    }
+    beside = {
+        name: [
+            {"backend": cell[0], "budget": cell[1], **compared(
+                paired(cells[cell], cells[other]), cap, bootstrap)}
+            for cell, other in chosen.items()
+            if cells[cell] and cells.get(other)
+        ]
+        for name, chosen in others.items()
+    }  # fmt: skip
+    for some in beside.values():
+        for outcome in OUTCOMES:
+            with_holm(some, outcome)
     methods = [paired(some, full) for cell, some in cells.items() if is_method(cell) and some]
     return {
         "rows": rows,
         "pooled": pooled(methods, cap, bootstrap),
-        "selection": selection,
+        **beside,
         "sparsity_free": sorted(row["budget"] for row in rows if is_free(row)),
         "break_even": [*break_even(rows)],
     }

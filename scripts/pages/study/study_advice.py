@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import records
 from pages import table
-from study_sentences import side
+from study_rules import side
 from study_short_tables import METHODS, at_cap, is_primary, level_of
 from study_words import CHOSEN, Row, name_of, number, percent
 

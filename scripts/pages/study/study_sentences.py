@@ -7,106 +7,32 @@ the same rules, and stand behind each sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
 
-from study_short_tables import at_cap, is_primary, level_of
-from study_words import CHOSEN, HELD_OUT, Row, documents, name_of, number, percent
+from pages import chance
+from study_rules import (
+    CHANCE,
+    answers,
+    apart,
+    lengths,
+    listed,
+    methods,
+    null_of,
+    side,
+    signed,
+    span,
+    told_span,
+)
+from study_short_tables import METHODS, at_cap, level_of
+from study_words import CHOSEN, HELD_OUT, WHY, Row, documents, name_of, number, percent
 
 from experiments.report.statistics import holm, mcnemar, wilson
 
-#: A p of no more lets something be said.
-CHANCE = 0.05
-#: Half a per cent is neither longer nor shorter.
-LEAST_CHANGE = 0.02
 #: Of pooled shares, those are named that are surely above this.
 SHOWN = 0.05
 #: Points of accuracy that a cell which keeps the answers may lose, as a share.
 KEPT = 0.05
-
-
-def null_of(at: Row) -> Row | None:
-    """The null's row of a level, if it was decoded."""
-    return next((row for row in at["rows"] if row["role"] == "null"), None)
-
-
-def side(one: Row, zero: float, null: Row | None = None) -> int:
-    """1 where a whole interval lies above `zero` and above the null's, -1 below both, else 0."""
-    low, high = one["low"], one["high"]
-    if null is not None and null["low"] is not None and null["high"] is not None:
-        above, below = max(zero, null["high"]), min(zero, null["low"])
-    else:
-        above = below = zero
-    return int(low is not None and low > above) - int(high is not None and high < below)
-
-
-def signed(
-    rows: Sequence[Row], outcome: str, zero: float, null: Row | None = None
-) -> tuple[list[Row], list[Row]]:
-    """Rows whose outcome is surely above and surely below, by interval and corrected test.
-
-    Args:
-        rows: each against full attention.
-        outcome: a name of theirs.
-        zero: what is neither.
-        null: whose interval must not be met.
-    """
-    other = None if null is None else null["against_full"][outcome]
-    sure = [row for row in rows if row["against_full"][outcome].get("p_holm") is not None
-            and row["against_full"][outcome]["p_holm"] <= CHANCE]  # fmt: skip
-    sides = [(row, side(row["against_full"][outcome], zero, other)) for row in sure]
-    return [row for row, at in sides if at > 0], [row for row, at in sides if at < 0]
-
-
-def listed(rows: Sequence[Row], outcome: str | None = None, form: str = ".2f") -> str:
-    """Names, each with its number, in brackets; nothing for none."""
-    told = [name_of(row) if outcome is None else
-            f"{name_of(row)} {number(row['against_full'][outcome], form)}"
-            for row in rows]  # fmt: skip
-    return f" ({'; '.join(told)})" if told else ""
-
-
-def answers(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Rows that lose and that gain answers beyond chance: exact McNemar, Holm."""
-    sure = [row for row in rows if row.get("p_holm") is not None and row["p_holm"] <= CHANCE]
-    lost = [row for row in sure if row["lost"] > row["gained"]]
-    return lost, [row for row in sure if row["gained"] > row["lost"]]
-
-
-def span(numbers: Sequence[float], form: str = ".2f") -> str:
-    """The least and the largest of some numbers."""
-    least, most = (format(pick(numbers), form) for pick in (min, max))
-    return least if least == most else f"{least} to {most}"
-
-
-def methods(at: Row) -> list[Row]:
-    """The methods' rows of a level."""
-    return [row for row in at["rows"] if is_primary(row)]
-
-
-def told_span(numbers: Sequence[float]) -> str:
-    """Tokens a text, from the least to the largest; nothing for none."""
-    return f", {span(numbers, '.0f')} a text" if numbers else ""
-
-
-def lengths(at: Row, outcome: str) -> tuple[list[Row], list[Row], list[Row]]:
-    """Rows with longer texts, those among them beyond the noise control, and shorter ones."""
-    more, fewer = apart(methods(at), outcome)
-    beyond, _ = signed(more, outcome, 1.0, null_of(at))
-    return more, beyond, fewer
-
-
-def apart(rows: Sequence[Row], outcome: str) -> tuple[list[Row], list[Row]]:
-    """Rows whose ratio is surely above and below 1, and by `LEAST_CHANGE` at least."""
-    more, fewer = signed(rows, outcome, 1.0)
-    return (
-        [row for row in more if row["against_full"][outcome]["estimate"] >= 1 + LEAST_CHANGE],
-        [
-            row
-            for row in fewer
-            if row["against_full"][outcome]["estimate"] <= 1 / (1 + LEAST_CHANGE)
-        ],
-    )
 
 
 def all_lengths(at: Row) -> str:
@@ -230,6 +156,21 @@ def chosen_keys(at: Row) -> str:
     )
 
 
+def prompt_kept(at: Row) -> str:
+    """Methods with the prompt kept beside the same without, at the same budget."""
+    rows: list[Row] = [{**one, "against_full": one} for one in at["prompt"]]
+    if not rows:
+        return ""
+    lost, gained = answers(rows)
+    more, fewer = apart(rows, "ratio_all")
+    return (
+        f"With the prompt kept at the same budget, {len(gained)} of {len(rows)} methods and "
+        f"budgets gain answers{listed(gained)} and {len(lost)} lose some{listed(lost)}; on all "
+        f"problems texts are shorter in {len(fewer)}{listed(fewer, 'ratio_all')} and longer in "
+        f"{len(more)}{listed(more, 'ratio_all')}."
+    )
+
+
 def excess(at: Row) -> str:
     """What the tokens beyond full attention's are."""
     one, noise = at["pooled"], null_of(at)
@@ -306,7 +247,7 @@ def worth_it(at: Row) -> str:
 
 SENTENCES: Mapping[str, Callable[[Row], str]] = {
     "2": sparsity, "1": all_lengths, "1a": correct, "1b": length, "1c": until, "1d": control,
-    "2a": chosen_keys, "4": excess, "5": cost, "5a": worth_it,
+    "2a": chosen_keys, "2b": prompt_kept, "4": excess, "5": cost, "5a": worth_it,
 }  # fmt: skip
 
 
@@ -390,6 +331,25 @@ def other_level(at: Row) -> str:
     )
 
 
+def put_back(found: Row) -> str:
+    """Whether the keys that a step missed most are why a text parts; nothing if it was not run."""
+    one = found.get(WHY, {}).get("methods")
+    if one is None:
+        return ""
+    missed, drawn = (one["healed"][f"1 {name}"] for name in ("most missed", "drawn"))
+    p = mcnemar(one["only_missed"], one["only_drawn"])
+    more = p <= CHANCE and one["only_missed"] > one["only_drawn"]
+    beside = "more often than" if more else "which cannot be told apart from what happens"
+    names = " and ".join(name for name in METHODS if found[WHY].get(name, {}).get("healed"))
+    return (
+        f"Of {missed['of']} texts of {names}, where each first parts from full attention's: with "
+        "the key of each layer that the step missed most put back at the same budget, full "
+        f"attention's token is chosen in {percent(missed)}%, {beside} with a key drawn at random, "
+        f"{percent(drawn)}% (exact McNemar, p {chance(p)}). Texts then are as full attention's for "
+        f"{one['agreed'] or 0:g} tokens (median), {one['to_the_end']} of them to the end."
+    )
+
+
 def other_levels(found: Row) -> Iterator[str]:
     """What the same cells do on the other levels, each corrected by itself."""
     for level, one in found[CHOSEN]["levels"].items():
@@ -408,10 +368,15 @@ def sentences(found: Row) -> Iterator[str]:
     assert at is not None
     yield f"{answer(at)} {decoded(found)}\n"
     for name, make in SENTENCES.items():
-        yield f"- ({name}) {make(at)}"
+        told = make(at)
+        if not told:  # nothing of the kind was decoded
+            continue
+        yield f"- ({name}) {told}"
         if held is not None:
-            yield f"  - Held out: {make(held)}"
+            yield f"  - Held out: {make(held) or 'not decoded.'}"
     yield from other_levels(found)
+    if told := put_back(found):
+        yield f"- (4a) {told}"
     for name, tell in (("6", _ceiling), ("6a", detectors)):
         yield f"- ({name}) {tell(found[CHOSEN], level)}"
         if held is not None:

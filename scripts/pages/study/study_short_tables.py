@@ -266,18 +266,26 @@ def why(found: Row) -> str:
     told, lines, heads = found.get(WHY, {}), [], []
     if not told:
         return "It has not been run on these texts yet.\n"
-    heads = ["method", "texts", "seconds each", *sorted(
-        {key for one in told.values() for key in one["healed"]}, key=_keys
-    ), "missed weight in the prompt, %"]  # fmt: skip
-    for name, one in told.items():
-        healed = [one["healed"].get(key) for key in heads[3:-1]]
-        seconds, inside = one["seconds_each"], one["missed_in_prompt"]
+    tried = sorted({key for one in told.values() for key in one["healed"]}, key=_keys)
+    heads = ["method", "texts", "seconds each", *tried, "tokens alike then", "to the end",
+             "missed weight in the prompt, %"]  # fmt: skip
+    for name in sorted(told, key=_of_methods):
+        one = told[name]
+        healed = [one["healed"].get(key) for key in tried]
+        seconds, inside, alike = one["seconds_each"], one["missed_in_prompt"], one["agreed"]
         lines.append((
             name, str(one["runs"] - one["refused"]), "-" if seconds is None else f"{seconds:.1f}",
             *("-" if x is None else f"{percent(x)} of {x['of']}" for x in healed),
+            "-" if alike is None else f"{alike:g}",
+            str(one["to_the_end"]) if one["healed"] else "-",
             "-" if inside is None else f"{100 * inside:.0f}",
         ))  # fmt: skip
     return table(heads, lines)
+
+
+def _of_methods(name: str) -> tuple[int, str]:
+    order = (*METHODS, "methods")
+    return (order.index(name) if name in order else len(order), name)
 
 
 def _keys(name: str) -> tuple[bool, int]:

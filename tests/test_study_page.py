@@ -13,11 +13,13 @@ import records
 import study_figures
 import study_sentences
 import study_tables
+from study_texts import Cell, cell_of
 
 from experiments.store.study import Study
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT / "docs" / "study" / "traces"
+FULL: Cell = ("full", None, False)
 
 
 def kept() -> dict[str, Any]:
@@ -65,18 +67,20 @@ def test_the_kept_numbers_come_from_the_kept_traces(tmp_path: Path) -> None:
         store = tmp_path / level
         files = [str(one) for one in sorted(TRACES.glob(f"{level}-1000.*xz"))]
         assert lean_stores.main(["unpack", *files, str(store)]) == 0
-        study = max(Study.each(store), key=lambda one: len(one.plan))  # the others are parts of it
-        cells: dict[tuple[str, Any], list[Any]] = defaultdict(list)
-        for sample in study.samples([]).samples:
-            cells[sample.backend, sample.budget].append(sample)
-        rows = {(row["backend"], row["budget"]): row for row in told["at"]["8"]["rows"]}
-        assert cells.keys() - {("full", None)} == rows.keys()
+        cells: dict[Cell, dict[str, Any]] = defaultdict(dict)
+        for study in Study.each(store):
+            for sample in study.samples([]).samples:
+                cells[cell_of(sample)][sample.item_id] = sample
+        rows = {
+            (row["backend"], row["budget"], row["kept"]): row for row in told["at"]["8"]["rows"]
+        }
+        assert cells.keys() - {FULL} == rows.keys()
         for cell, row in rows.items():
-            mine = cells[cell]
+            mine = cells[cell].values()
             solved = sum(bool(one.correct) for one in mine)
             assert row["n"] == len(mine), cell
             assert row["accuracy"]["estimate"] == solved / len(mine), cell
             assert row["tokens"] == sum(one.tokens for one in mine), cell
         full = told["full"]["8"]
-        mine = cells["full", None]
+        mine = cells[FULL].values()
         assert (full["n"], full["tokens"]) == (len(mine), sum(one.tokens for one in mine))

@@ -2,8 +2,8 @@
 
 In it: the model's weights, the data set's item and the very prompt, backend and parameters,
 penalties, sampling and seed, dtype, and the runtime where it is not our own. Not in it: batch size,
-device, executor, detectors (they only cut a trace that exists), the cap (a longer trace serves every
-shorter cap), how often costs are recorded, versions.
+device, executor, versions, detectors (they only cut a trace that exists), the cap (a longer trace
+serves every shorter cap), how often costs are recorded.
 
 Greedy decoding draws nothing, so there neither the seed nor top-k and top-p are part of it: another
 seed must not decode the same tokens again.

@@ -23,6 +23,7 @@ from msgspec import Meta
 from attention.errors import InvalidValue
 from attention.spelling import split
 from experiments.grid import schema
+from experiments.grid.identity import OWN_RUNTIME, RUNTIMES
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
@@ -340,6 +341,12 @@ class Config:
         "local",
         schema.one_of(*EXECUTORS),
         "where workers are: local, on this machine; ray, on a Ray cluster",
+    )
+    runtime: str = _machine(
+        OWN_RUNTIME,
+        schema.one_of(*RUNTIMES),
+        "what decodes: transformers, by lil.decode; vllm, the engine with our sparse attention, on "
+        "a CPU; part of what a run is",
     )
     address: str | None = _machine(
         None,

@@ -1,9 +1,9 @@
 """The identity of a decode run: a hash over what changes its tokens, and over nothing else.
 
 In it: the model's weights, the data set's item and the very prompt, backend and parameters,
-penalties, sampling and seed, dtype. Not in it: batch size, device, executor, detectors (they only
-cut a trace that exists), the cap (a longer trace serves every shorter cap), how often costs are
-recorded.
+penalties, sampling and seed, dtype, and the runtime where it is not our own. Not in it: batch size,
+device, executor, versions, detectors (they only cut a trace that exists), the cap (a longer trace
+serves every shorter cap), how often costs are recorded.
 
 Greedy decoding draws nothing, so there neither the seed nor top-k and top-p are part of it: another
 seed must not decode the same tokens again.
@@ -19,6 +19,10 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from attention.errors import InvalidValue
+
+#: What decodes: `lil.decode` over models of transformers, or an engine for serving.
+OWN_RUNTIME = "transformers"
+RUNTIMES = (OWN_RUNTIME, "vllm")
 
 #: Raise it whenever the same fields would give other tokens, as after a change to a method.
 VERSION = 1
@@ -49,7 +53,7 @@ class Cell:
     `model_digest` is the revision of a hub model or the digest of a folder's weights; `backend` is
     the method's name with all its resolved parameters; `penalties` one such table each. `role` is
     what it is compared for, as backends say it, and changes no token: full attention drawn with
-    another seed is a "null".
+    another seed is a "null". `runtime` is one of `RUNTIMES`.
     """
 
     model: str
@@ -60,6 +64,7 @@ class Cell:
     sampling: Mapping[str, Any]
     dtype: str
     role: Literal["method", "control", "null"] = "method"
+    runtime: str = OWN_RUNTIME
 
     def __post_init__(self) -> None:
         for method in (self.backend, *self.penalties):
@@ -121,5 +126,7 @@ def run_id(cell: Cell, item_id: str, prompt: str, sample_index: int) -> str:
             "item_id": item_id,
             "prompt": prompt,
             "sample_index": sample_index,
+            # What was stored before there was another keeps its name.
+            **({} if cell.runtime == OWN_RUNTIME else {"runtime": cell.runtime}),
         }
     )

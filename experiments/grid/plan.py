@@ -341,6 +341,7 @@ def build_cells(
             drawn,
             config.dtype,
             backend.role,
+            config.runtime,
         )
         for penalty in penalties
         for backend in backends

@@ -55,6 +55,29 @@ def counted_layers(source: ModelSource) -> dict[str, int]:
     return {} if held == layers else {"key_layers": held, "layers": layers}
 
 
+def layers(source: ModelSource) -> int:
+    """Layers of a model.
+
+    Raises:
+        InvalidValue: its config cannot be read.
+    """
+    return _asked(source, lambda config: int(config.get_text_config().num_hidden_layers))
+
+
+def generation(source: ModelSource) -> Any:
+    """How a model generates: its own file, or what its config says.
+
+    Raises:
+        InvalidValue: its config cannot be read.
+    """
+    from transformers import GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(source.location, revision=source.revision)
+    except OSError:  # as transformers does where there is no such file
+        return _asked(source, GenerationConfig.from_model_config)
+
+
 def _asked(source: ModelSource, ask: Callable[[Any], X], here: bool = False) -> X:
     from transformers import AutoConfig
 

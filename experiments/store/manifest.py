@@ -63,6 +63,12 @@ def _version(package: str) -> str | None:
         return None
 
 
+def runtime(name: str) -> str:
+    """A runtime and its version; builds of vLLM for a CPU are a package of another name."""
+    found = _version(name) or _version(f"{name}-cpu")
+    return name if found is None else f"{name} {found}"
+
+
 def device_name(device: str) -> str:
     """What a device is called: a GPU by its name, the CPU with its cores."""
     if device.startswith("cuda"):

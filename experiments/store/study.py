@@ -137,7 +137,14 @@ class Study:
     @property
     def said(self) -> list[str]:
         """What a reader should know: what could not be read, is left out, unfinished or mixed."""
-        return [*self.store.notices, *self.notices, *self._absent, *self._mixed, *self._unjudged]
+        return [
+            *self.store.notices,
+            *self.notices,
+            *self._absent,
+            *self._mixed,
+            *self._other_runtimes,
+            *self._unjudged,
+        ]
 
     @property
     def detectors(self) -> list[Detector]:
@@ -201,6 +208,26 @@ class Study:
                     f"{key} than the newest; their sweep's command with --again decodes them anew"
                 )
         return told
+
+    @property
+    def _other_runtimes(self) -> Iterator[str]:
+        """Configurations measured against full attention that something else has decoded."""
+        apart: dict[tuple[str, str, str], int] = {}
+        for run in self.runs():
+            record = None if run.cell.is_full else self.store.get(run.id)
+            full = self.store.get(self.plan.full(run).id)
+            if record is None or full is None:
+                continue
+            mine, theirs = record.meta.get("runtime"), full.meta.get("runtime")
+            if mine and theirs and mine != theirs:  # before there were several it was not noted
+                key = (run.cell.told, mine, theirs)
+                apart[key] = apart.get(key, 0) + 1
+        for (told, mine, theirs), count in apart.items():
+            yield (
+                f"{self.folder}: {count} run{'' if count == 1 else 's'} of {told}, decoded by "
+                f"{mine}, {'is' if count == 1 else 'are'} measured against full attention decoded "
+                f"by {theirs}"
+            )
 
     @property
     def _unjudged(self) -> Iterator[str]:

@@ -19,7 +19,7 @@ from experiments.store import manifest
 #: Keys on which sweeps that are shown together agree: other values make other samples or caps.
 _SAME = (
     *("cap", "max_new_tokens", "temperature", "top_k", "top_p", "seed", "dtype"),
-    *("weights", "samples_per_problem", "beyond_positions"),
+    *("weights", "samples_per_problem", "beyond_positions", "runtime"),
 )
 
 

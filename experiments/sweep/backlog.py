@@ -11,7 +11,7 @@ from attention.identity import code
 from experiments.grid import data, models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
-from experiments.grid.identity import Cell
+from experiments.grid.identity import OWN_RUNTIME, Cell
 from experiments.grid.plan import Plan, Run
 from experiments.grid.scoring import Scorers
 from experiments.store.samples.of_trace import Firing, acted_record, acts, verdict_on
@@ -175,7 +175,8 @@ class Backlog:
         The last token is decoded all the same: something has to measure the run's speed.
         """
         cell = run.cell
-        if cell.is_full or cell.penalties or self.config.temperature:
+        other = cell.runtime != OWN_RUNTIME  # which takes no known beginning
+        if cell.is_full or cell.penalties or self.config.temperature or other:
             return (), {}
         full = self.study.full(run)
         room = self.study.backend(cell).exact_until - prompt

@@ -10,6 +10,7 @@ import lil
 from attention.errors import InvalidValue
 from experiments.grid import models
 from experiments.grid.data.sets import stream_name
+from experiments.grid.identity import OWN_RUNTIME
 from experiments.grid.plan import Run
 from experiments.store.store import Record
 from experiments.store.study import Study
@@ -109,7 +110,8 @@ def check_decoded(
     Tokens are compared as well. At most `limit` runs, spread evenly over the plan.
 
     Raises:
-        InvalidValue: the model is not there, or its weights are no longer those of the sweep.
+        InvalidValue: the model is not there, its weights are no longer those of the sweep, or
+            another runtime decoded it.
     """
     chosen = [(run, record) for run in study.runs() if (record := study.served(run))]
     if limit < len(chosen):
@@ -130,6 +132,9 @@ def _decode_model(
     on_run: Callable[[], None] | None,
 ) -> None:
     config, digest = study.config, chosen[0][0].cell.model_digest
+    if config.runtime != OWN_RUNTIME:
+        allowed = f"{OWN_RUNTIME}: here detectors are at work in `lil.decode`"
+        raise InvalidValue("runtime", config.runtime, allowed)
     source = models.find(chosen[0][0].cell.model, config.revision, weights=config.weights)
     if source.digest != digest:
         raise InvalidValue("model", source.name, "the weights the store was made with")

@@ -10,6 +10,7 @@ import lil
 from attention.identity import code
 from experiments.grid.data.sets import labels
 from experiments.grid.identity import Cell
+from experiments.store import manifest
 from experiments.store.samples.of_trace import stored_verdict
 from experiments.store.store import Store
 from experiments.sweep.backlog import Backlog, PendingRun
@@ -83,6 +84,7 @@ class Keeper:
         self.store, self.progress, self.counts = store, progress, counts
         self.sweep, self.workers = sweep, workers
         self.code, self.notes_code = backlog.code, backlog.notes_code
+        self.runtime = manifest.runtime(backlog.config.runtime)
         self.names = labels([cell.dataset for cell in backlog.study.plan.cells])
 
     def keep(self, task: Task[PendingRun], event: RowTrace) -> None:
@@ -132,6 +134,7 @@ class Keeper:
             **{key: value for key, value in made_by.items() if value},
             "sweep": self.sweep,
             "workers": self.workers,
+            "runtime": self.runtime,
             **outcome,
         }
         self.store.append(task.key, meta, None if trace is None else trace.to_dict())

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
 from attention.identity import code
@@ -21,7 +21,7 @@ from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import read_template, unknown_words
 from experiments.grid.detectors import build_detectors
-from experiments.grid.identity import Cell
+from experiments.grid.identity import OWN_RUNTIME, Cell
 from experiments.grid.plan import (
     Plan,
     PlannedProblem,
@@ -37,11 +37,14 @@ from experiments.store.store import Store, require_writable
 from experiments.store.study import Study
 from experiments.sweep.backlog import Backlog, Preparation
 from experiments.sweep.decoder import require_supported
-from experiments.sweep.executors import begin, open_executor
+from experiments.sweep.executors import begin, open_executor, vllm_limits
 from experiments.sweep.keeper import Counts, Progress
 from experiments.sweep.runner import Runner
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
+
+if TYPE_CHECKING:
+    from attention import Backend
 
 
 @dataclass
@@ -72,8 +75,9 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
     backends = tuple(build_backends(config))
     penalties = tuple(build_penalties(config))
     detectors = tuple(build_detectors(config))
+    served = config.runtime != OWN_RUNTIME
     remote = config.executor == "ray"  # what devices there are is known on its nodes alone
-    device = "cpu" if remote else models.resolve_device(config.device)
+    device = "cpu" if remote or served else models.resolve_device(config.device)
     sources = tuple(
         models.find(name, config.revision, weights=config.weights) for name in config.models
     )
@@ -114,7 +118,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
     )
     if made_by and not again:
         _require_same_code(prepared, out)
-    engine = require_supported(shelf.take(sources[0]), backends, config.engine)
+    engine = _engine(config, sources, shelf, backends)
     about = {
         "datasets": [one.about() for one in sets.values()],
         "prompt": _prompt(config),
@@ -124,6 +128,24 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
         "keeps_all": [one.identity() for one in backends if one.keeps_all],
     }
     return dataclasses.replace(prepared, about=about)
+
+
+def _engine(
+    config: Config,
+    sources: Sequence[models.ModelSource],
+    shelf: models.Shelf,
+    backends: Sequence[Backend],
+) -> str:
+    """What reads keys and values; the first model is loaded for it, but by an engine for serving.
+
+    Raises:
+        InvalidValue: a model that does not load, or that a backend does not work with.
+    """
+    if config.runtime == OWN_RUNTIME:
+        return require_supported(shelf.take(sources[0]), backends, config.engine)
+    for source in sources:
+        vllm_limits.require_layers(source.name, positions.layers(source), backends)
+    return config.runtime
 
 
 def _require_same_code(prepared: Preparation, out: Path) -> None:
@@ -227,6 +249,7 @@ def _run(
         **manifest.conditions(prepared.shelf.device, config.dtype, prepared.threads),
         "workers": config.workers,
         "executor": config.executor,
+        "runtime": manifest.runtime(config.runtime),
         "started": manifest.now(),
         "ended": None,
         "counts": None,

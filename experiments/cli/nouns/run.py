@@ -55,7 +55,7 @@ Nothing is stored; `lil sweep` stores.
 
 _NOT_HERE = (
     *("backends", "budgets", "cap", "null", "batch_size", "samples_per_problem"),
-    *("workers", "executor", "address", "gpus_per_worker"),
+    *("workers", "executor", "runtime", "address", "gpus_per_worker"),
 )
 #: What says which problems, where a prompt is not typed.
 _PROBLEMS = ("datasets", "split", "limit", "offset", "sample", "columns", "scorer")

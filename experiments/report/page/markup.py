@@ -17,7 +17,7 @@ _CONFIG = (
 _TOLD = (
     "finding", "figures", "page", "models", "detectors", "packages", "python", "commit", "dirty",
     "device", "device_name", "threads", "dtype", "seed", "arguments", "preset", "started", "ended",
-    "status", "config",
+    "status", "config", "runtime",
 )  # fmt: skip
 
 
@@ -31,6 +31,7 @@ def conditions(about: Mapping[str, Any]) -> str:
         "detectors": "<br>".join(map(_named, about.get("detectors", ()))) or "none",
         "seed": _listed(about.get("seed")),
         "arithmetic": _arithmetic(about),
+        "runtime": _listed(about.get("runtime")),
         "device": _device(about),
         "versions": _versions(about),
         "commit": _commit(about),

@@ -21,7 +21,7 @@ class RunFields(msgspec.Struct, frozen=True):
     digests of classes that do not ship, and of their files, see `attention.identity.code`: method,
     penalties and the detector that acts; `notes_code` of those that took notes. `verdict` is the
     one that was acted upon: tokens kept, step and anchor. `at_positions`: it was cut where the
-    model's positions end, or went beyond them.
+    model's positions end, or went beyond them. `runtime` decoded it, with its version.
     """
 
     cell: Cell
@@ -41,6 +41,7 @@ class RunFields(msgspec.Struct, frozen=True):
     notes_code: dict[str, str] = {}
     verdict: tuple[Natural, Natural, Natural | None] | None = None
     at_positions: bool = False
+    runtime: str | None = None
 
     def __post_init__(self) -> None:
         failed = self.status in ("out_of_memory", "error")

@@ -1,4 +1,4 @@
-"""Where jobs are decoded: in this process, in others, on a Ray cluster."""
+"""Where jobs are decoded: in this process, in others, on a Ray cluster, by vLLM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
 from experiments.sweep.backlog import Preparation
 from experiments.sweep.decoder import Setup, compile_step, require_supported
-from experiments.sweep.executors import on_ray, processes
+from experiments.sweep.executors import on_ray, on_vllm, processes, vllm_limits
 from experiments.sweep.executors.contract import Executor, InProcess, Open, Tell
 
 __all__ = ["Executor", "Open", "Tell", "begin", "open_executor"]
@@ -25,6 +25,10 @@ def open_executor(prepared: Preparation, source: models.ModelSource) -> Iterator
         InvalidValue: a model that does not load or that a backend does not work with.
     """
     config, shelf = prepared.config, prepared.shelf
+    if config.runtime == "vllm":
+        with on_vllm.opened(prepared, source) as engine:
+            yield engine
+        return
     backends = tuple(build_backends(config))
     probes = tuple(detector for detector in prepared.detectors if detector.signals)
     if config.executor == "ray":
@@ -66,8 +70,12 @@ def begin(config: Config) -> None:
     """Begin with what workers need and nothing here depends on.
 
     Raises:
-        InvalidValue: the executor is not installed.
+        InvalidValue: the executor or the runtime is not installed, or what is asked for is nothing
+            that the runtime can do.
     """
+    if config.runtime == "vllm":
+        vllm_limits.require_able(config)
+        vllm_limits.require_installed()
     if config.executor == "ray":
         on_ray.require()
     if config.executor == "local" and config.workers > 1:

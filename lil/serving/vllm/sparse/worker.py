@@ -93,11 +93,14 @@ class CPUWorker(EngineWorker):
         super().shutdown()
 
     def keys_read(self) -> dict[str, Any]:
-        """What decode queries have read, for `collective_rpc`: of all, and of each that runs."""
+        """What decode queries have read, for `collective_rpc`: of all, and of each that runs; and
+        in how many layers.
+        """
         assert self.reads is not None
         counts = self.reads.counts
         running = {name: asdict(one) for name, one in counts.running.items()}
-        return {"total": asdict(counts.total), "running": running}
+        layers = {"sparse_layers": counts.sparse, "dense_layers": counts.dense}
+        return {"total": asdict(counts.total), "running": running, **layers}
 
 
 def attention_layers(model: nn.Module) -> dict[str, tuple[Any, nn.Module]]:

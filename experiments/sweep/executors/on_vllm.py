@@ -1,0 +1,143 @@
+"""Rows that are decoded by vLLM in this process: one engine at a time, one for each backend."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from experiments.grid import models, positions
+from experiments.sweep.backlog import Preparation
+from experiments.sweep.decoder import (
+    DecodeJob,
+    JobEnd,
+    Remark,
+    RowFailure,
+    StepCount,
+    WorkerPlace,
+    is_out_of_memory,
+    message,
+)
+from experiments.sweep.executors.contract import Tell
+from experiments.sweep.executors.vllm_engine import Engine, ServedModel
+from lil import token_bytes
+from lil.decoding.entry import eos_ids
+
+if TYPE_CHECKING:
+    from attention import Backend
+
+
+@contextmanager
+def opened(prepared: Preparation, source: models.ModelSource) -> Iterator[OnVLLM]:
+    """The engine's executor; its engine is gone when the block ends.
+
+    Raises:
+        InvalidValue: a tokenizer or a config that cannot be read.
+    """
+    prepared.shelf.clear()
+    executor = OnVLLM(_served(prepared, source))
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def _served(prepared: Preparation, source: models.ModelSource) -> ServedModel:
+    config, tokenizer = prepared.config, models.load_tokenizer(source)
+    longest, cap = 0, max(config.full_cap, config.sparse_cap(config.full_cap))
+    for (model, dataset), problems in prepared.plan.items.items():
+        for one in problems if model == source.name else ():
+            _, prompt = prepared.problems[model, dataset, one.item_id]
+            room = cap if one.room is None else min(cap, one.room)
+            longest = max(longest, len(prompt) + room)
+    return ServedModel(
+        source,
+        config.batch_size,
+        longest,
+        positions.positions(source),
+        config.check_every,
+        token_bytes(tokenizer),
+        eos_ids(SimpleNamespace(generation_config=positions.generation(source)), tokenizer),
+    )
+
+
+class OnVLLM:
+    """Decodes here, a job at a time, with the engine of its backend.
+
+    Args:
+        model: what the engines are made for.
+    """
+
+    def __init__(self, model: ServedModel) -> None:
+        self.place: WorkerPlace = {}
+        self._model = model
+        self._job: DecodeJob | None = None
+        self._engine: Engine | None = None
+
+    def hire(self, jobs: int) -> None:
+        """It is there already."""
+
+    def free(self) -> Sequence[int]:
+        """Worker 0, if it has no job."""
+        return [0] if self._job is None else []
+
+    def submit(self, worker: int, job: DecodeJob) -> None:
+        """Keep the job for `wait`."""
+        del worker
+        self._job = job
+
+    def wait(self, tell: Tell) -> None:
+        """Decode the job; after a failure it goes on with halves of what is left.
+
+        Raises:
+            InvalidValue: an engine that does not start with this model and backend.
+        """
+        job, self._job = self._job, None
+        assert job is not None
+        parts = deque([[*range(len(job.requests))]])
+        while parts:
+            rows = parts.popleft()
+            parts.extendleft(reversed(self._decode(job, rows, tell)))
+        tell(0, JobEnd())
+
+    def _decode(self, job: DecodeJob, rows: Sequence[int], tell: Tell) -> list[list[int]]:
+        """Rows of a job as they end; what is to be tried again where the engine fails."""
+        together = min(len(rows), self._model.rows)
+        left = [*rows]
+        with closing(self._with(job.backend).decode(job, rows, together)) as events:
+            while left:
+                try:
+                    event = next(events)
+                except Exception as error:  # whatever it is, it must not end the sweep
+                    failure = error.with_traceback(None)
+                    break
+                if not isinstance(event, StepCount):
+                    left.remove(event.index)
+                tell(0, event)
+            else:
+                return []
+        self.close()  # nobody knows what state it is in
+        said = message(failure)
+        if len(left) == 1:
+            status = "out_of_memory" if is_out_of_memory(failure) else "error"
+            tell(0, RowFailure(left[0], status, said, together))
+            return []
+        again = f"its {len(left)} unfinished rows are tried again in halves"
+        tell(0, Remark(f"{job.told}: a batch failed ({said}); {again}"))
+        middle = (len(left) + 1) // 2
+        return [left[:middle], left[middle:]]
+
+    def _with(self, backend: Backend) -> Engine:
+        if self._engine is None or self._engine.backend != backend:
+            self.close()
+            self._engine = Engine(self._model, backend)
+            self.place = self._engine.place
+        return self._engine
+
+    def close(self) -> None:
+        """Let the engine go."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()

@@ -1,0 +1,216 @@
+"""Sweeps that another runtime decodes, without it: what is refused, what runs are called, what is
+said where a pair mixes runtimes. Where rows have to be decoded, a stand-in with the engine's face
+does it by `lil.decode`; `test_vllm_sweeps.py` has the engine itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeping import go
+
+import attention
+from attention.errors import InvalidValue
+from experiments.cli import main
+from experiments.grid import models
+from experiments.grid.config import Config
+from experiments.grid.identity import Cell, run_id
+from experiments.store import manifest
+from experiments.store.store import Store
+from experiments.store.study import Study
+from experiments.sweep import decoder
+from experiments.sweep.check_live import check_decoded
+from experiments.sweep.executors import on_vllm, vllm_limits
+from lil.detectors import Guardian
+
+Make = Callable[..., Config]
+
+
+class StandIn:
+    """An engine's face over `lil.decode`, which can be told to fail."""
+
+    made: list[str] = []  # noqa: RUF012 - each test that reads it empties it
+    fails: Callable[[decoder.DecodeJob, Any], bool] = staticmethod(lambda _job, _rows: False)
+
+    def __init__(self, model: on_vllm.ServedModel, backend: attention.Backend) -> None:
+        self.backend, self.place = backend, {"engine": "a stand-in"}
+        self._loaded = models.load(model.source, "float32", "cpu")
+        StandIn.made.append(backend.name)
+
+    def decode(self, job: decoder.DecodeJob, rows: Any, together: int) -> Iterator[Any]:
+        for row in rows:
+            if self.fails(job, rows):
+                raise RuntimeError("the engine fell over")
+            (event,) = decoder.decode(
+                self._loaded,
+                dataclasses.replace(job, requests=(job.requests[row],)),
+                lambda _: None,
+            )
+            yield decoder.StepCount(event.trace.tokens)
+            yield dataclasses.replace(event, index=row, rows=together)
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The stand-in in its place, of a version 1."""
+    monkeypatch.setattr(on_vllm, "Engine", StandIn)
+    monkeypatch.setattr(vllm_limits, "require_installed", lambda: None)
+    monkeypatch.setattr(StandIn, "made", [])
+    of_version(monkeypatch, 1)
+    return monkeypatch
+
+
+def of_version(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    monkeypatch.setattr(manifest, "runtime", lambda name: f"{name} {version}")
+
+
+REFUSED = [
+    ("--backend h2o --budget 64", "backend = 'h2o'", "full, infllm, quest, sink, window"),
+    ("--backend oracle(budget=64)", "backend = 'oracle'", "under vllm"),
+    ("--null dither", "backend = 'dither'", "under vllm"),
+    ("--backend sink(sinks=32) --budget 64", "positions = ", "'absolute'"),
+    ("--backend sink(positions='absolute') --budget 64", "sinks = 4", "multiple of the engine's"),
+    ("--backend quest(page=16)", "page = 16", "a multiple of 32 under vllm"),
+    ("--backend quest(page=32,dense_layers=5)", "dense_layers = 5", "fewer than the 5 layers"),
+    ("--backend window(keep_prompt=true)", "keep_prompt = True", "False inside an engine"),
+    ("--dtype float64", "dtype = 'float64'", "float32"),
+    ("--dtype bfloat16 --null none", "dtype = 'bfloat16'", "float32"),
+    ("--weights int8 --null none", "weights = 'int8'", "stored"),
+    ("--temperature 0.6", "temperature = 0.6", "0: vLLM draws"),
+    ("--detector guardian:answer", "action = 'answer'", "replayed"),
+    ("--detector margin", "detector = 'margin'", "hidden states"),
+    ("--penalty repetition", "penalty = 'repetition'", "lz, dry, presence_window"),
+    ("--workers 2", "workers = 2", "in this process"),
+    ("--executor ray", "executor = 'ray'", "local"),
+    ("--compile on", "compile = 'on'", "eagerly"),
+    ("--engine torch", "engine = 'torch'", "vLLM's own"),
+    ("--beyond-positions", "beyond_positions = True", "positions"),
+    ("--device cuda", "device = 'cuda'", "no form for GPUs"),
+    ("--model x.gguf --dtype float32", "model = 'x.gguf'", "GGUF"),
+    ("--runtime vlm", "runtime = 'vlm'", "did you mean 'vllm'"),
+]
+
+
+@pytest.mark.parametrize(("given", "value", "allowed"), REFUSED, ids=[one[0] for one in REFUSED])
+@pytest.mark.parametrize("more", ["", "--dry-run"])
+@pytest.mark.usefixtures("vllm")  # as if it were installed
+def test_what_the_engine_cannot_do_is_refused_by_name(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    given: str,
+    value: str,
+    allowed: str,
+    more: str,
+) -> None:
+    if more and "dense_layers=5" in given:
+        pytest.skip("a dry run reads no layers of a model")
+    own = [] if "--runtime" in given else ["--runtime", "vllm"]
+    own += [] if "--backend" in given else ["--backend", "full"]
+    typed = f"sweep --limit 1 --budget 64 {more} {given}".split()
+    try:
+        code = main([*typed, *own, "--out", str(tmp_path / "out")])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    out, err = capfd.readouterr()
+    assert (code, out) == (2, "")
+    said = [line for line in err.splitlines() if "is read as" not in line]
+    assert len(said) == 1
+    assert said[0].startswith(f"lil: error: {value}")
+    assert allowed in said[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_the_engine_its_name_is_refused(
+    tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_limits.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(InvalidValue, match=r"runtime = 'vllm': .*where vLLM 0.32 is installed"):
+        go(tiny_config(runtime="vllm", backends="full"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_request_says_what_a_penalty_is() -> None:
+    from lil import penalties
+
+    lz = penalties.get("lz", alpha=0.3, exempt=[5])
+    assert vllm_limits.request_values([lz])["lz_alpha"] == 0.3
+    assert vllm_limits.request_values([]) == {}
+
+
+def test_a_run_of_another_runtime_is_another_run() -> None:
+    own = Cell("m", "00", "easy", {"name": "full"}, (), {"temperature": 0.0}, "float32")
+    other = dataclasses.replace(own, runtime="vllm")
+    assert run_id(own, "i", "p", 0) != run_id(other, "i", "p", 0)
+    assert run_id(own, "i", "p", 0) == run_id(
+        dataclasses.replace(own, runtime="transformers"), "i", "p", 0
+    )
+
+
+@pytest.mark.usefixtures("vllm")
+def test_a_store_holds_both_and_serves_neither_as_the_other(
+    tiny_config: Make, tmp_path: Path
+) -> None:
+    given = {"backends": "full,window", "budgets": "96", "limit": 2, "null": "none"}
+    first, _ = go(tiny_config(**given), tmp_path)
+    second, _ = go(tiny_config(**given, runtime="vllm"), tmp_path)
+    assert (first.counts.decoded, second.counts.decoded, second.counts.stored_before) == (4, 4, 0)
+    assert StandIn.made == ["full", "window"]  # an engine each, full attention first
+    records = list(Store(tmp_path))
+    assert sorted(one.meta["runtime"] for one in records) == [
+        *["transformers 1"] * 4,
+        *["vllm 1"] * 4,
+    ]
+    assert second.counts.reused_tokens == 0  # the engine takes no known beginning
+    again, _ = go(tiny_config(**given, runtime="vllm"), tmp_path)
+    assert (again.counts.decoded, again.counts.stored_before) == (0, 4)
+    study = Study.open(tmp_path)
+    assert {run.cell.runtime for run in study.runs()} == {"vllm"}
+    assert study.manifest["runtime"] == "vllm 1"
+    assert any("runtime transformers, not vllm" in line for line in study.said)
+    assert not any("measured against full attention decoded by" in line for line in study.said)
+    with pytest.raises(InvalidValue, match="runtime = 'vllm'"):
+        check_decoded(study, Guardian(), "cpu", 1)
+
+
+def test_a_pair_that_mixes_runtimes_is_said_by_name(
+    vllm: pytest.MonkeyPatch, tiny_config: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = {"limit": 2, "null": "none", "budgets": "96", "runtime": "vllm"}
+    go(tiny_config(**given, backends="full"), tmp_path)
+    of_version(vllm, 2)
+    go(tiny_config(**given, backends="full,window"), tmp_path)
+    told = "2 runs of window 96, decoded by vllm 2, are measured against full attention decoded by "
+    (line,) = [one for one in Study.open(tmp_path).said if "decoded by" in one]
+    assert line == f"{tmp_path}: {told}vllm 1"
+    assert main(["report", str(tmp_path), "--no-figures", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert told in err
+    assert json.loads(out)["manifest"]["runtime"] == "vllm 2"
+
+
+def test_an_engine_that_falls_over_costs_the_row_at_fault_alone(
+    vllm: pytest.MonkeyPatch, tiny_config: Make, tmp_path: Path
+) -> None:
+    config = tiny_config(backends="full", limit=4, runtime="vllm", batch_size=4)
+    victim = []
+
+    def fails(job: decoder.DecodeJob, rows: Any) -> bool:
+        victim.append(job.requests[-1].prompt)  # the first job has all rows
+        return any(job.requests[row].prompt == victim[0] for row in rows)
+
+    vllm.setattr(StandIn, "fails", staticmethod(fails))
+    outcome, notes = go(config, tmp_path)
+    assert (outcome.counts.decoded, outcome.counts.failed) == (3, 1)
+    (failed,) = [one for one in Store(tmp_path) if one.failed]
+    assert failed.meta["message"] == "RuntimeError: the engine fell over"
+    assert any("tried again in halves" in note for note in notes.notes)
+    assert StandIn.made == ["full"] * len(StandIn.made)
+    assert len(StandIn.made) > 1  # a new one after each failure

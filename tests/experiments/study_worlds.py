@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,17 +39,21 @@ def text(
     return Text(sample, {8: reading}, {8: costs})
 
 
-def world(effect: float, kept: float | None = None) -> dict[str, Any]:
+def world(effect: float, kept: float | None = None, cut: int = 0) -> dict[str, Any]:
     """A level whose null scatters and whose h2o is longer by an effect.
 
     Args:
         effect: of the logarithm of its lengths.
         kept: the same of h2o with the prompt kept; None for none.
+        cut: of full attention's texts that do not end.
     """
     draw = np.random.default_rng(0)
     n, cells = 60, {}
     lengths = draw.integers(400, 600, n)
     cells[FULL] = {f"{at:04}": text(at, int(lengths[at]), FULL[:2]) for at in range(n)}
+    for at in range(cut):
+        one = cells[FULL][f"{at:04}"]
+        cells[FULL][f"{at:04}"] = replace(one, sample=replace(one.sample, status="capped"))
     for name, budget, role, more in (
         ("dither", None, "null", 0.0), ("h2o", 64, "method", effect), ("quest", 64, "method", 0.0),
         ("oracle", 64, "control", 0.0),

@@ -241,14 +241,15 @@ def test_tables_show_what_was_counted(
     healed = {"of": 40, "estimate": 0.5, "low": 0.352, "high": 0.648}
     one = {"runs": 41, "refused": 1, "not_reproduced": 0, "seconds_each": 2.25,
            "healed": {"16 drawn": healed, "4 most missed": healed},
+           "only_missed": 9, "only_drawn": 1, "agreed": 12.5, "to_the_end": 3,
            "missed_in_prompt": 0.125, "missed_in_output": 0.875}  # fmt: skip
     document.write_text(json.dumps({"quest": one}))
     assert study_tables.main(["--take", str(document), "--why"]) == 0
     assert study_tables.main(["--check"]) == 0  # what is kept gives the same pages again
-    heads = "| method | texts | seconds each | 4 most missed | 16 drawn | missed weight in the"
+    heads = "| method | texts | seconds each | 4 most missed | 16 drawn | tokens alike then | to"
     assert heads in page.read_text()
     told = "50.0 [35.2, 64.8] of 40"
-    assert f"| quest | 40 | 2.2 | {told} | {told} | 12 |" in page.read_text()
+    assert f"| quest | 40 | 2.2 | {told} | {told} | 12.5 | 3 | 12 |" in page.read_text()
     assert re.search(r"\| as it ships \|.*\n\| without forget \|", page.read_text())
     text = results.read_text()
     (quest,) = (r for r in found["levels"]["easy"]["at"]["2"]["rows"] if r["backend"] == "quest")

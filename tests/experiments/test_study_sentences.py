@@ -24,6 +24,12 @@ def test_a_kept_prompt_is_beside_the_same_without() -> None:
     assert "gain answers (" not in study_sentences.chosen_keys(shorter)
 
 
+def test_a_problem_on_which_full_attention_does_not_end_is_in_no_comparison() -> None:
+    found = world(0.5, 0.5, cut=2)
+    compared = [row["against_full"] for row in found["rows"]] + found["selection"] + found["prompt"]
+    assert {one["n"] for one in compared} == {58}
+
+
 def test_sentences_say_what_the_rules_let_them() -> None:
     null, effect = world(0.0), world(0.5)
     told = study_sentences.length(null)

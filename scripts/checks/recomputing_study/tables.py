@@ -146,7 +146,8 @@ def said(row: Row, null: Mapping[str, Any] | None) -> str | None:
     if ratio["within"]:
         return "within 5%"
     low, high = ratio["low"], ratio["high"]
-    if ratio["differs"] < LEAST or ratio.get("p_holm", 1.0) > LEVEL or low is high is None:
+    chance = ratio.get("p_holm", ratio["p"])  # one that stands alone needs no correction
+    if ratio["differs"] < LEAST or chance is None or chance > LEVEL or low is high is None:
         return None
     floor, ceiling = 0.0 if low is None else low, float("inf") if high is None else high
     if null is not None and null["estimate"] is not None:

@@ -205,10 +205,12 @@ def at_cap(
         "selection": {cell: ("oracle", cell[1], False) for cell in cells if is_method(cell)},
         "prompt": {cell: (*cell[:2], False) for cell in cells if cell[2]},
     }
+    ended = {item: text for item, text in full.items() if text.sample.status != "capped"}
     beside = {
         name: [
             {"backend": cell[0], "budget": cell[1], **compared(
-                paired(cells[cell], cells[other]), cap, bootstrap)}
+                paired(cells[cell], {item: text for item, text in cells[other].items()
+                                     if item in ended}), cap, bootstrap)}
             for cell, other in chosen.items()
             if cells[cell] and cells.get(other)
         ]

@@ -36,7 +36,7 @@ GRID = {
 }
 #: What the engine keeps, times and compares otherwise, or what follows from that.
 OTHERWISE = ("keys_kept", "keys_read", "cache_byte", "end_to_end", "sec_per_solved", "cheaper")
-OTHERWISE += ("reused_tokens", "caps")
+OTHERWISE += ("reused_tokens", "caps", "seconds")
 
 
 class Stopping(sweep.Progress):

@@ -30,7 +30,6 @@ from experiments.grid.plan import (
 from experiments.grid.stored import backend_of
 from experiments.store import manifest
 from experiments.store.study import Study
-from experiments.sweep.executors import vllm_limits
 
 if TYPE_CHECKING:
     from attention import Backend
@@ -154,6 +153,8 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
         InvalidValue: a name, a budget or a file that the sweep would refuse.
     """
     if config.runtime == "vllm":
+        from experiments.sweep.executors import vllm_limits  # torch comes with it
+
         vllm_limits.require_able(config)
     backends, penalties = build_backends(config), build_penalties(config)
     build_detectors(config)

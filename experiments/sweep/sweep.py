@@ -37,7 +37,7 @@ from experiments.store.store import Store, require_writable
 from experiments.store.study import Study
 from experiments.sweep.backlog import Backlog, Preparation
 from experiments.sweep.decoder import require_supported
-from experiments.sweep.executors import begin, open_executor, vllm_limits
+from experiments.sweep.executors import begin, open_executor
 from experiments.sweep.keeper import Counts, Progress
 from experiments.sweep.runner import Runner
 from lil.detectors import cue_ids
@@ -143,6 +143,8 @@ def _engine(
     """
     if config.runtime == OWN_RUNTIME:
         return require_supported(shelf.take(sources[0]), backends, config.engine)
+    from experiments.sweep.executors import vllm_limits  # torch comes with it
+
     for source in sources:
         vllm_limits.require_layers(source.name, positions.layers(source), backends)
     return config.runtime

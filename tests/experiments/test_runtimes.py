@@ -61,7 +61,7 @@ class StandIn:
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The stand-in in its place, of a version 1."""
-    monkeypatch.setattr(on_vllm, "Engine", StandIn)
+    monkeypatch.setattr(on_vllm, "VLLMEngine", StandIn)
     monkeypatch.setattr(vllm_limits, "require_installed", lambda: None)
     monkeypatch.setattr(StandIn, "made", [])
     of_version(monkeypatch, 1)

@@ -11,7 +11,7 @@ from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
 from experiments.sweep.backlog import Preparation
 from experiments.sweep.decoder import Setup, compile_step, require_supported
-from experiments.sweep.executors import on_ray, on_vllm, processes, vllm_limits
+from experiments.sweep.executors import on_ray, processes
 from experiments.sweep.executors.contract import Executor, InProcess, Open, Tell
 
 __all__ = ["Executor", "Open", "Tell", "begin", "open_executor"]
@@ -26,6 +26,8 @@ def open_executor(prepared: Preparation, source: models.ModelSource) -> Iterator
     """
     config, shelf = prepared.config, prepared.shelf
     if config.runtime == "vllm":
+        from experiments.sweep.executors import on_vllm  # torch comes with it
+
         with on_vllm.opened(prepared, source) as engine:
             yield engine
         return
@@ -74,6 +76,8 @@ def begin(config: Config) -> None:
             that the runtime can do.
     """
     if config.runtime == "vllm":
+        from experiments.sweep.executors import vllm_limits
+
         vllm_limits.require_able(config)
         vllm_limits.require_installed()
     if config.executor == "ray":

@@ -21,7 +21,7 @@ from experiments.sweep.decoder import (
     message,
 )
 from experiments.sweep.executors.contract import Tell
-from experiments.sweep.executors.vllm_engine import Engine, ServedModel
+from experiments.sweep.executors.vllm_engine import ServedModel, VLLMEngine
 from lil import token_bytes
 from lil.decoding.entry import eos_ids
 
@@ -74,7 +74,7 @@ class OnVLLM:
         self.place: WorkerPlace = {}
         self._model = model
         self._job: DecodeJob | None = None
-        self._engine: Engine | None = None
+        self._engine: VLLMEngine | None = None
 
     def hire(self, jobs: int) -> None:
         """It is there already."""
@@ -129,10 +129,10 @@ class OnVLLM:
         middle = (len(left) + 1) // 2
         return [left[:middle], left[middle:]]
 
-    def _with(self, backend: Backend) -> Engine:
+    def _with(self, backend: Backend) -> VLLMEngine:
         if self._engine is None or self._engine.backend != backend:
             self.close()
-            self._engine = Engine(self._model, backend)
+            self._engine = VLLMEngine(self._model, backend)
             self.place = self._engine.place
         return self._engine
 

@@ -95,7 +95,7 @@ class _Row:
     costs: list[Cost] = field(default_factory=list)
 
 
-class Engine:
+class VLLMEngine:
     """vLLM with one backend.
 
     Args:

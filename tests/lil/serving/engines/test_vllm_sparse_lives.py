@@ -45,7 +45,7 @@ def test_requests_that_are_put_back_for_want_of_memory(reasoner, name, sharing):
     """They are read again with what they had generated, each token by a query of its own."""
     policy = POLICIES[name]
     # Layers of two kinds hold blocks of their own.
-    blocks = 11 * BLOCKS // 4 if "dense" in name else BLOCKS
+    blocks = 3 * BLOCKS if "dense" in name else BLOCKS
     llm = sparse(
         policy,
         num_gpu_blocks_override=blocks,

@@ -30,11 +30,13 @@ TWICE = "After cake, shoe wasAfter cake, shoe was 34? fine."
 BARE = "After cake, shoe is 34."
 ALONE = "Back to shoe, cake is 21, plus scarf is 13."
 BROKEN = "Now shoe, and so on. After cake, shoe is 34."
+QUOTED = "After cake, shoe was 34? The shoe costs as as Wait, so shoe is 35. Wait, so shoe is 36."
 LOST = "Now shoe, not seen. Let me read the facts."
 
 LINES = (
     THINK, CHECKS, AGAIN, OPEN, OPEN_CAKE, GUESS, DERIVE, WAITS, CHECK, JUDGED, GUESSED, ONLY_WRONG,
     MEND, OF_ANOTHER, TORN, TWICE, BARE, ALONE, BROKEN, LOST,
+    QUOTED,
 )  # fmt: skip
 
 
@@ -72,6 +74,11 @@ def classes(*lines: str) -> list[str]:
 )  # fmt: skip
 def test_by_hand(lines: list[str], expected: list[str]) -> None:
     assert classes(*lines) == expected
+
+
+def test_a_quoted_fact_states_nothing() -> None:
+    found = read(DRAWN, "".join(f"{one}\n\n" for one in (DERIVE, QUOTED)))
+    assert (found.right_to_wrong, found.last_stated) == (1, 36)
 
 
 @given(

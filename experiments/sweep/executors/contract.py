@@ -61,17 +61,15 @@ class Executor(Protocol):
 Open = Callable[[Preparation, models.ModelSource], AbstractContextManager[Executor]]
 
 
-class InProcess:
-    """Decodes here, a job at a time.
+class Here:
+    """One worker, which is this process: it keeps a job until it is waited for.
 
     Args:
-        loaded: the model.
         place: more for the manifest.
     """
 
-    def __init__(self, loaded: models.LoadedModel, place: WorkerPlace | None = None) -> None:
+    def __init__(self, place: WorkerPlace | None = None) -> None:
         self.place: WorkerPlace = place or {}
-        self._loaded = loaded
         self._job: DecodeJob | None = None
 
     def hire(self, jobs: int) -> None:
@@ -86,10 +84,28 @@ class InProcess:
         del worker
         self._job = job
 
-    def wait(self, tell: Tell) -> None:
-        """Decode the job."""
+    def taken(self) -> DecodeJob:
+        """The job, which is kept no longer."""
         job, self._job = self._job, None
         assert job is not None
+        return job
+
+
+class InProcess(Here):
+    """Decodes here, a job at a time.
+
+    Args:
+        loaded: the model.
+        place: more for the manifest.
+    """
+
+    def __init__(self, loaded: models.LoadedModel, place: WorkerPlace | None = None) -> None:
+        super().__init__(place)
+        self._loaded = loaded
+
+    def wait(self, tell: Tell) -> None:
+        """Decode the job."""
+        job = self.taken()
         with closing(decode(self._loaded, job, lambda n: tell(0, StepCount(n)))) as events:
             for event in events:
                 tell(0, event)

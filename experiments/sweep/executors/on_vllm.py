@@ -16,11 +16,10 @@ from experiments.sweep.decoder import (
     Remark,
     RowFailure,
     StepCount,
-    WorkerPlace,
     is_out_of_memory,
     message,
 )
-from experiments.sweep.executors.contract import Tell
+from experiments.sweep.executors.contract import Here, Tell
 from experiments.sweep.executors.vllm_engine import ServedModel, VLLMEngine
 from lil import token_bytes
 from lil.decoding.entry import eos_ids
@@ -63,7 +62,7 @@ def _served(prepared: Preparation, source: models.ModelSource) -> ServedModel:
     )
 
 
-class OnVLLM:
+class OnVLLM(Here):
     """Decodes here, a job at a time, with the engine of its backend.
 
     Args:
@@ -71,22 +70,9 @@ class OnVLLM:
     """
 
     def __init__(self, model: ServedModel) -> None:
-        self.place: WorkerPlace = {}
+        super().__init__()
         self._model = model
-        self._job: DecodeJob | None = None
         self._engine: VLLMEngine | None = None
-
-    def hire(self, jobs: int) -> None:
-        """It is there already."""
-
-    def free(self) -> Sequence[int]:
-        """Worker 0, if it has no job."""
-        return [0] if self._job is None else []
-
-    def submit(self, worker: int, job: DecodeJob) -> None:
-        """Keep the job for `wait`."""
-        del worker
-        self._job = job
 
     def wait(self, tell: Tell) -> None:
         """Decode the job; after a failure it goes on with halves of what is left.
@@ -94,8 +80,7 @@ class OnVLLM:
         Raises:
             InvalidValue: an engine that does not start with this model and backend.
         """
-        job, self._job = self._job, None
-        assert job is not None
+        job = self.taken()
         parts = deque([[*range(len(job.requests))]])
         while parts:
             rows = parts.popleft()

@@ -115,6 +115,15 @@ def head(line: str) -> tuple[str, str] | None:
     return None
 
 
+def quoted(line: str) -> int:
+    """Where the fact that a check quotes behind its question ends; 0 for other lines."""
+    found = HEADS["question"].match(line)
+    if found is None:
+        return 0
+    stop = line.find(".", found.end())
+    return len(line) if stop < 0 else stop + 1
+
+
 ASKING = re.compile(
     r"(?:(?:How many|What number of) \w+ does (?P<a>.+) \w+\?|Tell how many \w+ (?P<b>.+) \w+\."
     r"|Find the number of \w+ that (?P<c>.+) \w+\.|Say how many \w+ (?P<d>.+) must \w+\."

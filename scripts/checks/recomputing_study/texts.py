@@ -40,6 +40,8 @@ STATING = re.compile(
     r"|(?:First|After [A-Za-z]+|Again),)"
     r" (?P<name>[A-Za-z]+) is (?P<value>\d+)(?:\.|\Z)"
 )
+#: An operand that is not known, and not guessed.
+LACKS = re.compile(rf" ({language.NAME}) is {language.NOT_KNOWN}(?!, guess)")
 #: What only a check does: it computes again, and finds right or wrong.
 JUDGES = re.compile(
     r"(?:\d|twice),? (?:makes|gives|is|yields|means|equals) \d+"
@@ -142,6 +144,10 @@ class Reading:
     def _stated(self, text: str, ends: Sequence[int]) -> tuple[tuple[int, int], ...]:
         found = []
         for one in re.finditer(rf"\b{self.goal} is (\d+)(?![\w%])", text):
+            start = text.rfind("\n", 0, one.start()) + 1
+            line = text[start:].partition("\n")[0]
+            if one.start() - start < language.quoted(line):
+                continue
             behind = len(text[: one.end()].encode())
             found.append((int(np.searchsorted(ends, behind)) + 1, int(one[1])))
         return tuple(found)
@@ -212,7 +218,7 @@ class _Walk:
             read: what it is; None for a line that the language does not have.
             mends: it replaces a value.
         """
-        lacks = re.search(rf" ({language.NAME}) is {language.NOT_KNOWN}(?!, guess)", line)
+        lacks = LACKS.search(line, language.quoted(line))
         judges = mends or bool(JUDGES.search(line))
         if kind == "question" or (kind == "back" and (name in self.waiting or judges)):
             again = "checked again" if name in self.checked else "checked"
@@ -232,7 +238,7 @@ class _Walk:
 
     def _state(self, line: str) -> None:
         """Take what a line settles and mends, in the order in which it says so."""
-        for said in STATING.finditer(line):
+        for said in STATING.finditer(line, language.quoted(line)):
             name, value = said["name"], int(said["value"])
             if said["mend"] and name in self.held and name in self.right:
                 before = self.held[name] == self.right[name]

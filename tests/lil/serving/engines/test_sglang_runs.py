@@ -6,14 +6,10 @@ In an environment of its own, see `scripts/test_sglang`.
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_programs import answered
 from vllm_runs import PROMPTS, ours
 
 import lil
@@ -38,18 +34,7 @@ def served(requests: list[dict[str, Any]], overlap: bool) -> list[Any]:
         "prompts": prompts,
         "requests": [{"tokens": TOKENS, "processor": None, "values": None} | r for r in requests],
     }
-    script = Path(__file__).with_name("sglang_engine.py")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=560,
-        env={**os.environ, "SGLANG_USE_CPU_ENGINE": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: list[Any] = json.loads(done.stdout)
+    found: list[Any] = answered("sglang_engine.py", asked, SGLANG_USE_CPU_ENGINE="1")
     return found
 
 

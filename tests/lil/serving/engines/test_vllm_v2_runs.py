@@ -5,17 +5,14 @@ In an environment of its own, see `scripts/test_vllm`.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
+from engine_programs import answered
 from vllm_runs import LONG, PROCESSORS, PROMPTS, SHORT, ours, with_end
 
 import lil
@@ -32,24 +29,14 @@ MOST, N = (300, 8) if LONG else (220, 4)
 
 def v2(prompts: Sequence[str], params: Sequence[Any], **engine: Any) -> list[list[int]]:
     """Tokens of prompts, by an engine of their own."""
-    found: list[list[int]] = answered(prompts, params, **engine)["tokens"]
+    found: list[list[int]] = told_of(prompts, params, **engine)["tokens"]
     return found
 
 
-def answered(prompts: Sequence[str], params: Sequence[Any], **engine: Any) -> dict[str, Any]:
+def told_of(prompts: Sequence[str], params: Sequence[Any], **engine: Any) -> dict[str, Any]:
     """Tokens of prompts, and how many drafts there were and were kept."""
     asked = {"engine": engine, "prompts": list(prompts), "params": list(params)}
-    script = Path(__file__).with_name("vllm_v2_engine.py")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told: dict[str, Any] = json.loads(done.stdout)
+    told: dict[str, Any] = answered("vllm_v2_engine.py", asked)
     return told
 
 
@@ -85,7 +72,7 @@ def test_penalties_are_those_of_decode_under_drafts(reasoner):
     both = ({"lz_alpha": 1, "lz_include_prompt": "on"}, lil.LZPenalty(alpha=1, include_prompt=True))
     kinds = [*PENALTIES, both]
     params = [{"max_tokens": SHORT, "extra_args": extra} for extra, _ in kinds]
-    told = answered(
+    told = told_of(
         PROMPTS[: len(kinds)],
         params,
         speculative_config=drafts,

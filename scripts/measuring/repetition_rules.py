@@ -16,11 +16,11 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from check_ordinary import texts
 from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -28,6 +28,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import lil
 from experiments.reasoner import checkpoint_path, problem
 from lil.penalties import RepetitionPenalty
+
+sys.path.append(str(Path(__file__).parents[1] / "checks"))
+from check_ordinary import texts
 
 #: `min_pattern_size`, `max_pattern_size`, `min_count`.
 RULES = [(1, 20, 2), (1, 20, 4), (1, 20, 10), (5, 50, 3)]

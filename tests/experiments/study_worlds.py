@@ -39,13 +39,16 @@ def text(
     return Text(sample, {8: reading}, {8: costs})
 
 
-def world(effect: float, kept: float | None = None, cut: int = 0) -> dict[str, Any]:
+def world(
+    effect: float, kept: float | None = None, cut: int = 0, controls: bool = False
+) -> dict[str, Any]:
     """A level whose null scatters and whose h2o is longer by an effect.
 
     Args:
         effect: of the logarithm of its lengths.
         kept: the same of h2o with the prompt kept; None for none.
         cut: of full attention's texts that do not end.
+        controls: texts of a random sample of keys and of uniform weights, which do not differ.
     """
     draw = np.random.default_rng(0)
     n, cells = 60, {}
@@ -67,6 +70,12 @@ def world(effect: float, kept: float | None = None, cut: int = 0) -> dict[str, A
         noise = draw.normal(kept, 0.3, n)
         cells["h2o", 64, True] = {
             f"{at:04}": text(at, round(lengths[at] * math.exp(noise[at])), ("h2o", 64), "method")
+            for at in range(n)
+        }
+    for name in ("random", "h2o_uniform") if controls else ():
+        noise = draw.normal(0.0, 0.3, n)
+        cells[name, 64, False] = {
+            f"{at:04}": text(at, round(lengths[at] * math.exp(noise[at])), (name, 64), "control")
             for at in range(n)
         }
     return study_readings.at_cap(cells, 8, 1, Bootstrap(0, 2000))

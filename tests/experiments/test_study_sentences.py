@@ -24,6 +24,25 @@ def test_a_kept_prompt_is_beside_the_same_without() -> None:
     assert "gain answers (" not in study_sentences.chosen_keys(shorter)
 
 
+def test_methods_are_beside_controls_at_the_same_budget() -> None:
+    for name, control in (("random", study_sentences.drawn_keys),
+                          ("relatives", study_sentences.relatives)):  # fmt: skip
+        assert control(world(0.5)) == ""
+        null, effect = world(0.0, controls=True), world(0.5, controls=True)
+        nothing = "solve more and 0 fewer; on all problems texts are longer in 0 and shorter in 0."
+        assert control(null).endswith(nothing)
+        told = control(effect)
+        assert "at the same budget, 60 problems: of " in told
+        assert "solve more and 0 fewer; on all problems texts are longer in 1 (h2o 64 1." in told
+        one = next(one for one in effect[name] if one["backend"] == "h2o")
+        one |= {"gained": 9, "lost": 0, "p": 0.01, "p_holm": 0.01}
+        assert " 1 solve more (h2o 64) and 0 fewer;" in control(effect)
+        one |= {"gained": 0, "lost": 9}
+        assert " 0 solve more and 1 fewer (h2o 64);" in control(effect)
+    assert {one["backend"] for one in effect["random"]} == {"h2o", "quest"}
+    assert {one["backend"] for one in effect["relatives"]} == {"h2o"}
+
+
 def test_a_problem_on_which_full_attention_does_not_end_is_in_no_comparison() -> None:
     found = world(0.5, 0.5, cut=2)
     compared = [row["against_full"] for row in found["rows"]] + found["selection"] + found["prompt"]

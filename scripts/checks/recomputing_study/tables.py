@@ -70,6 +70,8 @@ def _at(
         "rows": list(rows.values()),
         "pooled": comparing.pooled(methods) | {"cells": sum(is_method(cell) for cell in texts)},
         "selection": _beside(texts, _oracles(texts), whole, times),
+        "random": _beside(texts, _drawn(texts), whole, times),
+        "relatives": _beside(texts, _alike(texts), whole, times),
         "prompt": _beside(texts, _forgetful(texts), whole, times),
     }
 
@@ -77,6 +79,21 @@ def _at(
 def _oracles(cells: Iterable[Cell]) -> dict[Cell, Cell]:
     """The oracle with as many tokens, for each method."""
     return {cell: Cell("oracle", cell.budget, False) for cell in cells if is_method(cell)}
+
+
+def _drawn(cells: Iterable[Cell]) -> dict[Cell, Cell]:
+    """As many tokens drawn at random, for each method."""
+    return {cell: Cell("random", cell.budget, False) for cell in cells if is_method(cell)}
+
+
+def _alike(cells: Iterable[Cell]) -> dict[Cell, Cell]:
+    """H2O's budget under uniform weights, and StreamingLLM without its first tokens."""
+    alike = {"h2o": "h2o_uniform", "sink": "window"}
+    return {
+        cell: Cell(alike[cell.backend], cell.budget, False)
+        for cell in cells
+        if is_method(cell) and cell.backend in alike
+    }
 
 
 def _forgetful(cells: Iterable[Cell]) -> dict[Cell, Cell]:

@@ -27,7 +27,7 @@ class Watched:
     """Texts that a detector has seen, by method and problem: plain, stopped, after its action."""
 
     texts: dict[tuple[Cell, str], tuple[Sample, Sample, Sample]] = field(default_factory=dict)
-    full: dict[str, Sample] = field(default_factory=dict)
+    full: dict[str, Sample] = field(default_factory=dict)  # whatever follows a stop
 
 
 def watched(
@@ -86,6 +86,9 @@ def _add(
         acted = {_at(line): line for line in sweep.lines([detector]) if line.detector is not None}
     for (dataset, cell), line in plain.items():
         one = found.setdefault((dataset, called, action), Watched())
+        for name, other in found.items():
+            if name[:2] == (dataset, called):
+                one.full = other.full
         if cell.is_full and line.role != "null":
             for problem, _ in line.samples:
                 sample = stopped[dataset, cell].samples[problem, 0]
@@ -125,6 +128,7 @@ def _told(one: Watched, level: Level) -> dict[str, Any]:
         right_before += text.until is not None and text.until <= stopped.paid
     return {
         "n": len(texts),
+        "solved": sum(before.solved for before, _, _ in texts.values()),
         "fired": len(fired),
         "false": false,
         "of_full": of_full,

@@ -48,8 +48,11 @@ CAP, LONGEST = 8, 4096
 DETECTORS = (
     "guardian(f=250)", "guardian(f=100)", "cycle", "cycle(repeats=4, min_tokens=100)", "recurrence",
 )  # fmt: skip
-#: What is decoded again with an action, on the methods' own cells.
-ACTING = ("guardian(f=100):answer", "cycle:answer", "recurrence:answer")
+#: What is decoded again with an action, on the methods' own cells: all detectors, so that they have
+#: the names that they have above; and on the cells that keep every key, which `densify` needs.
+ACTING = tuple(f"{one}:answer" for one in DETECTORS)
+DENSIFYING = tuple(f"{one}:densify" for one in DETECTORS)
+KEEPING = ("quest", "infllm")
 #: Tokens that a method needs beside a prompt that stays, and some that its text may use.
 ROOM = 8
 
@@ -139,6 +142,9 @@ def parts(
         yield sweep(level, "controls", controls(level), DETECTORS)
     for level in LEVELS:
         yield sweep(level, "answers", methods(level), ACTING)
+    for level in LEVELS:
+        keeping = [one for one in methods(level) if one.split("(")[0] in KEEPING]
+        yield sweep(level, "densify", keeping, DENSIFYING)
 
 
 def foreseen(part: Part) -> dict[str, int]:

@@ -48,6 +48,8 @@ from experiments.store.study import Study
 FALSE_STOPS = 0.01
 #: Whose p are corrected within a family; None: answers lost and gained.
 OUTCOMES = ("ratio_solved", "ratio_all", "until_right", "after_right", None)
+#: Controls that have a part of a method: the budget without the choice, and without first tokens.
+RELATIVES = {"h2o": "h2o_uniform", "sink": "window"}
 
 
 def detected(
@@ -64,9 +66,15 @@ def detected(
             if sample.detector != "none" and sample.penalty == "none" and is_usable(sample):
                 key = (sample.dataset, sample.detector, sample.action)
                 groups[key][cell_of(sample), sample.item_id] = sample
+    # A false stop is one whatever follows: an action that few texts have is bound by all of them.
+    honest: dict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
+    for (level, detector, _), some in groups.items():
+        for (cell, item), one in some.items():
+            if cell[0] == "full":
+                honest[level, detector].setdefault(item, one)
     rows = []
     for (level, detector, action), some in groups.items():
-        full = [one for (cell, _), one in some.items() if cell[0] == "full"]
+        full = [*honest[level, detector].values()]
         false = sum(one.stopped_at is not None for one in full)
         bound = float(beta.ppf(0.975, false + 1, len(full) - false)) if false < len(full) else 1.0
         mine = [
@@ -79,7 +87,7 @@ def detected(
             "dataset": level, "detector": detector, "action": action, "n": len(mine),
             "fired": len(fired), "false": false, "of_full": len(full), "false_high": bound,
             "same_bound": bound <= FALSE_STOPS,
-            "saved": spared(mine, bootstrap),
+            "saved": spared(mine, bootstrap), "solved": sum(one.top.solved for _, one in mine),
             "lost": sum(one.top.solved and not under.correct for under, one in fired),
             "gained": sum(bool(under.correct) and not one.top.solved for under, one in fired),
             "right_before": sum(
@@ -200,11 +208,16 @@ def at_cap(
     for row in rows:
         other = None if null is None or row is null else null["against_full"]["ratio_solved"]
         row["said"] = claim(row["against_full"]["ratio_solved"], other)
-    # A method beside an oracle, and with the prompt kept beside the same without.
-    others = {
-        "selection": {cell: ("oracle", cell[1], False) for cell in cells if is_method(cell)},
+    # A method beside an oracle, a random sample and a relative, and with the prompt kept beside
+    # the same without.
+    own = [cell for cell in cells if is_method(cell)]
+    others: Mapping[str, Mapping[Cell, Cell]] = {
+        "selection": {cell: ("oracle", cell[1], False) for cell in own},
+        "random": {cell: ("random", cell[1], False) for cell in own},
+        "relatives": {cell: (RELATIVES[cell[0]], cell[1], False) for cell in own
+                      if cell[0] in RELATIVES},
         "prompt": {cell: (*cell[:2], False) for cell in cells if cell[2]},
-    }
+    }  # fmt: skip
     ended = {item: text for item, text in full.items() if text.sample.status != "capped"}
     beside = {
         name: [

@@ -156,6 +156,41 @@ def chosen_keys(at: Row) -> str:
     )
 
 
+def beside_control(at: Row, name: str, words: str) -> str:
+    """Methods beside a control at the same budget.
+
+    Args:
+        at: a level at a cap.
+        name: of the comparisons.
+        words: that say what is compared.
+    """
+    rows: list[Row] = [{**one, "against_full": one} for one in at[name]]
+    if not rows:
+        return ""
+    lost, gained = answers(rows)
+    more, fewer = apart(rows, "ratio_all")
+    return (
+        f"{words} at the same budget, {span([one['n'] for one in rows], 'd')} problems: of "
+        f"{len(rows)} methods and budgets {len(gained)} solve more{listed(gained)} and {len(lost)} "
+        f"fewer{listed(lost)}; on all problems texts are longer in "
+        f"{len(more)}{listed(more, 'ratio_all')} and shorter in "
+        f"{len(fewer)}{listed(fewer, 'ratio_all')}."
+    )
+
+
+def drawn_keys(at: Row) -> str:
+    """Methods beside a random sample of tokens."""
+    words = "Beside the first and newest tokens and a random sample of the others"
+    return beside_control(at, "random", words)
+
+
+def relatives(at: Row) -> str:
+    """H2O beside its defect, and first tokens beside none."""
+    uniform = "all tokens weighed alike above the budget (a defect of a public harness)"
+    words = f"`h2o` beside {uniform}, and `sink` beside the newest tokens alone,"
+    return beside_control(at, "relatives", words)
+
+
 def prompt_kept(at: Row) -> str:
     """Methods with the prompt kept beside the same without, at the same budget."""
     rows: list[Row] = [{**one, "against_full": one} for one in at["prompt"]]
@@ -247,7 +282,8 @@ def worth_it(at: Row) -> str:
 
 SENTENCES: Mapping[str, Callable[[Row], str]] = {
     "2": sparsity, "1": all_lengths, "1a": correct, "1b": length, "1c": until, "1d": control,
-    "2a": chosen_keys, "2b": prompt_kept, "4": excess, "5": cost, "5a": worth_it,
+    "2a": chosen_keys, "2b": prompt_kept, "2c": drawn_keys, "2d": relatives,
+    "4": excess, "5": cost, "5a": worth_it,
 }  # fmt: skip
 
 
@@ -255,11 +291,9 @@ def detectors(document: Row, level: str) -> str:
     """Detectors within the bound of false stops, and the right answers that they cost."""
     every = [one for one in document["detectors"] if one["dataset"] == level]
     within = [one for one in every if one["same_bound"]]
-    pooled = document["levels"][level]["at"][str(max(document["caps"]))]["pooled"]
-    solved = pooled["solved"]["estimate"] * pooled["texts"]
     told = [
         f"`{one['detector']}` then {one['action']}: {percent(one['saved'])}% of tokens, "
-        f"{one['lost']} of {solved:.0f} right answers lost, {one['gained']} gained"
+        f"{one['lost']} of {one['solved']} right answers lost, {one['gained']} gained"
         for one in within
     ]
     return (

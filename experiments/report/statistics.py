@@ -183,7 +183,8 @@ def swaps(pairs: Floats, statistic: Callable[[Floats], Floats], seed: int) -> fl
 
     Were the sides alike, each problem's two could be swapped without moving what is expected. The
     share of swaps in which the number is as far from 0 as the one found; of all swaps where 16
-    problems or fewer differ, else of 100,000 draws and the one found (Phipson and Smyth, 2010).
+    problems or fewer differ, else of 100,000 draws and the one found (Phipson and Smyth, 2010), of
+    10,000 where more than 100 problems differ.
 
     Args:
         pairs: of each problem that differs its numbers, (problems, 2 k): k of the first side, then

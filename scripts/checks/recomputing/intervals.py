@@ -177,9 +177,11 @@ def of_cost_ratio(sums: Floats) -> tuple[Floats, list[Floats]]:
 
 # ---------------------------------------------------------------- tests that exchange two sides
 
-#: With so many that differ all exchanges are tried, with more this many at random.
+#: With so many that differ all exchanges are tried, with more this many at random; of more than
+#: `MANY` the reports try a tenth of them.
 ALL_OF = 16
 EXCHANGES = 100_000
+MANY = 100
 
 P = float | tuple[float, float]  # exact, or between which another program's draws find it
 
@@ -231,5 +233,6 @@ def _exchanges(units: int, statistic: Callable[[Floats], Floats]) -> P:
     blocks = (rng.integers(0, 2, (step, units)) for _ in range(EXCHANGES // step))
     p = (sum(far(block.astype(np.float64)) for block in blocks) + 1) / (EXCHANGES + 1)
     # Both are drawn; a few draws more than the five deviations where they are few.
-    apart = 5 * math.sqrt(2 * p * (1 - p) / EXCHANGES) + 10 / EXCHANGES
+    its = EXCHANGES if units <= MANY else EXCHANGES // 10
+    apart = 5 * math.sqrt(p * (1 - p) * (1 / EXCHANGES + 1 / its)) + 10 / its
     return max(0.0, p - apart), min(1.0, p + apart)

@@ -19,6 +19,7 @@ import pytest
 import study_claims
 import study_figures
 import study_readings
+import study_rules
 import study_tables
 import study_texts
 from study_full_tables import FULL_TABLES
@@ -214,10 +215,18 @@ def test_of_few_problems_that_differ_the_most_that_may_is_counted() -> None:
 
 def test_the_rule_is_silent_in_nearly_all_worlds_of_swapped_sides() -> None:
     draw = np.random.default_rng(1)
-    families = [list(draw.normal(0.4, 0.3, 30)) for _ in range(2)]  # swapped, whatever they are
-    found = study_claims.null_worlds(families, 30, 0)
+    sizes = {"ratio_all": 1.0, "ratio_solved": 1.0, "until_right": 50.0, "after_right": 50.0}
+    cells: list[dict[str, list[float]]] = []
+    for _ in range(2):  # they are swapped, whatever they are
+        more = {name: list(size * draw.normal(0.4, 0.3, 30)) for name, size in sizes.items()}
+        cells.append(more | {"answers": list(draw.choice((-1.0, 0.0), 30))})
+    found = study_claims.null_worlds(cells, 30, 0)
     assert found["worlds"] == 30
-    assert found["share"] <= 0.1
+    assert found["spoke"].keys() == cells[0].keys()
+    assert max(found["spoke"].values()) <= 4
+    assert study_claims.CHANGE == study_rules.LEAST_CHANGE
+    for rule in cells[0]:  # and as they are, every rule speaks
+        assert study_claims.speaks(rule, [cell[rule] for cell in cells], Bootstrap(0, 1000)), rule
 
 
 def test_tables_show_what_was_counted(

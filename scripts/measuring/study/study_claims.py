@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from comparisons import at_most, geometric
-from study_texts import COSTS, METHODS, Row
+from comparisons import at_most, difference, geometric
+from study_texts import COSTS, METHODS, Pair, Row
 
 from experiments.report.bootstrap import Bootstrap
-from experiments.report.statistics import LEAST, holm
+from experiments.report.statistics import LEAST, holm, mcnemar
 
 #: A p of no more lets something be said; the share of solved problems that may be lost for free.
 LEVEL, LOSS = 0.05, 0.01
+#: By less nothing is longer or shorter.
+CHANGE = 0.02
 
 
 def with_holm(compared: Sequence[Row], name: str | None = None) -> None:
@@ -40,24 +43,60 @@ def claim(found: Row, null: Row | None) -> str | None:
     return said if apart else None
 
 
-def null_worlds(families: Sequence[Sequence[float]], worlds: int, seed: int) -> Row:
-    """How often the rule speaks of any cell of a family when sides are swapped at random.
+def changes(pairs: Sequence[Pair], cap: int) -> dict[str, list[float]]:
+    """What the first of each pair has more than the second, by rule; swapping them changes signs.
+
+    Lengths are logarithms of ratios; an answer gained is 1, lost -1.
+    """
+    read = [(m.at[cap], t.at[cap]) for m, t in pairs]
+    right = [(m, t) for m, t in read if m.first_right is not None and t.first_right is not None]
+    most = math.log(cap)
+    return {
+        "ratio_all": [max(-most, min(most, math.log(m.tokens / t.tokens)))
+                      for m, t in read if m.tokens and t.tokens],
+        "answers": [float(m.solved - t.solved) for m, t in read],
+        "ratio_solved": [math.log(m.tokens / t.tokens)
+                         for m, t in read if m.solved and t.solved],
+        "until_right": [float(m.first_right - t.first_right) for m, t in right],
+        "after_right": [float(m.after - t.after) for m, t in right],
+    }  # fmt: skip
+
+
+def speaks(rule: str, cells: Sequence[Sequence[float]], bootstrap: Bootstrap) -> bool:
+    """Whether a rule says anything of any cell, for which the changes of each are given."""
+    if rule == "answers":
+        lost = [(sum(one < 0 for one in cell), sum(one > 0 for one in cell)) for cell in cells]
+        return any(p <= LEVEL for p in holm([mcnemar(*one) for one in lost]))
+    logs = rule.startswith("ratio")
+    found = [geometric(cell, bootstrap) if logs else difference(cell, bootstrap) for cell in cells]
+    tested = [one for one in found if one["p"] is not None]
+    corrected = holm([one["p"] for one in tested])
+    sure = [one for one, p in zip(tested, corrected, strict=True)
+            if p <= LEVEL and one["low"] is not None]  # fmt: skip
+    if logs:
+        more = [one for one in sure if one["low"] > 1 and one["estimate"] >= 1 + CHANGE]
+        return bool(more) or any(
+            one["high"] < 1 and one["estimate"] <= 1 / (1 + CHANGE) for one in sure
+        )
+    return any(not one["low"] <= 0 <= one["high"] for one in sure)
+
+
+def null_worlds(cells: Sequence[Mapping[str, Sequence[float]]], worlds: int, seed: int) -> Row:
+    """How often each rule speaks of any cell when the sides of each problem are swapped at random.
 
     Args:
-        families: log ratios of each cell.
+        cells: `changes` of each.
         worlds: trials.
         seed: of the swaps.
     """
     draw, bootstrap = np.random.default_rng(seed), Bootstrap(seed, 1000)
-    spoke = 0
+    spoke = dict.fromkeys(cells[0] if cells else (), 0)
     for _ in range(worlds):
-        found = [geometric([one * draw.choice((-1, 1)) for one in logs], bootstrap)
-                 for logs in families]  # fmt: skip
-        tested = [one for one in found if one["p"] is not None]
-        for one, p in zip(tested, holm([one["p"] for one in tested]), strict=True):
-            one["p_holm"] = p
-        spoke += any(claim(one, None) in ("longer", "shorter") for one in tested)
-    return {"worlds": worlds, "spoke": spoke, "share": spoke / worlds if worlds else None}
+        for rule in spoke:
+            swapped = [(np.asarray(cell[rule]) * draw.choice((-1, 1), len(cell[rule]))).tolist()
+                       for cell in cells]  # fmt: skip
+            spoke[rule] += speaks(rule, swapped, bootstrap)
+    return {"worlds": worlds, "spoke": spoke}
 
 
 def break_even(rows: Sequence[Row]) -> Iterator[Row]:

@@ -23,11 +23,10 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 from comparisons import MARGIN, alone, compared, interval, pooled, shares
-from study_claims import break_even, claim, is_free, null_worlds, with_holm
+from study_claims import break_even, changes, claim, is_free, null_worlds, with_holm
 from study_texts import (
     INTENSITY,
     Cell,
-    Pair,
     Prices,
     Row,
     Text,
@@ -133,7 +132,7 @@ def read_stores(folders: Sequence[Path], worlds: int = 100, shape: str | None = 
             "censored": sum(one.sample.status == "capped" for one in full.values()),
             "at": {cap: at_cap(cells, cap, threads, bootstrap) for cap in caps},
             "null_worlds": null_worlds(
-                [solved_logs(paired(some, full)) for cell, some in cells.items()
+                [changes(paired(some, full), max(caps)) for cell, some in cells.items()
                  if is_method(cell)], worlds, 1
             ),
         }  # fmt: skip
@@ -173,12 +172,6 @@ def joined(parts: Sequence[Row]) -> Row:
         whole["detectors"] += one["detectors"]
         whole["missing"] += one["missing"]
     return whole
-
-
-def solved_logs(pairs: Sequence[Pair]) -> list[float]:
-    """Log ratios of the lengths that both sides solve at the largest cap."""
-    read = [(m.top, t.top) for m, t in pairs]
-    return [math.log(m.tokens / t.tokens) for m, t in read if m.solved and t.solved]
 
 
 def at_cap(

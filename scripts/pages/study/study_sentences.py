@@ -31,6 +31,11 @@ from experiments.report.statistics import holm, mcnemar, wilson
 
 #: Of pooled shares, those are named that are surely above this.
 SHOWN = 0.05
+#: What is swapped in null worlds, and the sentence whose rule it is.
+RULES = {
+    "ratio_all": "(1)", "answers": "(1a)", "ratio_solved": "(1b)",
+    "until_right": "(1c), before", "after_right": "(1c), after",
+}  # fmt: skip
 #: Points of accuracy that a cell which keeps the answers may lose, as a share.
 KEPT = 0.05
 
@@ -416,12 +421,15 @@ def sentences(found: Row) -> Iterator[str]:
         if held is not None:
             yield f"  - Held out: {tell(found[HELD_OUT], level)}"
     drawn = [one["null_worlds"] for one in found[CHOSEN]["levels"].values()]
-    spoke, worlds = (sum(one[name] for one in drawn) for name in ("spoke", "worlds"))
-    low, high = (100 * one for one in _wilson(spoke, worlds))
+    worlds, spoken = sum(one["worlds"] for one in drawn), []
+    for rule, name in RULES.items():
+        spoke = sum(one["spoke"][rule] for one in drawn)
+        low, high = (100 * one for one in _wilson(spoke, worlds))
+        spoken.append(f"{name} in {spoke} ({low:.0f} to {high:.0f}%)")
     yield (
         f"- Of {worlds} worlds in which each problem's two sides are swapped at random (on each of "
-        f"{len(drawn)} levels as many), the rule of (1b) speaks of any comparison in {spoke} "
-        f"({low:.0f} to {high:.0f}%; 5% is what it may)."
+        f"{len(drawn)} levels as many), a rule speaks of any comparison, 5% being what it may: "
+        f"{'; '.join(spoken)}."
     )
 
 

@@ -15,18 +15,23 @@ SMALL = Path(__file__).parent / "data" / "small"
 @pytest.mark.slow
 def test_stored_texts_are_the_oracles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = Path(shutil.copytree(SMALL, tmp_path / "small"))
-    asked = [str(store), "--problems", "1"]
+    asked = [str(store), "--problems", "1", "--workers", "2"]
     assert check_policies.main(asked) == 0
-    assert "3 of 3 texts: 3 equal, 0 at a tie, 0 parted" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.count(": 1 texts equal, 0 part at a tie, 0 part;") == 3
+    assert "3 of 3 texts" in printed
     file = store / "policies.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert {one["method"] for one in lines} == {"full", "h2o 64", "quest 64"}
     # What is done is not done again, and a text that parts is said.
     lines[0] |= {"parts": 7, "gap": 0.5}
     lines[1] |= {"parts": 3, "gap": 1e-6}
-    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
-    assert check_policies.main(asked) == 1
-    assert "1 equal, 1 at a tie, 1 parted" in capsys.readouterr().out
+    file.write_text("".join(json.dumps(one) + "\n" for one in lines) + '{"id": "to')
+    assert check_policies.main([*asked, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told[lines[0]["method"]]["parts"] == told[lines[1]["method"]]["tie"] == 1
+    assert told[lines[0]["method"]]["tokens"] == 7
+    assert told[lines[2]["method"]]["equal"] == 1
 
 
 def test_another_token_parts(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pages import chance, table
 from study_words import (
     CHOSEN,
     HELD_OUT,
+    POLICIES,
     VARIANTS,
     WHY,
     Row,
@@ -283,6 +284,23 @@ def why(found: Row) -> str:
     return table(heads, lines)
 
 
+def policies(found: Row) -> str:
+    """Question 2: stored texts that the naive oracles decode again, end to end."""
+    told = found.get(POLICIES, {})
+    if not told:
+        return "An independent implementation has not decoded these texts yet.\n"
+    names = ("texts", "equal", "tie", "parts", "tokens")
+    whole = {name: sum(one[name] for one in told.values()) for name in names}
+    of = {"full": 0} | {name: at + 1 for at, name in enumerate(METHODS)}
+    ordered = sorted(told, key=lambda name: (of[name.split()[0]], int(name.split()[-1])
+                                             if " " in name else 0))  # fmt: skip
+    rows = [(name, told[name]) for name in ordered] + [("all", whole)]
+    lines = [(name, *(f"{one[key]:,}" for key in names)) for name, one in rows]
+    heads = ("attention", "texts", "equal to the last token", "part at a tie", "part otherwise",
+             "tokens equal")  # fmt: skip
+    return table(heads, lines)
+
+
 def _of_methods(name: str) -> tuple[int, str]:
     order = (*METHODS, "methods")
     return (order.index(name) if name in order else len(order), name)
@@ -297,6 +315,7 @@ SHORT_TABLES: Mapping[str, Callable[[Row], str]] = {
     "until": until,
     "selection": selection,
     "controls": controls,
+    "policies": policies,
     "arranged": arranged,
     "excess": excess,
     "why": why,

@@ -5,6 +5,7 @@
     python scripts/pages/study/study_tables.py --take held.json --held-out  # shown beside them
     python scripts/pages/study/study_tables.py --take other.json --without forget
     python scripts/pages/study/study_tables.py --take why.json --why    # of why_parted.py --json
+    python scripts/pages/study/study_tables.py --take again.json --policies  # check_policies.py
     python scripts/pages/study/study_tables.py --check    # exit code 1 if it differs
 
 Numbers are kept in docs/study_results.json. docs/STUDY.md has sentences and the short tables,
@@ -28,7 +29,7 @@ import study_advice
 import study_sentences
 from study_full_tables import FULL_TABLES
 from study_short_tables import SHORT_TABLES
-from study_words import CHOSEN, HELD_OUT, VARIANTS, WHY
+from study_words import CHOSEN, HELD_OUT, POLICIES, VARIANTS, WHY
 
 ROOT = Path(__file__).parents[3]
 KEPT = ROOT / "docs" / "study_results.json"
@@ -45,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     of.add_argument("--held-out", action="store_true", help="it is of the problems for last")
     of.add_argument("--without", help="it is of a recipe without this part")
     of.add_argument("--why", action="store_true", help="it is what why_parted.py says")
+    of.add_argument("--policies", action="store_true", help="it is what check_policies.py says")
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args(argv)
     kept = records.read(KEPT) if KEPT.exists() else {}
@@ -53,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.without is not None:
             kept.setdefault(VARIANTS, {})[f"without {args.without}"] = document
         else:
-            kept[HELD_OUT if args.held_out else WHY if args.why else CHOSEN] = document
+            asked = {HELD_OUT: args.held_out, WHY: args.why, POLICIES: args.policies, CHOSEN: True}
+            kept[next(name for name, wanted in asked.items() if wanted)] = document
         if not args.check:
             records.write(KEPT, kept)
     for page in (PAGE, RESULTS):

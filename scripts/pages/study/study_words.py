@@ -8,8 +8,9 @@ from typing import Any
 Row = Mapping[str, Any]
 #: Which problems a document is of.
 CHOSEN, HELD_OUT = "chosen", "held out"
-#: Where documents of other recipes stand, by the part that they do without; and what heals.
-VARIANTS, WHY = "variants", "why"
+#: Where documents of other recipes stand, by the part that they do without; what heals; and what
+#: the oracles decode again.
+VARIANTS, WHY, POLICIES = "variants", "why", "policies"
 
 
 def documents(found: Row) -> dict[str, Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import study_advice
+import study_ending
 import study_sentences
 from study_worlds import world
 
@@ -156,3 +157,26 @@ def test_verdicts_for_who_deploys_follow_the_intervals() -> None:
     assert cell((-0.2, 0.01), (0.5, 1.1)) == "cannot be told"
     assert cell((-0.04, -0.01), (1.1, 1.2)) == "loses fewer than 5 points, costs more keys"
     assert cell((-0.9, -0.8), (0.0, 0.0), 0) == "loses answers, costs more keys"
+
+
+def test_detectors_are_told_by_what_follows_where_few_honest_texts_are_stopped() -> None:
+    share = {"estimate": 0.3, "low": 0.2, "high": 0.4}
+
+    def row(detector: str, action: str, bound: bool, gained: int) -> dict[str, Any]:
+        return {
+            "dataset": "hard", "detector": detector, "action": action, "same_bound": bound,
+            "of_full": 600, "n": 2400, "saved": share, "lost": 7, "gained": gained, "solved": 1200,
+        }  # fmt: skip
+
+    every = [row("cycle", "stop", True, 0), row("guardian", "stop", False, 0),
+             row("cycle", "answer", True, 5), row("guardian", "answer", False, 9)]  # fmt: skip
+    other = {**every[0], "dataset": "medium"}
+    told = study_ending.detectors({"detectors": [*every, other]}, "hard")
+    assert told == (
+        "Of 2 detectors 1 stop no more than 1% of full attention's 600 texts, by the upper bound. "
+        "Of the methods' tokens they spare: Then stop, 2,400 texts: `cycle` 30.0 [20.0, 40.0]% of "
+        "tokens, 7 of 1200 right answers lost, 0 gained. Then answer, 2,400 texts: `cycle` 30.0 "
+        "[20.0, 40.0]% of tokens, 7 of 1200 right answers lost, 5 gained."
+    )
+    told = study_ending.detectors({"detectors": every[1:2]}, "hard")
+    assert told.endswith("they spare nothing.")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
 
 from pages import chance
+from study_ending import detectors, known_answers
 from study_rules import (
     CHANCE,
     answers,
@@ -253,22 +254,6 @@ def cost(at: Row) -> str:
     )
 
 
-def ceiling(at: Row, full: Row) -> str:
-    """Who knew the answer; and what checks do to values."""
-    one, rows = at["pooled"], methods(at)
-    wrong, right = (sum(row[name] for row in rows) for name in ("right_to_wrong", "wrong_to_right"))
-    return (
-        f"Of the methods' {one['texts']:,} texts {percent(one['ever_right'])}% state the right "
-        f"value at some point and {percent(one['solved'])}% are solved (full attention "
-        f"{100 * full['ever_right'] / full['n']:.1f} and {percent(full['accuracy'])}). Checks "
-        f"turn {wrong:,} right values wrong and {right:,} wrong ones right (full attention "
-        f"{full['right_to_wrong']:,} and {full['wrong_to_right']:,} in {full['n']} texts). "
-        f"Stopping at the first right value, which only who knows it can, would spare "
-        f"{percent(one['ceiling_saved'])}% of their tokens, and {percent(full['ceiling_saved'])}% "
-        "of full attention's."
-    )
-
-
 def worth_it(at: Row) -> str:
     """Cells that keep the answers, within a margin, and cost less."""
     found = []
@@ -290,22 +275,6 @@ SENTENCES: Mapping[str, Callable[[Row], str]] = {
     "2a": chosen_keys, "2b": prompt_kept, "2c": drawn_keys, "2d": relatives,
     "4": excess, "5": cost, "5a": worth_it,
 }  # fmt: skip
-
-
-def detectors(document: Row, level: str) -> str:
-    """Detectors within the bound of false stops, and the right answers that they cost."""
-    every = [one for one in document["detectors"] if one["dataset"] == level]
-    within = [one for one in every if one["same_bound"]]
-    told = [
-        f"`{one['detector']}` then {one['action']}: {percent(one['saved'])}% of tokens, "
-        f"{one['lost']} of {one['solved']} right answers lost, {one['gained']} gained"
-        for one in within
-    ]
-    return (
-        f"Of {len(every)} detectors and actions {len(within)} stop no more than 1% of full "
-        f"attention's {every[0]['of_full'] if every else 0} texts, by the upper bound; of the "
-        f"methods' tokens they spare{': ' if told else ' nothing'}{'; '.join(told)}."
-    )
 
 
 def answer(at: Row) -> str:
@@ -416,7 +385,7 @@ def sentences(found: Row) -> Iterator[str]:
     yield from other_levels(found)
     if told := put_back(found):
         yield f"- (4a) {told}"
-    for name, tell in (("6", _ceiling), ("6a", detectors)):
+    for name, tell in (("6", known_answers), ("6a", detectors)):
         yield f"- ({name}) {tell(found[CHOSEN], level)}"
         if held is not None:
             yield f"  - Held out: {tell(found[HELD_OUT], level)}"
@@ -431,11 +400,6 @@ def sentences(found: Row) -> Iterator[str]:
         f"{len(drawn)} levels as many), a rule speaks of any comparison, 5% being what it may: "
         f"{'; '.join(spoken)}."
     )
-
-
-def _ceiling(document: Row, level: str) -> str:
-    cap = str(max(document["caps"]))
-    return ceiling(document["levels"][level]["at"][cap], document["levels"][level]["full"][cap])
 
 
 def _wilson(count: int, n: int) -> tuple[float, float]:

@@ -68,7 +68,7 @@ class RunPair:
     Args:
         method: and budget.
         item: the problem.
-        kind: "equal", "tie", "parts" or "missing".
+        kind: "equal", "tie", "parts" or, of what is not stored or failed, "missing".
         tokens: that are common.
         gap: between the scores where they part; None where they do not.
         keys: whether equal tokens read the same keys per step.
@@ -345,6 +345,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one object instead of tables")
     args = parser.parse_args(argv)
     try:
+        if args.compare and not (args.store / "traces").is_dir():
+            allowed = "the folder of a store, with traces/ in it"
+            raise InvalidValue("store", str(args.store), allowed)
         config = config_of(args)
         prepared = {}
         for runtime in RUNTIMES:
@@ -353,7 +356,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"check_runtimes: {runtime}", file=sys.stderr, flush=True)
             arguments = list(sys.argv[1:] if argv is None else argv)
             sweep.run(
-                one, args.store, preset="demo", arguments=arguments, progress=RunNotes(runtime)
+                one,
+                args.store,
+                preset="demo",
+                arguments=arguments,
+                progress=RunNotes(runtime),
+                retry_failed=True,
             )
         compared = Comparison(args.store, prepared)
     except InvalidValue as error:

@@ -40,7 +40,8 @@ from attention.errors import InvalidValue  # noqa: E402
 if TYPE_CHECKING:
     import vllm
 
-BLOCK, PLACES = 32, 16
+#: Tokens of a block, requests that run at once, and tokens of a step at most.
+BLOCK, PLACES, PIECE = 32, 16, 64
 #: Rounds at least: memory is compared from a fifth of the requests on.
 ROUNDS = 5
 #: Of requests: read in full, and aborted within so many steps.
@@ -103,7 +104,7 @@ def troubles(free: int, states: Sequence[IdleState], most: float) -> list[str]:
         if one.free != free:
             found.append(f"{after} {one.free} blocks are free, not {free}")
         left = {name: count for name, count in one.tables.items() if count}
-        found += [f"{after} {name} holds {count} of none" for name, count in left.items()]
+        found += [f"{after} {count} are left in {name}" for name, count in left.items()]
         if one.ended + one.aborted != one.requests:
             found.append(f"{after} {one.ended} have ended and {one.aborted} were aborted")
         if one.summaries != states[0].summaries:
@@ -293,6 +294,10 @@ def _llm(path: str, attention: str, sharing: bool, blocks: int, longest: int) ->
             dtype="float32",
             max_num_seqs=PLACES,
             max_model_len=longest,
+            # oneDNN keeps its kernels for each number of tokens of a step that it has seen, and
+            # memory would grow until it has seen them all.
+            max_num_batched_tokens=PIECE,
+            enable_chunked_prefill=True,
             block_size=BLOCK,
             num_gpu_blocks_override=blocks,
             kv_cache_memory_bytes=2**29,
@@ -373,7 +378,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for start in range(0, args.requests, args.every):
             states.append(engine.round(min(args.every, args.requests - start)))
-            print(f"{states[-1].requests:,} requests", file=sys.stderr, flush=True)
+            last = states[-1]
+            said = f"{last.requests:,} requests, {last.resident:.1f} MiB"
+            print(said, file=sys.stderr, flush=True)
     finally:
         engine.close()
     told: dict[str, Any] = {

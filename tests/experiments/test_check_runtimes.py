@@ -68,8 +68,10 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def compared(capsys: pytest.CaptureFixture[str], *typed: object) -> tuple[int, dict[str, Any]]:
-    small = ("--problems", 2, "--max-new-tokens", 200, "--methods", "full,quest(page=32)")
+def compared(
+    capsys: pytest.CaptureFixture[str], *typed: object, problems: int = 2
+) -> tuple[int, dict[str, Any]]:
+    small = ("--problems", problems, "--max-new-tokens", 60, "--methods", "full,quest(page=32)")
     code = check_runtimes.main([*map(str, (*typed, *small)), "--json"])
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     return code, told
@@ -87,9 +89,13 @@ def test_equal_rows_are_told_and_not_decoded_again(
     assert OtherEngine.decoded == 4
     full, other, *_ = told["costs"]
     assert [full["runtime"], other["runtime"]] == ["transformers", "vllm"]
-    assert full["tokens"] == other["tokens"] > 100
+    assert full["tokens"] == other["tokens"] > 60
     assert other["tokens_per_second"] > 0
     assert compared(capsys, tmp_path) == (0, told)
+    # A problem that nobody has decoded.
+    code, told = compared(capsys, tmp_path, "--compare", problems=3)
+    assert code == 1
+    assert [one["missing"] for one in told["counts"].values()] == [1, 1]
     assert OtherEngine.decoded == 4
 
 
@@ -97,27 +103,17 @@ def test_equal_rows_are_told_and_not_decoded_again(
 def test_another_token_is_no_tie(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: pytest.MonkeyPatch
 ) -> None:
-    engine.setattr(OtherEngine, "wrong", 150)
+    engine.setattr(OtherEngine, "wrong", 50)
     code, told = compared(capsys, tmp_path)
     assert code == 1
     assert [one["parts"] for one in told["counts"].values()] == [2, 2]
-    assert {one["tokens"] for one in told["pairs"]} == {150}
+    assert {one["tokens"] for one in told["pairs"]} == {50}
     assert all(one["gap"] > 1e-2 for one in told["pairs"])
     # Had both been as likely, it would have been one.
     engine.setattr(check_runtimes, "TIE", 1e9)
     code, told = compared(capsys, tmp_path, "--compare")
     assert code == 0
     assert [one["tie"] for one in told["counts"].values()] == [2, 2]
-
-
-def test_what_nobody_decoded_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: pytest.MonkeyPatch
-) -> None:
-    del engine
-    code, told = compared(capsys, tmp_path, "--compare")
-    assert code == 1
-    assert [one["missing"] for one in told["counts"].values()] == [2, 2]
-    assert {one["tokens_per_second"] for one in told["costs"]} == {None}
 
 
 def test_outputs_part_where_a_token_differs() -> None:
@@ -173,6 +169,7 @@ def test_costs_are_of_all_rows_and_by_solved_problem() -> None:
     ("typed", "said"),
     [
         (["--methods", "full,h2o"], "under vllm"),
+        (["--compare"], "the folder of a store"),
         (["--problems", "0"], "limit = "),
         (["--budget", "0"], "budgets"),
     ],

@@ -1,10 +1,17 @@
 """A small sweep decoded by vLLM beside the same by `lil.decode`: tokens, answers, costs and rows.
 
-In an environment of its own, see `scripts/test_vllm`. The engine's sweep is stopped and goes on.
+In an environment of its own, see `scripts/test_vllm`. The engine's sweep is stopped and goes on;
+another, in a process of its own, is killed.
 """
 
 from __future__ import annotations
 
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +25,16 @@ import numpy as np
 from experiments.grid.config import Config
 from experiments.grid.presets import load
 from experiments.report.measures import rows
+from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[4]
 LAYERS, HEADS, PAGE, BUDGET = 5, 2, 32, 128
+RUNS, KILLS = 12, 3
 GRID = {
     "datasets": "easy",
     "limit": 4,
@@ -136,3 +146,75 @@ def test_the_same_answers_and_rows(stores: tuple[Path, Path]) -> None:
                 parted.add((*key, name))
     assert parted == set()
     assert not any("decoded by" in line for line in said)
+
+
+def sweeping(out: Path, said: Path) -> subprocess.Popen[bytes]:
+    """The same sweep as a command, in a process of its own."""
+    flags = {
+        "preset": "demo-small", "dataset": GRID["datasets"], "limit": GRID["limit"],
+        "backend": GRID["backends"], "budget": GRID["budgets"], "batch-size": GRID["batch_size"],
+        "max-new-tokens": GRID["max_new_tokens"], "check-every": GRID["check_every"],
+        "runtime": "vllm", "out": out,
+    }  # fmt: skip
+    asked = [part for flag, value in flags.items() for part in (f"--{flag}", str(value))]
+    with said.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "experiments.cli", "sweep", *asked, "--no-figures"],
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+
+
+def stored_bytes(out: Path) -> int:
+    return sum(path.stat().st_size for path in (out / "traces").glob("*.zst"))
+
+
+def is_killed(process: subprocess.Popen[bytes], out: Path, size: float, delay: float) -> bool:
+    """SIGKILL once the store has grown to a size and some time has passed; False if it ended."""
+    deadline = time.monotonic() + 1800
+    while process.poll() is None and stored_bytes(out) < size:
+        assert time.monotonic() < deadline, "the sweep stores nothing"
+        time.sleep(0.02)
+    time.sleep(delay)
+    if process.poll() is not None:
+        return False
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return True
+
+
+def untimed(out: Path) -> list[dict[str, Any]]:
+    """Rows of a store's report without what is measured with a clock."""
+    study = Study.open(out)
+    results = study.samples(study.detectors)
+    assert results.missing == 0
+    return [
+        {k: v for k, v in row.to_dict().items() if "sec" not in k and "end_to_end" not in k}
+        for row in rows(results.samples, 0, factor=2)
+    ]
+
+
+def test_killed_at_random_moments_it_ends_the_same(tmp_path: Path) -> None:
+    config = replace(load("demo-small", GRID), runtime="vllm")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert go(config, whole, sweep.Progress()).counts.decoded == RUNS
+    drawn, kills = random.Random(0), 0
+    for moment in sorted(drawn.uniform(0.0, 0.9) for _ in range(KILLS)):
+        process = sweeping(killed, tmp_path / "said")
+        dead = is_killed(process, killed, moment * stored_bytes(whole), drawn.uniform(0.0, 0.3))
+        assert dead or process.returncode == 0, (tmp_path / "said").read_text()
+        # One that had stored everything was killed in vain.
+        kills += dead and len(Store(killed)) < RUNS
+    assert kills >= KILLS - 1
+    before = len(Store(killed))
+    assert manifest.read(killed)["status"] == "running" or before == RUNS
+    counts = go(config, killed, sweep.Progress()).counts
+    assert (counts.stored_before, counts.decoded, counts.failed) == (before, RUNS - before, 0)
+    stores = [Store(whole), Store(killed)]
+    assert stores[1].stored() == len(stores[1]) == RUNS
+    one, two = ({r.id: r.values()["new_ids"] for r in store} for store in stores)
+    assert one == two
+    assert untimed(whole) == untimed(killed)
+    assert manifest.read(killed)["status"] == "finished"

@@ -122,9 +122,8 @@ class StepReads:
     full: Tensor | None = None
     sparse: ReadPlan | None = None
 
-    @classmethod
+    @staticmethod
     def planned(
-        cls,
         policy: BlockPolicy,
         found: Queries,
         past: Counts,

@@ -72,7 +72,7 @@ def flash_pages(kv_cache: Tensor) -> tuple[Tensor, Tensor]:
         kv_cache: (blocks, heads, tokens, 2 D), the key of a token before its value.
     """
     D = kv_cache.shape[-1] // 2
-    k, v = kv_cache.transpose(1, 2).split(D, dim=-1)
+    k, v = kv_cache.transpose(1, 2).chunk(2, dim=-1)
     if kv_cache.shape[1] > 1:
         return k, v
     # Hopper's copies want strides of whole 16 bytes even where there is one of a kind.

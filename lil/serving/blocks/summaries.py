@@ -73,8 +73,8 @@ class Summaries:
         rows = max(1, GATHERED // max(1, blocks.shape[1] * self.data.stride(0)))
         if len(blocks) <= rows:
             return self._compared(vectors, blocks)
-        parts = zip(vectors.split(rows), blocks.split(rows), strict=True)
-        return torch.cat([self._compared(*part) for part in parts])
+        parts = (slice(at, at + rows) for at in range(0, len(blocks), rows))
+        return torch.cat([self._compared(vectors[some], blocks[some]) for some in parts])
 
     def _compared(self, vectors: Tensor, blocks: Tensor) -> Tensor:
         N, sets, M, size = vectors.shape

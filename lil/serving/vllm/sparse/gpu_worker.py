@@ -51,8 +51,9 @@ class GPUWorker(SparseWorker):
             return found
         # What is remembered of blocks lies beside the cache and grows with it.
         spec = self.get_kv_cache_spec()[next(iter(self.sparse_layers))]
-        beside = 4 * spec.num_kv_heads * self.policy.size(spec.head_size)
-        return found * spec.page_size_bytes // (spec.page_size_bytes + beside)
+        beside: int = 4 * spec.num_kv_heads * self.policy.size(spec.head_size)
+        page: int = spec.page_size_bytes
+        return found * page // (page + beside)
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         super().initialize_from_config(kv_cache_config)

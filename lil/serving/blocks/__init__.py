@@ -10,26 +10,35 @@ from collections.abc import Mapping
 
 from attention.errors import InvalidValue
 from attention.methods import METHODS
+from lil.serving.blocks.flash import PAGE, FlashLayer
 from lil.serving.blocks.infllm import InfLLMBlocks
+from lil.serving.blocks.layers import SparseLayer
+from lil.serving.blocks.plans import ReadPlan, StepReads
 from lil.serving.blocks.policy import BlockPolicy, Mask
 from lil.serving.blocks.quest import QuestBlocks
 from lil.serving.blocks.reads import ReadCounts, Reads
 from lil.serving.blocks.ropes import RopeTable
 from lil.serving.blocks.sink import SinkBlocks
-from lil.serving.blocks.steps import WHOLE, Queries, queries, table
+from lil.serving.blocks.steps import WHOLE, Queries, in_full_rows, queries, table
 from lil.serving.blocks.summaries import Summaries
 from lil.serving.blocks.window import WindowBlocks
 
 __all__ = [
+    "PAGE",
     "POLICIES",
     "WHOLE",
     "BlockPolicy",
+    "FlashLayer",
     "Mask",
     "Queries",
     "ReadCounts",
+    "ReadPlan",
     "Reads",
     "RopeTable",
+    "SparseLayer",
+    "StepReads",
     "Summaries",
+    "in_full_rows",
     "policy_of",
     "queries",
     "table",

@@ -56,6 +56,20 @@ def queries(policy: BlockPolicy, past: Counts, new: Counts, prompt: Counts) -> Q
     return Queries(token, row[token], position[token] + 1, full)
 
 
+def in_full_rows(found: Queries, past: Counts) -> tuple[Counts, Counts, Counts]:
+    """The step without its queries, which are the last tokens of their rows.
+
+    Args:
+        found: the queries.
+        past: tokens before the step, (R,).
+
+    Returns:
+        Rows with tokens that are read in full, how many, and the tokens that the last of them sees.
+    """
+    rows = np.flatnonzero(found.full)
+    return rows, found.full[rows], past[rows] + found.full[rows]
+
+
 def table(policy: BlockPolicy, seen: Counts) -> tuple[npt.NDArray[np.int64], int, int]:
     """The blocks that queries read, by their number in the request.
 

@@ -8,12 +8,16 @@ from torch import Tensor
 from lil.serving.blocks.policy import BlockPolicy
 from lil.serving.blocks.ropes import RopeTable
 
+#: Numbers that are gathered at once to compare blocks; many queries with long gaps take turns.
+GATHERED = 2**24
+
 
 class Summaries:
     """Sums or maxima over the keys of each block, in float32.
 
     A block that is given to another request begins anew with its first token, and one that is
-    shared keeps what its keys are, so nothing has to be told when blocks change hands.
+    shared keeps what its keys are, so nothing has to be told when blocks change hands. Nothing here
+    waits for the device.
 
     Args:
         policy: what is remembered.
@@ -21,13 +25,22 @@ class Summaries:
         Hkv: KV heads.
         D: head size.
         rope: turns keys, where the policy asks for it.
+        device: of the cache; None for torch's own.
     """
 
     def __init__(
-        self, policy: BlockPolicy, blocks: int, Hkv: int, D: int, rope: RopeTable | None
+        self,
+        policy: BlockPolicy,
+        blocks: int,
+        Hkv: int,
+        D: int,
+        rope: RopeTable | None,
+        device: torch.device | None = None,
     ) -> None:
-        self.policy, self.rope = policy, rope
-        self.data = torch.zeros(blocks, Hkv, policy.size(D))
+        self.policy, self.rope, self.blocks = policy, rope, blocks
+        # One more than the cache has, for tokens that are none of a request: to leave them out, the
+        # host would have to know how many there are.
+        self.data = torch.zeros(blocks + 1, Hkv, policy.size(D), device=device)
 
     def note(self, k: Tensor, slots: Tensor, positions: Tensor) -> None:
         """Take in the keys of a step.
@@ -37,17 +50,15 @@ class Summaries:
             slots: where each is stored, block times tokens of a block and place in it; -1 for none.
             positions: of each, (T,).
         """
-        if bool((slots < 0).any()):
-            real = slots >= 0
-            k, slots, positions = k[real], slots[real], positions[real]
-        block, place = slots // self.policy.block, slots % self.policy.block
+        block = (slots // self.policy.block).masked_fill(slots < 0, self.blocks)
+        begun = block.masked_fill(slots % self.policy.block != 0, self.blocks)
         each = self.policy.remembered(k, positions, self.rope).float()
         if self.policy.grows == "amax":
-            self.data.index_fill_(0, block[place == 0], float("-inf"))
+            self.data.index_fill_(0, begun, float("-inf"))
             at = block[:, None, None].expand_as(each)
             self.data.scatter_reduce_(0, at, each, "amax")
         else:
-            self.data.index_fill_(0, block[place == 0], 0.0)
+            self.data.index_fill_(0, begun, 0.0)
             self.data.index_add_(0, block, each)
 
     def worth(self, q: Tensor, positions: Tensor, blocks: Tensor) -> Tensor:
@@ -59,6 +70,13 @@ class Summaries:
             blocks: of the cache, (N, P).
         """
         vectors = self.policy.products(q, positions, self.rope).float()  # (N, sets, M, size)
+        rows = max(1, GATHERED // max(1, blocks.shape[1] * self.data.stride(0)))
+        if len(blocks) <= rows:
+            return self._compared(vectors, blocks)
+        parts = (slice(at, at + rows) for at in range(0, len(blocks), rows))
+        return torch.cat([self._compared(vectors[some], blocks[some]) for some in parts])
+
+    def _compared(self, vectors: Tensor, blocks: Tensor) -> Tensor:
         N, sets, M, size = vectors.shape
         known = self.data[blocks].view(N, blocks.shape[1], sets, size).transpose(1, 2)
         each = torch.matmul(vectors, known.transpose(2, 3))  # (N, sets, M, P)

@@ -1,4 +1,4 @@
-"""The worker that makes the layers of its model sparse.
+"""The worker for CPUs, which makes the layers of its model sparse.
 
     vllm serve MODEL --worker-cls lil.serving.vllm.sparse.worker.CPUWorker \
       --additional-config '{"lil": {"attention": "quest(budget=1024)"}}'
@@ -6,122 +6,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+# Before all else of the engine's workers: it puts other functions into torch, which they then hold.
+from vllm.v1.worker.cpu_worker import CPUWorker as EngineWorker  # isort: skip
 
-from torch import nn
-from vllm.logger import init_logger
-from vllm.model_executor.layers.attention import Attention
-from vllm.v1.attention.backend import AttentionType
-from vllm.v1.kv_cache_interface import FullAttentionSpec
-from vllm.v1.worker.cpu_worker import CPUWorker as EngineWorker
-
-from attention.errors import InvalidValue
-from lil.serving.blocks import BlockPolicy, ReadCounts, RopeTable
-from lil.serving.vllm.sparse.backend import SparseBackend, SparseBuilder, SparseImpl
-from lil.serving.vllm.sparse.cache import GivenBackSpec, KeptSpec
-from lil.serving.vllm.sparse.rows import ReadLog, StepRows
-from lil.serving.vllm.sparse.settings import policy_for, settings_of
-from lil.serving.vllm.values import ATTENTION_FILE
-
-_LOG = init_logger("vllm.lil.sparse")
+from lil.serving.vllm.sparse.backend import SparseBackend
+from lil.serving.vllm.sparse.common_worker import SparseWorker
 
 
-class CPUWorker(EngineWorker):
+class CPUWorker(SparseWorker, EngineWorker):
     """vLLM's CPU worker, whose model has sparse layers.
 
     Raises:
         InvalidValue: a policy that cannot be kept, or an engine or a model in which it cannot work.
     """
 
-    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
-        self.policy: BlockPolicy = policy_for(vllm_config)
-        #: Layers that are sparse, by the engine's names.
-        self.sparse_layers: dict[str, Attention] = {}
-        self.reads: ReadLog | None = None
-        self._file = settings_of(vllm_config).get(ATTENTION_FILE)
-        super().__init__(vllm_config, *args, **kwargs)
-
-    def load_model(self, **kwargs: Any) -> None:
-        super().load_model(**kwargs)
-        layers = attention_layers(self.model_runner.get_model())
-        dense = self.policy.method.dense_layers
-        for name, (layer, parent) in list(layers.items())[dense:]:
-            if layer.sliding_window is not None or layer.attn_type != AttentionType.DECODER:
-                continue  # the model's own, as it is
-            rope = rope_of(name, parent) if self.policy.turns else None
-            layer.impl = SparseImpl.of(layer.impl, self.policy, rope)
-            layer.attn_backend = SparseBackend
-            self.sparse_layers[name] = layer
-        if not self.sparse_layers:
-            allowed = f"fewer than the model's {len(layers)} layers, some of which see everything"
-            raise InvalidValue("dense_layers", dense, allowed)
-        counts = ReadCounts(
-            self.policy, len(self.sparse_layers), len(layers) - len(self.sparse_layers)
-        )
-        self.reads = ReadLog(counts, self._file)
-        _LOG.info("%s in %d of %d layers", self.policy.method, len(self.sparse_layers), len(layers))
-
-    def get_kv_cache_spec(self) -> dict[str, Any]:
-        found: dict[str, Any] = super().get_kv_cache_spec()
-        for name, spec in found.items():
-            if type(spec) is FullAttentionSpec:
-                back = self.policy.gives_back and name in self.sparse_layers
-                found[name] = (GivenBackSpec if back else KeptSpec).of(spec, self.policy)
-        return found
-
-    def initialize_from_config(self, kv_cache_config: Any) -> None:
-        super().initialize_from_config(kv_cache_config)
-        rows = StepRows(self.model_runner)
-        builders = [
-            one.get_metadata_builder() for of in self.model_runner.attn_groups for one in of
-        ]
-        ours = [one for one in builders if isinstance(one, SparseBuilder)]
-        for builder in ours:
-            builder.rows = rows
-        # The rows of a step are the same in all groups.
-        ours[0].reads = self.reads
-
-    def execute_model(self, scheduler_output: Any) -> Any:
-        if self.reads is not None:
-            self.reads.end(scheduler_output.finished_req_ids)
-        return super().execute_model(scheduler_output)
-
-    def shutdown(self) -> None:
-        if self.reads is not None:
-            self.reads.end(list(self.reads.counts.running))
-        super().shutdown()
-
-    def keys_read(self) -> dict[str, Any]:
-        """What decode queries have read, for `collective_rpc`: of all, and of each that runs; and
-        in how many layers.
-        """
-        assert self.reads is not None
-        counts = self.reads.counts
-        running = {name: asdict(one) for name, one in counts.running.items()}
-        layers = {"sparse_layers": counts.sparse, "dense_layers": counts.dense}
-        return {"total": asdict(counts.total), "running": running, **layers}
-
-
-def attention_layers(model: nn.Module) -> dict[str, tuple[Any, nn.Module]]:
-    """The layers that attend, by the engine's names and in the model's order, and their parents."""
-    found: dict[str, tuple[Any, nn.Module]] = {}
-    for parent in model.modules():
-        for child in parent.children():
-            if isinstance(child, Attention):
-                found[child.layer_name] = (child, parent)
-    return found
-
-
-def rope_of(name: str, parent: nn.Module) -> RopeTable:
-    """What turns the keys of a layer.
-
-    Raises:
-        InvalidValue: it has none, or one whose angles do not follow from the position alone.
-    """
-    rotary: Any = getattr(parent, "rotary_emb", None)
-    table = getattr(rotary, "cos_sin_cache", None)
-    if table is None or table.dim() != 2 or hasattr(rotary, "mrope_section"):
-        allowed = "a rotary embedding with one table of cosines and sines, for infllm"
-        raise InvalidValue(name, type(rotary).__name__, allowed)
-    return RopeTable(table, bool(rotary.is_neox_style))
+    backend = SparseBackend

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from study_rules import methods
-from study_words import Row, percent
+from study_words import ACTIONS, Row, percent
 
 
 def ceiling(at: Row, full: Row) -> str:
@@ -35,8 +35,10 @@ def detectors(document: Row, level: str) -> str:
     names = dict.fromkeys(one["detector"] for one in every)
     kept = dict.fromkeys(one["detector"] for one in within)
     told = []
-    for action in dict.fromkeys(one["action"] for one in within):
+    for action in ACTIONS:
         mine = [one for one in within if one["action"] == action]
+        if not mine:
+            continue
         told.append(f" Then {action}, {mine[0]['n']:,} texts: " + "; ".join(
             f"`{one['detector']}` {percent(one['saved'])}% of tokens, {one['lost']} of "
             f"{one['solved']} right answers lost, {one['gained']} gained" for one in mine

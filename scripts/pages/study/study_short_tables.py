@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pages import chance, table
 from study_words import (
+    ACTIONS,
     CHOSEN,
     HELD_OUT,
     POLICIES,
@@ -225,7 +226,7 @@ def stopping(found: Row) -> str:
          "yes" if one["same_bound"] else "no", f"{one['fired']} of {one['n']}",
          percent(one["saved"]), f"{one['lost']} / {one['gained']}", str(one["right_before"]))
         for which, document in documents(found).items()
-        for one in document["detectors"]
+        for one in sorted(document["detectors"], key=lambda one: ACTIONS.index(one["action"]))
         if one["dataset"] == level_of(found)
     ]  # fmt: skip
     heads = ("problems", "level", "attention", "texts", "solved, %", "right value ever stated, %",

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import recompute_study
 import study_readings
+from recomputing import frames
 from recomputing_study import facts, language
 from recomputing_study.document import LEFT_OUT
 from recomputing_study.texts import Reading, loop_at_end
@@ -208,3 +209,13 @@ def test_a_loop_is_what_only_repeats() -> None:
     assert loop_at_end([1, 2, 3, 4]) == 0
     assert loop_at_end([9, 1, 2, 1, 2, 1]) == 3
     assert loop_at_end([5, 5, 5]) == 2
+
+
+def test_a_run_by_transformers_is_the_same_whether_or_not_its_runtime_is_named() -> None:
+    cell = {"model": "m", "dataset": "hard", "backend": {"name": "full"}, "penalties": []}
+    keys = {
+        frames.key_of({**cell, **named}, "hard/test/0", "p", 0)
+        for named in ({}, {"runtime": "transformers"})
+    }
+    assert len(keys) == 1
+    assert frames.key_of({**cell, "runtime": "vllm"}, "hard/test/0", "p", 0) not in keys

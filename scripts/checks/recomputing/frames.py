@@ -62,6 +62,8 @@ def key_of(
             if name not in told and (name, value) not in LEFT
         }
     known = {name: value for name, value in cell.items() if name not in ("model", "role")}
+    if known.get("runtime") == "transformers":  # stores of earlier versions do not name it
+        del known["runtime"]
     known["dataset"] = PurePath(cell["dataset"]).name
     return canonical(known), item, prompt, index, canonical(acting)
 

@@ -132,6 +132,14 @@ def pooled(pairs: Sequence[Pair]) -> Found:
         "texts": len(pairs),
         "solved": share(ours, lambda one: one.solved, lambda _: 1),
         "ever_right": share(ours, lambda one: one.until is not None, lambda _: 1),
+        "first_right": share(
+            ours, lambda one: bool(one.stated) and one.stated[0][1] == one.answer, lambda _: 1
+        ),
+        "harmed": share(ours, lambda one: one.mends["right_to_wrong"] > 0, lambda _: 1),
+        **{
+            way: [sum(text.mends[way] for text in side) for side in zip(*pairs, strict=True)]
+            for way in ("right_to_wrong", "wrong_to_right")
+        },
         "ceiling_saved": share(ours, saved_by_ceiling, lambda one: one.tokens),
         "longer": _mean_gap([mean(some) for some in apart.values()]),
         "shares": {},

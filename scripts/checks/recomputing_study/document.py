@@ -133,7 +133,7 @@ class Comparison(Tally):
             beside = None if null is None or row["role"] == "null" else null["ratio_solved"]
             one["said"] = tables.said(row, beside)
             self._value(f"{of} {_short(row)}", "", row, one)
-        for name in ("selection", "random", "relatives", "prompt"):
+        for name in ("selection", "random", "window", "budgets", "prompt"):
             self._beside(of, name, told[name], expected[name])
         self._value(of, "pooled", told["pooled"], expected["pooled"])
         free = tables.sparsity_free(rows)

@@ -71,7 +71,8 @@ def _at(
         "pooled": comparing.pooled(methods) | {"cells": sum(is_method(cell) for cell in texts)},
         "selection": _beside(texts, _oracles(texts), whole, times),
         "random": _beside(texts, _drawn(texts), whole, times),
-        "relatives": _beside(texts, _alike(texts), whole, times),
+        "window": _beside(texts, _newest(texts), whole, times),
+        "budgets": _beside(texts, _smaller(texts), whole, times),
         "prompt": _beside(texts, _forgetful(texts), whole, times),
     }
 
@@ -86,14 +87,24 @@ def _drawn(cells: Iterable[Cell]) -> dict[Cell, Cell]:
     return {cell: Cell("random", cell.budget, False) for cell in cells if is_method(cell)}
 
 
-def _alike(cells: Iterable[Cell]) -> dict[Cell, Cell]:
-    """H2O's budget under uniform weights, and StreamingLLM without its first tokens."""
-    alike = {"h2o": "h2o_uniform", "sink": "window"}
+def _newest(cells: Iterable[Cell]) -> dict[Cell, Cell]:
+    """The newest tokens alone, for those that keep the first ones as well."""
     return {
-        cell: Cell(alike[cell.backend], cell.budget, False)
+        cell: Cell("window", cell.budget, False)
         for cell in cells
-        if is_method(cell) and cell.backend in alike
+        if is_method(cell) and cell.backend == "sink"
     }
+
+
+def _smaller(cells: Iterable[Cell]) -> dict[Cell, Cell]:
+    """Each method with the largest of its budgets that are smaller."""
+    mine = [cell for cell in cells if is_method(cell)]
+    found: dict[Cell, Cell] = {}
+    for cell in mine:
+        less = [x for x in mine if x.backend == cell.backend and x.budget < cell.budget]
+        if less:
+            found[cell] = max(less, key=lambda x: x.budget)
+    return found
 
 
 def _forgetful(cells: Iterable[Cell]) -> dict[Cell, Cell]:

@@ -158,6 +158,7 @@ def pooled(cells: Sequence[Sequence[Pair]], cap: int, bootstrap: Bootstrap) -> R
         bootstrap: of the level.
     """
     read = [(m.sample.item_id, m.at[cap], t.at[cap]) for pairs in cells for m, t in pairs]
+    sides = [[one[at] for one in read] for at in (1, 2)]
     longer: dict[str, list[int]] = {}
     for item, mine, theirs in read:
         longer.setdefault(item, []).append(mine.tokens - theirs.tokens)
@@ -169,6 +170,16 @@ def pooled(cells: Sequence[Sequence[Pair]], cap: int, bootstrap: Bootstrap) -> R
         "ever_right": interval(
             shares([(i, float(m.first_right is not None), 1.0) for i, m, _ in read], bootstrap)
         ),
+        "first_right": interval(
+            shares([(i, float(m.first_is_right), 1.0) for i, m, _ in read], bootstrap)
+        ),
+        "harmed": interval(
+            shares([(i, float(m.right_to_wrong > 0), 1.0) for i, m, _ in read], bootstrap)
+        ),
+        **{
+            name: [sum(getattr(one, name) for one in side) for side in sides]
+            for name in ("right_to_wrong", "wrong_to_right")
+        },
         "ceiling_saved": interval(
             shares([(i, m.tokens - stopped(m), m.tokens) for i, m, _ in read], bootstrap)
         ),

@@ -15,9 +15,10 @@ import math
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -47,8 +48,6 @@ from experiments.store.study import Study
 FALSE_STOPS = 0.01
 #: Whose p are corrected within a family; None: answers lost and gained.
 OUTCOMES = ("ratio_solved", "ratio_all", "until_right", "after_right", None)
-#: Controls that have a part of a method: the budget without the choice, and without first tokens.
-RELATIVES = {"h2o": "h2o_uniform", "sink": "window"}
 
 
 def detected(
@@ -201,14 +200,14 @@ def at_cap(
     for row in rows:
         other = None if null is None or row is null else null["against_full"]["ratio_solved"]
         row["said"] = claim(row["against_full"]["ratio_solved"], other)
-    # A method beside an oracle, a random sample and a relative, and with the prompt kept beside
-    # the same without.
+    # A method beside an oracle, a random sample, the newest tokens alone and its next smaller
+    # budget, and with the prompt kept beside the same without.
     own = [cell for cell in cells if is_method(cell)]
     others: Mapping[str, Mapping[Cell, Cell]] = {
         "selection": {cell: ("oracle", cell[1], False) for cell in own},
         "random": {cell: ("random", cell[1], False) for cell in own},
-        "relatives": {cell: (RELATIVES[cell[0]], cell[1], False) for cell in own
-                      if cell[0] in RELATIVES},
+        "window": {cell: ("window", cell[1], False) for cell in own if cell[0] == "sink"},
+        "budgets": dict(steps(own)),
         "prompt": {cell: (*cell[:2], False) for cell in cells if cell[2]},
     }  # fmt: skip
     ended = {item: text for item, text in full.items() if text.sample.status != "capped"}
@@ -233,6 +232,13 @@ def at_cap(
         "sparsity_free": sorted(row["budget"] for row in rows if is_free(row)),
         "break_even": [*break_even(rows)],
     }
+
+
+def steps(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
+    """Each cell of a method and the one with the next smaller budget, where there is one."""
+    for name in dict.fromkeys(cell[0] for cell in cells):
+        mine = sorted((cell for cell in cells if cell[0] == name), key=lambda cell: cell[1] or 0)
+        yield from ((more, less) for less, more in pairwise(mine))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

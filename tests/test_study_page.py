@@ -10,8 +10,10 @@ from typing import Any
 import lean_stores
 import pytest
 import records
+import study_advice
 import study_figures
-import study_sentences
+import study_rules
+import study_selecting
 import study_tables
 from study_texts import Cell, cell_of
 
@@ -52,12 +54,25 @@ def test_figures_are_those_of_the_kept_numbers(tmp_path: Path) -> None:
 def test_the_first_sentence_is_said_by_its_rule() -> None:
     found = kept()
     level = found["chosen"]["levels"]["hard"]["at"]["8"]
-    rows = study_sentences.methods(level)
+    rows = study_rules.methods(level)
     assert len(rows) == 12
     lost = [row for row in rows if row["against_full"]["p_holm"] <= 0.05]
     longer = [row for row in rows if row["against_full"]["ratio_all"]["low"] > 1]
-    said = "**With the right keys yes, with these methods and budgets no, on this small model:"
-    assert (len(lost) == len(longer) == 12) == (said in study_tables.PAGE.read_text())
+    page = study_tables.PAGE.read_text()
+    said = f"**On this small model {len(lost)} of 12 cells (a method at a budget) lose answers and "
+    assert f"{said}{len(longer)} write longer texts" in page
+    assert study_selecting.worse_than_drawn(level) == ["sink"]
+    assert "`sink` solves fewer problems than a random sample of as many tokens" in page
+
+
+def test_only_quest_on_one_model_keeps_answers_and_costs_less() -> None:
+    """The study says so where it says what to do."""
+    good = [one for one in study_advice.judged(kept())
+            if one.keeps and one.saves and not one.control]  # fmt: skip
+    assert {(one.ground, one.backend) for one in good} == {(study_advice.GROUND, "quest")}
+    assert "What kept the\nanswers and cost fewer keys was Quest, on one model:" in (
+        study_tables.PAGE.read_text()
+    )
 
 
 @pytest.mark.slow

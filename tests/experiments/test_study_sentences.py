@@ -4,44 +4,74 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import study_advice
 import study_ending
+import study_lengths
+import study_selecting
 import study_sentences
+from study_rules import null_of
 from study_worlds import world
 
 
 def test_a_kept_prompt_is_beside_the_same_without() -> None:
-    assert study_sentences.prompt_kept(world(0.5)) == ""
+    assert study_selecting.prompt_kept(world(0.5)) == ""
     same, shorter = world(0.5, 0.5), world(0.5, 0.0)
-    assert "shorter in 0 and longer in 0." in study_sentences.prompt_kept(same)
-    told = study_sentences.prompt_kept(shorter)
-    assert "0 of 1 methods and budgets gain answers and 0 lose some" in told
-    assert "shorter in 1 (h2o 64 0." in told
+    told = study_selecting.prompt_kept(same)
+    assert "60 problems: methods solve more at 0 of 1 budgets and fewer at 0, with shorter " in told
+    assert "on all problems at 0 and longer ones at 0. Beside full attention 0 of these 1" in told
+    told = study_selecting.prompt_kept(shorter)
+    assert "on all problems at 1 (h2o 64 0." in told
+    assert "of 1 that cannot be told (h2o 64 with the prompt: 0 lost, 0 gained)." in told
     (one,) = shorter["prompt"]
-    one |= {"gained": 9, "lost": 0, "p": 0.01, "p_holm": 0.01}
-    assert "1 of 1 methods and budgets gain answers (h2o 64)" in study_sentences.prompt_kept(
-        shorter
+    one |= {"gained": 9, "lost": 0, "p": 0.01, "p_holm": 0.01, "solved": 29, "solved_other": 20}
+    told = study_selecting.prompt_kept(shorter)
+    assert "solve more at 1 of 1 budgets (h2o 64 29 against 20) and fewer at 0" in told
+    kept = next(row for row in shorter["rows"] if row["kept"])
+    kept["against_full"] |= {"gained": 0, "lost": 9, "p_holm": 0.01}
+    assert "1 of these 1 methods and budgets still lose answers; of 0" in (
+        study_selecting.prompt_kept(shorter)
     )
-    assert "gain answers (" not in study_sentences.chosen_keys(shorter)
 
 
-def test_methods_are_beside_controls_at_the_same_budget() -> None:
-    for name, control in (("random", study_sentences.drawn_keys),
-                          ("relatives", study_sentences.relatives)):  # fmt: skip
-        assert control(world(0.5)) == ""
-        null, effect = world(0.0, controls=True), world(0.5, controls=True)
-        nothing = "solve more and 0 fewer; on all problems texts are longer in 0 and shorter in 0."
-        assert control(null).endswith(nothing)
-        told = control(effect)
-        assert "at the same budget, 60 problems: of " in told
-        assert "solve more and 0 fewer; on all problems texts are longer in 1 (h2o 64 1." in told
-        one = next(one for one in effect[name] if one["backend"] == "h2o")
-        one |= {"gained": 9, "lost": 0, "p": 0.01, "p_holm": 0.01}
-        assert " 1 solve more (h2o 64) and 0 fewer;" in control(effect)
-        one |= {"gained": 0, "lost": 9}
-        assert " 0 solve more and 1 fewer (h2o 64);" in control(effect)
+def test_methods_are_beside_a_random_sample() -> None:
+    assert study_selecting.drawn_keys(world(0.5)) == ""
+    effect = world(0.5, controls=True)
     assert {one["backend"] for one in effect["random"]} == {"h2o", "quest"}
-    assert {one["backend"] for one in effect["relatives"]} == {"h2o"}
+    assert "60 problems: of 2 methods and budgets 0 solve more and 0 fewer." in (
+        study_selecting.drawn_keys(effect)
+    )
+    assert study_selecting.worse_than_drawn(effect) == []
+    one = next(one for one in effect["random"] if one["backend"] == "h2o")
+    one |= {"gained": 9, "lost": 0, "p": 0.01, "p_holm": 0.01}
+    assert "1 solve more and 0 fewer." in study_selecting.drawn_keys(effect)
+    assert study_selecting.worse_than_drawn(effect) == []
+    one |= {"gained": 0, "lost": 9, "solved": 20, "solved_other": 29}
+    assert "0 solve more and 1 fewer (h2o 64 20 against 29)." in study_selecting.drawn_keys(effect)
+    assert study_selecting.worse_than_drawn(effect) == ["h2o"]
+    assert "`h2o` solves fewer problems than a random sample" in study_sentences.answer(effect)
+    one["p_holm"] = 0.06
+    assert study_selecting.worse_than_drawn(effect) == []
+    assert "random" not in study_sentences.answer(effect)
+
+
+def test_newest_tokens_alone_and_uniform_weights_are_told() -> None:
+    assert study_selecting.first_tokens(world(0.5)) == study_selecting.uniform(world(0.5)) == ""
+    found = world(0.5, controls=True)
+    one = dict(found["random"][0]) | {"backend": "sink", "budget": 64}
+    found["window"] = [one | {"solved": 12, "solved_other": 13}]
+    told = study_selecting.first_tokens(found)
+    assert "60 problems: more are solved in 0 of 1 budgets and fewer in 0 (12 against 13)" in told
+    assert "60 of 60 texts at 1 budgets are solved and 0 are cut" in study_selecting.uniform(found)
+
+
+def test_a_larger_budget_that_solves_fewer_is_named() -> None:
+    step = {"backend": "infllm", "budget": 640, "solved": 30, "solved_other": 41, "p_holm": 0.01}
+    less: dict[str, Any] = {"budgets": [step | {"lost": 12, "gained": 1}]}
+    told = study_lengths.larger_budgets(less)
+    assert told.endswith("in 0 of 1 steps, fewer in 1 (infllm 640, 30 after 41).")
+    open_: dict[str, Any] = {"budgets": [step | {"lost": 12, "gained": 1, "p_holm": 0.2}]}
+    assert study_lengths.larger_budgets(open_).endswith("in 0 of 1 steps, fewer in 0.")
 
 
 def test_a_problem_on_which_full_attention_does_not_end_is_in_no_comparison() -> None:
@@ -52,54 +82,75 @@ def test_a_problem_on_which_full_attention_does_not_end_is_in_no_comparison() ->
 
 def test_sentences_say_what_the_rules_let_them() -> None:
     null, effect = world(0.0), world(0.5)
-    told = study_sentences.length(null)
+    told = study_lengths.length(null)
     assert "longer in 0 of 2, in 0 beyond the noise control; shorter in 0;" in told
-    assert "longer than full attention's in 0 of 2 cells" in study_sentences.all_lengths(null)
+    assert "longer than full attention's in 0 of 2 cells" in study_lengths.all_lengths(null)
     h2o = next(row for row in effect["rows"] if row["backend"] == "h2o")
     ratio = h2o["against_full"]["ratio_solved"]
     number = f"{ratio['estimate']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
-    assert f"longer in 1 of 2 (h2o 64 {number})" in study_sentences.length(effect)
+    assert f"longer in 1 of 2 (h2o 64 {number})" in study_lengths.length(effect)
+    told = study_lengths.length({**effect, "smaller": {2: null}})
+    assert told.endswith("where texts that go on are cut: longer in 0, shorter in 0.")
     kept = ratio["estimate"]
     ratio["estimate"] = 1.019
-    assert "longer in 0 of 2" in study_sentences.length(effect)  # not by two per cent
+    assert "longer in 0 of 2" in study_lengths.length(effect)  # not by two per cent
     ratio["estimate"] = kept
     everyone = h2o["against_full"]["ratio_all"]
-    told = study_sentences.all_lengths(effect)
+    told = study_lengths.all_lengths(effect)
     assert f"in 1 of 2 cells, {everyone['estimate']:.2f} times; in 1 beyond" in told
-    noise = study_sentences.null_of(effect)
+    noise = null_of(effect)
     assert noise is not None
     noise["against_full"]["ratio_all"] |= {"low": 1.1, "high": everyone["low"] + 0.01}
-    assert "in 0 beyond what the noise control does;" in study_sentences.all_lengths(effect)
+    assert "in 0 beyond what the noise control does;" in study_lengths.all_lengths(effect)
     for found in (null, effect):  # nothing is lost, and nothing costs less
-        assert "lost in 0 of 2, and gained in 0." in study_sentences.correct(found)
-        assert "Of 2 cells 0 lose" in study_sentences.worth_it(found)
-        assert "the other way round in 0 of 2" in study_sentences.until(found)
-    assert "it cannot be said that there are more tokens" in study_sentences.excess(null)
-    assert "tokens a text more than full attention" in study_sentences.excess(effect)
+        assert "lost in 0 of 2 cells, and gained in 0." in study_lengths.correct(found)
+        assert "Of 2 cells 0 lose" in study_lengths.worth_it(found)
+        assert "In 0 of 2 cells more problems lose" in study_lengths.until(found)
+    assert "it cannot be said that there are more tokens" in study_lengths.excess(null)
+    assert "tokens a text more than full attention" in study_lengths.excess(effect)
     h2o["against_full"]["p_holm"] = h2o["against_full"]["p"] = 0.01
     h2o["against_full"] |= {"lost": 9, "gained": 0}
-    h2o["against_full"]["change"] = {"estimate": -0.15, "low": -0.26, "high": -0.02}
+    lost = h2o["against_full"]["change"] = {"estimate": -0.15, "low": -0.26, "high": -0.02}
     other = noise["against_full"]
-    other["change"] = {"estimate": -0.02, "low": -0.08, "high": 0.01}
-    told = "lost in 1 of 2, 15 points of accuracy, and gained in 0"
-    assert told in study_sentences.correct(effect)
-    assert "; 1 lose no more than the noise control may (h2o 64)." in study_sentences.correct(
-        effect
-    )
-    other["change"] = {"estimate": 0.0, "low": -0.01, "high": 0.01}
-    assert told + "." in study_sentences.correct(effect)
+    told = "lost in 1 of 2 cells, 15 points of accuracy, and gained in 0"
+    for low, high, said in (
+        (-0.08, 0.01, "0 of these surely lose more than the noise control, 0 surely fewer, of 1"),
+        (-0.01, 0.01, "1 of these surely lose more than the noise control, 0 surely fewer, of 0"),
+        (-0.5, -0.3, "0 of these surely lose more than the noise control, 1 surely fewer (h2o 64)"),
+    ):
+        other["change"] = {"estimate": 0.0, "low": low, "high": high}
+        assert f"{told}; {said}" in study_lengths.correct(effect)
     h2o["against_full"]["p_holm"] = None  # a test that is not there says nothing
-    assert "lost in 0 of 2" in study_sentences.correct(effect)
+    assert "lost in 0 of 2" in study_lengths.correct(effect)
     h2o["against_full"] |= {"right_there_alone": 9, "right_here_alone": 0}
-    assert "the other way round in 1 of 2" in study_sentences.until(effect)
+    assert "In 1 of 2 cells more problems lose" in study_lengths.until(effect)
     low = {"estimate": 0.5, "low": 0.4, "high": 0.6}
     h2o["against_full"]["per_solved_ratio"]["keys"] = low
-    assert "in keys: less in 1," in study_sentences.cost(effect)
+    assert "fewer in 1; memory" in study_lengths.cost(effect)
     h2o["against_full"]["change"] = {"estimate": -0.01, "low": -0.04, "high": 0.02}
     told = "1 lose fewer than 5 points"
-    assert told in study_sentences.worth_it(effect)
+    assert told in study_lengths.worth_it(effect)
     h2o["against_full"]["change"]["low"] = -0.05
-    assert told not in study_sentences.worth_it(effect)
+    assert told not in study_lengths.worth_it(effect)
+    assert lost["low"] == -0.26
+
+
+def test_costs_are_beside_the_noise_controls() -> None:
+    found = world(0.5)
+    h2o = next(row for row in found["rows"] if row["backend"] == "h2o")
+    noise = null_of(found)
+    assert noise is not None
+    more = {"estimate": 3.0, "low": 2.0, "high": 4.0}
+    for row, high in ((h2o, 4.0), (noise, 1.5)):
+        row["against_full"]["per_solved_ratio"]["keys"] = {**more, "high": high}
+    noise["against_full"]["per_solved_ratio"]["keys"]["low"] = 1.1
+    assert "keys surely more in 1 (1 beyond the noise control)" in study_lengths.cost(found)
+    noise["against_full"]["per_solved_ratio"]["keys"]["high"] = 2.5
+    assert "keys surely more in 1 (0 beyond the noise control)" in study_lengths.cost(found)
+    full = {"cost": {"keys": 100.0}, "tokens": 100}
+    for row in found["rows"]:
+        row["cost"]["keys"] = row["tokens"] * (1.5 if row is h2o else 0.5)
+    assert "1 read no fewer keys a token (h2o 64)." in study_lengths.cost({**found, "full": full})
 
 
 def test_other_levels_are_counted_by_themselves() -> None:
@@ -121,39 +172,79 @@ def test_other_levels_are_counted_by_themselves() -> None:
     assert "1 of them beyond the noise control" in medium
     assert "on all problems longer in 0 of 2 cells" in retold
     assert "answers lost in 0, gained in 0; where both solve longer in 0, " in retold
-    assert "at 1 of 1 budgets, the least 64 (0 of 60: at most 6.0%)." in medium
-    assert "within 5% at 0 of 1 budgets." in retold
+    told = "loses no answer down to 64 keys (0 of 60: at most 6.0%), and is surely within 5% down "
+    assert medium.endswith(told + "to 64.")
+    assert retold.endswith("the oracle loses answers at every budget.")
+    rows = document["levels"]["medium"]["at"]["8"]["rows"]
+    next(row for row in rows if row["backend"] == "oracle")["against_full"]["ratio_solved"][
+        "within"
+    ] = False
+    medium, _ = study_sentences.other_levels({"chosen": document})
+    assert medium.endswith("and is surely within 5% nowhere.")
 
 
 def test_an_oracle_is_free_from_the_largest_budget_down() -> None:
+    ratio = {"estimate": 1.001, "low": None, "high": None}
+    one = {"lost": 0, "gained": 0, "solved_other": 60, "ratio_solved": ratio}
     found: dict[str, Any] = {
-        "rows": [{"backend": "oracle", "budget": budget} for budget in (8, 16, 32, 64)],
+        "rows": [{"backend": "oracle", "budget": budget, "against_full": {**one}}
+                 for budget in (8, 16, 32, 64)],
         "sparsity_free": [8, 32, 64],
-    }
-    assert [row["budget"] for row in study_sentences.free_budgets(found)] == [64, 32]
+    }  # fmt: skip
+    assert [row["budget"] for row in study_selecting.free_budgets(found)] == [64, 32]
+    told = study_selecting.sparsity(found)
+    assert "costs nothing" in told
+    assert "at 32 keys a step, and at the 1 larger budgets: tokens 1.001, 0 answers lost" in told
+    assert told.endswith("At smaller ones: 16: 0 lost; 8: 0 lost.")
+    found["sparsity_free"] = []
+    assert "at none of 4 budgets. At smaller ones: 64: 0 lost;" in study_selecting.sparsity(found)
 
 
-def test_the_first_sentence_answers_where_the_rules_do() -> None:
-    for lost, free, said in ((2, [64], "With the right keys yes"), (1, [64], "1 lose answers"),
-                             (2, [], "costs nothing at 0 budgets")):  # fmt: skip
-        found = world(0.5)
-        for at, row in enumerate(row for row in found["rows"] if row["role"] == "method"):
-            row["against_full"] |= {"lost": 9, "gained": 0, "p_holm": 0.01 if at < lost else 0.5}
-            longer = {"estimate": 1.2, "low": 1.1, "high": 1.4, "p_holm": 0.01}
-            row["against_full"]["ratio_all"] |= longer
-        found["sparsity_free"] = free
-        assert said in study_sentences.answer(found)
+@pytest.mark.parametrize(
+    ("lost", "free", "said"),
+    [
+        (2, [64], "2 of 2 cells (a method at a budget) lose answers and 2 write longer"),
+        (1, [64], "1 of 2 cells (a method at a budget) lose answers"),
+        (2, [], "2 of 2 cells (a method at a budget) lose answers"),
+    ],
+)
+def test_the_first_sentence_answers_where_the_rules_do(
+    lost: int, free: list[int], said: str
+) -> None:
+    found = world(0.5)
+    for at, row in enumerate(row for row in found["rows"] if row["role"] == "method"):
+        row["against_full"] |= {"lost": 9, "gained": 0, "p_holm": 0.01 if at < lost else 0.5}
+        longer = {"estimate": 1.2, "low": 1.1, "high": 1.4, "p_holm": 0.01}
+        row["against_full"]["ratio_all"] |= longer
+    found["sparsity_free"] = free
+    told = study_sentences.answer(found)
+    assert said in told
+    assert ("It is not how few keys are read, but which" in told) == (lost == 2 and bool(free))
+
+
+def test_what_is_not_the_same_held_out_is_named() -> None:
+    null, effect = world(0.0), world(0.5)
+    assert study_sentences.differences(effect, effect) == (
+        "Of these 6 verdicts of (1), (1a) and (1b), 0 are not the same on the problems held out."
+    )
+    told = study_sentences.differences(effect, null)
+    assert "(1) of h2o 64 says longer and, held out, nothing" in told
+    assert "(1b) of h2o 64 says longer and, held out, nothing" in told
+    assert "(1a)" not in told.partition(":")[2]
 
 
 def test_verdicts_for_who_deploys_follow_the_intervals() -> None:
-    def cell(change: tuple[float, float], keys: tuple[float, float], solved: int = 9) -> str:
+    def cell(
+        change: tuple[float, float], keys: tuple[float, float], solved: int = 9, p: float = 0.01
+    ) -> str:
         three = [
             {"estimate": sum(one) / 2, "low": one[0], "high": one[1]} for one in (change, keys)
         ]
-        return study_advice.Judged("ground", "quest", "quest 64", *three, solved, 0.5).verdict
+        return study_advice.Judged("ground", "quest", "quest 64", *three, solved, 0.5, p).verdict
 
     assert cell((-0.04, 0.1), (0.5, 0.9)) == "keeps the answers, costs fewer keys"
     assert cell((-0.2, -0.01), (0.5, 1.1)) == "loses answers"
+    assert cell((-0.2, -0.01), (0.5, 1.1), p=0.06) == "cannot be told"
     assert cell((-0.2, 0.01), (0.5, 1.1)) == "cannot be told"
     assert cell((-0.04, -0.01), (1.1, 1.2)) == "loses fewer than 5 points, costs more keys"
     assert cell((-0.9, -0.8), (0.0, 0.0), 0) == "loses answers, costs more keys"
@@ -169,14 +260,20 @@ def test_detectors_are_told_by_what_follows_where_few_honest_texts_are_stopped()
         }  # fmt: skip
 
     every = [row("cycle", "stop", True, 0), row("guardian", "stop", False, 0),
-             row("cycle", "answer", True, 5), row("guardian", "answer", False, 9)]  # fmt: skip
-    other = {**every[0], "dataset": "medium"}
-    told = study_ending.detectors({"detectors": [*every, other]}, "hard")
+             row("cycle", "answer", True, 30), row("guardian", "answer", False, 9)]  # fmt: skip
+    told = study_ending.detectors(every, {"rows": []})
     assert told == (
         "Of 2 detectors 1 stop no more than 1% of full attention's 600 texts, by the upper bound. "
-        "Of the methods' tokens they spare: Then stop, 2,400 texts: `cycle` 30.0 [20.0, 40.0]% of "
-        "tokens, 7 of 1200 right answers lost, 0 gained. Then answer, 2,400 texts: `cycle` 30.0 "
-        "[20.0, 40.0]% of tokens, 7 of 1200 right answers lost, 5 gained."
+        "Then stop, 2,400 texts: they spare 30% of tokens; of 1,200 right answers 7 are lost, 0 "
+        "gained; beyond chance (exact McNemar, Holm) answers are lost in 1 and gained in 0 of 1. "
+        "Then answer, 2,400 texts: they spare 30% of tokens; of 1,200 right answers 7 are lost, 30 "
+        "gained; beyond chance (exact McNemar, Holm) answers are lost in 0 and gained in 1 of 1 "
+        "(`cycle`)."
     )
-    told = study_ending.detectors({"detectors": every[1:2]}, "hard")
-    assert told.endswith("they spare nothing.")
+    told = study_ending.detectors(every[1:2], {"rows": []})
+    assert told.endswith("600 texts, by the upper bound.")
+    at = {"rows": [{"backend": "h2o", "kept": False, "role": "method", "n": 9, "tokens": 200,
+                    "solved": 5}]}  # fmt: skip
+    less = {"rows": [{**at["rows"][0], "tokens": 150, "solved": 3}]}
+    told = study_ending.shorter_cap({**at, "smaller": {2: less}})
+    assert told.endswith("of all 9 texts: at 2 times 25%, 2 lost.")

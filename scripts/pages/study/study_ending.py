@@ -1,50 +1,108 @@
-"""What ending texts earlier gives back: who knew the answer, and detectors with what follows."""
+"""What ending texts earlier gives back, and what putting keys back does."""
 
 from __future__ import annotations
 
-from study_rules import methods
-from study_words import ACTIONS, Row, percent
+from pages import chance
+from study_rules import CHANCE, methods, null_of, span
+from study_short_tables import METHODS
+from study_words import ACTIONS, WHY, Row, percent
+
+from experiments.report.statistics import holm, mcnemar
 
 
-def ceiling(at: Row, full: Row) -> str:
-    """Who knew the answer; and what checks do to values."""
-    one, rows = at["pooled"], methods(at)
-    wrong, right = (sum(row[name] for row in rows) for name in ("right_to_wrong", "wrong_to_right"))
+def known_answers(at: Row) -> str:
+    """The first value stated, what checks do to values, and who knew the answer."""
+    one, full, noise = at["pooled"], at["full"], null_of(at)
+    beside = "" if noise is None else (
+        f"; under the noise control {100 * noise['first_is_right'] / noise['n']:.1f}% and "
+        f"{percent(noise['accuracy'])}%"
+    )  # fmt: skip
+    (wrong, of_full), (right, full_right) = (
+        one[name] for name in ("right_to_wrong", "wrong_to_right")
+    )
     return (
-        f"Of the methods' {one['texts']:,} texts {percent(one['ever_right'])}% state the right "
-        f"value at some point and {percent(one['solved'])}% are solved (full attention "
-        f"{100 * full['ever_right'] / full['n']:.1f} and {percent(full['accuracy'])}). Checks "
-        f"turn {wrong:,} right values wrong and {right:,} wrong ones right (full attention "
-        f"{full['right_to_wrong']:,} and {full['wrong_to_right']:,} in {full['n']} texts). "
-        f"Stopping at the first right value, which only who knows it can, would spare "
-        f"{percent(one['ceiling_saved'])}% of their tokens, and {percent(full['ceiling_saved'])}% "
-        "of full attention's."
+        f"Of the methods' {one['texts']:,} texts the first value stated is right in "
+        f"{percent(one['first_right'])}%, {percent(one['solved'])}% are solved, and "
+        f"{percent(one['ever_right'])}% state the right value at some point (under full attention "
+        f"the first is right in {100 * full['first_is_right'] / full['n']:.1f}% and "
+        f"{percent(full['accuracy'])}% are solved{beside}). Checks turn {wrong:,} right values "
+        f"wrong, in {percent(one['harmed'])}% of texts, and {right:,} wrong ones right (full "
+        f"attention {of_full:,} and {full_right:,} on the same problems, each as often as there "
+        f"are cells). Stopping at the first right value, which only who knows it can, would spare "
+        f"{percent(one['ceiling_saved'])}% of tokens, and {percent(full['ceiling_saved'])}% of "
+        "full attention's."
     )
 
 
-def known_answers(document: Row, level: str) -> str:
-    """The same of a level at the largest cap."""
-    cap = str(max(document["caps"]))
-    return ceiling(document["levels"][level]["at"][cap], document["levels"][level]["full"][cap])
+def detectors(every: list[Row], at: Row) -> str:
+    """Detectors within the bound of false stops, by what follows.
 
-
-def detectors(document: Row, level: str) -> str:
-    """Detectors within the bound of false stops, and the right answers that they cost."""
-    every = [one for one in document["detectors"] if one["dataset"] == level]
+    Args:
+        every: rows of a level.
+        at: of the level, at the largest cap.
+    """
     within = [one for one in every if one["same_bound"]]
     names = dict.fromkeys(one["detector"] for one in every)
     kept = dict.fromkeys(one["detector"] for one in within)
-    told = []
-    for action in ACTIONS:
-        mine = [one for one in within if one["action"] == action]
-        if not mine:
-            continue
-        told.append(f" Then {action}, {mine[0]['n']:,} texts: " + "; ".join(
-            f"`{one['detector']}` {percent(one['saved'])}% of tokens, {one['lost']} of "
-            f"{one['solved']} right answers lost, {one['gained']} gained" for one in mine
-        ) + ".")  # fmt: skip
+    told = [_followed(action, [one for one in within if one["action"] == action])
+            for action in ACTIONS]  # fmt: skip
     return (
         f"Of {len(names)} detectors {len(kept)} stop no more than 1% of full attention's "
-        f"{every[0]['of_full'] if every else 0} texts, by the upper bound. Of the methods' tokens "
-        f"they spare{'' if told else ' nothing.'}{':' if told else ''}{''.join(told)}"
+        f"{every[0]['of_full'] if every else 0} texts, by the upper bound."
+        f"{''.join(told)}{shorter_cap(at)}"
+    )
+
+
+def _followed(action: str, rows: list[Row]) -> str:
+    if not rows:
+        return ""
+    tested = holm([mcnemar(one["lost"], one["gained"]) for one in rows])
+    sure = [one for one, p in zip(rows, tested, strict=True) if p <= CHANCE]
+    gain = [one for one in sure if one["gained"] > one["lost"]]
+    names = f" (`{'`, `'.join(one['detector'] for one in gain)}`)" if gain else ""
+    spared = [100 * one["saved"]["estimate"] for one in rows]
+    return (
+        f" Then {action}, {rows[0]['n']:,} texts: they spare {span(spared, '.0f')}% of tokens; of "
+        f"{rows[0]['solved']:,} right answers {span([one['lost'] for one in rows], 'd')} are lost, "
+        f"{span([one['gained'] for one in rows], 'd')} gained; beyond chance (exact McNemar, Holm) "
+        f"answers are lost in {len(sure) - len(gain)} and gained in {len(gain)} of "
+        f"{len(rows)}{names}."
+    )
+
+
+def shorter_cap(at: Row) -> str:
+    """What cutting every text does, for comparison."""
+    told = []
+    for cap, other in at.get("smaller", {}).items():
+        tokens, less = (sum(row["tokens"] for row in methods(one)) for one in (at, other))
+        right, fewer = (sum(row["solved"] for row in methods(one)) for one in (at, other))
+        told.append(f"at {cap} times {100 * (1 - less / tokens):.0f}%, {right - fewer:,} lost")
+    if not told:
+        return ""
+    texts = sum(row["n"] for row in methods(at))
+    return (
+        " For comparison, cutting every text at some times full attention's length, which has to "
+        f"be known, spares tokens and loses right answers, of all {texts:,} texts: "
+        f"{'; '.join(told)}."
+    )
+
+
+def put_back(found: Row) -> str:
+    """Whether the keys that a step missed most are why a text parts; nothing if it was not run."""
+    one = found.get(WHY, {}).get("methods")
+    if one is None:
+        return ""
+    missed, drawn = (one["healed"][f"1 {name}"] for name in ("most missed", "drawn"))
+    p = mcnemar(one["only_missed"], one["only_drawn"])
+    more = p <= CHANCE and one["only_missed"] > one["only_drawn"]
+    beside = "more often than" if more else "which cannot be told apart from what happens"
+    names = " and ".join(name for name in METHODS if found[WHY].get(name, {}).get("healed"))
+    return (
+        f"Of {missed['of']} texts of {names}, drawn among those that part from full attention's, "
+        "at the first token where they do: with the key of each layer that the step missed most "
+        "put back at the same budget, full attention's token is chosen in "
+        f"{percent(missed)}%, {beside} with a key drawn at random, {percent(drawn)}% (exact "
+        f"McNemar, p {chance(p)}). Decoded on, the texts are as full attention's for "
+        f"{one['agreed'] or 0:g} tokens (median) before they part again; {one['to_the_end']} do "
+        "not: one key at the first parting mends the token, and seldom the text."
     )

@@ -18,15 +18,15 @@ def test_a_kept_prompt_is_beside_the_same_without() -> None:
     assert study_selecting.prompt_kept(world(0.5)) == ""
     same, shorter = world(0.5, 0.5), world(0.5, 0.0)
     told = study_selecting.prompt_kept(same)
-    assert "60 problems: methods solve more at 0 of 1 budgets and fewer at 0, with shorter " in told
-    assert "on all problems at 0 and longer ones at 0. Beside full attention 0 of these 1" in told
+    assert "60 problems: methods, more solved at 0 of 1 budgets, fewer at 0, and on all" in told
+    assert "shorter texts at 0, longer ones at 0. Beside full attention 0 of these 1" in told
     told = study_selecting.prompt_kept(shorter)
-    assert "on all problems at 1 (h2o 64 0." in told
+    assert "shorter texts at 1 (h2o 64 0." in told
     assert "of 1 that cannot be told (h2o 64 with the prompt: 0 lost, 0 gained)." in told
     (one,) = shorter["prompt"]
     one |= {"gained": 9, "lost": 0, "p": 0.01, "p_holm": 0.01, "solved": 29, "solved_other": 20}
     told = study_selecting.prompt_kept(shorter)
-    assert "solve more at 1 of 1 budgets (h2o 64 29 against 20) and fewer at 0" in told
+    assert "more solved at 1 of 1 budgets (h2o 64 29 against 20), fewer at 0" in told
     kept = next(row for row in shorter["rows"] if row["kept"])
     kept["against_full"] |= {"gained": 0, "lost": 9, "p_holm": 0.01}
     assert "1 of these 1 methods and budgets still lose answers; of 0" in (
@@ -265,10 +265,9 @@ def test_detectors_are_told_by_what_follows_where_few_honest_texts_are_stopped()
     assert told == (
         "Of 2 detectors 1 stop no more than 1% of full attention's 600 texts, by the upper bound. "
         "Then stop, 2,400 texts: they spare 30% of tokens; of 1,200 right answers 7 are lost, 0 "
-        "gained; beyond chance (exact McNemar, Holm) answers are lost in 1 and gained in 0 of 1. "
+        "gained; more are gained than lost by 0 of 1. "
         "Then answer, 2,400 texts: they spare 30% of tokens; of 1,200 right answers 7 are lost, 30 "
-        "gained; beyond chance (exact McNemar, Holm) answers are lost in 0 and gained in 1 of 1 "
-        "(`cycle`)."
+        "gained; more are gained than lost by 1 of 1 (`cycle`)."
     )
     told = study_ending.detectors(every[1:2], {"rows": []})
     assert told.endswith("600 texts, by the upper bound.")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pages import table
 from wording import LEVEL, MODELS, Row, conditions
 
-from experiments.report.statistics import holm, mcnemar
+from experiments.report.statistics import LEAST, holm, mcnemar
 
 
 def by_model(found: dict[str, Row]) -> dict[str, list[Row]]:
@@ -42,11 +42,9 @@ def in_short(found: dict[str, Row]) -> Iterator[str]:
     for model, parts in by_model(found).items():
         rows = [(part["temperature"], row) for part in parts for row in part["penalties"]]
         cells = [(at, row) for at, row in rows if row["penalty"] != "none"]
-        plain = ", ".join(
-            f"{row['degenerate']} at temperature {at}"
-            for at, row in rows
-            if row["penalty"] == "none"
-        )
+        without = [(at, row) for at, row in rows if row["penalty"] == "none"]
+        plain = ", ".join(f"{row['degenerate']} at temperature {at}" for at, row in without)
+        solved = max(row["solved"] for _, row in without)
         told = [
             f"{len(names)} {what}" + (f" ({', '.join(names)})" if names else "")
             for what, names in (
@@ -54,12 +52,15 @@ def in_short(found: dict[str, Row]) -> Iterator[str]:
                 ("more", moved(cells, "degenerate_new", "degenerate_gone")),
                 ("lose answers", moved(cells, "lost", "gained")),
                 ("gain some", moved(cells, "gained", "lost")),
-            )
+            )[: 4 if solved >= LEAST else 2]
         ]
+        few = (
+            "" if solved >= LEAST else f" Of {solved} solved problems none can be seen to be lost."
+        )
         yield (
-            f"{MODELS.get(model, model)} without a penalty: of {rows[0][1]['n']} texts hold a "
-            f"block twenty times in a row {plain}. Of {len(cells)} penalties, strengths and "
-            f"temperatures {', '.join(told)} (exact McNemar, Holm)."
+            f"{MODELS.get(model, model)} without a penalty: of {rows[0][1]['n']} texts {plain} "
+            f"hold a block twenty times in a row. Of {len(cells)} penalties, strengths and "
+            f"temperatures {', '.join(told)} (exact McNemar, Holm).{few}"
         )
 
 

@@ -77,9 +77,9 @@ def prompt_kept(at: Row) -> str:
         lost, gained = answers(rows)
         more, fewer = apart(rows, "ratio_all")
         told.append(
-            f"{words} solve more at {len(gained)} of {len(rows)} budgets{solved(gained)} and fewer "
-            f"at {len(lost)}{solved(lost)}, with shorter texts on all problems at "
-            f"{len(fewer)}{listed(fewer, 'ratio_all')} and longer ones at "
+            f"{words}, more solved at {len(gained)} of {len(rows)} budgets{solved(gained)}, fewer "
+            f"at {len(lost)}{solved(lost)}, and on all problems shorter texts at "
+            f"{len(fewer)}{listed(fewer, 'ratio_all')}, longer ones at "
             f"{len(more)}{listed(more, 'ratio_all')}"
         )
     if not told:

@@ -153,7 +153,8 @@ def sentences(found: Row) -> Iterator[str]:
             continue
         yield f"- ({name}) {told}"
         if held is not None:
-            yield f"  - Held out: {make(held) or NOT_DECODED}"
+            again = make(held)
+            yield f"  - Held out: {again}" if again else f"  - {NOT_DECODED}"
         if name == "1b" and held is not None:
             yield f"- {differences(at, held)}"
         if name == "2e":

@@ -7,7 +7,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 #: What follows a detector's verdict, in the order in which it is told.
-ACTIONS = ("stop", "answer", "densify")
+ACTIONS = ("stop", "answer", "regenerate", "densify")
 #: Which problems a document is of.
 CHOSEN, HELD_OUT = "chosen", "held out"
 #: Where documents of other recipes stand, by the part that they do without; what heals; and what

@@ -195,10 +195,20 @@ def test_penalties_are_told_apart_from_none_problem_by_problem() -> None:
         for at, rows in ((0.6, [plain]), (0.0, [plain, helps, harms]))
     }  # fmt: skip
     (said,) = penalty_tables.in_short(kept)
-    assert "hold a block twenty times in a row 20 at temperature 0.0, 20 at temperature 0.6" in said
+    assert (
+        "20 at temperature 0.0, 20 at temperature 0.6 hold a block twenty times in a row." in said
+    )
     assert "Of 2 penalties" in said
     assert "1 leave fewer (`lz(alpha=0.3)` at 0.0), 0 more, " in said  # 3 of 3 may be chance
     assert "1 lose answers (`dry(multiplier=2.0)` at 0.0), 0 gain some" in said
+    assert said.endswith("(exact McNemar, Holm).")
+    for part in kept.values():  # nothing can be lost of what is not solved
+        part["penalties"] = [{**row, "solved": 0} for row in part["penalties"]]
+    (none,) = penalty_tables.in_short(kept)
+    assert "answers (" not in none
+    assert none.endswith("Of 0 answers none can be seen to be lost.")
+    for part in kept.values():
+        part["penalties"] = [{**row, "solved": 9} for row in part["penalties"]]
     page = "".join(penalty_tables.penalties(kept))
     assert "| `lz(alpha=0.3)` | 5 / 30 / 9 |  |" in page
 

@@ -206,7 +206,7 @@ def test_penalties_are_told_apart_from_none_problem_by_problem() -> None:
         part["penalties"] = [{**row, "solved": 0} for row in part["penalties"]]
     (none,) = penalty_tables.in_short(kept)
     assert "answers (" not in none
-    assert none.endswith("Of 0 answers none can be seen to be lost.")
+    assert none.endswith("Of 0 solved problems none can be seen to be lost.")
     for part in kept.values():
         part["penalties"] = [{**row, "solved": 9} for row in part["penalties"]]
     page = "".join(penalty_tables.penalties(kept))

@@ -9,6 +9,7 @@ import re
 import shutil
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import comparisons
@@ -22,6 +23,7 @@ import study_readings
 import study_rules
 import study_tables
 import study_texts
+from recomputing_study import tables
 from study_full_tables import FULL_TABLES
 from study_short_tables import SHORT_TABLES
 from study_worlds import FULL, text, world
@@ -347,3 +349,46 @@ def test_figures_show_the_documents_numbers(small: Path) -> None:
     of = {row["backend"]: row for row in rows}
     told = [of[name]["against_full"]["excess"]["tokens"] / of[name]["n"] for name in of]
     assert tall == pytest.approx(sum(told))
+
+
+def test_a_cell_is_beside_the_next_smaller_budget() -> None:
+    budgets = [("h2o", 64), ("quest", 256), ("h2o", 512), ("h2o", 128), ("quest", 32)]
+    cells: list[study_texts.Cell] = [(name, budget, False) for name, budget in budgets]
+    told = {more[:2]: less[:2] for more, less in study_readings.steps(cells)}
+    assert told == {("h2o", 128): ("h2o", 64), ("h2o", 512): ("h2o", 128),
+                    ("quest", 256): ("quest", 32)}  # fmt: skip
+    ours = [tables.Cell(*cell) for cell in cells]
+    again = {more[:2]: less[:2] for more, less in tables._smaller(ours).items()}
+    assert again == told
+
+
+def test_a_false_stop_is_one_whatever_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An action that few texts have is bound by all of full attention's."""
+
+    class Watched:
+        """A sweep of so many problems, the first of which is stopped."""
+
+        config = None
+
+        def __init__(self, action: str, n: int) -> None:
+            self.samples_ = [
+                dataclasses.replace(
+                    text(at, 100, FULL[:2]).sample, detector="cycle", action=action,
+                    stopped_at=None if at else 50,
+                )
+                for at in range(n)
+            ]  # fmt: skip
+
+        def samples(self, _: Any) -> Any:
+            return SimpleNamespace(samples=self.samples_)
+
+    monkeypatch.setattr(study_readings, "build_detectors", lambda _: [])
+    found = study_readings.detected(
+        [Watched("stop", 600), Watched("answer", 20)],  # type: ignore[list-item]
+        {"hard": {}},
+        Bootstrap(0, 100),
+    )
+    assert {one["action"]: (one["false"], one["of_full"]) for one in found} == {
+        "stop": (1, 600), "answer": (1, 600),
+    }  # fmt: skip
+    assert all(one["same_bound"] for one in found)

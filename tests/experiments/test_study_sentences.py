@@ -50,6 +50,9 @@ def test_methods_are_beside_a_random_sample() -> None:
     assert "0 solve more and 1 fewer (h2o 64 20 against 29)." in study_selecting.drawn_keys(effect)
     assert study_selecting.worse_than_drawn(effect) == ["h2o"]
     assert "`h2o` solves fewer problems than a random sample" in study_sentences.answer(effect)
+    effect["random"].append({**one, "budget": 96, "p_holm": 0.5})  # not at each of its budgets
+    assert study_selecting.worse_than_drawn(effect) == []
+    effect["random"].pop()
     one["p_holm"] = 0.06
     assert study_selecting.worse_than_drawn(effect) == []
     assert "random" not in study_sentences.answer(effect)

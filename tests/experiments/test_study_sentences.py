@@ -256,10 +256,13 @@ def test_verdicts_for_who_deploys_follow_the_intervals() -> None:
 def test_detectors_are_told_by_what_follows_where_few_honest_texts_are_stopped() -> None:
     share = {"estimate": 0.3, "low": 0.2, "high": 0.4}
 
-    def row(detector: str, action: str, bound: bool, gained: int) -> dict[str, Any]:
+    def row(
+        detector: str, action: str, bound: bool, gained: int, p: float = 0.01
+    ) -> dict[str, Any]:
         return {
             "dataset": "hard", "detector": detector, "action": action, "same_bound": bound,
             "of_full": 600, "n": 2400, "saved": share, "lost": 7, "gained": gained, "solved": 1200,
+            "p_holm": p,
         }  # fmt: skip
 
     every = [row("cycle", "stop", True, 0), row("guardian", "stop", False, 0),
@@ -268,10 +271,13 @@ def test_detectors_are_told_by_what_follows_where_few_honest_texts_are_stopped()
     assert told == (
         "Of 2 detectors 1 stop no more than 1% of full attention's 600 texts, by the upper bound. "
         "Then stop, 2,400 texts: they spare 30% of tokens; of 1,200 right answers 7 are lost, 0 "
-        "gained; more are gained than lost by 0 of 1. "
+        "gained; surely more are gained than lost by 0 of 1, surely more lost than gained by 1. "
         "Then answer, 2,400 texts: they spare 30% of tokens; of 1,200 right answers 7 are lost, 30 "
-        "gained; more are gained than lost by 1 of 1 (`cycle`)."
+        "gained; surely more are gained than lost by 1 of 1 (`cycle`), surely more lost than "
+        "gained by 0."
     )
+    told = study_ending.detectors([row("cycle", "answer", True, 30, 0.06)], {"rows": []})
+    assert told.endswith("by 0 of 1, surely more lost than gained by 0.")
     told = study_ending.detectors(every[1:2], {"rows": []})
     assert told.endswith("600 texts, by the upper bound.")
     at = {"rows": [{"backend": "h2o", "kept": False, "role": "method", "n": 9, "tokens": 200,

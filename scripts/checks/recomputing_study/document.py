@@ -164,9 +164,11 @@ class Comparison(Tally):
         self.left_out |= {f"detector {name}": why for name, why in left_out.items()}
         names = [tuple(one[key] for key in DETECTOR) for one in told]
         self._keys("detectors", (name for name in names if name[1] not in left_out), found)
-        for name, one in zip(names, told, strict=True):
+        corrected = tables.holm_of([one["p"] for one in told], [name[0] for name in names])
+        for at, (name, one) in enumerate(zip(names, told, strict=True)):
             if name in found:
                 known = dict(zip(DETECTOR, name, strict=True)) | found[name]
+                known |= {"p_holm": corrected[at]}
                 self._value(f"detector {' '.join(name)}", "detectors", one, known)
 
     # ------------------------------------------------------------ numbers

@@ -139,19 +139,33 @@ def holm(compared: Sequence[Row], families: Sequence[object]) -> dict[tuple[int,
         compared: as the document tells them.
         families: of each, within which p are corrected; None for none.
     """
-    found: dict[tuple[int, str], float] = {}
-    for outcome in OUTCOMES:
-        told = [(one[outcome] if outcome else one)["p"] for one in compared]
-        for family in {one for one in families if one is not None}:
-            some = [
-                (p, at)
-                for at, (p, its) in enumerate(zip(told, families, strict=True))
-                if its == family and p is not None
-            ]
-            largest = 0.0
-            for rank, (p, at) in enumerate(sorted(some)):
-                largest = max(largest, min(1.0, p * (len(some) - rank)))
-                found[at, outcome] = largest
+    return {
+        (at, outcome): p
+        for outcome in OUTCOMES
+        for at, p in holm_of(
+            [(one[outcome] if outcome else one)["p"] for one in compared], families
+        ).items()
+    }
+
+
+def holm_of(told: Sequence[float | None], families: Sequence[object]) -> dict[int, float]:
+    """The corrected p by place, of those that there are.
+
+    Args:
+        told: as the document tells them.
+        families: of each, within which p are corrected; None for none.
+    """
+    found: dict[int, float] = {}
+    for family in {one for one in families if one is not None}:
+        some = [
+            (p, at)
+            for at, (p, its) in enumerate(zip(told, families, strict=True))
+            if its == family and p is not None
+        ]
+        largest = 0.0
+        for rank, (p, at) in enumerate(sorted(some)):
+            largest = max(largest, min(1.0, p * (len(some) - rank)))
+            found[at] = largest
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recomputing.compare import _labelled
+from recomputing.intervals import sign_flips
 from recomputing.samples import Line, Sample, Sweep
 from scipy import stats
 
@@ -122,6 +123,9 @@ def _told(one: Watched, level: Level) -> dict[str, Any]:
     texts = one.texts
     fired = {at: three for at, three in texts.items() if three[1].fired}
     false, of_full = sum(x.fired for x in one.full.values()), len(one.full)
+    changes: dict[str, list[int]] = {}
+    for (_, problem), (before, _, after) in texts.items():
+        changes.setdefault(problem, []).append(int(after.solved) - int(before.solved))
     right_before = 0
     for at, (before, stopped, _) in fired.items():
         text = level.readings[at].within(before.tokens, {})
@@ -143,5 +147,6 @@ def _told(one: Watched, level: Level) -> dict[str, Any]:
         ),
         "lost": sum(before.solved and not after.solved for before, _, after in texts.values()),
         "gained": sum(after.solved and not before.solved for before, _, after in texts.values()),
+        "p": sign_flips([sum(one) for one in changes.values()]),
         "right_before": right_before,
     }

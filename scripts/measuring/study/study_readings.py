@@ -41,6 +41,7 @@ from study_texts import (
 from attention.errors import InvalidValue
 from experiments.grid.detectors import build_detectors
 from experiments.report.bootstrap import Bootstrap
+from experiments.report.statistics import change_p
 from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
 
@@ -81,18 +82,22 @@ def detected(
             if is_method(cell) and item in cells[level].get(cell, {})
         ]
         fired = [(under, one) for under, one in mine if under.stopped_at is not None]
+        moved = [(under.item_id, bool(under.correct) - one.top.solved) for under, one in mine]
         rows.append({
             "dataset": level, "detector": detector, "action": action, "n": len(mine),
             "fired": len(fired), "false": false, "of_full": len(full), "false_high": bound,
             "same_bound": bound <= FALSE_STOPS,
             "saved": spared(mine, bootstrap), "solved": sum(one.top.solved for _, one in mine),
-            "lost": sum(one.top.solved and not under.correct for under, one in fired),
-            "gained": sum(bool(under.correct) and not one.top.solved for under, one in fired),
+            "lost": sum(change < 0 for _, change in moved),
+            "gained": sum(change > 0 for _, change in moved),
+            "p": change_p(moved, bootstrap.seed),
             "right_before": sum(
                 (one.top.first_right or math.inf) <= (under.stopped_at or 0)
                 for under, one in fired
             ),
         })  # fmt: skip
+    for level in {row["dataset"] for row in rows}:
+        with_holm([row for row in rows if row["dataset"] == level])
     return rows
 
 

@@ -56,14 +56,16 @@ def detectors(every: list[Row], at: Row) -> str:
 def _followed(action: str, rows: list[Row]) -> str:
     if not rows:
         return ""
-    gain = [one for one in rows if one["gained"] > one["lost"]]
+    sure = [one for one in rows if one["p_holm"] <= CHANCE]
+    gain = [one for one in sure if one["gained"] > one["lost"]]
+    loss = [one for one in sure if one["gained"] < one["lost"]]
     names = f" (`{'`, `'.join(one['detector'] for one in gain)}`)" if gain else ""
     spared = [100 * one["saved"]["estimate"] for one in rows]
     return (
         f" Then {action}, {rows[0]['n']:,} texts: they spare {span(spared, '.0f')}% of tokens; of "
         f"{rows[0]['solved']:,} right answers {span([one['lost'] for one in rows], 'd')} are lost, "
-        f"{span([one['gained'] for one in rows], 'd')} gained; more are gained than lost by "
-        f"{len(gain)} of {len(rows)}{names}."
+        f"{span([one['gained'] for one in rows], 'd')} gained; surely more are gained than lost by "
+        f"{len(gain)} of {len(rows)}{names}, surely more lost than gained by {len(loss)}."
     )
 
 

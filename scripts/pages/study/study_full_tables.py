@@ -106,14 +106,15 @@ def stopping(found: Row) -> str:
         (which, one["dataset"], f"`{one['detector']}`", one["action"],
          f"{one['false']} of {one['of_full']} (at most {100 * one['false_high']:.1f}%)",
          "yes" if one["same_bound"] else "no", f"{one['fired']} of {one['n']}",
-         percent(one["saved"]), str(one["lost"]), str(one["gained"]), str(one["right_before"]))
+         percent(one["saved"]), str(one["lost"]), str(one["gained"]), chance(one["p_holm"]),
+         str(one["right_before"]))
         for which, document in documents(found).items()
         for one in document["detectors"]
     ]  # fmt: skip
     heads = ("problems", "level", "cap", "attention", "solved", "first value right",
              "last value right", "stop at the first right", "tokens it spares, %")  # fmt: skip
     seen = ("problems", "level", "detector", "then", "false stops", "within the bound", "fires in",
-            "tokens spared, %", "lost", "gained", "right value stood there")  # fmt: skip
+            "tokens spared, %", "lost", "gained", "p, Holm", "right value stood there")  # fmt: skip
     return table(heads, ceiling, 4) + "\n" + table(seen, watched, 4)
 
 

@@ -224,7 +224,8 @@ def stopping(found: Row) -> str:
         (which, f"`{one['detector']}`", one["action"],
          f"{one['false']} of {one['of_full']} (at most {100 * one['false_high']:.1f}%)",
          "yes" if one["same_bound"] else "no", f"{one['fired']} of {one['n']}",
-         percent(one["saved"]), f"{one['lost']} / {one['gained']}", str(one["right_before"]))
+         percent(one["saved"]), f"{one['lost']} / {one['gained']}", chance(one["p_holm"]),
+         str(one["right_before"]))
         for which, document in documents(found).items()
         for one in sorted(document["detectors"], key=lambda one: ACTIONS.index(one["action"]))
         if one["dataset"] == level_of(found)
@@ -232,7 +233,7 @@ def stopping(found: Row) -> str:
     heads = ("problems", "level", "attention", "texts", "solved, %", "right value ever stated, %",
              "tokens after it, %")  # fmt: skip
     seen = ("problems", "detector", "then", "false stops", "within the bound", "fires in",
-            "tokens spared, %", "lost / gained", "right value stood there")  # fmt: skip
+            "tokens spared, %", "lost / gained", "p, Holm", "right value stood there")  # fmt: skip
     return table(heads, ceiling, 3) + "\n" + table(seen, watched, 3)
 
 

@@ -55,6 +55,11 @@ DETECTORS = (
 ACTING = tuple(f"{one}:answer" for one in DETECTORS)
 DENSIFYING = tuple(f"{one}:densify" for one in DETECTORS)
 KEEPING = ("quest", "infllm")
+#: Penalties, decoded on the first problems beside full attention and each method's middle budget.
+PENALTIES = (
+    "lz(alpha=0.05)", "lz(alpha=0.15)", "dry", "repetition(penalty=1.1)", "frequency(strength=0.1)",
+)  # fmt: skip
+PENALISED = 100
 #: Tokens that a method needs beside a prompt that stays, and some that its text may use.
 ROOM = 8
 
@@ -73,6 +78,11 @@ def longest_prompt(level: str, first: int, n: int) -> int:
 def methods(level: str) -> list[str]:
     """The methods' cells of a level."""
     return [f"{name}(budget={one})" for name, some in budgets(level).items() for one in some]
+
+
+def middle(level: str) -> list[str]:
+    """Each method at the second of its budgets."""
+    return [f"{name}(budget={some[1]})" for name, some in budgets(level).items()]
 
 
 def oracle(level: str) -> list[str]:
@@ -125,9 +135,13 @@ def parts(
     """
     suffix = ("" if model is None else f"-{Path(model).name}") + f"-{first}"
 
-    def sweep(level: str, kind: str, backends: Sequence[str], detectors: Sequence[str]) -> Part:
+    most = {"uniform": FEW, "penalties": PENALISED}
+
+    def sweep(
+        level: str, kind: str, backends: Sequence[str], detectors: Sequence[str], *more: str
+    ) -> Part:
         count = primary if (level, kind) == ("hard", "methods") else n
-        count = min(count, FEW) if kind == "uniform" else count
+        count = min(count, most.get(kind, count))
         command = [
             *("-m", "experiments.cli", "sweep", "--preset", "demo", "--dataset", level),
             *("--split", SPLIT, "--offset", str(first), "--limit", str(count), "--null", "dither"),
@@ -135,6 +149,7 @@ def parts(
             *("--max-new-tokens", str(LONGEST), "--detector", ",".join(detectors)),
             *("--workers", str(workers), "--out", str(folder / f"{level}{suffix}")),
             *(() if model is None else ("--model", model)),
+            *more,
             *("--no-figures", "--no-page", "--json"),
         ]
         return Part(f"{level}-{kind}{suffix}", command)
@@ -154,6 +169,8 @@ def parts(
     for level in LEVELS:
         keeping = [one for one in methods(level) if one.split("(")[0] in KEEPING]
         yield sweep(level, "densify", keeping, DENSIFYING)
+    for level in LEVELS:
+        yield sweep(level, "penalties", middle(level), DETECTORS, "--penalty", ",".join(PENALTIES))
 
 
 def foreseen(part: Part) -> dict[str, int]:

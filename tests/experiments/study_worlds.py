@@ -24,11 +24,12 @@ def text(
     cell: tuple[str, int | None],
     role: str = "method",
     first_right: int | None = 5,
+    agreed: dict[int, tuple[int, bool]] | None = None,
 ) -> Text:
     """A solved text of so many tokens."""
     reading = TextReading(
         tokens, "solved", dict.fromkeys(CLASSES, 0) | {"derived": tokens}, first_right, 1, 1, True,
-        True, 0, 0, 0,
+        True, 0, 0, 0, agreed or {},
     )  # fmt: skip
     sample = Sample(
         model="m", dataset="hard", item_id=f"{item:04}", sample_index=0, backend=cell[0],

@@ -116,6 +116,12 @@ ROW = (*AT, "rows", 0)
         (*ROW, "against_full", "excess", "longer_by_end", "cut"),
         ("detectors", 0, "right_before"),
         ("detectors", 1, "saved", "low"),
+        ("detectors", 1, "p_holm"),
+        ("levels", "easy", "full", "2", "trials", "1", "saved", "estimate"),
+        (*AT, "pooled", "trials", "2", "reached"),
+        ("penalties", 0, "saved", "estimate"),
+        ("penalties", 0, "full", "lost"),
+        ("penalties", 0, "p"),
     ],
     ids=lambda path: ".".join(map(str, path[-2:])),
 )

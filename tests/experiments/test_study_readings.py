@@ -23,14 +23,16 @@ import study_readings
 import study_rules
 import study_tables
 import study_texts
+import text_readings
 from recomputing_study import tables
+from recomputing_study.texts import Text as Reread
 from study_full_tables import FULL_TABLES
 from study_short_tables import SHORT_TABLES
 from study_worlds import FULL, text, world
 
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.reasoner import problem
+from experiments.reasoner import judge, problem
 from experiments.report.bootstrap import Bootstrap
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -139,6 +141,76 @@ def test_tokens_until_right_and_after_it_by_hand() -> None:
     assert (found["excess"]["longer"], found["excess"]["longer_by_end"]) == (1, {"solved": 30})
 
 
+def test_where_a_value_is_stated_alike_by_hand() -> None:
+    drawn = problem("easy", "study", 0)
+    right, wrong = int(drawn.answer), int(drawn.answer) + 1
+    said = [(10, "settled", drawn.goal, wrong), (20, "mended", drawn.goal, right),
+            (24, "computed", drawn.goal, wrong), (25, "settled", "another", 3),
+            (30, "recalled", drawn.goal, right), (40, "recalled", drawn.goal, right),
+            (50, "mended", drawn.goal, wrong)]  # fmt: skip
+    statements = [judge.Statement(kind, name, value, None, at) for at, kind, name, value in said]  # type: ignore[arg-type]
+    reading: Any = SimpleNamespace(statements=statements)
+    found = text_readings.agreed(reading, drawn)
+    assert found == {1: (10, False), 2: (30, True), 3: (40, True)}
+    reading.statements = statements[:4]
+    assert text_readings.agreed(reading, drawn) == {1: (10, False)}
+    other: Any = SimpleNamespace(stated=((10, wrong), (20, right), (30, right), (40, right)))
+    told = [Reread.alike(other, times) for times in (1, 2, 3, 4)]
+    assert told == [(10, wrong), (30, right), (40, right), None]
+
+
+def test_texts_that_end_where_a_value_stands_by_hand() -> None:
+    end = comparisons.ANSWERING
+    some = [
+        ("a", text(0, 100, FULL[:2], agreed={1: (50, True), 2: (95, True)}).at[8]),
+        ("a", text(0, 100, FULL[:2], agreed={1: (20, False)}).at[8]),
+        ("b", text(1, 100, FULL[:2]).at[8]),  # never states it, and is solved as it is
+    ]
+    found = comparisons.trials(some, Bootstrap(0, 100))
+    assert [found[times]["reached"] for times in (1, 2, 3)] == [2, 1, 0]
+    assert [found[times]["lost"] for times in (1, 2, 3)] == [1, 0, 0]
+    assert found[1]["saved"]["estimate"] == (300 - 100 - 50 - 20 - 2 * end) / 300
+    assert found[2]["saved"]["estimate"] == 0  # the answer's tokens do not fit before the end
+    assert found[1]["solved"]["estimate"] == pytest.approx(2 / 3)
+    assert (found[1]["p"], found[1]["p_holm"]) == (1.0, 1.0)  # one problem that differs
+
+
+def test_penalties_by_other_means(small: Path) -> None:
+    (told,) = study_readings.read_stores([small], worlds=2)["penalties"]
+    store, mine = Store(small), {}
+    for record in store:
+        meta = record.meta
+        if meta.get("detector") is None and record.trace() is not None:
+            name = meta["cell"]["backend"]["name"]
+            mine[name, bool(meta["cell"]["penalties"]), meta["item_id"]] = record.trace()
+    full = {item: trace.tokens for (name, with_it, item), trace in mine.items()
+            if name == "full" and not with_it}  # fmt: skip
+    plain, less = (
+        sum(min(trace.tokens, 2 * full[item]) for (name, its, item), trace in mine.items()
+            if name in ("h2o", "quest") and its is with_it)
+        for with_it in (False, True)
+    )  # fmt: skip
+    assert told["parameters"][0]["alpha"] == 1.0
+    assert (told["n"], told["full"]["n"]) == (8, 4)
+    assert told["saved"]["estimate"] == pytest.approx((plain - less) / plain)
+
+    def solves(item: str, trace: Any) -> bool:
+        level, split, index = item.split("/")
+        box = b"\\boxed{" + problem(level, split, int(index)).answer.encode() + b"}"
+        ended = trace.finish == "eos" and trace.tokens <= 2 * full[item]
+        return ended and box in b"".join(trace.pieces).replace(b" ", b"")
+
+    for names, told_of in ((("full",), told["full"]), (("h2o", "quest"), told)):
+        pairs = [
+            (solves(item, trace), solves(item, mine[name, False, item]))
+            for (name, its, item), trace in mine.items()
+            if name in names and its
+        ]
+        assert told_of["solved"] == sum(before for _, before in pairs) > 0
+        assert told_of["lost"] == sum(before and not after for after, before in pairs) > 0
+    assert not told["same_bound"]
+
+
 def test_seconds_of_another_processor_are_not_compared() -> None:
     h2o = ("h2o", 64)
     made = {
@@ -181,11 +253,13 @@ def test_a_null_world_says_nothing_and_an_effect_is_said() -> None:
 
 def test_documents_of_other_levels_are_joined() -> None:
     first = {"caps": [2], "margin": 0.05, "threads": 1, "workers": 1, "intensity": 1.0,
-             "prices": {}, "missing": 1, "levels": {"hard": 1}, "detectors": [1]}  # fmt: skip
-    second = first | {"levels": {"easy": 2}, "detectors": [2], "missing": 2}
+             "prices": {}, "missing": 1, "levels": {"hard": 1}, "detectors": [1],
+             "penalties": [3]}  # fmt: skip
+    second = first | {"levels": {"easy": 2}, "detectors": [2], "missing": 2,
+                      "penalties": []}  # fmt: skip
     whole = study_readings.joined([first, second])
     assert whole["levels"] == {"hard": 1, "easy": 2}
-    assert (whole["missing"], whole["detectors"]) == (3, [1, 2])
+    assert (whole["missing"], whole["detectors"], whole["penalties"]) == (3, [1, 2], [3])
     assert first["levels"] == {"hard": 1}
     for wrong, said in (
         (second | {"levels": {"hard": 2}}, "a level"),

@@ -285,3 +285,75 @@ def test_detectors_are_told_by_what_follows_where_few_honest_texts_are_stopped()
     less = {"rows": [{**at["rows"][0], "tokens": 150, "solved": 3}]}
     told = study_ending.shorter_cap({**at, "smaller": {2: less}})
     assert told.endswith("of all 9 texts: at 2 times 25%, 2 lost.")
+
+
+def test_trial_answers_are_told_with_their_test_and_full_attentions() -> None:
+    share = {"estimate": 0.5, "low": 0.4, "high": 0.6}
+    one = {"solved": share, "saved": share, "lost": 3, "gained": 30, "p_holm": 0.01, "texts": 90}
+    at = {
+        "pooled": {"texts": 720, "solved": share,
+                   "trials": {"1": one, "2": one | {"p_holm": 0.06}}},
+        "full": {"trials": {"1": one | {"lost": 9, "gained": 0},
+                            "2": one | {"lost": 0, "gained": 0, "p_holm": 1.0}}},
+    }  # fmt: skip
+    told = study_ending.trial_answers(at)
+    assert "of 720 texts of which 50.0 [40.0, 60.0]% are solved as they are" in told
+    assert "the first time, 50.0 [40.0, 60.0]% are solved with 50.0 [40.0, 60.0]% fewer" in told
+    assert "3 answers lost and 30 gained, surely more gained (full attention: 9 lost and 0" in told
+    assert "of 90, surely more lost, 50.0" in told
+    assert "2 times in a row" in told
+    assert "3 answers lost and 30 gained, which cannot be told apart (full" in told
+    assert "0 lost and 0 gained of 90, which cannot be told apart" in told
+
+
+def test_penalties_are_told_with_what_they_do_to_full_attention() -> None:
+    share = {"estimate": 0.5, "low": 0.4, "high": 0.6}
+
+    def row(name: str, bound: bool, lost: int, p: float) -> dict[str, Any]:
+        return {
+            "dataset": "hard", "penalty": name, "n": 400, "solved": 200, "lost": lost, "gained": 5,
+            "p_holm": p, "saved": share, "loops": [2, 40], "same_bound": bound,
+            "full": {"lost": 0 if bound else 90, "solved": 600, "lost_high": 0.006},
+        }  # fmt: skip
+
+    told = study_ending.penalties([row("lz", True, 30, 0.01), row("dry", False, 6, 1.0)])
+    assert told.startswith(
+        "Of 2 penalties 1 lose no more than 1% of full attention's answers, by the upper bound "
+        "(`lz`). Over 400 texts of the methods at their middle budgets, of which 200 are solved "
+    )
+    assert (
+        "`lz` spares 50.0 [40.0, 60.0]% of tokens, loses 30 and gains 5, surely more lost, texts "
+        "that end in a loop 2 instead of 40 (full attention: 0 of 600 lost, at most 0.6%)"
+    ) in told
+    assert "`dry` spares" in told
+    assert "loses 6 and gains 5, which cannot be told apart" in told
+    assert study_ending.penalties([]) == ""
+
+
+def test_another_recipe_is_told_with_the_classes_that_surely_differ() -> None:
+    def shares(low: float) -> dict[str, Any]:
+        return {
+            "lost": {"estimate": low + 0.1, "low": low, "high": low + 0.2},
+            "loop": {"estimate": 0.1, "low": None, "high": None},
+        }
+
+    shipped = world(0.0) | {"pooled": {"shares": shares(0.3)}}
+    other = world(0.5) | {"pooled": {"shares": shares(0.0)}}
+    full = {"full": {"8": {"n": 60}}}
+    found: dict[str, Any] = {
+        "chosen": {"caps": [8], "levels": {"hard": full | {"at": {"8": shipped}}}},
+        "variants": {
+            "without forget": {"caps": [8], "levels": {"hard": full | {"at": {"8": other}}}}
+        },
+    }
+    (told,) = study_sentences.other_recipes(found)
+    assert told.startswith("- (3a) Trained without forget, 60 problems: on all problems longer in ")
+    assert told.endswith(
+        "Of 2 classes of tokens beyond full attention's, 1 surely have another share than in the "
+        "model that ships: lost 10.0 [0.0, 20.0]% (as it ships 40.0 [30.0, 50.0]%); of 1 that "
+        "cannot be told."
+    )
+    other["pooled"]["shares"] = shares(0.2)
+    (told,) = study_sentences.other_recipes(found)
+    assert told.endswith("0 surely have another share than in the model that ships; of 2 that "
+                         "cannot be told.")  # fmt: skip

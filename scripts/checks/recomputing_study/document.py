@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from recomputing.compare import apart
 from recomputing.tally import Tally
 
-from recomputing_study import stores, tables, watching
+from recomputing_study import penalised, stores, tables, watching
 from recomputing_study.stores import Cell, Prices
 
 #: What is not recomputed, and why.
@@ -22,6 +23,7 @@ LEFT_OUT = {
     "prices": "taken as told: of the model and its number format",
     "intensity": "taken as told: of a machine",
     "same_bound": "no definition here",
+    "penalty": "a name for its parameters, which are compared",
 }
 DETECTOR = ("dataset", "detector", "action")
 
@@ -33,6 +35,7 @@ class Recomputed(NamedTuple):
     missing: int
     watched: dict[watching.Name, dict[str, Any]]
     left_out: dict[str, str]
+    penalised: dict[penalised.Name, dict[str, Any]]
 
 
 def recomputed(
@@ -44,6 +47,7 @@ def recomputed(
         {name: tables.level(one, caps, prices, threads) for name, one in levels.items()},
         sum(one.missing for one in levels.values()),
         *watching.watched(folders, levels),
+        penalised.penalised(folders, levels, max(caps)),
     )
 
 
@@ -101,16 +105,21 @@ class Comparison(Tally):
             "threads": threads,
             "workers": workers,
         }
-        parts = {"levels": told["levels"], "detectors": told["detectors"]}
+        parts = {name: told[name] for name in ("levels", "detectors", "penalties")}
         self._value("document", "", {k: v for k, v in told.items() if k not in parts}, expected)
         self._keys("levels", told["levels"], levels)
         for name, level in levels.items():
             if name in told["levels"]:
                 self._level(name, told["levels"][name], level)
         self._detectors(told["detectors"], found)
+        self._penalties(told["penalties"], found)
 
     def _level(self, name: str, told: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-        self._value(f"{name} full", "full", told["full"], expected["full"])
+        full = {
+            times: one | {"trials": _trials(told["full"][times]["trials"], one["trials"])}
+            for times, one in expected["full"].items()
+        }
+        self._value(f"{name} full", "full", told["full"], full)
         self._value(name, "censored", told["censored"], expected["censored"])
         self._keys(f"{name} caps", told["at"], expected["at"])
         for times, at in told["at"].items():
@@ -135,7 +144,8 @@ class Comparison(Tally):
             self._value(f"{of} {_short(row)}", "", row, one)
         for name in ("selection", "random", "window", "budgets", "prompt"):
             self._beside(of, name, told[name], expected[name])
-        self._value(of, "pooled", told["pooled"], expected["pooled"])
+        trials = _trials(told["pooled"]["trials"], expected["pooled"]["trials"])
+        self._value(of, "pooled", told["pooled"], expected["pooled"] | {"trials": trials})
         free = tables.sparsity_free(rows)
         self._value(of, "sparsity_free", sorted(told["sparsity_free"]), free)
         even = tables.break_even(rows)
@@ -170,6 +180,24 @@ class Comparison(Tally):
                 known = dict(zip(DETECTOR, name, strict=True)) | found[name]
                 known |= {"p_holm": corrected[at]}
                 self._value(f"detector {' '.join(name)}", "detectors", one, known)
+
+    def _penalties(self, told: Sequence[Mapping[str, Any]], parts: Sequence[Recomputed]) -> None:
+        found = {name: one for some in parts for name, one in some.penalised.items()}
+        names = [(one["dataset"], json.dumps(one["parameters"], sort_keys=True)) for one in told]
+        self._keys("penalties", names, found)
+        levels = [name[0] for name in names]
+        corrected = tables.holm_of([one["p"] for one in told], levels)
+        of_full = tables.holm_of([one["full"]["p"] for one in told], levels)
+        for at, (name, one) in enumerate(zip(names, told, strict=True)):
+            if name not in found:
+                continue
+            known = found[name] | {"dataset": name[0]}
+            if at in corrected:
+                known["p_holm"] = corrected[at]
+            if at in of_full:
+                known["full"] = known["full"] | {"p_holm": of_full[at]}
+            rest = {field: told for field, told in one.items() if field != "parameters"}  # its name
+            self._value(f"penalty {one['penalty']}", "penalties", rest, known)
 
     # ------------------------------------------------------------ numbers
 
@@ -214,6 +242,14 @@ def _corrected(
             p = {"p_holm": corrected[at, outcome]}
             found |= {outcome: {**found[outcome], **p}} if outcome else p
     return found
+
+
+def _trials(told: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """With p as corrected of those told."""
+    corrected = tables.holm_of([one["p"] for one in told.values()], [0] * len(told))
+    return {
+        name: one | {"p_holm": corrected.get(at)} for at, (name, one) in enumerate(expected.items())
+    }
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:

@@ -23,8 +23,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from comparisons import MARGIN, alone, compared, interval, pooled, shares
+from comparisons import MARGIN, alone, compared, interval, pooled, shares, trials
 from study_claims import break_even, changes, claim, is_free, null_worlds, with_holm
+from study_penalties import penalised
 from study_texts import (
     INTENSITY,
     Cell,
@@ -132,7 +133,9 @@ def read_stores(folders: Sequence[Path], worlds: int = 100, shape: str | None = 
     for level, cells in levels.items():
         full = cells[("full", None, False)]
         found["levels"][level] = {
-            "full": {cap: alone([*full.values()], cap, threads, bootstrap) for cap in caps},
+            "full": {cap: alone([*full.values()], cap, threads, bootstrap) | {
+                "trials": trials([(i, one.at[cap]) for i, one in full.items()], bootstrap)
+            } for cap in caps},
             "censored": sum(one.sample.status == "capped" for one in full.values()),
             "at": {cap: at_cap(cells, cap, threads, bootstrap) for cap in caps},
             "null_worlds": null_worlds(
@@ -141,6 +144,7 @@ def read_stores(folders: Sequence[Path], worlds: int = 100, shape: str | None = 
             ),
         }  # fmt: skip
     found["detectors"] = detected(studies, levels, bootstrap)
+    found["penalties"] = penalised(studies, levels, bootstrap)
     return json.loads(json.dumps(found))
 
 
@@ -166,7 +170,8 @@ def joined(parts: Sequence[Row]) -> Row:
     """
     first, *others = parts
     same = ("caps", "margin", "threads", "workers", "intensity", "prices")
-    whole = {**first, "levels": dict(first["levels"]), "detectors": [*first["detectors"]]}
+    whole = {**first, "levels": dict(first["levels"]), "detectors": [*first["detectors"]],
+             "penalties": [*first["penalties"]]}  # fmt: skip
     for one in others:
         differ = [name for name in same if one[name] != first[name]]
         if differ or whole["levels"].keys() & one["levels"].keys():
@@ -174,6 +179,7 @@ def joined(parts: Sequence[Row]) -> Row:
             raise InvalidValue("stores", told, "stores of other levels, decoded alike")
         whole["levels"] |= one["levels"]
         whole["detectors"] += one["detectors"]
+        whole["penalties"] += one["penalties"]
         whole["missing"] += one["missing"]
     return whole
 

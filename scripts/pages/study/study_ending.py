@@ -86,6 +86,59 @@ def shorter_cap(at: Row) -> str:
     )
 
 
+def trial_answers(at: Row) -> str:
+    """What a reader reaches who sees that a value is stated, and not whether it is right."""
+    told = []
+    for times, one in at["pooled"]["trials"].items():
+        whole = at["full"]["trials"][times]
+        told.append(
+            f"{'the first time' if times == '1' else f'{times} times in a row'}, "
+            f"{percent(one['solved'])}% are solved with {percent(one['saved'])}% fewer tokens, "
+            f"{one['lost']} answers lost and {one['gained']} gained, {_verdict(one)} (full "
+            f"attention: {whole['lost']} lost and {whole['gained']} gained of {whole['texts']}, "
+            f"{_verdict(whole)}, {percent(whole['saved'])}% fewer tokens)"
+        )
+    one = at["pooled"]
+    return (
+        f"Trial answers, which show what a text holds for its goal's value and not whether it is "
+        f"right, can reach this, of {one['texts']:,} texts of which {percent(one['solved'])}% are "
+        f"solved as they are: if a text ends when it states the value {'; '.join(told)}."
+    )
+
+
+def _verdict(one: Row) -> str:
+    if one["p_holm"] > CHANCE or one["gained"] == one["lost"]:
+        return "which cannot be told apart"
+    return f"surely more {'gained' if one['gained'] > one['lost'] else 'lost'}"
+
+
+def penalties(rows: list[Row]) -> str:
+    """Penalties that spare full attention's answers, and what all of them do; nothing for none.
+
+    Args:
+        rows: of a level.
+    """
+    if not rows:
+        return ""
+    within = [one for one in rows if one["same_bound"]]
+    told = []
+    for one in rows:
+        honest = one["full"]
+        now, before = one["loops"]
+        told.append(
+            f"`{one['penalty']}` spares {percent(one['saved'])}% of tokens, loses {one['lost']} "
+            f"and gains {one['gained']}, {_verdict(one)}, texts that end in a loop {now:,} instead "
+            f"of {before:,} (full attention: {honest['lost']} of {honest['solved']} lost, at most "
+            f"{100 * honest['lost_high']:.1f}%)"
+        )
+    names = f" (`{'`, `'.join(one['penalty'] for one in within)}`)" if within else ""
+    return (
+        f"Of {len(rows)} penalties {len(within)} lose no more than 1% of full attention's answers, "
+        f"by the upper bound{names}. Over {rows[0]['n']:,} texts of the methods at their middle "
+        f"budgets, of which {rows[0]['solved']:,} are solved without a penalty: {'; '.join(told)}."
+    )
+
+
 def put_back(found: Row) -> str:
     """Whether the keys that a step missed most are why a text parts; nothing if it was not run."""
     one = found.get(WHY, {}).get("methods")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 import study_lengths
-from study_ending import detectors, known_answers, put_back
+from study_ending import detectors, known_answers, penalties, put_back, trial_answers
 from study_rules import answers, lengths, methods
 from study_selecting import (
     at_most,
@@ -25,7 +25,17 @@ from study_selecting import (
     worse_than_drawn,
 )
 from study_short_tables import at_cap, level_of
-from study_words import ACTIONS, CHOSEN, HELD_OUT, Row, cell_of, documents, name_of
+from study_words import (
+    ACTIONS,
+    CHOSEN,
+    HELD_OUT,
+    VARIANTS,
+    Row,
+    cell_of,
+    documents,
+    name_of,
+    percent,
+)
 
 from experiments.report.statistics import wilson
 
@@ -105,6 +115,44 @@ def other_levels(found: Row) -> Iterator[str]:
         yield f"- (3) On `{level}`, {n} problems, half the budgets: {other_level(at)}"
 
 
+def penalties_of(found: Row, which: str, level: str) -> list[Row]:
+    """What a document tells of penalties on a level."""
+    return [one for one in found[which]["penalties"] if one["dataset"] == level]
+
+
+def other_recipes(found: Row) -> Iterator[str]:
+    """What models of other recipes do, and which classes of tokens they surely have more or less
+    of."""
+    level = level_of(found)
+    shipped = at_cap(found, CHOSEN, level)
+    assert shipped is not None
+    for name, document in found.get(VARIANTS, {}).items():
+        at = at_cap({name: document}, name, level)
+        assert at is not None
+        n = document["levels"][level]["full"][str(max(document["caps"]))]["n"]
+        yield f"- (3a) Trained {name}, {n} problems: {other_level(at)} {class_shares(at, shipped)}"
+
+
+def class_shares(at: Row, shipped: Row) -> str:
+    """Classes of which two models' additional tokens surely have other shares."""
+    ours, its = (one["pooled"]["shares"] for one in (at, shipped))
+    differ = [name for name in ours if name in its and _disjoint(ours[name], its[name])]
+    told = [f"{name} {percent(ours[name])}% (as it ships {percent(its[name])}%)" for name in differ]
+    rest = len(ours) - len(differ)
+    return (
+        f"Of {len(ours)} classes of tokens beyond full attention's, {len(differ)} surely have "
+        f"another share than in the model that ships{': ' if told else ''}{'; '.join(told)}; of "
+        f"{rest} that cannot be told."
+    )
+
+
+def _disjoint(one: Row, other: Row) -> bool:
+    ends = [one["low"], one["high"], other["low"], other["high"]]
+    if None in ends:
+        return False
+    return bool(one["low"] > other["high"] or one["high"] < other["low"])
+
+
 def verdicts(at: Row) -> dict[str, dict[str, str]]:
     """What the rules of (1), (1a) and (1b) say of each cell; nothing where they are silent."""
     found: dict[str, dict[str, str]] = {}
@@ -159,6 +207,7 @@ def sentences(found: Row) -> Iterator[str]:
             yield f"- {differences(at, held)}"
         if name == "2e":
             yield from other_levels(found)
+            yield from other_recipes(found)
         if name == "4" and (healed := put_back(found)):
             yield f"- (4a) {healed}"
     for which, view_of in ((CHOSEN, at), (HELD_OUT, held)):
@@ -166,6 +215,14 @@ def sentences(found: Row) -> Iterator[str]:
             rows = [one for one in found[which]["detectors"] if one["dataset"] == level]
             begin = "- (6a)" if which == CHOSEN else "  - Held out:"
             yield f"{begin} {detectors(rows, view_of)}{not_followed(found, which, level)}"
+    yield f"- (6b) {trial_answers(at)}"
+    if held is not None:
+        yield f"  - Held out: {trial_answers(held)}"
+    if told := penalties(penalties_of(found, CHOSEN, level)):
+        yield f"- (6c) {told}"
+        if held is not None:
+            again = penalties(penalties_of(found, HELD_OUT, level))
+            yield f"  - Held out: {again}" if again else f"  - {NOT_DECODED}"
     yield null_sentence(found)
 
 

@@ -237,6 +237,26 @@ def stopping(found: Row) -> str:
     return table(heads, ceiling, 3) + "\n" + table(seen, watched, 3)
 
 
+def penalised(found: Row) -> str:
+    """Question 6: penalties beside the same texts without them."""
+    lines = [
+        (which, f"`{one['penalty']}`",
+         f"{one['full']['lost']} / {one['full']['gained']} of {one['full']['n']}",
+         "yes" if one["same_bound"] else "no", str(one["n"]), percent(one["saved"]),
+         f"{one['lost']} / {one['gained']}", chance(one["p_holm"]),
+         " / ".join(map(str, one["cut"])), " / ".join(map(str, one["loops"])))
+        for which, document in documents(found).items()
+        for one in document["penalties"]
+        if one["dataset"] == level_of(found)
+    ]  # fmt: skip
+    if not lines:
+        return "No penalty has been decoded yet.\n"
+    heads = ("problems", "penalty", "full attention: lost / gained", "within the bound", "texts",
+             "tokens spared, %", "lost / gained", "p, Holm", "cut, with / without",
+             "ending in a loop, with / without")  # fmt: skip
+    return table(heads, lines, 2)
+
+
 def arranged(found: Row) -> str:
     """Question 3: the same of recipes without one of their parts, at the largest cap."""
     if not found.get(VARIANTS):
@@ -323,4 +343,5 @@ SHORT_TABLES: Mapping[str, Callable[[Row], str]] = {
     "why": why,
     "costs": costs,
     "stopping": stopping,
+    "penalties": penalised,
 }

@@ -140,7 +140,7 @@ def parts(
     def sweep(
         level: str, kind: str, backends: Sequence[str], detectors: Sequence[str], *more: str
     ) -> Part:
-        count = primary if (level, kind) == ("hard", "methods") else n
+        count = primary if level == "hard" and kind in ("methods", "honest") else n
         count = min(count, most.get(kind, count))
         command = [
             *("-m", "experiments.cli", "sweep", "--preset", "demo", "--dataset", level),
@@ -171,6 +171,9 @@ def parts(
         yield sweep(level, "densify", keeping, DENSIFYING)
     for level in LEVELS:
         yield sweep(level, "penalties", middle(level), DETECTORS, "--penalty", ",".join(PENALTIES))
+    for level in LEVELS:  # what they do to full attention, on as many problems as false stops
+        penalties = ("--penalty", ",".join(PENALTIES), "--null", "auto")
+        yield sweep(level, "honest", [], DETECTORS, *penalties)
 
 
 def foreseen(part: Part) -> dict[str, int]:

@@ -160,6 +160,10 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
     build_detectors(config)
     scoring.loaded(config.scorer)
     known = _Known(config, Study.open(out) if manifest.any_in(out) else None)
+    if config.runtime == "vllm":
+        known.miss(vllm_limits.MEMORY)
+        if not vllm_limits.is_installed():
+            known.miss(vllm_limits.NOT_HERE)
     sets = _sets(known)
     cells: list[CellForecast] = []
     memory: list[MemoryForecast] = []

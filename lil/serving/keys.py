@@ -36,7 +36,7 @@ def request_keys() -> tuple[str, ...]:
     return (*(name for names in own for name in names), *STOPPING, CUE)
 
 
-def require_spelled(given: Iterable[str]) -> None:
+def require_spelled(given: Iterable[str], names: Sequence[str] | None = None) -> None:
     """Refuse what is one of our names but for its case, its dashes or one letter.
 
     Values that belong to others' processors come in the same table, so a name is refused only where
@@ -44,15 +44,17 @@ def require_spelled(given: Iterable[str]) -> None:
 
     Args:
         given: names of all extra values of a request.
+        names: those that mean something; None for those of penalties and detectors.
 
     Raises:
         InvalidValue: such a name.
     """
+    ours = request_keys() if names is None else names
     for key in given:
-        if key in request_keys():
+        if key in ours:
             continue
         said = _plain(key)
-        for name in request_keys():
+        for name in ours:
             meant = _plain(name)
             if said == meant or (len(meant) >= _LONG and _one_off(said, meant)):
                 allowed = f"{name}: another spelling of it would not be read"

@@ -238,6 +238,24 @@ def test_run_says_what_was_done_and_how_it_went_on(tiny_model: Path, capfd: CapF
     assert " ".join(after.split()) in " ".join(printed.split())
 
 
+@pytest.mark.parametrize(
+    ("asked", "given"), [((), "kept"), (("--compile", "off"), "off"), (("--compile", "on"), "on")]
+)
+def test_run_compiles_where_it_is_told_to(
+    asked: tuple[str, ...], given: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SeenError(Exception):
+        pass
+
+    def decode(*_: Any, **options: Any) -> None:
+        raise SeenError(options["compile"])
+
+    monkeypatch.setattr(lil, "decode", decode)
+    base = ["run", "--preset", "demo-small", "--model", str(tiny_model), "--limit", "1"]
+    with pytest.raises(SeenError, match=f"^{given}$"):
+        main([*base, *asked])
+
+
 def _points(document: dict[str, Any]) -> list[tuple[int | None, int, int]]:
     return [(p["tokens"], p["original_bytes"], p["compressed_bytes"]) for p in document["points"]]
 

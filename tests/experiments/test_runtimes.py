@@ -137,6 +137,21 @@ def test_without_the_engine_its_name_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_says_what_it_cannot_know_of_the_engine(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = ["sweep", "--runtime", "vllm", "--backend", "full", "--dataset", "easy"]
+    base += ["--limit", "1", "--detector", "none", "--dry-run", "--json", "--out", str(tmp_path)]
+    for here in (False, True):
+        monkeypatch.setattr(vllm_limits, "is_installed", lambda here=here: here)
+        assert main(base) == 0
+        unknown = json.dumps(json.loads(capfd.readouterr().out))
+        assert vllm_limits.MEMORY in unknown
+        assert (vllm_limits.NOT_HERE in unknown) is not here
+    assert main([*base[:1], *base[3:]]) == 0
+    assert vllm_limits.MEMORY not in capfd.readouterr().out
+
+
 def test_a_request_says_what_a_penalty_is() -> None:
     from lil import penalties
 

@@ -155,6 +155,9 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     most = positions.positions(source)
     positions.require_room(source.name, most, lengths, beyond=config.beyond_positions)
 
+    options = config.decode_options()
+    if config.compile == "on":
+        options["compile"] = "on"  # no worker has compiled it before
     found = []
     for (name, item), ids in zip(problems, prompts, strict=True):
         console.rule(escape(f"{name} {item.id}".strip()), style="dim")
@@ -173,7 +176,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
             on_token=echo.token,
             on_action=echo.action,
             speculate=drafts,
-            **config.decode_options(),
+            **options,
         )
         if trace.action is not None:
             console.print()

@@ -29,13 +29,25 @@ if TYPE_CHECKING:
 BLOCK = 32
 
 
+#: What a dry run cannot know of it.
+MEMORY = (
+    "memory is what lil.decode would take: under vllm every method holds blocks of all its tokens"
+)
+NOT_HERE = "vLLM is not installed here: the sweep needs it (docs/sparse_serving.md)"
+
+
+def is_installed() -> bool:
+    """Whether the engine, which is not imported, is here."""
+    return importlib.util.find_spec("vllm") is not None
+
+
 def require_installed() -> None:
-    """Look for the engine, which is not imported.
+    """Look for the engine.
 
     Raises:
         InvalidValue: it is not installed here.
     """
-    if importlib.util.find_spec("vllm") is None:
+    if not is_installed():
         allowed = "transformers; vllm where vLLM 0.32 is installed (docs/sparse_serving.md)"
         raise InvalidValue("runtime", "vllm", allowed)
 

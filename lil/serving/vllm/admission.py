@@ -22,6 +22,7 @@ from lil.serving import vllm as processors
 from lil.serving.keys import CUE, PENALTIES, STOPPING, penalty_keys
 from lil.serving.values import OFF, penalty_of
 from lil.serving.vllm.requests import served
+from lil.serving.vllm.values import ATTENTION, FULL, check_values
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -90,8 +91,9 @@ class Heeded:
             body: as it came.
 
         Raises:
-            InvalidValue: a value whose processor is not loaded; beams beside a penalty or a
-                detector, be it the request's or the server's.
+            InvalidValue: a value whose processor is not loaded; another attention than full or the
+                server's; beams beside a penalty, a detector or sparse attention, be it the
+                request's or the server's.
         """
         given = body.get(VALUES)
         given = given if isinstance(given, Mapping) else {}
@@ -100,8 +102,14 @@ class Heeded:
             if name is not None and name not in self._loaded:
                 allowed = f"nothing: the server was started without lil.serving.vllm:{name}"
                 raise InvalidValue(f"{VALUES}.{key}", given[key], allowed)
+        check_values(given)
         if not body.get(BEAMS):
             return
+        if ATTENTION in self._defaults and given.get(ATTENTION) != FULL:
+            allowed = (
+                f"false, or {ATTENTION} = {FULL!r}: each token of a beam is a prompt, read in full"
+            )
+            raise InvalidValue(BEAMS, body[BEAMS], allowed)
         for kind in PENALTIES:
             if kind.__name__ in self._loaded:
                 penalty = penalty_of(kind, given, penalty_of(kind, self._defaults))

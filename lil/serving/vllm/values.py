@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attention.errors import InvalidValue
+from lil.serving.keys import require_spelled
 
 #: The part of `--additional-config` that is ours: the same values as in a request.
 PART = "lil"
@@ -35,10 +36,19 @@ def check_request(params: Any) -> None:
     Raises:
         InvalidValue: another attention than full or the server's.
     """
-    given = _given(params)
+    check_values(_given(params))
+
+
+def check_values(given: Mapping[str, Any]) -> None:
+    """The same of its values alone.
+
+    Raises:
+        InvalidValue: another attention, or a name that is nearly this one.
+    """
     for key in given:
         if key != ATTENTION and str(key).startswith(ATTENTION):
             raise InvalidValue("value", key, ATTENTION, [ATTENTION])
+    require_spelled(map(str, given), (ATTENTION,))
     if ATTENTION in given and given[ATTENTION] != FULL:
         allowed = f"{FULL!r}, or nothing: the method is the server's, --additional-config"
         raise InvalidValue(ATTENTION, given[ATTENTION], allowed, [FULL])

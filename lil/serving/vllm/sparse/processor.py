@@ -12,8 +12,10 @@ from typing import Any
 
 from torch import Tensor
 from vllm import SamplingParams
+from vllm.config import VllmConfig
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
+from lil.serving.vllm.requests import served
 from lil.serving.vllm.values import check_request
 
 
@@ -21,7 +23,8 @@ class Attention(LogitsProcessor):
     """Refuses requests that ask for an attention they cannot have; scores stay as they are.
 
     Raises:
-        InvalidValue: of `validate_params`, as HTTP 400 where it came over HTTP.
+        InvalidValue: a server's value that nobody reads, or without the worker that heeds it; of
+            `validate_params`, as HTTP 400 where it came over HTTP.
     """
 
     @classmethod
@@ -29,8 +32,9 @@ class Attention(LogitsProcessor):
         """Refuse another attention than full or the server's."""
         check_request(sampling_params)
 
-    def __init__(self, *args: Any) -> None:
-        del args
+    def __init__(self, vllm_config: VllmConfig, *rest: Any) -> None:
+        del rest
+        served(vllm_config)
 
     def is_argmax_invariant(self) -> bool:
         return True

@@ -6,29 +6,36 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from experiments.grid.identity import Cell
 from experiments.store.study import Study
 from lil import Acceptance, Trace
 
 
-def texts(study: Study, limit: int | None = None) -> dict[str, dict[str, Trace]]:
-    """Full attention's greedy text of each problem that the store has, by data set.
+def texts(study: Study, limit: int | None = None) -> list[tuple[Cell, dict[str, Trace]]]:
+    """Full attention's greedy text of each problem that the store has, by model and data set.
 
     Args:
         study: the store.
         limit: problems of each data set, the first ones.
+
+    Returns:
+        The first cell that decoded such texts, which names the model, and the texts.
     """
-    found: dict[str, dict[str, Trace]] = {}
+    cells: dict[tuple[str, str], Cell] = {}
+    found: dict[tuple[str, str], dict[str, Trace]] = {}
     for cell in study.plan.cells:
         if not cell.is_full or cell.sampling["temperature"]:
             continue
-        mine = found.setdefault(cell.dataset, {})
+        key = cell.model_digest, cell.dataset
+        cells.setdefault(key, cell)
+        mine = found.setdefault(key, {})
         for run in study.plan.runs(cell):
             if limit is not None and len(mine) >= limit:
                 break
             record = study.served(run)
             if record is not None and run.item_id not in mine:
                 mine[run.item_id] = record.trace()
-    return {dataset: mine for dataset, mine in found.items() if mine}
+    return [(cells[key], mine) for key, mine in found.items() if mine]
 
 
 def counted(found: Sequence[Acceptance]) -> dict[str, Any]:

@@ -64,15 +64,15 @@ def measured(study: Study, problems: int) -> list[Measured]:
     """
     found = fidelity.texts(study, problems)
     if len(found) != 1:
-        raise InvalidValue("store", str(study.folder), "full attention's texts of one data set")
-    ((dataset, traces),) = found.items()
+        allowed = "full attention's texts of one model and data set"
+        raise InvalidValue("store", str(study.folder), allowed)
+    ((cell, traces),) = found
     by_cell: dict[str, dict[str, Sample]] = {}
     for sample in study.samples([]).samples:
         if sample.penalty == "none" and is_usable(sample) and sample.item_id in traces:
             by_cell.setdefault(_name(sample), {})[sample.item_id] = sample
     full = by_cell["full"]
     items = [one for one in traces if one in full and full[one].status == "ok"]
-    (cell,) = (one for one in study.plan.cells if one.is_full and one.dataset == dataset)
     model = model_of(study.config, cell, {}).model
     rows = []
     for other in study.plan.cells:

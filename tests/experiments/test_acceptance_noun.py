@@ -57,6 +57,22 @@ def test_others_are_read_over_the_same_texts(store: Path, capsys: Any) -> None:
     assert row["low"] is None  # one text has no spread
 
 
+def test_each_model_reads_its_own_texts(tmp_path: Path, tiny_model: Path, capsys: Any) -> None:
+    """Under a budget that is never reached each chooses all of them, and none of another's."""
+    folder = tmp_path / "two"
+    code = main([
+        "sweep", "--preset", "demo", "--model", f"reasoner,{tiny_model}", "--dataset", "easy",
+        "--limit", "2", "--null", "none", "--backend", "full,quest", "--budget", "4096", "--cap",
+        "30", "--out", str(folder), "--no-figures", "--no-page",
+    ])  # fmt: skip
+    assert code == 0
+    found = rows(capsys, str(folder))
+    assert [row["model"] for row in found] == ["reasoner", str(tiny_model)]
+    assert [row["share"] for row in found] == [1.0, 1.0]
+    assert main(["acceptance", str(folder)]) == 0
+    assert " model " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -23,6 +23,7 @@ import lil.detectors
 from attention.errors import InvalidValue
 from attention.spelling import Spec
 from experiments.cli import main
+from experiments.cli.nouns import acceptance
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
 from experiments.grid.presets import load
@@ -241,6 +242,26 @@ def test_no_command_imports_what_a_manifest_names(
     assert "Traceback" not in capfd.readouterr().err
     Store(store).frame()
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if "parts" not in name])
+def test_texts_are_read_again_under_what_is_typed_alone(
+    name: str, store: Path, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lil acceptance` takes a store's parameters for the methods that somebody typed."""
+    asked: list[str] = []
+
+    def acceptances(_study: Study, backends: Any, *_more: Any) -> list[Any]:
+        asked.extend(one.name for one in backends)
+        return []
+
+    monkeypatch.setattr(acceptance, "acceptances", acceptances)
+    written(store, ATTACKS[name])
+    for typed in ([], ["--backend", "quest", "--budget", "64"]):
+        assert main(["acceptance", str(store), *typed]) in (0, 2)
+    assert not mark.exists()
+    assert "evil" not in sys.modules
+    assert asked[-1:] == ["quest"]
 
 
 def test_the_module_of_the_attacks_can_be_imported(store: Path, mark: Path) -> None:

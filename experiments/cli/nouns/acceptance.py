@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from rich.table import Table
 
 import lil
 from attention.errors import InvalidValue
+from attention.spelling import parse
 from experiments.cli.console import Console
 from experiments.cli.nouns.report import DEFAULT_STORE
 from experiments.cli.parser import Done, Parser, comma_list
@@ -21,7 +22,7 @@ from experiments.cli.show import add_load_flag, open_store, to_load
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
-from experiments.grid.stored import model_of
+from experiments.grid.stored import StoredConfig, model_of
 from experiments.store.study import Study
 
 if TYPE_CHECKING:
@@ -81,12 +82,18 @@ def _backends(args: argparse.Namespace, study: Study) -> list[Backend]:
         if not found:
             raise InvalidValue("store", str(study.folder), "one with a sparse method, or --backend")
         return found
-    own = {one.name: getattr(study.config, one.name) for one in dataclasses.fields(Config)}
-    asked: dict[str, Any] = {"backends": tuple(comma_list(args.backend)), "null": "none"}
+    asked = tuple(comma_list(args.backend))
+    # The store's parameters count for what is typed; classes that it names are not followed.
+    load = to_load(args).union(*(parse(one, "method", "NAME").paths for one in asked))
+    own = {one.name: getattr(study.config, one.name) for one in fields(Config)}
+    tables = study.config.backend_params.items()
+    params = {name: table for name, table in tables if ":" not in name or name in load}
+    own |= {"backends": asked, "backend_params": params, "null": "none"}
+    config = StoredConfig(**own, load=load)
     if args.budget is not None:
         budgets = (_number("budget", one, 1) for one in comma_list(args.budget))
-        asked["budgets"] = tuple(budgets)
-    _full, *typed = build_backends(Config(**(own | asked)))
+        config = replace(config, budgets=tuple(budgets))
+    _full, *typed = build_backends(config)
     if not typed:
         raise InvalidValue("backend", args.backend, "a sparse method")
     return typed
@@ -99,7 +106,7 @@ def acceptances(
     engine: str | None = None,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """A row for each data set and backend.
+    """A row for each data set and backend, and model where the store has several.
 
     Args:
         study: a store with full attention's greedy texts.
@@ -114,7 +121,6 @@ def acceptances(
     from experiments.report.bootstrap import Bootstrap
     from experiments.why import fidelity
 
-    full = {cell.dataset: cell for cell in study.plan.cells if cell.is_full}
     found = fidelity.texts(study, limit)
     if not found:
         allowed = "one with greedy texts of full attention"
@@ -123,10 +129,12 @@ def acceptances(
     shelf: dict[str, models.LoadedModel] = {}
     models.quiet_transformers()
     models.use_threads(study.config.threads)
-    total = sum(map(len, found.values())) * len(backends)
+    several = len({cell.model_digest for cell, _ in found}) > 1
+    total = sum(len(traces) for _, traces in found) * len(backends)
     with bar("reading", total) as advance:
-        for dataset, traces in found.items():
-            model = model_of(study.config, full[dataset], shelf).model
+        for cell, traces in found:
+            model = model_of(study.config, cell, shelf).model
+            names = {"dataset": cell.dataset} | ({"model": cell.model} if several else {})
             for backend in backends:
                 read = lil.acceptance(
                     model,
@@ -138,7 +146,8 @@ def acceptances(
                 share = bootstrap.ratio([(float(one.accepted), float(one.steps)) for one in read])
                 budget = getattr(backend, "budget", None)
                 rows.append(
-                    {"dataset": dataset, "backend": backend.name, "budget": budget}
+                    names
+                    | {"backend": backend.name, "budget": budget}
                     | {"params": backend.params(), **fidelity.counted(read)}
                     | {"share": share.estimate, "low": share.low, "high": share.high}
                 )
@@ -148,7 +157,8 @@ def acceptances(
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
     title = "tokens of full attention's texts that a method would have chosen"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in ("data set", "backend"):
+    several = any("model" in row for row in rows)
+    for name in ("data set", *(("model",) if several else ()), "backend"):
         table.add_column(name)
     for name in ("budget", "texts", "steps", "chosen, %", "95%", "keys a step"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -159,7 +169,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
         if row["share"] is not None:
             share, keys = f"{100 * row['share']:.2f}", f"{row['keys_per_step']:,.0f}"
         budget = "—" if row["budget"] is None else f"{row['budget']:,}"
-        names = (escape(row["dataset"]), escape(row["backend"]), budget)
+        model = (escape(row["model"]),) if several else ()
+        names = (escape(row["dataset"]), *model, escape(row["backend"]), budget)
         counts = (f"{row['texts']:,}", f"{row['steps']:,}")
         table.add_row(*names, *counts, share, inside, keys)
     return table

@@ -55,29 +55,42 @@ class GivenBackSpec(_Spec):
 class KeptManager(FullAttentionManager):
     """Shares by prefix what was read in full alone."""
 
+    #: No hit inside a block, whose tail would be copied: what is remembered of a block is of all
+    #: its tokens, and does not come with a copy.
+    supports_fine_grained_hash_lookup = False
+
     def __init__(self, kv_cache_spec: _Spec, **kwargs: Any) -> None:
         super().__init__(kv_cache_spec, **kwargs)
         self.policy = kv_cache_spec.policy
-        # Requests that asked to be read in full; the others are sparse.
+        # Requests and the tokens of their first prompt: a session's prompt grows by what it wrote.
+        self.told: dict[str, int] = {}
+        # Those that asked to be read in full; the others are sparse.
         self.in_full: set[str] = set()
-        self.told: set[str] = set()
+        # Those that may be given more to read, over all that there was.
+        self.resumable: set[str] = set()
 
     def cache_blocks(
         self, request: Request, num_tokens: int, retention_interval: int | None = None, **more: Any
     ) -> None:
-        if request.request_id not in self.told:
-            self.told.add(request.request_id)
-            if in_full(request.sampling_params):
-                self.in_full.add(request.request_id)
-        if request.request_id not in self.in_full:
-            most = request.num_prompt_tokens
+        name, full = request.request_id, in_full(request.sampling_params)
+        if name not in self.told:
+            self.told[name] = request.num_prompt_tokens
+            if full:
+                self.in_full.add(name)
+        if request.resumable:
+            self.resumable.add(name)
+        if not full:  # of a session whose next part does not ask for it any more, too
+            self.in_full.discard(name)
+        if name not in self.in_full:
+            most = self.told[name]
             _hash_only(request, most, self.block_pool.hash_block_size)
             num_tokens = min(num_tokens, most)
         super().cache_blocks(request, num_tokens, retention_interval, **more)
 
     def pop_blocks_for_free(self, request_id: str) -> Any:
-        self.told.discard(request_id)
+        self.told.pop(request_id, None)
         self.in_full.discard(request_id)
+        self.resumable.discard(request_id)
         return super().pop_blocks_for_free(request_id)
 
 
@@ -96,7 +109,7 @@ class GivenBackManager(KeptManager):
     ) -> None:
         if num_prompt_tokens is None or processed_computed_tokens < num_prompt_tokens:
             return
-        if request_id not in self.told or request_id in self.in_full:
+        if request_id not in self.told or request_id in self.in_full | self.resumable:
             return
         # The next query sees one token more than have been computed.
         start, end = self.policy.gap(np.array([processed_computed_tokens + 1]))

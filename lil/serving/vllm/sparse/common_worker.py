@@ -13,11 +13,12 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.worker.gpu_worker import Worker
 
 from attention.errors import InvalidValue
-from lil.serving.blocks import BlockPolicy, ReadCounts, RopeTable
+from lil.serving.blocks import BlockPolicy, ReadCounts
 from lil.serving.vllm.sparse.cache import GivenBackSpec, KeptSpec
 from lil.serving.vllm.sparse.planner import StepPlanner
 from lil.serving.vllm.sparse.rows import ReadLog, StepRows
 from lil.serving.vllm.sparse.settings import policy_for, settings_of
+from lil.serving.vllm.sparse.turning import RopeTables
 from lil.serving.vllm.values import ATTENTION_FILE
 
 _LOG = init_logger("vllm.lil.sparse")
@@ -54,12 +55,13 @@ class SparseWorker(Worker):
     def load_model(self, **kwargs: Any) -> None:
         super().load_model(**kwargs)
         layers = attention_layers(self.model_runner.get_model())
-        dense = self.policy.method.dense_layers
+        dense, config = self.policy.method.dense_layers, self.vllm_config.model_config
+        ropes = RopeTables(config.get_hidden_size(), config.dtype)
         for name, (layer, parent) in list(layers.items())[dense:]:
             if layer.sliding_window is not None or layer.attn_type != AttentionType.DECODER:
                 continue  # the model's own, as it is
             self.check_layer(layer)
-            rope = rope_of(name, parent) if self.policy.turns else None
+            rope = ropes.of(name, layer, parent) if self.policy.turns else None
             layer.impl = self.backend.get_impl_cls().of(layer.impl, self.policy, rope)
             layer.attn_backend = self.backend
             self.sparse_layers[name] = layer
@@ -121,17 +123,3 @@ def attention_layers(model: nn.Module) -> dict[str, tuple[Any, nn.Module]]:
             if isinstance(child, Attention):
                 found[child.layer_name] = (child, parent)
     return found
-
-
-def rope_of(name: str, parent: nn.Module) -> RopeTable:
-    """What turns the keys of a layer.
-
-    Raises:
-        InvalidValue: it has none, or one whose angles do not follow from the position alone.
-    """
-    rotary: Any = getattr(parent, "rotary_emb", None)
-    table = getattr(rotary, "cos_sin_cache", None)
-    if table is None or table.dim() != 2 or hasattr(rotary, "mrope_section"):
-        allowed = "a rotary embedding with one table of cosines and sines, for infllm"
-        raise InvalidValue(name, type(rotary).__name__, allowed)
-    return RopeTable(table, bool(rotary.is_neox_style))

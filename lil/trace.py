@@ -77,8 +77,9 @@ class Trace:
         speculation: where tokens were drafted and checked (`DecodeOptions.speculate`): `rounds`,
             tokens `drafted`, `accepted` and `rejected` (what was drafted behind these, or behind
             the output's end, was not looked at), and the part of `keys_read` that is of drafts
-            (`draft_keys`) and of checks (`check_keys`); else None. Keys per token are then all that
-            was read for it.
+            (`draft_keys`) and of checks (`check_keys`); the most bytes that were held for drafts
+            alone (`draft_bytes`: copies, a second cache) and by the cache that a check read
+            (`check_bytes`); else None. Keys per token are then all that was read for it.
     """
 
     prompt_ids: tuple[int, ...]

@@ -55,15 +55,15 @@ class StepCost(NamedTuple):
 
     @classmethod
     def of(cls, stats: RowStats) -> StepCost:
-        """What statistics on the host say."""
+        """What statistics say; of those that follow from a choice on a device it waits for it."""
         dense = stats.dense_read_mean
         return cls(
-            keys_read=stats.keys_read.numpy(),
-            read_mean=stats.read_mean.numpy(),
-            dense_read_mean=None if dense is None else dense.numpy(),
-            read_max=stats.read_max.numpy(),
-            kept_max=stats.kept_max.numpy(),
-            bytes=stats.bytes.numpy(),
+            keys_read=stats.keys_read.cpu().numpy(),
+            read_mean=stats.read_mean.cpu().numpy(),
+            dense_read_mean=None if dense is None else dense.cpu().numpy(),
+            read_max=stats.read_max.cpu().numpy(),
+            kept_max=stats.kept_max.cpu().numpy(),
+            bytes=stats.bytes.cpu().numpy(),
         )
 
     def select(self, rows: Sequence[int]) -> StepCost:
@@ -97,6 +97,11 @@ class Ledger:
         """New rows hold so many bytes besides, in another cache."""
         for one in (self._totals.bytes_peak, self._totals.bytes_now, self._totals.bytes_at_start):
             one[list(places)] += held
+
+    def reach(self, held: Numbers) -> None:
+        """All rows (B,) held so many bytes for a while, and not behind the step."""
+        most = self._totals.bytes_peak
+        np.maximum(most, held, out=most)
 
     def add(
         self,

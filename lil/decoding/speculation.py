@@ -35,6 +35,9 @@ class Round:
         finite: whether their scores were finite, (B, k + 1).
         cost: of all of it.
         draft_keys, check_keys: keys read, (B,).
+        draft_bytes: held for drafts alone while they were checked, (B,): copies of the rows, and
+            the cache of a drafter apart.
+        check_bytes: held then by the cache that the check read, (B,).
     """
 
     ids: Tensor
@@ -44,6 +47,8 @@ class Round:
     cost: StepCost
     draft_keys: Any
     check_keys: Any
+    draft_bytes: Any
+    check_bytes: Any
 
     def accepted(self, place: int) -> int:
         """Drafts of a row that full attention would have chosen, from the first on."""
@@ -140,6 +145,7 @@ class SpeculativeLoop(DecodeLoop):
         batch.bill(landed - started)
         planned = [found.accepted(row.place) + 1 for row in rows]
         batch.ledger.add(found.cost, steps=planned)
+        batch.ledger.reach(found.draft_bytes + found.check_bytes)
         taken = [self._take_some(batch, row, found, planned[row.place]) for row in rows]
         self._forget_rest(batch, taken, found)
         batch.newest = torch.tensor([row.new_ids[-1] for row in rows], device=batch.newest.device)
@@ -182,8 +188,16 @@ class SpeculativeLoop(DecodeLoop):
         check = self._check_cost(batch, seen, count)
         return Round(
             ids, ids[:, 1:].tolist(), chosen.tolist(), finite.tolist(), _summed([*costs, check]),
-            draft_keys, check.keys_read,
+            draft_keys, check.keys_read, self._only_for_drafts(rows), self._bytes(batch),
         )  # fmt: skip
+
+    def _only_for_drafts(self, rows: Sequence[Lane]) -> Any:
+        """Bytes held beside what the check reads, (B,)."""
+        caches = [] if self.before is None else [self.before]
+        if self.apart is not None:
+            caches += [self.apart.cache, *self.apart.copies]
+        held = (StepCost.of(one.row_stats()).bytes for one in caches)
+        return sum(held, np.zeros(len(rows)))
 
     def _back(self, batch: Batch, places: list[int], seen: list[int]) -> None:
         """Rows are as they were with so many tokens: cut, or copied from before the drafts."""
@@ -304,6 +318,8 @@ class SpeculativeLoop(DecodeLoop):
             "draft_keys": float(found.draft_keys[place]),
             "check_keys": float(found.check_keys[place]),
         })  # fmt: skip
+        for name, held in (("draft_bytes", found.draft_bytes), ("check_bytes", found.check_bytes)):
+            row.drafts[name] = max(row.drafts[name], int(held[place]))
         for n in range(planned):
             if not found.finite[place][n]:
                 raise NotFiniteError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import attention
 import lil
+from attention import AttentionCache
 from attention.errors import InvalidValue
 from lil import detectors as actions
+from lil.decoding import speculation
 from tests.attention.zoo import animal
 
 PROMPTS = [[5, 6, 7, 8] * 6, [9, 10, 11] * 8, [30, 4] * 3, [1, 2, 3, 4, 5, 6, 7, 8] * 5]
@@ -185,6 +188,68 @@ def test_a_drafter_apart_holds_its_keys_beside_full_attentions(small, tokenizer)
     budget, rounds = DRAFTERS["sink"].budget, both.speculation["rounds"]
     reads, most = both.speculation["draft_keys"], 4 * rounds * budget * heads
     assert 3 * rounds * budget * heads <= reads <= most  # a fourth where all three were kept
+
+
+@pytest.mark.parametrize("name", ["quest", "infllm", "h2o", "sink"])
+def test_what_drafts_hold_is_in_the_peak(name, small, tokenizer, monkeypatch):
+    """Of all that is alive while a check reads, copies among it."""
+    seen = []
+    checked = speculation.SpeculativeLoop._checked
+
+    def held(cache):
+        return sum(int(one.row_stats().bytes[0]) for one in cache)
+
+    def look(self, batch, ids, uniforms):
+        found = checked(self, batch, ids, uniforms)
+        apart = [] if self.apart is None else [self.apart.cache, *self.apart.copies]
+        before = [] if self.before is None else [self.before]
+        seen.append((held([*before, *apart]), held([batch.cache])))
+        return found
+
+    monkeypatch.setattr(speculation.SpeculativeLoop, "_checked", look)
+    (trace,) = lil.decode(
+        small, tokenizer, PROMPTS[:1], backend=DRAFTERS[name], speculate=5, max_new_tokens=30
+    )
+    assert trace.cache_bytes_peak == max(drafts + check for drafts, check in seen)
+    assert trace.speculation["draft_bytes"] == max(drafts for drafts, _ in seen)
+    assert trace.speculation["check_bytes"] == max(check for _, check in seen)
+    assert (trace.speculation["draft_bytes"] > 0) == (name != "quest")
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that the host cannot read before it has been fetched."""
+
+    def numpy(self, *_: object, **__: object) -> None:
+        raise TypeError("it is on a device")
+
+    def cpu(self, *_: object, **__: object) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+
+@pytest.mark.parametrize("name", ["quest", "h2o"])
+@pytest.mark.parametrize("drafts", [0, 3])
+def test_counts_that_follow_from_choices_on_a_device_are_fetched(
+    name, drafts, small, tokenizer, monkeypatch
+):
+    """Where each query head chooses, the host does not know how many keys all of them read."""
+    rows = asked(PROMPTS[:2], max_new_tokens=[9, 12])
+    page = {"page": 4} if name == "quest" else {}
+    backend = attention.get(name, budget=12, gqa="query_head", **page)
+    options = {"backend": backend, "speculate": drafts}
+    plain = lil.decode(small, tokenizer, rows, **options)
+    stats = AttentionCache.row_stats
+
+    def on_device(self):
+        found = stats(self)
+        names = ("keys_read", "read_mean", "read_max")
+        return dataclasses.replace(
+            found, **{one: getattr(found, one).as_subclass(OnDevice) for one in names}
+        )
+
+    monkeypatch.setattr(AttentionCache, "row_stats", on_device)
+    again = lil.decode(small, tokenizer, rows, **options)
+    read = [[one.keys_read for one in trace.checks] for trace in plain]
+    assert [[one.keys_read for one in trace.checks] for trace in again] == read
 
 
 def test_no_position_beyond_the_models_is_fed(tokenizer):

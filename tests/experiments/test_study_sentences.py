@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import study_advice
+import study_brief
 import study_ending
 import study_lengths
 import study_selecting
@@ -357,3 +358,31 @@ def test_another_recipe_is_told_with_the_classes_that_surely_differ() -> None:
     (told,) = study_sentences.other_recipes(found)
     assert told.endswith("0 surely have another share than in the model that ships; of 2 that "
                          "cannot be told.")  # fmt: skip
+
+
+def test_in_brief_the_same_is_counted_as_in_full() -> None:
+    share = {"estimate": 0.5, "low": 0.4, "high": 0.6}
+    one = {"solved": share, "saved": share, "lost": 3, "gained": 30, "p_holm": 0.01, "texts": 90}
+    whole = {"trials": {"1": one | {"lost": 0, "gained": 0, "p_holm": 1.0}}}
+    at = world(0.5, controls=True) | {"full": whole}
+    at["pooled"] |= {"trials": {"1": one}, "solved": share}
+    held = world(0.0) | {"full": whole}
+    held["pooled"] |= {"trials": {"1": one | {"p_holm": 0.2}}, "solved": share}
+    row = {"penalty": "lz", "same_bound": True, "lost": 3, "gained": 9, "p_holm": 0.2,
+           "saved": share}  # fmt: skip
+    told = "\n".join(study_brief.brief(at, held, [row, row | {"same_bound": False}]))
+    assert "**Answers** are lost in 0 of 2 cells, and gained in 0. (1a) Held out: " in told
+    more = study_lengths.all_lengths(at)
+    assert "longer than full attention's in 1 of 2 cells" in more
+    assert "**Texts** are, of 2 cells, on all problems longer in 1 (1." in told
+    assert (
+        "Held out: **Texts** are, of 2 cells, on all problems longer in 0, shorter in 0; " in told
+    )
+    assert "of as many tokens solves fewer problems than 0 of 2 cells and more than 0." in told
+    assert "40.0, 60.0]% fewer tokens (surely more gained; full attention: 0 answers lost" in told
+    assert "fewer tokens (which cannot be told apart; full attention" in told
+    assert told.endswith(
+        "**Penalties**: 1 of 2 leave full attention its answers; of these 0 surely gain the "
+        "methods some, and 1 surely spare tokens: `lz` 50.0 [40.0, 60.0]%. (6c)"
+    )
+    assert "Held out: **What is written more** cannot be said" in told

@@ -9,6 +9,9 @@ from study_words import ACTIONS, WHY, Row, percent
 
 from experiments.report.statistics import mcnemar
 
+#: What may be said where answers change.
+GAINED, LOST = "surely more gained", "surely more lost"
+
 
 def known_answers(at: Row) -> str:
     """The first value stated, what checks do to values, and who knew the answer."""
@@ -94,9 +97,9 @@ def trial_answers(at: Row) -> str:
         told.append(
             f"{'the first time' if times == '1' else f'{times} times in a row'}, "
             f"{percent(one['solved'])}% are solved with {percent(one['saved'])}% fewer tokens, "
-            f"{one['lost']} answers lost and {one['gained']} gained, {_verdict(one)} (full "
+            f"{one['lost']} answers lost and {one['gained']} gained, {verdict(one)} (full "
             f"attention: {whole['lost']} lost and {whole['gained']} gained of {whole['texts']}, "
-            f"{_verdict(whole)}, {percent(whole['saved'])}% fewer tokens)"
+            f"{verdict(whole)}, {percent(whole['saved'])}% fewer tokens)"
         )
     one = at["pooled"]
     return (
@@ -106,10 +109,11 @@ def trial_answers(at: Row) -> str:
     )
 
 
-def _verdict(one: Row) -> str:
+def verdict(one: Row) -> str:
+    """Whether answers are surely gained or lost, by the corrected test of problems."""
     if one["p_holm"] > CHANCE or one["gained"] == one["lost"]:
         return "which cannot be told apart"
-    return f"surely more {'gained' if one['gained'] > one['lost'] else 'lost'}"
+    return GAINED if one["gained"] > one["lost"] else LOST
 
 
 def penalties(rows: list[Row]) -> str:
@@ -127,7 +131,7 @@ def penalties(rows: list[Row]) -> str:
         now, before = one["loops"]
         told.append(
             f"`{one['penalty']}` spares {percent(one['saved'])}% of tokens, loses {one['lost']} "
-            f"and gains {one['gained']}, {_verdict(one)}, texts that end in a loop {now:,} instead "
+            f"and gains {one['gained']}, {verdict(one)}, texts that end in a loop {now:,} instead "
             f"of {before:,} (full attention: {honest['lost']} of {honest['solved']} lost, at most "
             f"{100 * honest['lost_high']:.1f}%)"
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 import study_lengths
+from study_brief import brief
 from study_ending import detectors, known_answers, penalties, put_back, trial_answers
 from study_rules import answers, lengths, methods
 from study_selecting import (
@@ -194,7 +195,6 @@ def sentences(found: Row) -> Iterator[str]:
     level = level_of(found)
     at, held = (view(found, which, level) for which in (CHOSEN, HELD_OUT))
     assert at is not None
-    yield f"{answer(at)} {decoded(found)}\n"
     for name, make in SENTENCES.items():
         told = make(at)
         if not told:  # nothing of the kind was decoded
@@ -261,3 +261,12 @@ def _wilson(count: int, n: int) -> tuple[float, float]:
 def section(found: Row) -> str:
     """All of them."""
     return "\n".join(sentences(found)) + "\n"
+
+
+def short(found: Row) -> str:
+    """The answer to the title's question and a line for each other."""
+    level = level_of(found)
+    at, held = (view(found, which, level) for which in (CHOSEN, HELD_OUT))
+    assert at is not None
+    lines = brief(at, held, penalties_of(found, CHOSEN, level))
+    return f"{answer(at)}\n\n" + "\n".join(lines) + f"\n\n{decoded(found)}\n"

@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not page.exists():
             parser.error(f"{page} is not there: it has the places for the tables")
     differ = [pages.put(PAGE, NAME, study_sentences.section(kept), args.check, "sentences")]
+    differ.append(pages.put(PAGE, NAME, study_sentences.short(kept), args.check, "brief"))
     differ.append(pages.put(PAGE, NAME, study_advice.section(kept), args.check, "advice"))
     for page, tables in ((PAGE, SHORT_TABLES), (RESULTS, FULL_TABLES)):
         differ += [pages.put(page, NAME, make(kept), args.check, name)

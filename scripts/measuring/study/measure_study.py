@@ -60,6 +60,8 @@ PENALTIES = (
     "lz(alpha=0.05)", "lz(alpha=0.15)", "dry", "repetition(penalty=1.1)", "frequency(strength=0.1)",
 )  # fmt: skip
 PENALISED = 100
+#: Those that lose more than 5 of full attention's answers there are not decoded on all problems.
+HONEST = tuple(one for one in PENALTIES if one != "dry")
 #: Tokens that a method needs beside a prompt that stays, and some that its text may use.
 ROOM = 8
 
@@ -172,7 +174,7 @@ def parts(
     for level in LEVELS:
         yield sweep(level, "penalties", middle(level), DETECTORS, "--penalty", ",".join(PENALTIES))
     for level in LEVELS:  # what they do to full attention, on as many problems as false stops
-        penalties = ("--penalty", ",".join(PENALTIES), "--null", "auto")
+        penalties = ("--penalty", ",".join(HONEST), "--null", "auto")
         yield sweep(level, "honest", [], DETECTORS, *penalties)
 
 

@@ -55,13 +55,10 @@ DETECTORS = (
 ACTING = tuple(f"{one}:answer" for one in DETECTORS)
 DENSIFYING = tuple(f"{one}:densify" for one in DETECTORS)
 KEEPING = ("quest", "infllm")
-#: Penalties, decoded on the first problems beside full attention and each method's middle budget.
-PENALTIES = (
-    "lz(alpha=0.05)", "lz(alpha=0.15)", "dry", "repetition(penalty=1.1)", "frequency(strength=0.1)",
-)  # fmt: skip
+#: Penalties, decoded beside each method's middle budget on the first problems, and beside full
+#: attention on as many as false stops. DRY is not among them: it spoils full attention's texts.
+PENALTIES = "lz(alpha=0.05),lz(alpha=0.15),repetition(penalty=1.1),frequency(strength=0.1)"
 PENALISED = 100
-#: Those that lose more than 5 of full attention's answers there are not decoded on all problems.
-HONEST = tuple(one for one in PENALTIES if one != "dry")
 #: Tokens that a method needs beside a prompt that stays, and some that its text may use.
 ROOM = 8
 
@@ -171,10 +168,10 @@ def parts(
     for level in LEVELS:
         keeping = [one for one in methods(level) if one.split("(")[0] in KEEPING]
         yield sweep(level, "densify", keeping, DENSIFYING)
+    penalties = ("--penalty", PENALTIES, "--null", "auto")
     for level in LEVELS:
-        yield sweep(level, "penalties", middle(level), DETECTORS, "--penalty", ",".join(PENALTIES))
-    for level in LEVELS:  # what they do to full attention, on as many problems as false stops
-        penalties = ("--penalty", ",".join(HONEST), "--null", "auto")
+        yield sweep(level, "penalties", middle(level), DETECTORS, *penalties)
+    for level in LEVELS:
         yield sweep(level, "honest", [], DETECTORS, *penalties)
 
 

@@ -84,9 +84,15 @@ def middle(level: str) -> list[str]:
     return [f"{name}(budget={some[1]})" for name, some in budgets(level).items()]
 
 
-def oracle(level: str) -> list[str]:
-    """The oracle at every budget of a method, and further down."""
-    return [f"oracle(budget={one})" for one in (*SMALLEST, *every(level))]
+def oracle(level: str, shipped: bool = True) -> list[str]:
+    """The oracle at every budget of a method, and further down.
+
+    Args:
+        level: of the problems.
+        shipped: of the model that ships; of others at the least of these budgets and further down.
+    """
+    of = every(level) if shipped else every(level)[:1]
+    return [f"oracle(budget={one})" for one in (*SMALLEST, *of)]
 
 
 def every(level: str) -> list[int]:
@@ -154,7 +160,7 @@ def parts(
         return Part(f"{level}-{kind}{suffix}", command)
 
     for level in LEVELS:
-        yield sweep(level, "methods", [*methods(level), *oracle(level)], DETECTORS)
+        yield sweep(level, "methods", [*methods(level), *oracle(level, model is None)], DETECTORS)
     for level in LEVELS:
         fits, _ = kept(level, longest_prompt(level, first, n))
         if fits:

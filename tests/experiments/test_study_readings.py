@@ -393,13 +393,17 @@ def test_the_parts_are_the_plans_cells(tmp_path: Path, capsys: pytest.CaptureFix
         assert main([*part.command[at:], "--dry-run"]) == 0, part.name
         found = json.loads(capsys.readouterr().out)
         assert (found["config"]["offset"], found["config"]["cap"]) == (900, "8x-full")
-        assert found["config"]["null"] == "dither"
-        assert found["config"]["limit"] == (3 if part.name == "hard-methods-900" else 2)
+        tried = "penalties" in part.name or "honest" in part.name
+        assert found["config"]["null"] == ("auto" if tried else "dither")
+        assert len(found["config"]["penalties"]) == (4 if tried else 1)
+        whole = part.name in ("hard-methods-900", "hard-honest-900")
+        assert found["config"]["limit"] == (3 if whole else 2)
         if part.name == "hard-methods-900":
             cells = {(one["backend"], one["budget"]) for one in found["cells"]}
             assert {("quest", 96), ("infllm", 640), ("h2o", 384), ("sink", 1024)} <= cells
             assert {("oracle", 8), ("oracle", 1024), ("dither", None)} <= cells
-    assert len(names) == len(set(names)) >= 11
+    assert len(names) == len(set(names)) >= 17
+    assert measure_study.oracle("hard", shipped=False)[-1] == "oracle(budget=96)"
     assert measure_study.budgets("retold")["quest"] == (48, 64, 128)
     fits, not_ = measure_study.kept("hard", 282)
     assert "h2o(budget=384, keep_prompt=true)" in fits

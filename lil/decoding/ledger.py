@@ -99,7 +99,7 @@ class Ledger:
             one[list(places)] += held
 
     def reach(self, held: Numbers) -> None:
-        """All rows (B,) held so many bytes for a while, and not behind the step."""
+        """All rows (B,) held so many bytes for a while, more than behind the step."""
         most = self._totals.bytes_peak
         np.maximum(most, held, out=most)
 

@@ -230,6 +230,9 @@ class SpeculativeLoop(DecodeLoop):
             part = cache.clone(some)
             ids = [[rows[n].new_ids[-many - 1 + at] for at in range(many)] for n in some]
             self._read(part, torch.tensor(ids, device=batch.newest.device), 1)
+            alive = self._bytes(batch) + StepCost.of(self.before.row_stats()).bytes
+            alive[some] += StepCost.of(part.row_stats()).bytes
+            batch.ledger.reach(alive)
             cache.replace_rows(some, part)
             held = StepCost.of(part.row_stats())
             keys = np.array([lengths[n] for n in some], dtype=np.float64)

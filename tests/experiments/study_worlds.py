@@ -24,12 +24,13 @@ def text(
     cell: tuple[str, int | None],
     role: str = "method",
     first_right: int | None = 5,
-    agreed: dict[int, tuple[int, bool]] | None = None,
+    first_stated: int | None = None,
+    first_is_right: bool = True,
 ) -> Text:
     """A solved text of so many tokens."""
     reading = TextReading(
-        tokens, "solved", dict.fromkeys(CLASSES, 0) | {"derived": tokens}, first_right, 1, 1, True,
-        True, 0, 0, 0, agreed or {},
+        tokens, "solved", dict.fromkeys(CLASSES, 0) | {"derived": tokens}, first_right, 1, 1,
+        first_is_right, True, 0, 0, 0, first_stated,
     )  # fmt: skip
     sample = Sample(
         model="m", dataset="hard", item_id=f"{item:04}", sample_index=0, backend=cell[0],

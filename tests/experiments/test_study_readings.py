@@ -19,20 +19,19 @@ import pages
 import pytest
 import study_claims
 import study_figures
+import study_penalties
 import study_readings
 import study_rules
 import study_tables
 import study_texts
-import text_readings
-from recomputing_study import tables
-from recomputing_study.texts import Text as Reread
+from recomputing_study import comparing, penalised, tables
 from study_full_tables import FULL_TABLES
 from study_short_tables import SHORT_TABLES
 from study_worlds import FULL, text, world
 
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.reasoner import judge, problem
+from experiments.reasoner import problem
 from experiments.report.bootstrap import Bootstrap
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -141,38 +140,42 @@ def test_tokens_until_right_and_after_it_by_hand() -> None:
     assert (found["excess"]["longer"], found["excess"]["longer_by_end"]) == (1, {"solved": 30})
 
 
-def test_where_a_value_is_stated_alike_by_hand() -> None:
-    drawn = problem("easy", "study", 0)
-    right, wrong = int(drawn.answer), int(drawn.answer) + 1
-    said = [(10, "settled", drawn.goal, wrong), (20, "mended", drawn.goal, right),
-            (24, "computed", drawn.goal, wrong), (25, "settled", "another", 3),
-            (30, "recalled", drawn.goal, right), (40, "recalled", drawn.goal, right),
-            (50, "mended", drawn.goal, wrong)]  # fmt: skip
-    statements = [judge.Statement(kind, name, value, None, at) for at, kind, name, value in said]  # type: ignore[arg-type]
-    reading: Any = SimpleNamespace(statements=statements)
-    found = text_readings.agreed(reading, drawn)
-    assert found == {1: (10, False), 2: (30, True), 3: (40, True)}
-    reading.statements = statements[:4]
-    assert text_readings.agreed(reading, drawn) == {1: (10, False)}
-    other: Any = SimpleNamespace(stated=((10, wrong), (20, right), (30, right), (40, right)))
-    told = [Reread.alike(other, times) for times in (1, 2, 3, 4)]
-    assert told == [(10, wrong), (30, right), (40, right), None]
-
-
-def test_texts_that_end_where_a_value_stands_by_hand() -> None:
+def test_texts_that_end_where_a_value_first_stands_by_hand() -> None:
     end = comparisons.ANSWERING
     some = [
-        ("a", text(0, 100, FULL[:2], agreed={1: (50, True), 2: (95, True)}).at[8]),
-        ("a", text(0, 100, FULL[:2], agreed={1: (20, False)}).at[8]),
+        ("a", text(0, 100, FULL[:2], first_stated=50).at[8]),
+        ("a", text(0, 100, FULL[:2], first_stated=20, first_is_right=False).at[8]),
+        ("a", text(0, 100, FULL[:2], first_stated=95).at[8]),
         ("b", text(1, 100, FULL[:2]).at[8]),  # never states it, and is solved as it is
     ]
-    found = comparisons.trials(some, Bootstrap(0, 100))
-    assert [found[times]["reached"] for times in (1, 2, 3)] == [2, 1, 0]
-    assert [found[times]["lost"] for times in (1, 2, 3)] == [1, 0, 0]
-    assert found[1]["saved"]["estimate"] == (300 - 100 - 50 - 20 - 2 * end) / 300
-    assert found[2]["saved"]["estimate"] == 0  # the answer's tokens do not fit before the end
-    assert found[1]["solved"]["estimate"] == pytest.approx(2 / 3)
-    assert (found[1]["p"], found[1]["p_holm"]) == (1.0, 1.0)  # one problem that differs
+    found = comparisons.ended_at_first(some, Bootstrap(0, 100))
+    assert (found["texts"], found["reached"], found["lost"], found["gained"]) == (4, 3, 1, 0)
+    # An answer's tokens behind the third do not fit before the text's own end.
+    assert found["saved"]["estimate"] == (400 - 200 - 50 - 20 - 2 * end) / 400
+    assert found["solved"]["estimate"] == pytest.approx(3 / 4)
+    assert found["p"] == 1.0  # one problem that differs
+
+
+def test_texts_of_one_problem_are_one_to_the_tests() -> None:
+    """Thirty-two texts of eight problems, all lost: by text p is 2 in 2^32, by problem 2 in 2^8."""
+    texts = [
+        (f"{item}", text(item, 100, FULL[:2], first_stated=50, first_is_right=False).at[8])
+        for item in range(8)
+        for _ in range(4)
+    ]
+    assert comparisons.ended_at_first(texts, Bootstrap(0, 100))["p"] == 2 / 2**8
+    lost = dataclasses.replace(texts[0][1], end="wrong")
+    sides = [(item, lost, one) for item, one in texts]
+    assert study_penalties.beside(sides, Bootstrap(0, 100))["p"] == 2 / 2**8
+    again: Any = [
+        SimpleNamespace(problem=item, tokens=100, solved=True, stated=((50, 7),), answer=8)
+        for item, _ in texts
+    ]
+    assert comparing.ended_at_first(again)["p"] == 2 / 2**8
+    gone: Any = SimpleNamespace(tokens=90, solved=False, cut=False, classes={"loop": 0})
+    for one in again:
+        one.cut, one.classes = False, {"loop": 0}
+    assert penalised._beside([(gone, one) for one in again])["p"] == 2 / 2**8
 
 
 def test_penalties_by_other_means(small: Path) -> None:
@@ -315,21 +318,24 @@ def test_tables_show_what_was_counted(
     monkeypatch.setattr(study_tables, "KEPT", tmp_path / "kept.json")
     found = study_readings.read_stores([small], worlds=2)
     document.write_text(json.dumps(found))
-    for one, names in ((page, ["sentences", "advice", *SHORT_TABLES]), (results, [*FULL_TABLES])):
+    for one, names in (
+        (page, ["brief", "sentences", "advice", *SHORT_TABLES]),
+        (results, [*FULL_TABLES]),
+    ):
         places = (f"<!-- {x}: scripts/pages/{study_tables.NAME} -->\n{pages.END}\n"
                   for x in names)  # fmt: skip
         one.write_text("# Text\n" + "\n".join(places) + "\nMore.\n")
-    assert study_tables.main(["--take", str(document)]) == 0
+    assert study_tables.main(["--chosen", str(document)]) == 0
     assert "held out" not in page.read_text()
-    assert study_tables.main(["--take", str(document), "--held-out"]) == 0
-    assert study_tables.main(["--take", str(document), "--without", "forget"]) == 0
+    assert study_tables.main(["--held-out", str(document)]) == 0
+    assert study_tables.main(["--without", f"forget={document}"]) == 0
     healed = {"of": 40, "estimate": 0.5, "low": 0.352, "high": 0.648}
     one = {"runs": 41, "refused": 1, "not_reproduced": 0, "seconds_each": 2.25,
            "healed": {"16 drawn": healed, "4 most missed": healed},
            "only_missed": 9, "only_drawn": 1, "agreed": 12.5, "to_the_end": 3,
            "missed_in_prompt": 0.125, "missed_in_output": 0.875}  # fmt: skip
     document.write_text(json.dumps({"quest": one}))
-    assert study_tables.main(["--take", str(document), "--why"]) == 0
+    assert study_tables.main(["--why", str(document)]) == 0
     assert study_tables.main(["--check"]) == 0  # what is kept gives the same pages again
     heads = "| method | texts | seconds each | 4 most missed | 16 drawn | tokens alike then | to"
     assert heads in page.read_text()

@@ -290,21 +290,17 @@ def test_detectors_are_told_by_what_follows_where_few_honest_texts_are_stopped()
 
 def test_trial_answers_are_told_with_their_test_and_full_attentions() -> None:
     share = {"estimate": 0.5, "low": 0.4, "high": 0.6}
-    one = {"solved": share, "saved": share, "lost": 3, "gained": 30, "p_holm": 0.01, "texts": 90}
-    at = {
-        "pooled": {"texts": 720, "solved": share,
-                   "trials": {"1": one, "2": one | {"p_holm": 0.06}}},
-        "full": {"trials": {"1": one | {"lost": 9, "gained": 0},
-                            "2": one | {"lost": 0, "gained": 0, "p_holm": 1.0}}},
-    }  # fmt: skip
+    one = {"solved": share, "saved": share, "lost": 3, "gained": 30, "p": 0.01, "texts": 720,
+           "reached": 700}  # fmt: skip
+    full = {"ended_at_first": one | {"lost": 9, "gained": 0, "texts": 90}}
+    at = {"pooled": {"solved": share | {"estimate": 0.2}, "ended_at_first": one}, "full": full}
     told = study_ending.trial_answers(at)
-    assert "of 720 texts of which 50.0 [40.0, 60.0]% are solved as they are" in told
-    assert "the first time, 50.0 [40.0, 60.0]% are solved with 50.0 [40.0, 60.0]% fewer" in told
-    assert "3 answers lost and 30 gained, surely more gained (full attention: 9 lost and 0" in told
-    assert "of 90, surely more lost, 50.0" in told
-    assert "2 times in a row" in told
-    assert "3 answers lost and 30 gained, which cannot be told apart (full" in told
-    assert "0 lost and 0 gained of 90, which cannot be told apart" in told
+    assert "Of 720 texts, 700 of which state one, 50.0 [40.0, 60.0]% would be solved" in told
+    assert "instead of 20.0 [40.0, 60.0]%, with 50.0 [40.0, 60.0]% fewer tokens: 3 answers" in told
+    assert "lost and 30 gained, surely more gained. Under full attention 9 of 90 would be" in told
+    assert "lost and 0 gained, surely more lost, with" in told
+    one["p"] = 0.06
+    assert "30 gained, which cannot be told apart." in study_ending.trial_answers(at)
 
 
 def test_penalties_are_told_with_what_they_do_to_full_attention() -> None:
@@ -314,20 +310,18 @@ def test_penalties_are_told_with_what_they_do_to_full_attention() -> None:
         return {
             "dataset": "hard", "penalty": name, "n": 400, "solved": 200, "lost": lost, "gained": 5,
             "p_holm": p, "saved": share, "loops": [2, 40], "same_bound": bound,
-            "full": {"lost": 0 if bound else 90, "solved": 600, "lost_high": 0.006},
+            "full": {"n": 600, "lost": 0 if bound else 90, "solved": 600, "lost_high": 0.006},
         }  # fmt: skip
 
     told = study_ending.penalties([row("lz", True, 30, 0.01), row("dry", False, 6, 1.0)])
     assert told.startswith(
         "Of 2 penalties 1 lose no more than 1% of full attention's answers, by the upper bound "
-        "(`lz`). Over 400 texts of the methods at their middle budgets, of which 200 are solved "
+        "(`lz`). On the methods' texts at their middle budgets: `lz` spares 50.0 [40.0, 60.0]% of "
+        "tokens, loses 30 of 200 right answers and gains 5, surely more lost, and 2 instead of 40 "
+        "of 400 texts end in a loop (full attention: 0 of 600 lost, at most 0.6%)"
     )
-    assert (
-        "`lz` spares 50.0 [40.0, 60.0]% of tokens, loses 30 and gains 5, surely more lost, texts "
-        "that end in a loop 2 instead of 40 (full attention: 0 of 600 lost, at most 0.6%)"
-    ) in told
     assert "`dry` spares" in told
-    assert "loses 6 and gains 5, which cannot be told apart" in told
+    assert "loses 6 of 200 right answers and gains 5, which cannot be told apart" in told
     assert study_ending.penalties([]) == ""
 
 
@@ -338,8 +332,9 @@ def test_another_recipe_is_told_with_the_classes_that_surely_differ() -> None:
             "loop": {"estimate": 0.1, "low": None, "high": None},
         }
 
-    shipped = world(0.0) | {"pooled": {"shares": shares(0.3)}}
-    other = world(0.5) | {"pooled": {"shares": shares(0.0)}}
+    more = {"longer": {"estimate": 2.0, "low": 1.0, "high": 3.0}}
+    shipped = world(0.0) | {"pooled": {"shares": shares(0.3)} | more}
+    other = world(0.5) | {"pooled": {"shares": shares(0.0)} | more}
     full = {"full": {"8": {"n": 60}}}
     found: dict[str, Any] = {
         "chosen": {"caps": [8], "levels": {"hard": full | {"at": {"8": shipped}}}},
@@ -358,31 +353,73 @@ def test_another_recipe_is_told_with_the_classes_that_surely_differ() -> None:
     (told,) = study_sentences.other_recipes(found)
     assert told.endswith("0 surely have another share than in the model that ships; of 2 that "
                          "cannot be told.")  # fmt: skip
+    other["pooled"] |= {"longer": {"estimate": 2.0, "low": -1.0, "high": 3.0}}
+    (told,) = study_sentences.other_recipes(found)
+    assert told.endswith("cannot be compared: one of them has none for sure.")
 
 
 def test_in_brief_the_same_is_counted_as_in_full() -> None:
     share = {"estimate": 0.5, "low": 0.4, "high": 0.6}
-    one = {"solved": share, "saved": share, "lost": 3, "gained": 30, "p_holm": 0.01, "texts": 90}
-    whole = {"trials": {"1": one | {"lost": 0, "gained": 0, "p_holm": 1.0}}}
+    one = {"solved": share, "saved": share, "lost": 3, "gained": 30, "p": 0.01, "texts": 90}
+    whole = {"ended_at_first": one | {"lost": 0, "gained": 0, "p": 1.0}}
     at = world(0.5, controls=True) | {"full": whole}
-    at["pooled"] |= {"trials": {"1": one}, "solved": share}
+    at["pooled"] |= {"ended_at_first": one, "solved": share}
+    h2o, quest = (next(row for row in at["rows"] if row["backend"] == name and not row["kept"])
+                  for name in ("h2o", "quest"))  # fmt: skip
+    h2o["against_full"] |= {"lost": 9, "gained": 0, "p_holm": 0.01}
+    for cell, keys in ((h2o, (1.5, 1.9)), (quest, (0.5, 0.9))):
+        low, high = keys
+        cell["against_full"]["per_solved_ratio"]["keys"] = {
+            "estimate": 1.0, "low": low, "high": high
+        }  # fmt: skip
+    at["random"] = [
+        {"backend": "h2o", "budget": 64, "lost": 9, "gained": 0, "p_holm": 0.01},
+        {"backend": "quest", "budget": 64, "lost": 0, "gained": 9, "p_holm": 0.01},
+        {"backend": "sink", "budget": 64, "lost": 0, "gained": 9, "p_holm": 0.2},
+    ]
+    lines = {line.split("**")[1]: line for line in study_brief.brief(at, None, [])}
+    assert "lost in 1 of 2 cells, 15 points of accuracy, and gained in 0." in lines["Answers"]
+    assert "Answers are lost in 1 of 2 cells, 15 points" in study_lengths.correct(at)
+    assert "on all problems longer in 1 (1." in lines["Texts"]
+    assert "longer than full attention's in 1 of 2 cells" in study_lengths.all_lengths(at)
+    assert "before it first stands in 0 of 2 cells, more tokens after it in 1." in lines["When"]
+    assert "tokens after it in 1, " in study_lengths.until(at)
+    assert "fewer problems than 1 of 3 cells and more than 1." in lines["A random sample"]
+    told = lines["Keys read per solved problem"]
+    assert "surely more than full attention's in 1 of 2 cells, fewer in 1." in told
+    assert "keys surely more in 1 (" in study_lengths.cost({**at, "full": None})
+    told = lines["Ending at the first value stated"]
+    assert ", right or wrong, would give answers back: 50.0 [40.0, 60.0]% of texts" in told
+    assert "(full attention: 0 lost, 0 gained). (6b)" in told
+    for lost, p, words in ((60, 0.01, "would lose more answers"), (3, 0.2, "is not told apart")):
+        at["pooled"]["ended_at_first"] = one | {"lost": lost, "p": p}
+        assert words in study_brief.trial(at)
     held = world(0.0) | {"full": whole}
-    held["pooled"] |= {"trials": {"1": one | {"p_holm": 0.2}}, "solved": share}
-    row = {"penalty": "lz", "same_bound": True, "lost": 3, "gained": 9, "p_holm": 0.2,
-           "saved": share}  # fmt: skip
-    told = "\n".join(study_brief.brief(at, held, [row, row | {"same_bound": False}]))
-    assert "**Answers** are lost in 0 of 2 cells, and gained in 0. (1a) Held out: " in told
-    more = study_lengths.all_lengths(at)
-    assert "longer than full attention's in 1 of 2 cells" in more
-    assert "**Texts** are, of 2 cells, on all problems longer in 1 (1." in told
+    held["pooled"] |= {"ended_at_first": one, "solved": share}
+    told = "\n".join(study_brief.brief(at, held, []))
     assert (
         "Held out: **Texts** are, of 2 cells, on all problems longer in 0, shorter in 0; " in told
     )
-    assert "of as many tokens solves fewer problems than 0 of 2 cells and more than 0." in told
-    assert "40.0, 60.0]% fewer tokens (surely more gained; full attention: 0 answers lost" in told
-    assert "fewer tokens (which cannot be told apart; full attention" in told
-    assert told.endswith(
-        "**Penalties**: 1 of 2 leave full attention its answers; of these 0 surely gain the "
-        "methods some, and 1 surely spare tokens: `lz` 50.0 [40.0, 60.0]%. (6c)"
-    )
     assert "Held out: **What is written more** cannot be said" in told
+
+
+def test_in_brief_a_penalty_that_loses_answers_is_told_so() -> None:
+    share = {"estimate": 0.5, "low": 0.4, "high": 0.6}
+    row = {"penalty": "lz", "same_bound": True, "lost": 30, "gained": 9, "p_holm": 0.01,
+           "saved": share, "n": 9, "full": {"n": 9}}  # fmt: skip
+    none: dict[str, Any] = {"n": 0, "full": {"n": 9}, "saved": None, "same_bound": True}
+    assert study_brief.strongest([row, row | {"same_bound": False}, none]) == (
+        "**Penalties**: 1 of 2 leave full attention its answers; on the methods' texts 0 of these "
+        "surely gain answers, 1 surely lose some, and 1 surely spare tokens: `lz` 50.0 [40.0, "
+        "60.0]%."
+    )
+    assert study_brief.strongest([none]) == study_ending.penalties([none]) == ""
+
+
+def test_of_levels_without_controls_nothing_is_said_of_them() -> None:
+    at = world(0.5)
+    at["rows"] = [row for row in at["rows"] if row["backend"] not in ("oracle", "dither")]
+    told = study_selecting.other_level(at)
+    assert "longer in 1 of 2 cells (no noise control was decoded)" in told
+    assert told.endswith("no oracle was decoded.")
+    assert "beyond" not in told

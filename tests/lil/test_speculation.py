@@ -192,27 +192,37 @@ def test_a_drafter_apart_holds_its_keys_beside_full_attentions(small, tokenizer)
 
 @pytest.mark.parametrize("name", ["quest", "infllm", "h2o", "sink"])
 def test_what_drafts_hold_is_in_the_peak(name, small, tokenizer, monkeypatch):
-    """Of all that is alive while a check reads, copies among it."""
-    seen = []
-    checked = speculation.SpeculativeLoop._checked
+    """Of all that is alive while tokens are read under full attention, copies among it."""
+    checks, reads = [], []
+    read, checked = speculation.SpeculativeLoop._read, speculation.SpeculativeLoop._checked
 
-    def held(cache):
-        return sum(int(one.row_stats().bytes[0]) for one in cache)
+    def held(caches):
+        return sum(int(one.row_stats().bytes[0]) for one in caches)
 
-    def look(self, batch, ids, uniforms):
-        found = checked(self, batch, ids, uniforms)
+    def for_drafts(self):
         apart = [] if self.apart is None else [self.apart.cache, *self.apart.copies]
-        before = [] if self.before is None else [self.before]
-        seen.append((held([*before, *apart]), held([batch.cache])))
+        return [*([] if self.before is None else [self.before]), *apart]
+
+    def look(self, cache, ids, scored):
+        found = read(self, cache, ids, scored)
+        whole = [] if cache is self.sparse.cache else [self.sparse.cache]
+        reads.append(held([cache, *whole, *for_drafts(self)]))
         return found
 
-    monkeypatch.setattr(speculation.SpeculativeLoop, "_checked", look)
+    def look_at_checks(self, batch, ids, uniforms):
+        found = checked(self, batch, ids, uniforms)
+        checks.append((held(for_drafts(self)), held([batch.cache])))
+        return found
+
+    monkeypatch.setattr(speculation.SpeculativeLoop, "_read", look)
+    monkeypatch.setattr(speculation.SpeculativeLoop, "_checked", look_at_checks)
     (trace,) = lil.decode(
         small, tokenizer, PROMPTS[:1], backend=DRAFTERS[name], speculate=5, max_new_tokens=30
     )
-    assert trace.cache_bytes_peak == max(drafts + check for drafts, check in seen)
-    assert trace.speculation["draft_bytes"] == max(drafts for drafts, _ in seen)
-    assert trace.speculation["check_bytes"] == max(check for _, check in seen)
+    assert (len(reads) > len(checks)) == (name == "infllm")  # rows that read again
+    assert trace.cache_bytes_peak == max(reads)
+    assert trace.speculation["draft_bytes"] == max(drafts for drafts, _ in checks)
+    assert trace.speculation["check_bytes"] == max(check for _, check in checks)
     assert (trace.speculation["draft_bytes"] > 0) == (name != "quest")
 
 

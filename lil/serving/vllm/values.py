@@ -45,9 +45,9 @@ def check_values(given: Mapping[str, Any]) -> None:
     Raises:
         InvalidValue: another attention, or a name that is nearly this one.
     """
-    for key in given:
-        if key != ATTENTION and str(key).startswith(ATTENTION):
-            raise InvalidValue("value", key, ATTENTION, [ATTENTION])
+    if ATTENTION_FILE in given:
+        allowed = "nothing in a request: it is the server's, --additional-config"
+        raise InvalidValue(ATTENTION_FILE, given[ATTENTION_FILE], allowed)
     require_spelled(map(str, given), (ATTENTION,))
     if ATTENTION in given and given[ATTENTION] != FULL:
         allowed = f"{FULL!r}, or nothing: the method is the server's, --additional-config"

@@ -123,34 +123,28 @@ def share(
     return {"estimate": math.fsum(map(part, values)) / total, "low": low, "high": high}
 
 
-#: How many equal statements in a row make an answer.
-TIMES = (1, 2, 3)
-
-
-def trials(texts: Sequence[Text]) -> dict[str, Found]:
-    """Texts that end with the value that stands so often in a row, with the tokens of an answer."""
-    found: dict[str, Found] = {}
-    for times in TIMES:
-        seen = [(text, text.alike(times)) for text in texts]
-        right = [text.solved if at is None else at[1] == text.answer for text, at in seen]
-        paid = [text.tokens if at is None else min(text.tokens, at[0] + ANSWERING)
-                for text, at in seen]  # fmt: skip
-        by_problem: dict[str, list[int]] = {}
-        for text, now in zip(texts, right, strict=True):
-            by_problem.setdefault(text.problem, []).append(int(now) - int(text.solved))
-        changes = [*chain.from_iterable(by_problem.values())]
-        units = [*zip(texts, right, paid, strict=True)]
-        found[str(times)] = {
-            "texts": len(texts),
-            "reached": sum(at is not None for _, at in seen),
-            "solved": share(units, lambda one: one[1], lambda _: 1, lambda one: one[0].problem),
-            "saved": share(units, lambda one: one[0].tokens - one[2], lambda one: one[0].tokens,
-                           lambda one: one[0].problem),
-            "lost": changes.count(-1),
-            "gained": changes.count(1),
-            "p": sign_flips([sum(some) for some in by_problem.values()]),
-        }  # fmt: skip
-    return found
+def ended_at_first(texts: Sequence[Text]) -> Found:
+    """Texts that end with the first value that they state, with the tokens of an answer."""
+    units: list[tuple[Text, bool, int]] = []
+    by_problem: dict[str, list[int]] = {}
+    for text in texts:
+        right, paid = text.solved, text.tokens
+        if text.stated:
+            at, value = text.stated[0]
+            right, paid = value == text.answer, min(text.tokens, at + ANSWERING)
+        units.append((text, right, paid))
+        by_problem.setdefault(text.problem, []).append(int(right) - int(text.solved))
+    changes = [*chain.from_iterable(by_problem.values())]
+    return {
+        "texts": len(texts),
+        "reached": sum(bool(text.stated) for text in texts),
+        "solved": share(units, lambda one: one[1], lambda _: 1, lambda one: one[0].problem),
+        "saved": share(units, lambda one: one[0].tokens - one[2], lambda one: one[0].tokens,
+                       lambda one: one[0].problem),
+        "lost": changes.count(-1),
+        "gained": changes.count(1),
+        "p": sign_flips([sum(some) for some in by_problem.values()]),
+    }  # fmt: skip
 
 
 def pooled(pairs: Sequence[Pair]) -> Found:
@@ -173,7 +167,7 @@ def pooled(pairs: Sequence[Pair]) -> Found:
         },
         "ceiling_saved": share(ours, saved_by_ceiling, lambda one: one.tokens),
         "longer": _mean_gap([mean(some) for some in apart.values()]),
-        "trials": trials(ours),
+        "ended_at_first": ended_at_first(ours),
         "shares": {},
     }
     for name in CLASSES:

@@ -115,11 +115,7 @@ class Comparison(Tally):
         self._penalties(told["penalties"], found)
 
     def _level(self, name: str, told: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-        full = {
-            times: one | {"trials": _trials(told["full"][times]["trials"], one["trials"])}
-            for times, one in expected["full"].items()
-        }
-        self._value(f"{name} full", "full", told["full"], full)
+        self._value(f"{name} full", "full", told["full"], expected["full"])
         self._value(name, "censored", told["censored"], expected["censored"])
         self._keys(f"{name} caps", told["at"], expected["at"])
         for times, at in told["at"].items():
@@ -144,8 +140,7 @@ class Comparison(Tally):
             self._value(f"{of} {_short(row)}", "", row, one)
         for name in ("selection", "random", "window", "budgets", "prompt"):
             self._beside(of, name, told[name], expected[name])
-        trials = _trials(told["pooled"]["trials"], expected["pooled"]["trials"])
-        self._value(of, "pooled", told["pooled"], expected["pooled"] | {"trials": trials})
+        self._value(of, "pooled", told["pooled"], expected["pooled"])
         free = tables.sparsity_free(rows)
         self._value(of, "sparsity_free", sorted(told["sparsity_free"]), free)
         even = tables.break_even(rows)
@@ -242,14 +237,6 @@ def _corrected(
             p = {"p_holm": corrected[at, outcome]}
             found |= {outcome: {**found[outcome], **p}} if outcome else p
     return found
-
-
-def _trials(told: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
-    """With p as corrected of those told."""
-    corrected = tables.holm_of([one["p"] for one in told.values()], [0] * len(told))
-    return {
-        name: one | {"p_holm": corrected.get(at)} for at, (name, one) in enumerate(expected.items())
-    }
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:

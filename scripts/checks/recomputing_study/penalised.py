@@ -54,6 +54,8 @@ def penalised(
                     plain = level.readings.get(at)
                     if at in sides or record is None or record.trace is None or plain is None:
                         continue
+                    if item not in full:
+                        continue
                     cap = times * full[item].whole
                     text = Reading(item, record.trace).within(cap, {})
                     sides[at] = text, plain.within(cap, {})

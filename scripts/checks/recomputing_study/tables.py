@@ -32,7 +32,7 @@ def level(one: Level, caps: Sequence[int], prices: Prices, threads: float) -> di
         full = next((some for cell, some in texts.items() if cell.is_full), {})
         whole = {problem: text for problem, text in full.items() if not text.cut}
         found["full"][str(times)] = comparing.alone(list(full.values()), threads) | {
-            "trials": comparing.trials(list(full.values()))
+            "ended_at_first": comparing.ended_at_first(list(full.values()))
         }
         found["at"][str(times)] = _at(one, texts, whole, times, threads)
         found["censored"] = len(full) - len(whole)

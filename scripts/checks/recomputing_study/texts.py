@@ -79,14 +79,6 @@ class Text:
         """Tokens until the goal's value is first right; None if it never is."""
         return next((at for at, value in self.stated if value == self.answer), None)
 
-    def alike(self, times: int) -> tuple[int, int] | None:
-        """Where the goal's value stands so often in a row for the first time, and which it is."""
-        for end in range(times, len(self.stated) + 1):
-            row = self.stated[end - times : end]
-            if len({value for _, value in row}) == 1:
-                return row[-1]
-        return None
-
 
 class Reading:
     """A stored trace, to be read within caps.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from study_texts import COSTS, Pair, Row, Text
-from text_readings import AGREEING, CLASSES, TextReading
+from text_readings import CLASSES, TextReading
 from trace_readings import CLOSING
 
 from experiments.reasoner.judge import pieces
@@ -16,7 +16,6 @@ from experiments.report.statistics import (
     LEAST,
     Interval,
     change_p,
-    holm,
     mcnemar,
     sign_flips,
     tango,
@@ -193,7 +192,7 @@ def pooled(cells: Sequence[Sequence[Pair]], cap: int, bootstrap: Bootstrap) -> R
             shares([(i, m.tokens - stopped(m), m.tokens) for i, m, _ in read], bootstrap)
         ),
         "longer": difference(means, bootstrap),
-        "trials": trials([(i, m) for i, m, _ in read], bootstrap),
+        "ended_at_first": ended_at_first([(i, m) for i, m, _ in read], bootstrap),
         "shares": {
             name: interval(shares(
                 [(i, m.classes[name] - t.classes[name], m.tokens - t.tokens) for i, m, t in read],
@@ -204,40 +203,30 @@ def pooled(cells: Sequence[Sequence[Pair]], cap: int, bootstrap: Bootstrap) -> R
     }  # fmt: skip
 
 
-def trials(some: Sequence[tuple[str, TextReading]], bootstrap: Bootstrap) -> dict[int, Row]:
-    """Each text answered with the goal's value once it is stated alike so many times in a row.
+def ended_at_first(some: Sequence[tuple[str, TextReading]], bootstrap: Bootstrap) -> Row:
+    """Texts that end with the goal's value when it is first stated; as they are without one.
 
     Args:
         some: texts and their problems.
         bootstrap: of the level.
     """
-    found = {}
-    for count in AGREEING:
-        ends = [(item, one, *answered(one, count)) for item, one in some]
-        moved = [(item, right - one.solved) for item, one, _, right in ends]
-        found[count] = {
-            "texts": len(ends),
-            "reached": sum(count in one.agreed for _, one in some),
-            "solved": interval(shares([(i, float(right), 1.0) for i, _, _, right in ends],
-                                      bootstrap)),
-            "saved": interval(shares([(i, one.tokens - tokens, one.tokens)
-                                      for i, one, tokens, _ in ends], bootstrap)),
-            "lost": sum(change < 0 for _, change in moved),
-            "gained": sum(change > 0 for _, change in moved),
-            "p": change_p(moved, bootstrap.seed),
-        }  # fmt: skip
-    rows = found.values()
-    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        row["p_holm"] = p
-    return found
-
-
-def answered(one: TextReading, count: int) -> tuple[int, bool]:
-    """Tokens and outcome of a text that ends so; as it is where it never comes to that."""
-    if count not in one.agreed:
-        return one.tokens, one.solved
-    at, right = one.agreed[count]
-    return min(one.tokens, at + ANSWERING), right
+    ends = [
+        (item, one, min(one.tokens, one.first_stated + ANSWERING), one.first_is_right)
+        if one.first_stated is not None
+        else (item, one, one.tokens, one.solved)
+        for item, one in some
+    ]
+    moved = [(item, right - one.solved) for item, one, _, right in ends]
+    return {
+        "texts": len(ends),
+        "reached": sum(one.first_stated is not None for _, one in some),
+        "solved": interval(shares([(i, float(right), 1.0) for i, _, _, right in ends], bootstrap)),
+        "saved": interval(shares([(i, one.tokens - tokens, one.tokens)
+                                  for i, one, tokens, _ in ends], bootstrap)),
+        "lost": sum(change < 0 for _, change in moved),
+        "gained": sum(change > 0 for _, change in moved),
+        "p": change_p(moved, bootstrap.seed),
+    }  # fmt: skip
 
 
 #: Tokens that end the sentence and write an answer once the right value is there.

@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from comparisons import MARGIN, alone, compared, interval, pooled, shares, trials
+from comparisons import MARGIN, alone, compared, ended_at_first, interval, pooled, shares
 from study_claims import break_even, changes, claim, is_free, null_worlds, with_holm
 from study_penalties import penalised
 from study_texts import (
@@ -134,7 +134,9 @@ def read_stores(folders: Sequence[Path], worlds: int = 100, shape: str | None = 
         full = cells[("full", None, False)]
         found["levels"][level] = {
             "full": {cap: alone([*full.values()], cap, threads, bootstrap) | {
-                "trials": trials([(i, one.at[cap]) for i, one in full.items()], bootstrap)
+                "ended_at_first": ended_at_first(
+                    [(item, one.at[cap]) for item, one in full.items()], bootstrap
+                )
             } for cap in caps},
             "censored": sum(one.sample.status == "capped" for one in full.values()),
             "at": {cap: at_cap(cells, cap, threads, bootstrap) for cap in caps},

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Literal
 
 from experiments.reasoner import Problem
-from experiments.reasoner.judge import LINE_KINDS, LOOP, ChainReading, read
+from experiments.reasoner.judge import LINE_KINDS, LOOP, read
 from experiments.store.samples.repetition import exact
 
 End = Literal["solved", "cut", "gave up", "wrong"]
 OTHER = "other"
-#: So many times in a row the goal's value is stated alike before it is taken for the answer.
-AGREEING = (1, 2, 3)
 #: "asked" is the question restated before the answer.
 CLASSES = (*(kind for kind in LINE_KINDS if kind != "unknown"), LOOP, OTHER)
 
@@ -36,8 +33,7 @@ class TextReading:
         first_value, last_value: the goal's value as first and as last stated.
         first_is_right, last_is_right: whether these are the answer.
         right_to_wrong, wrong_to_right, wrong_to_wrong: values that a check changed.
-        agreed: tokens until the goal's value is stated alike so many times in a row, and whether
-            it is the answer; those that never are are not among them.
+        first_stated: tokens until the goal's value is first stated, right or wrong; None as above.
     """
 
     tokens: int
@@ -51,7 +47,7 @@ class TextReading:
     right_to_wrong: int
     wrong_to_right: int
     wrong_to_wrong: int
-    agreed: Mapping[int, tuple[int, bool]]
+    first_stated: int | None
 
     @property
     def solved(self) -> bool:
@@ -94,20 +90,5 @@ def read_text(
         right_to_wrong=reading.right_to_wrong,
         wrong_to_right=reading.wrong_to_right,
         wrong_to_wrong=reading.wrong_to_wrong,
-        agreed=agreed(reading, problem),
+        first_stated=reading.first_stated_at,
     )
-
-
-def agreed(reading: ChainReading, problem: Problem) -> dict[int, tuple[int, bool]]:
-    """Where the goal's value was first stated alike so many times in a row, and whether right.
-
-    Args:
-        reading: of an output.
-        problem: what it was asked.
-    """
-    stated = [one for one in reading.statements if one.says(problem.goal)]
-    found: dict[int, tuple[int, bool]] = {}
-    for value, alike in groupby(stated, key=lambda one: one.value):
-        for count, one in enumerate(alike, 1):
-            found.setdefault(count, (one.at, str(value) == problem.answer))
-    return {count: found[count] for count in AGREEING if count in found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from study_ending import GAINED, verdict
+from study_ending import GAINED, LOST, verdict
 from study_lengths import SHOWN
 from study_rules import answers, lengths, methods, signed, span
 from study_words import Row, percent
@@ -102,26 +102,33 @@ def cost(at: Row) -> str:
 
 def trial(at: Row) -> str:
     """Texts that end with the first value."""
-    one, pooled = at["pooled"]["trials"]["1"], at["pooled"]
-    whole = at["full"]["trials"]["1"]
+    one, pooled, whole = (
+        at["pooled"]["ended_at_first"],
+        at["pooled"],
+        at["full"]["ended_at_first"],
+    )
+    heading = {GAINED: "would give answers back", LOST: "would lose more answers"}.get(
+        verdict(one), "is not told apart in answers"
+    )
     return (
-        f"**What would give it back**: texts that ended at the first value stated, right or wrong, "
-        f"would solve {percent(one['solved'])}% instead of {percent(pooled['solved'])}% with "
-        f"{percent(one['saved'])}% fewer tokens ({verdict(one)}; full attention: "
-        f"{whole['lost']} answers lost, {whole['gained']} gained)."
+        f"**Ending at the first value stated**, right or wrong, {heading}: "
+        f"{percent(one['solved'])}% of texts solved instead of {percent(pooled['solved'])}%, with "
+        f"{percent(one['saved'])}% fewer tokens (full attention: {whole['lost']} lost, "
+        f"{whole['gained']} gained)."
     )
 
 
 def strongest(rows: Sequence[Row]) -> str:
-    """Penalties."""
+    """Penalties; nothing where none has texts of both sides."""
+    rows = [one for one in rows if one["n"] and one["full"]["n"]]
     if not rows:
         return ""
     within = [one for one in rows if one["same_bound"]]
-    gain = [one for one in within if verdict(one) == GAINED]
+    gain, loss = ([one for one in within if verdict(one) == said] for said in (GAINED, LOST))
     spared = [f"`{one['penalty']}` {percent(one['saved'])}%" for one in within
               if (one["saved"]["low"] or 0) > 0]  # fmt: skip
     return (
-        f"**Penalties**: {len(within)} of {len(rows)} leave full attention its answers; of these "
-        f"{len(gain)} surely gain the methods some, and {len(spared)} surely spare tokens"
-        f"{': ' if spared else ''}{', '.join(spared)}."
+        f"**Penalties**: {len(within)} of {len(rows)} leave full attention its answers; on the "
+        f"methods' texts {len(gain)} of these surely gain answers, {len(loss)} surely lose some, "
+        f"and {len(spared)} surely spare tokens{': ' if spared else ''}{', '.join(spared)}."
     )

@@ -10,7 +10,7 @@ from study_words import ACTIONS, WHY, Row, percent
 from experiments.report.statistics import mcnemar
 
 #: What may be said where answers change.
-GAINED, LOST = "surely more gained", "surely more lost"
+GAINED, LOST, OPEN = "surely more gained", "surely more lost", "which cannot be told apart"
 
 
 def known_answers(at: Row) -> str:
@@ -91,28 +91,23 @@ def shorter_cap(at: Row) -> str:
 
 def trial_answers(at: Row) -> str:
     """What a reader reaches who sees that a value is stated, and not whether it is right."""
-    told = []
-    for times, one in at["pooled"]["trials"].items():
-        whole = at["full"]["trials"][times]
-        told.append(
-            f"{'the first time' if times == '1' else f'{times} times in a row'}, "
-            f"{percent(one['solved'])}% are solved with {percent(one['saved'])}% fewer tokens, "
-            f"{one['lost']} answers lost and {one['gained']} gained, {verdict(one)} (full "
-            f"attention: {whole['lost']} lost and {whole['gained']} gained of {whole['texts']}, "
-            f"{verdict(whole)}, {percent(whole['saved'])}% fewer tokens)"
-        )
-    one = at["pooled"]
+    one, whole = at["pooled"]["ended_at_first"], at["full"]["ended_at_first"]
     return (
-        f"Trial answers, which show what a text holds for its goal's value and not whether it is "
-        f"right, can reach this, of {one['texts']:,} texts of which {percent(one['solved'])}% are "
-        f"solved as they are: if a text ends when it states the value {'; '.join(told)}."
+        "A trial answer right after the goal's value is first stated shows that value, and not "
+        f"whether it is right. Of {one['texts']:,} texts, {one['reached']:,} of which state one, "
+        f"{percent(one['solved'])}% would be solved if they ended there, instead of "
+        f"{percent(at['pooled']['solved'])}%, with {percent(one['saved'])}% fewer tokens: "
+        f"{one['lost']:,} answers lost and {one['gained']:,} gained, {verdict(one)}. Under full "
+        f"attention {whole['lost']} of {whole['texts']} would be lost and {whole['gained']} "
+        f"gained, {verdict(whole)}, with {percent(whole['saved'])}% fewer tokens."
     )
 
 
 def verdict(one: Row) -> str:
-    """Whether answers are surely gained or lost, by the corrected test of problems."""
-    if one["p_holm"] > CHANCE or one["gained"] == one["lost"]:
-        return "which cannot be told apart"
+    """Whether answers are surely gained or lost, by the test of problems."""
+    p = one["p_holm"] if "p_holm" in one else one["p"]
+    if p is None or p > CHANCE or one["gained"] == one["lost"]:
+        return OPEN
     return GAINED if one["gained"] > one["lost"] else LOST
 
 
@@ -120,26 +115,27 @@ def penalties(rows: list[Row]) -> str:
     """Penalties that spare full attention's answers, and what all of them do; nothing for none.
 
     Args:
-        rows: of a level.
+        rows: of a level; those of which either side has no texts are left out.
     """
+    rows = [one for one in rows if one["n"] and one["full"]["n"]]
     if not rows:
         return ""
     within = [one for one in rows if one["same_bound"]]
     told = []
     for one in rows:
-        honest = one["full"]
-        now, before = one["loops"]
+        honest, (now, before) = one["full"], one["loops"]
         told.append(
-            f"`{one['penalty']}` spares {percent(one['saved'])}% of tokens, loses {one['lost']} "
-            f"and gains {one['gained']}, {verdict(one)}, texts that end in a loop {now:,} instead "
-            f"of {before:,} (full attention: {honest['lost']} of {honest['solved']} lost, at most "
+            f"`{one['penalty']}` spares {percent(one['saved'])}% of tokens, loses {one['lost']} of "
+            f"{one['solved']} right answers and gains {one['gained']}, {verdict(one)}, and {now} "
+            f"instead of {before} of {one['n']} texts end in a loop (full attention: "
+            f"{honest['lost']} of {honest['solved']} lost, at most "
             f"{100 * honest['lost_high']:.1f}%)"
         )
     names = f" (`{'`, `'.join(one['penalty'] for one in within)}`)" if within else ""
     return (
         f"Of {len(rows)} penalties {len(within)} lose no more than 1% of full attention's answers, "
-        f"by the upper bound{names}. Over {rows[0]['n']:,} texts of the methods at their middle "
-        f"budgets, of which {rows[0]['solved']:,} are solved without a penalty: {'; '.join(told)}."
+        f"by the upper bound{names}. On the methods' texts at their middle budgets: "
+        f"{'; '.join(told)}."
     )
 
 

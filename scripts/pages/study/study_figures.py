@@ -1,6 +1,6 @@
 """Draw the figures of docs/STUDY.md from what `study_readings.py` counted.
 
-    python scripts/pages/study/study_tables.py --take study.json   # keeps the numbers
+    python scripts/pages/study/study_tables.py --chosen study.json # keeps the numbers
     python scripts/pages/study/study_figures.py                    # draws docs/study/*.svg of them
 
 Each point is a number of the tables, with its interval; nothing is computed here.
@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--into", type=Path, default=FOLDER, help="folder, docs/study by default")
     args = parser.parse_args(argv)
     if not KEPT.exists():
-        parser.error(f"{KEPT} is not there: study_tables.py --take makes it")
+        parser.error(f"{KEPT} is not there: study_tables.py --chosen makes it")
     args.into.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
         for name, figure in figures(records.read(KEPT)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from study_lengths import a_token
-from study_rules import answers, apart, lengths, listed, methods, signed, span
+from study_rules import answers, apart, lengths, listed, methods, null_of, signed, span
 from study_words import Row, name_of, number
 
 
@@ -173,6 +173,8 @@ def other_level(at: Row) -> str:
     after, _ = signed(rows, "after_right", 0.0)
     safe = unharmed(at)
     least = "the oracle loses answers at every budget"
+    if not oracles(at):
+        least = "no oracle was decoded"
     if safe:
         n = safe[-1]["against_full"]["solved_other"]
         same = [*takewhile(lambda row: row["against_full"]["ratio_solved"]["within"], safe)]
@@ -181,11 +183,14 @@ def other_level(at: Row) -> str:
             f"{at_most(n):.1f}%), and is surely within 5% "
             + (f"down to {same[-1]['budget']}" if same else "nowhere")
         )
+    noise = null_of(at) is not None
+    apart_ = f"{len(beyond)} beyond the noise control" if noise else "no noise control was decoded"
+    both = f", {len(both_beyond)} of them beyond the noise control" if noise else ""
     return (
-        f"on all problems longer in {len(everyone)} of {len(rows)} cells ({len(beyond)} beyond the "
-        f"noise control), shorter in {len(shorter)}; answers lost in {len(lost)}, gained in "
-        f"{len(gained)}; where both solve longer in {len(more)}{listed(more, 'ratio_solved')}, "
-        f"{len(both_beyond)} of them beyond the noise control, shorter in "
+        f"on all problems longer in {len(everyone)} of {len(rows)} cells ({apart_}), shorter in "
+        f"{len(shorter)}; answers lost in {len(lost)}, gained in "
+        f"{len(gained)}; where both solve longer in {len(more)}{listed(more, 'ratio_solved')}"
+        f"{both}, shorter in "
         f"{len(fewer)}{listed(fewer, 'ratio_solved')}, within 5% in {within}; more tokens after "
         f"the right value in {len(after)}; {least}."
     )

@@ -136,6 +136,8 @@ def other_recipes(found: Row) -> Iterator[str]:
 
 def class_shares(at: Row, shipped: Row) -> str:
     """Classes of which two models' additional tokens surely have other shares."""
+    if any((one["pooled"]["longer"]["low"] or 0) <= 0 for one in (at, shipped)):
+        return "What the additional tokens are cannot be compared: one of them has none for sure."
     ours, its = (one["pooled"]["shares"] for one in (at, shipped))
     differ = [name for name in ours if name in its and _disjoint(ours[name], its[name])]
     told = [f"{name} {percent(ours[name])}% (as it ships {percent(its[name])}%)" for name in differ]

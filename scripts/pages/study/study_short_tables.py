@@ -243,16 +243,16 @@ def penalised(found: Row) -> str:
         (which, f"`{one['penalty']}`",
          f"{one['full']['lost']} / {one['full']['gained']} of {one['full']['n']}",
          "yes" if one["same_bound"] else "no", str(one["n"]), percent(one["saved"]),
-         f"{one['lost']} / {one['gained']}", chance(one["p_holm"]),
+         f"{one['lost']} / {one['gained']} of {one['solved']}", chance(one["p_holm"]),
          " / ".join(map(str, one["cut"])), " / ".join(map(str, one["loops"])))
         for which, document in documents(found).items()
         for one in document["penalties"]
-        if one["dataset"] == level_of(found)
+        if one["dataset"] == level_of(found) and one["n"] and one["full"]["n"]
     ]  # fmt: skip
     if not lines:
         return "No penalty has been decoded yet.\n"
     heads = ("problems", "penalty", "full attention: lost / gained", "within the bound", "texts",
-             "tokens spared, %", "lost / gained", "p, Holm", "cut, with / without",
+             "tokens spared, %", "lost / gained, of right ones", "p, Holm", "cut, with / without",
              "ending in a loop, with / without")  # fmt: skip
     return table(heads, lines, 2)
 

@@ -1,12 +1,13 @@
 """Write what the study of the reasoner found into its pages, from what `study_readings.py` counted.
 
     python scripts/measuring/study/study_readings.py STORE... --json > study.json
-    python scripts/pages/study/study_tables.py --take study.json            # chosen problems
-    python scripts/pages/study/study_tables.py --take held.json --held-out  # shown beside them
-    python scripts/pages/study/study_tables.py --take other.json --without forget
-    python scripts/pages/study/study_tables.py --take why.json --why    # of why_parted.py --json
-    python scripts/pages/study/study_tables.py --take again.json --policies  # check_policies.py
+    python scripts/pages/study/study_tables.py --chosen study.json --held-out held.json
+    python scripts/pages/study/study_tables.py --without forget=other.json # of another recipe
+    python scripts/pages/study/study_tables.py --why why.json              # of why_parted.py --json
+    python scripts/pages/study/study_tables.py --policies again.json       # of check_policies.py
     python scripts/pages/study/study_tables.py --check    # exit code 1 if it differs
+
+What is not given stays as it was kept; what belongs together is given in one call.
 
 Numbers are kept in docs/study_results.json. docs/STUDY.md has sentences and the short tables,
 docs/results/study.md the tables of every level, cap and cell. What is written stands between two
@@ -41,24 +42,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--take", type=Path, help="a document of study_readings.py")
-    of = parser.add_mutually_exclusive_group()
-    of.add_argument("--held-out", action="store_true", help="it is of the problems for last")
-    of.add_argument("--without", help="it is of a recipe without this part")
-    of.add_argument("--why", action="store_true", help="it is what why_parted.py says")
-    of.add_argument("--policies", action="store_true", help="it is what check_policies.py says")
+    told = {CHOSEN: "--chosen", HELD_OUT: "--held-out", WHY: "--why", POLICIES: "--policies"}
+    for name, flag in told.items():
+        parser.add_argument(flag, dest=name, type=Path, help="a document, as above")
+    parser.add_argument("--without", action="append", default=[], metavar="PART=FILE",
+                        help="a document of a recipe without this part")  # fmt: skip
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args(argv)
     kept = records.read(KEPT) if KEPT.exists() else {}
-    if args.take is not None:
-        document = json.loads(args.take.read_text())
-        if args.without is not None:
-            kept.setdefault(VARIANTS, {})[f"without {args.without}"] = document
-        else:
-            asked = {HELD_OUT: args.held_out, WHY: args.why, POLICIES: args.policies, CHOSEN: True}
-            kept[next(name for name, wanted in asked.items() if wanted)] = document
-        if not args.check:
-            records.write(KEPT, kept)
+    for name in told:
+        if (file := getattr(args, name)) is not None:
+            kept[name] = json.loads(file.read_text())
+    for one in args.without:
+        part, equals, file = one.partition("=")
+        if not equals:
+            parser.error(f"--without {one}: expected PART=FILE")
+        kept.setdefault(VARIANTS, {})[f"without {part}"] = json.loads(Path(file).read_text())
+    given = [*args.without, *(name for name in told if getattr(args, name) is not None)]
+    if given and not args.check:
+        records.write(KEPT, kept)
     for page in (PAGE, RESULTS):
         if not page.exists():
             parser.error(f"{page} is not there: it has the places for the tables")

@@ -54,7 +54,8 @@ def test_what_a_server_heeds_is_admitted() -> None:
     [
         ({"attention": "ful"}, "did you mean 'full'"),
         ({"attention": "quest(budget=64)"}, "the method is the server's"),
-        ({"attention_": "full"}, "did you mean 'attention'"),
+        ({"attention_": "full"}, "attention: another spelling"),
+        ({"attention_file": "x"}, "nothing in a request"),
         ({"Attention": "full"}, "attention: another spelling"),
         ({"atention": "full"}, "attention: another spelling"),
         ({"attentoin": "full"}, "attention: another spelling"),
@@ -68,7 +69,7 @@ def test_a_value_that_would_mean_nothing_is_refused(given: dict[str, str], messa
 
 
 def test_values_of_others_are_passed_over() -> None:
-    check_values({"attention": "full", "session_id": "a", "retention": 3, "attend": "x"})
+    check_values({"attention": "full", "session_id": "a", "retention": 3, "attention_sinks": 4})
 
 
 def test_beams_are_not_searched_under_sparse_attention() -> None:

@@ -154,7 +154,7 @@ def test_keys_read_are_those_of_decode(served, policy, reasoner):
     [
         ({"attention": "ful"}, "did you mean 'full'"),
         ({"attention": "quest(budget=64)"}, "the method is the server's"),
-        ({"attention_": "full"}, "did you mean 'attention'"),
+        ({"attention_": "full"}, "attention: another spelling"),
     ],
 )
 def test_a_request_for_another_attention_is_refused(served, extra, message):

@@ -5,7 +5,8 @@
     python scripts/stores/lean_stores.py pack lil-out/study/hard-1000 more.xz --beside hard.xz
 
 A store that has grown is packed `--beside` the files that have its older runs, and unpacked from
-all of them.
+all of them, in the same order. Where one of those has the same problem under the same method
+without a penalty, a text with a penalty is told from the first token on which they part.
 
 Runs of one problem lie beside each other, each field of all runs together. Left out are names of
 runs, bytes of tokens beyond a table, compression curves and means, wherever they follow from the
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from lean_checks import checks_of, mean, rounded, told_checks
 from packed_stores import LARGEST, RUN, SWEEP, lines
 
 from attention.errors import InvalidValue
@@ -33,10 +35,10 @@ from experiments.grid.identity import Cell, prompt_digest, run_id
 from experiments.store.store import Store
 from lil import token_curve
 
-#: Checks between two whose seconds are kept, and decimals of those.
-APART, DECIMALS = 8, 4
-CHECKED = ("tokens", "keys_read", "cache_bytes", "seconds", "read_sum", "dense_read_sum")
 Run = dict[str, Any]
+#: A text without penalty: ids of its prompt and of its tokens, and its prompt; by its method.
+Alike = tuple[list[int], list[int], Run]
+Plain = dict[bytes, Alike]
 
 
 class Column(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,78 +78,6 @@ class Lean(msgspec.Struct, forbid_unknown_fields=True):
     columns: dict[str, Column]
 
 
-def rounded(trace: Mapping[str, Any]) -> Run:
-    """The trace with the seconds that are kept of it."""
-    found = dict(trace)
-    checks = [dict(one) for one in trace["checks"]]
-    for low, high in _spans(len(checks)):
-        for end in (low, high):
-            if checks[end]["seconds"] is not None:
-                checks[end]["seconds"] = round(checks[end]["seconds"], DECIMALS)
-        for at in range(low + 1, high):
-            checks[at]["seconds"] = _between(checks, low, high, at)
-    found["checks"] = checks
-    if checks and trace["decode_sec"] == trace["checks"][-1]["seconds"]:
-        found["decode_sec"] = checks[-1]["seconds"]
-    for name in ("prefill_sec", "decode_sec"):
-        if found[name] is not None:
-            found[name] = round(found[name], DECIMALS)
-    return found
-
-
-def _spans(count: int) -> Iterator[tuple[int, int]]:
-    """Checks whose seconds are kept, each with the next."""
-    kept = [*range(0, count, APART)]
-    if count and kept[-1] != count - 1:
-        kept.append(count - 1)
-    yield from pairwise(kept) if len(kept) > 1 else ((0, 0) for _ in kept)
-
-
-def _between(checks: Sequence[Run], low: int, high: int, at: int) -> float | None:
-    start, end = checks[low], checks[high]
-    if start["seconds"] is None or end["seconds"] is None:
-        return None
-    share = (checks[at]["tokens"] - start["tokens"]) / (end["tokens"] - start["tokens"])
-    return float(start["seconds"] + share * (end["seconds"] - start["seconds"]))
-
-
-def _differences(values: Sequence[Any]) -> list[Any] | None:
-    """Second differences of whole numbers; None for others."""
-    if any(one is None or one != int(one) for one in values):
-        return None
-    whole = [int(one) for one in values]
-    for _ in range(2):
-        whole = [b - a for a, b in pairwise([0, *whole])]
-    return whole
-
-
-def told_checks(checks: Sequence[Run]) -> Run:
-    """What is written of checks."""
-    row: Run = {}
-    for name in CHECKED:
-        values = [one[name] for one in checks]
-        told: Any = None
-        if name == "seconds":
-            kept = sorted({end for span in _spans(len(checks)) for end in span})
-            told = [None if values[at] is None else round(values[at] * 10**DECIMALS) for at in kept]
-        elif any(one is not None for one in values):
-            told = _differences(values)
-            row["exact." + name] = values if told is None else None
-        row["check." + name] = told
-    return row
-
-
-def _sums(values: Sequence[int]) -> list[float]:
-    """What has these second differences."""
-    return [float(one) for one in accumulate(accumulate(values))]
-
-
-def _mean(trace: Mapping[str, Any]) -> float | None:
-    """Mean of keys read, as its checks have it."""
-    last = trace["checks"][-1] if trace["checks"] else None
-    return last["read_sum"] / (last["tokens"] - 1) if last and last["tokens"] > 1 else None
-
-
 def _curve(pieces: Sequence[bytes], finish: str, every: int) -> list[list[int | None]]:
     text = [*pieces[:-1], b""] if finish == "eos" else pieces
     return [list(point) for point in token_curve(text, every)]
@@ -178,14 +108,15 @@ def pack(store: Path, file: Path, beside: Sequence[Path] = ()) -> int:
     """
     if not (store / "sweeps").is_dir():
         raise InvalidValue("store", str(store), "the folder of a sweep")
-    older = [_unpacked(one) for one in beside]
+    plain: Plain = {}
+    older = [_unpacked(one, plain) for one in beside]
     there = {name for sweeps, runs in older for name in [*sweeps, *(one["run"] for one in runs)]}
     every = [one for one in lines(store) if one.get("sweep", one.get("run")) not in there]
     sweeps = [(one["sweep"], one["text"]) for one in every if "sweep" in one]
     runs = sorted((one for one in every if "run" in one), key=_order)
     pieces: dict[int, bytes] = {}
     tokens = array("H")
-    rows = [_reduced(one, pieces, tokens) for one in runs]
+    rows = [_reduced(one, pieces, tokens, plain) for one in runs]
     names = sorted({name for row in rows for name in row})
     columns = {name: Column.of([row.get(name, ABSENT) for row in rows]) for name in names}
     if sys.byteorder == "big":
@@ -210,33 +141,67 @@ def _order(run: Run) -> tuple[Any, ...]:
     return len(meta["item_id"]), meta["item_id"], cell, run["run"]
 
 
-def _reduced(run: Run, pieces: dict[int, bytes], tokens: array[int]) -> Run:
+def _method(meta: Run) -> bytes:
+    """By what a run with a penalty is found again without it."""
+    cell = meta["cell"]
+    same = [cell[name] for name in ("model_digest", "dataset", "backend", "sampling", "dtype")]
+    return msgspec.json.encode([*same, meta["item_id"], meta["sample_index"]],
+                               order="deterministic")  # fmt: skip
+
+
+def _keep(plain: Plain, run: Run) -> None:
+    """Remember a run by its method, the first of them, if it has neither penalty nor detector."""
+    meta, trace = run["meta"], run["trace"]
+    if trace is not None and not meta["cell"]["penalties"] and meta.get("detector") is None:
+        plain.setdefault(_method(meta), (trace["prompt_ids"], trace["new_ids"],
+                                         trace["prompt_bytes"]))  # fmt: skip
+
+
+def _spelled(ids: Sequence[int], pieces: Mapping[int, bytes]) -> Run | None:
+    """The text of some tokens, where all are known."""
+    if any(one not in pieces for one in ids):
+        return None
+    return _text(b"".join(pieces[one] for one in ids))
+
+
+def _reduced(run: Run, pieces: dict[int, bytes], tokens: array[int], plain: Plain) -> Run:
     """A run's fields without what follows from others; its tokens go behind the rest."""
     meta = dict(run["meta"])
     row: Run = {"run": None if _name(meta) == run["run"] else run["run"]}
     if run["trace"] is not None:
-        row |= _of_trace(rounded(run["trace"]), meta, pieces, tokens)
+        alike = plain.get(_method(meta)) if meta["cell"]["penalties"] else None
+        row |= _of_trace(rounded(run["trace"]), meta, pieces, tokens, alike)
     return row | {f"meta.{name}": value for name, value in meta.items()}
 
 
-def _of_trace(trace: Run, meta: Run, pieces: dict[int, bytes], tokens: array[int]) -> Run:
+def _of_trace(
+    trace: Run, meta: Run, pieces: dict[int, bytes], tokens: array[int], alike: Alike | None
+) -> Run:
     prompt, new = trace.pop("prompt_ids"), trace.pop("new_ids")
+    row: Run = {}
+    told = [*prompt], [*new]
+    if alike is not None and alike[0] == prompt:
+        pairs = enumerate(zip(alike[1], new, strict=False))
+        shortest = min(len(alike[1]), len(new))
+        row["like"] = next((at for at, (a, b) in pairs if a != b), shortest)
+        told = [], [*new[row["like"] :]]
     try:
-        tokens.extend([*prompt, *new])
+        tokens.extend([*told[0], *told[1]])
     except OverflowError as error:
         raise InvalidValue("token id", max([*prompt, *new]), "at most 65535") from error
     data, ends = _bytes(trace["pieces"]), [*accumulate(trace["pieces"]["lengths"])]
     mine = [data[start:end] for start, end in pairwise([0, *ends])]
     same = all(pieces.setdefault(token, one) == one for token, one in zip(new, mine, strict=True))
     checks = trace.pop("checks")
-    row: Run = {"prompt": len(prompt), "new": len(new)}
+    row |= {"prompt": len(told[0]), "new": len(told[1])}
     row |= told_checks(checks)
     every = checks[0]["tokens"] if len(checks) > 1 else max(1, len(new))
     follows: dict[str, Callable[[], Any]] = {
         "pieces": lambda: trace["pieces"] if same else None,
         "curve": lambda: _curve(mine, trace["finish"], every),
-        "keys_read_mean": lambda: _mean({"checks": checks}),
+        "keys_read_mean": lambda: mean({"checks": checks}),
         "decode_sec": lambda: checks[-1]["seconds"] if checks else None,
+        "prompt_bytes": lambda: alike[2] if alike and "like" in row else _spelled(prompt, pieces),
     }
     for name, found in follows.items():
         row["follows." + name] = found() == trace[name]
@@ -258,7 +223,8 @@ def unpack(files: Sequence[Path], store: Path) -> int:
     """
     if store.exists():
         raise InvalidValue("store", str(store), "a folder that is not there yet")
-    parts = [_unpacked(file) for file in files]
+    plain: Plain = {}
+    parts = [_unpacked(file, plain) for file in files]
     (store / "sweeps").mkdir(parents=True)
     with Store(store) as opened:
         for _, runs in parts:
@@ -270,13 +236,16 @@ def unpack(files: Sequence[Path], store: Path) -> int:
     return sum(len(runs) for _, runs in parts)
 
 
-def _unpacked(file: Path) -> tuple[dict[str, str], list[Run]]:
-    """Sweeps and runs of a file."""
+def _unpacked(file: Path, plain: Plain) -> tuple[dict[str, str], list[Run]]:
+    """Sweeps and runs of a file; those without a penalty are kept for the next ones."""
     try:
         found = msgspec.msgpack.decode(_decompressed(file), type=Lean)
         columns = {name: column.told() for name, column in found.columns.items()}
         if all(SWEEP.fullmatch(name) for name, _ in found.sweeps):
-            return dict(found.sweeps), [*_runs(columns, found)]
+            runs = [*_runs(columns, found, plain)]
+            for run in runs:
+                _keep(plain, run)
+            return dict(found.sweeps), runs
     except (OSError, ValueError, TypeError, LookupError, AttributeError, ZeroDivisionError,
             OverflowError, lzma.LZMAError, EOFError, msgspec.MsgspecError) as error:  # fmt: skip
         raise _strange(file) from error
@@ -295,7 +264,7 @@ def _decompressed(file: Path) -> bytes:
     return data
 
 
-def _runs(columns: Mapping[str, Sequence[Any]], found: Lean) -> Iterator[Run]:
+def _runs(columns: Mapping[str, Sequence[Any]], found: Lean, plain: Plain) -> Iterator[Run]:
     """Every run as its store has it."""
     tokens = array("H")
     tokens.frombytes(found.tokens)
@@ -312,7 +281,8 @@ def _runs(columns: Mapping[str, Sequence[Any]], found: Lean) -> Iterator[Run]:
             end = at + row["prompt"] + row["new"]
             if end > len(tokens):
                 raise ValueError(end)
-            trace = _trace(row, tokens[at:end].tolist(), pieces)
+            alike = plain[_method(meta)] if "like" in row else None
+            trace = _trace(row, tokens[at:end].tolist(), pieces, alike)
             at = end
             if row["follows.prompt"]:
                 meta["prompt"] = prompt_digest(trace["prompt_ids"])
@@ -324,9 +294,19 @@ def _runs(columns: Mapping[str, Sequence[Any]], found: Lean) -> Iterator[Run]:
         raise ValueError(at)
 
 
-def _trace(row: Run, ids: list[int], pieces: Mapping[int, bytes]) -> Run:
+def _trace(row: Run, ids: list[int], pieces: Mapping[int, bytes], alike: Alike | None) -> Run:
     trace = {name[6:]: value for name, value in row.items() if name.startswith("trace.")}
     trace["prompt_ids"], trace["new_ids"] = ids[: row["prompt"]], ids[row["prompt"] :]
+    if alike is not None:
+        if not 0 <= row["like"] <= len(alike[1]):
+            raise ValueError(row["like"])
+        trace["prompt_ids"] = [*alike[0]]
+        trace["new_ids"] = [*alike[1][: row["like"]], *trace["new_ids"]]
+    if row.get("follows.prompt_bytes"):
+        found = alike[2] if alike is not None else _spelled(trace["prompt_ids"], pieces)
+        if found is None:
+            raise ValueError(trace["prompt_ids"])
+        trace["prompt_bytes"] = found
     trace["checks"] = checks = checks_of(row)
     if row["follows.pieces"]:
         mine = [pieces[token] for token in trace["new_ids"]]
@@ -334,11 +314,11 @@ def _trace(row: Run, ids: list[int], pieces: Mapping[int, bytes]) -> Run:
     else:
         data, ends = _bytes(trace["pieces"]), [*accumulate(trace["pieces"]["lengths"])]
         mine = [data[start:end] for start, end in pairwise([0, *ends])]
-    every = checks[0]["tokens"] if len(checks) > 1 else max(1, row["new"])
+    every = checks[0]["tokens"] if len(checks) > 1 else max(1, len(trace["new_ids"]))
     if row["follows.curve"]:
         trace["curve"] = _curve(mine, trace["finish"], every)
     if row["follows.keys_read_mean"]:
-        trace["keys_read_mean"] = _mean(trace)
+        trace["keys_read_mean"] = mean(trace)
     if row["follows.decode_sec"]:
         trace["decode_sec"] = checks[-1]["seconds"] if checks else None
     return trace
@@ -349,26 +329,6 @@ def _text(data: bytes) -> Run:
         return {"text": data.decode(), "encoding": "utf-8"}
     except UnicodeDecodeError:
         return {"text": data.decode("latin-1"), "encoding": "latin-1"}
-
-
-def checks_of(row: Run) -> list[Run]:
-    """The checks again."""
-    tokens = [int(one) for one in _sums(row["check.tokens"] or ())]
-    checks: list[Run] = [{"tokens": one} for one in tokens]
-    for name in CHECKED[1:]:
-        told = row["check." + name]
-        if name == "seconds":
-            kept = sorted({end for span in _spans(len(checks)) for end in span})
-            for place, one in zip(kept, told, strict=True):
-                checks[place]["seconds"] = None if one is None else one / 10**DECIMALS
-            for low, high in _spans(len(checks)):
-                for place in range(low + 1, high):
-                    checks[place]["seconds"] = _between(checks, low, high, place)
-            continue
-        values = row.get("exact." + name) if told is None else _sums(told)
-        for check, value in zip(checks, values or [None] * len(checks), strict=True):
-            check[name] = value
-    return [{name: check[name] for name in CHECKED} for check in checks]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

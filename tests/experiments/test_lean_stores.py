@@ -7,6 +7,7 @@ import lzma
 from pathlib import Path
 from typing import Any
 
+import lean_checks
 import lean_stores
 import msgspec
 import pytest
@@ -46,13 +47,13 @@ def test_all_but_seconds_comes_back(store: Path, tmp_path: Path) -> None:
     assert before.keys() == after.keys()
     assert any(trace and trace["action"] for _, trace in before.values())
     for name, (meta, trace) in before.items():
-        expected = None if trace is None else lean_stores.rounded(trace)
+        expected = None if trace is None else lean_checks.rounded(trace)
         assert after[name] == (meta, json.loads(json.dumps(expected)))
         for old, new in zip(trace["checks"], expected["checks"], strict=True) if trace else ():
             assert {**old, "seconds": 0} == {**new, "seconds": 0}
         if trace:
             ends = [side["checks"][-1]["seconds"] for side in (trace, expected)]
-            assert abs(ends[0] - ends[1]) <= 0.5 * 10**-lean_stores.DECIMALS + 1e-12
+            assert abs(ends[0] - ends[1]) <= 0.5 * 10**-lean_checks.DECIMALS + 1e-12
     sweeps = [sorted((one / "sweeps").glob("*.json")) for one in (store, again)]
     assert [one.read_text() for one in sweeps[0]] == [one.read_text() for one in sweeps[1]]
     twice = tmp_path / "twice.xz"
@@ -80,6 +81,34 @@ def test_a_store_that_grew_is_packed_in_two_files(store: Path, tmp_path: Path) -
     assert lean_stores.unpack([second], alone) == 1
 
 
+def test_texts_with_a_penalty_are_told_from_where_they_part(
+    store: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    first, second, both = (tmp_path / name for name in ("first.xz", "second.xz", "both"))
+    lean_stores.pack(store, first)
+    asked = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"]
+    asked += ["--limit", "3", "--backend", "full,h2o,quest,random", "--budget", "16"]
+    asked += ["--max-new-tokens", "120", "--cap", "120", "--no-figures", "--no-page"]
+    asked += ["--penalty", "lz", "--detector", "none", "--out", str(store)]
+    assert lil(asked) == 0
+    assert lean_stores.main(["pack", str(store), str(second), "--beside", str(first)]) == 0
+    assert lean_stores.main(["unpack", str(first), str(second), str(both)]) == 0
+    before, after = runs(store), runs(both)
+    assert before.keys() == after.keys()
+    for name, (meta, trace) in before.items():
+        told = None if trace is None else json.loads(json.dumps(lean_checks.rounded(trace)))
+        assert after[name] == (meta, told)
+    lean = msgspec.msgpack.decode(lzma.decompress(second.read_bytes()), type=lean_stores.Lean)
+    like = [one for one in lean.columns["like"].told() if one != lean_stores.ABSENT]
+    assert len(like) == 2 * 4  # of the third problem there is no older text
+    assert max(like) > 0
+    # Without the older file, or behind it, nobody knows how they begin.
+    for files in ([second], [second, first]):
+        gone = tmp_path / "gone"
+        assert lean_stores.main(["unpack", *map(str, files), str(gone)]) == 2
+        assert not gone.exists()
+
+
 def test_what_follows_is_left_out(store: Path, tmp_path: Path) -> None:
     file = tmp_path / "store.xz"
     lean_stores.pack(store, file)
@@ -102,10 +131,10 @@ def test_numbers_of_any_kind(seconds: list[float], values: list[float]) -> None:
         for at in range(count)
     ]  # fmt: skip
     trace = {"checks": checks, "decode_sec": checks[-1]["seconds"], "prefill_sec": 0.0}
-    expected = lean_stores.rounded(trace)
-    assert lean_stores.rounded(expected) == expected
-    told = lean_stores.told_checks(expected["checks"])
-    assert lean_stores.checks_of(told) == expected["checks"]
+    expected = lean_checks.rounded(trace)
+    assert lean_checks.rounded(expected) == expected
+    told = lean_checks.told_checks(expected["checks"])
+    assert lean_checks.checks_of(told) == expected["checks"]
 
 
 @pytest.mark.parametrize("damage", ["torn", "text", "foreign", "name", "longer", "fewer", "none"])

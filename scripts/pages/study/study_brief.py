@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from study_ending import GAINED, LOST, verdict
 from study_lengths import SHOWN
 from study_rules import answers, lengths, methods, signed, span
 from study_words import Row, percent
+
+#: What a line begins with; it is not said twice.
+HEADING = re.compile(r"^\*\*[^*]+\*\*[,:]? ?(right or wrong, )?")
 
 
 def brief(at: Row, held: Row | None, penalties: Sequence[Row]) -> Iterator[str]:
@@ -22,8 +26,8 @@ def brief(at: Row, held: Row | None, penalties: Sequence[Row]) -> Iterator[str]:
                        ("(2b)", drawn), ("(5)", cost), ("(6b)", trial)):  # fmt: skip
         told = make(at)
         if told:
-            again = make(held) if held is not None else ""
-            yield f"- {told} {name}{f' Held out: {again}' if again else ''}"
+            again = "" if held is None else HEADING.sub("", make(held))
+            yield f"- {told}{f' Held out: {again}' if again else ''} {name}"
     if told := strongest(penalties):
         yield f"- {told} (6c)"
 

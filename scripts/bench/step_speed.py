@@ -184,9 +184,9 @@ def step(
         "penalties": [lil.penalties.get(name) for name in penalties],
         "detectors": [lil.detectors.get(name) for name in detectors],
     }
-    config = load(
-        "demo", {"models": [model], "datasets": [dataset], "limit": min(max(batches), MOST_MADE)}
-    )
+    if max(batches) > MOST_MADE:
+        raise InvalidValue("batches", max(batches), f"at most {MOST_MADE}")
+    config = load("demo", {"models": [model], "datasets": [dataset], "limit": max(batches)})
     items = next(iter(data.load_all(config).values())).items
     prompts = [item.prompt_ids(loaded.tokenizer) for item in items]
     if len(prompts) < max(batches):

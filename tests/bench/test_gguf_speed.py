@@ -29,6 +29,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(peer, "PLACE", tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_every_way_is_timed_and_the_others_are_named(tmp_path: Path) -> None:
     write(tmp_path / "tiny.gguf", "llama")
     found = speed.real_models(
@@ -121,6 +122,7 @@ def test_llama_cpp_that_is_not_there_is_named() -> None:
         llama_peer.Llama(Path("f"), work)
 
 
+@pytest.mark.slow
 def test_the_program_prints_a_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

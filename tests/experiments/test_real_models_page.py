@@ -86,6 +86,7 @@ def test_what_was_measured_becomes_tables(
         assert told in page, told
 
 
+@pytest.mark.slow
 def test_stores_that_are_read_again_become_tables(
     tiny_model: Path,
     problems: Path,

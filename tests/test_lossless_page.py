@@ -28,3 +28,11 @@ def test_it_is_measured_so() -> None:
         # Each round gives what it keeps and one token more, but where the output ends inside.
         assert row["accepted"] + round(row["checks"] * 39) >= 39
         assert row["keys"] > 0
+
+
+def test_forwards_a_token_and_rows_that_read_more_are_as_the_page_says() -> None:
+    rows = json.loads(lossless_page.KEPT.read_text())
+    forwards = [row["steps"] + row["checks"] for row in rows]
+    page = lossless_page.PAGE.read_text()
+    assert f"[{min(forwards):.1f} to {max(forwards):.1f} forwards a token]" in page
+    assert any(row["keys"] > 1 for row in rows)

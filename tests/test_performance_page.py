@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -157,3 +158,21 @@ def test_the_page_is_what_was_found() -> None:
     command = [sys.executable, "scripts/pages/performance_page.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+
+
+def test_what_other_pages_say_of_these_numbers() -> None:
+    page = (ROOT / "docs" / "results" / "performance.md").read_text()
+    shares = page.partition("## In vLLM, with detectors and penalties")[2].partition("\n## ")[0]
+    kept = [float(one) for one in re.findall(r"^\| [a-z_ ]+ \| (0\.\d+) ", shares, re.MULTILINE)]
+    told = f"vLLM kept {100 * min(kept):.0f} to {100 * max(kept):.0f}% of its throughput"
+    assert told in (ROOT / "docs" / "serving.md").read_text()
+    compiled = re.findall(r"^(\S+), \w+, (\d+) layers: compiled in (\d+) s", page, re.MULTILINE)
+    own = {int(seconds) for name, _, seconds in compiled if name == "reasoner"}
+    others = {int(seconds): int(layers) for name, layers, seconds in compiled if name != "reasoner"}
+    few, many = min(others.values()), max(others.values())
+    told = (
+        f"Compiling took {min(own)} s for the shipped model and {min(others)} to {max(others)} s "
+        f"for models of {few} and {many} layers"
+    )
+    assert len(own) == 1
+    assert told in re.sub(r"\s+", " ", (ROOT / "docs" / "engines.md").read_text())

@@ -15,7 +15,8 @@ from experiments.cli import main
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.store.study import Study
-from experiments.sweep.dry_run import dry_run, footprint
+from experiments.sweep.dry_run import dry_run
+from experiments.sweep.footprints import footprint
 
 
 def _files(folder: Path) -> dict[str, float]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from recomputing import frames
 from recomputing.intervals import sign_flips
 
 from recomputing_study.comparing import share, upper
-from recomputing_study.stores import Cell, Level, manifests
+from recomputing_study.stores import Cell, Level, planned
 from recomputing_study.tables import is_method
 from recomputing_study.texts import Reading, Text
 
@@ -30,35 +30,21 @@ def penalised(
         times: the cap, as times full attention's length.
     """
     found: dict[Name, dict[tuple[Cell, str], Side]] = {}
-    for folder in folders:
-        stored = frames.records(folder)
-        for manifest in manifests(folder):
-            plan = manifest["plan"]
-            problems = {(one["model"], one["dataset"]): one["problems"] for one in plan["items"]}
-            for cell in plan["cells"]:
-                if not cell["penalties"]:
-                    continue
-                level = levels[cell["dataset"]]
-                full = {
-                    problem: one for (its, problem), one in level.readings.items() if its.is_full
-                }
-                name = cell["dataset"], json.dumps(cell["penalties"], sort_keys=True)
-                sides = found.setdefault(name, {})
-                backend = cell["backend"]
-                mine = Cell(
-                    backend["name"], backend.get("budget"), bool(backend.get("keep_prompt", False))
-                )
-                for item, prompt, *_ in problems[cell["model"], cell["dataset"]]:
-                    at = mine, item
-                    record = stored.get(frames.key_of(cell, item, prompt, 0))
-                    plain = level.readings.get(at)
-                    if at in sides or record is None or record.trace is None or plain is None:
-                        continue
-                    if item not in full:
-                        continue
-                    cap = times * full[item].whole
-                    text = Reading(item, record.trace).within(cap, {})
-                    sides[at] = text, plain.within(cap, {})
+    longest = {
+        (name, problem): times * one.whole
+        for name, level in levels.items()
+        for (cell, problem), one in level.readings.items()
+        if cell.is_full
+    }
+    for told, cell, item, record in chain.from_iterable(map(planned, folders)):
+        if not told["penalties"]:
+            continue
+        level, at = told["dataset"], (cell, item)
+        sides = found.setdefault((level, json.dumps(told["penalties"], sort_keys=True)), {})
+        plain, cap = levels[level].readings.get(at), longest.get((level, item))
+        if at in sides or record is None or record.trace is None or plain is None or cap is None:
+            continue
+        sides[at] = Reading(item, record.trace).within(cap, {}), plain.within(cap, {})
     return {name: _told(sides) for name, sides in found.items()}
 
 

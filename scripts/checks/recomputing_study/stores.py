@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,12 @@ class Cell(NamedTuple):
     def is_full(self) -> bool:
         """Full attention itself."""
         return self.backend == "full"
+
+    @classmethod
+    def of(cls, backend: Mapping[str, Any]) -> Cell:
+        """Of a backend as a plan has it."""
+        kept = bool(backend.get("keep_prompt", False))
+        return cls(backend["name"], backend.get("budget"), kept)
 
 
 class Prices(NamedTuple):
@@ -74,34 +81,36 @@ def manifests(folder: Path) -> list[dict[str, Any]]:
     return sorted(told, key=lambda one: str(one["started"]))
 
 
+def planned(
+    folder: Path,
+) -> Iterator[tuple[Mapping[str, Any], Cell, str, frames.Stored | None]]:
+    """Every planned run of a store: its cell as told and in short, its problem, its record."""
+    stored = frames.records(folder)
+    for manifest in manifests(folder):
+        plan = manifest["plan"]
+        problems = {(one["model"], one["dataset"]): one["problems"] for one in plan["items"]}
+        for cell in plan["cells"]:
+            for item, prompt, *_ in problems[cell["model"], cell["dataset"]]:
+                record = stored.get(frames.key_of(cell, item, prompt, 0))
+                yield cell, Cell.of(cell["backend"]), item, record
+
+
 def levels(folders: Sequence[Path]) -> dict[str, Level]:
-    """Every planned run of some stores; the same run counts once."""
+    """Every planned run of some stores without a penalty; the same run counts once."""
     found: dict[str, Level] = {}
     processors: dict[str, str] = {}
     for path in (path for folder in folders for path in folder.glob("sweeps/*.json")):
         processors[path.stem] = str(json.loads(path.read_text(encoding="utf-8"))["device_name"])
-    for folder in folders:
-        stored = frames.records(folder)
-        for manifest in manifests(folder):
-            plan = manifest["plan"]
-            problems = {(one["model"], one["dataset"]): one["problems"] for one in plan["items"]}
-            for cell in plan["cells"]:
-                if cell["penalties"]:
-                    continue
-                level = found.setdefault(cell["dataset"], Level())
-                backend = cell["backend"]
-                mine = Cell(
-                    backend["name"], backend.get("budget"), bool(backend.get("keep_prompt", False))
-                )
-                level.roles.setdefault(mine, cell.get("role", "method"))
-                for item, prompt, *_ in problems[cell["model"], cell["dataset"]]:
-                    at = mine, item
-                    level.planned[at] = None
-                    record = stored.get(frames.key_of(cell, item, prompt, 0))
-                    if at in level.readings or record is None or record.trace is None:
-                        continue
-                    level.readings[at] = Reading(item, record.trace)
-                    level.processors[at] = processors.get(record.meta["sweep"], "unknown")
+    for told, cell, item, record in chain.from_iterable(map(planned, folders)):
+        if told["penalties"]:
+            continue
+        level, at = found.setdefault(told["dataset"], Level()), (cell, item)
+        level.roles.setdefault(cell, told.get("role", "method"))
+        level.planned[at] = None
+        if at in level.readings or record is None or record.trace is None:
+            continue
+        level.readings[at] = Reading(item, record.trace)
+        level.processors[at] = processors.get(record.meta["sweep"], "unknown")
     return found
 
 

@@ -109,14 +109,9 @@ def _add(
 
 
 def _at(line: Line) -> tuple[str, Cell]:
-    backend = line.cell["backend"]
+    cell = Cell.of(line.cell["backend"])
     penalties = "+".join(str(one["name"]) for one in line.cell["penalties"])
-    cell = Cell(
-        backend["name"] + penalties,
-        backend.get("budget"),
-        bool(backend.get("keep_prompt", False)),
-    )
-    return line.cell["dataset"], cell
+    return line.cell["dataset"], cell._replace(backend=cell.backend + penalties)
 
 
 def _told(one: Watched, level: Level) -> dict[str, Any]:

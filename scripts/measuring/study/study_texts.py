@@ -17,7 +17,7 @@ from trace_readings import asked_by
 from attention.errors import InvalidValue
 from experiments.store.samples.sample import Sample, is_usable
 from experiments.store.study import Study
-from experiments.sweep.dry_run import footprint
+from experiments.sweep.footprints import footprint
 from lil import Trace
 
 CAPS = (2, 4, 8)

@@ -94,8 +94,20 @@ def test_one_whose_keys_are_not_seen_is_refused() -> None:
         def forward(self, positions: Tensor, states: Tensor, residual: Tensor) -> Tensor:  # type: ignore[override]
             return super().forward(positions, states + residual)
 
-    with pytest.raises(InvalidValue, match="takes positions and states"):
-        asked(Other())
+    class Elsewhere(Layer):
+        def forward(self, positions: Tensor, states: Tensor) -> Tensor:
+            if len(positions):
+                raise RuntimeError("no context of a step")
+            return states
+
+    class Past(Layer):
+        def forward(self, positions: Tensor, states: Tensor) -> Tensor:
+            return states + positions[:, None]
+
+    for layer, said in ((Other(), "residual"), (Elsewhere(), "no context"), (Past(), "nothing")):
+        with pytest.raises(InvalidValue, match=f"takes positions and states.*{said}"):
+            asked(layer)
+        assert "forward" not in vars(layer.attn)
 
 
 def test_layers_that_share_a_table_share_ours() -> None:

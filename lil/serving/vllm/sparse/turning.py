@@ -60,11 +60,12 @@ class RopeTables:
         positions = torch.tensor(POSITIONS, device=rope.cos.device).clamp(max=len(rope.cos) - 1)
         draw = torch.Generator().manual_seed(0)
         state = torch.randn(1, self._width, generator=draw).to(positions.device, self._dtype)
-        keys = _keys(layer, parent, positions, state.repeat(len(positions), 1))
         told = f"keys of {type(parent).__name__}"
-        if keys is None:
+        try:
+            keys = _keys(layer, parent, positions, state.repeat(len(positions), 1))
+        except (TypeError, ValueError, RuntimeError, LookupError, AssertionError) as error:
             allowed = "a layer whose parent takes positions and states, so that its keys are seen"
-            raise InvalidValue(name, told, f"{allowed}, for infllm")
+            raise InvalidValue(name, told, f"{allowed}, for infllm ({error})") from error
         keys = keys.view(len(positions), layer.num_kv_heads, -1)
         back = rope.to_start(keys, positions)
         apart = (back - back[:1]).norm() / back.norm()
@@ -77,8 +78,12 @@ class _SeenError(Exception):
     """The keys have come to the attention: nothing behind it has to run."""
 
 
-def _keys(layer: Any, parent: nn.Module, positions: Tensor, states: Tensor) -> Tensor | None:
-    """What a layer attends to at these positions; None where it is called otherwise."""
+def _keys(layer: Any, parent: nn.Module, positions: Tensor, states: Tensor) -> Tensor:
+    """What a layer attends to at these positions.
+
+    Raises:
+        LookupError: nothing has come to its attention.
+    """
     found: list[Tensor] = []
 
     def forward(_query: Tensor, key: Tensor, *_rest: Any, **_more: Any) -> Tensor:
@@ -91,8 +96,6 @@ def _keys(layer: Any, parent: nn.Module, positions: Tensor, states: Tensor) -> T
             parent(positions, states)
     except _SeenError:
         return found[0]
-    except TypeError:
-        return None
     finally:
         del layer.forward
-    return None
+    raise LookupError("nothing came to its attention")

@@ -346,13 +346,19 @@ def test_another_recipe_is_told_with_the_classes_that_surely_differ() -> None:
     assert told.startswith("- (3a) Trained without forget, 60 problems: on all problems longer in ")
     assert told.endswith(
         "Of 2 classes of tokens beyond full attention's, 1 surely have another share than in the "
-        "model that ships: lost 10.0 [0.0, 20.0]% (as it ships 40.0 [30.0, 50.0]%); of 1 that "
-        "cannot be told."
+        "model that ships, by a point at least: lost 10.0 [0.0, 20.0]% (as it ships 40.0 "
+        "[30.0, 50.0]%); of 1 that is not said."
     )
-    other["pooled"]["shares"] = shares(0.2)
-    (told,) = study_sentences.other_recipes(found)
-    assert told.endswith("0 surely have another share than in the model that ships; of 2 that "
-                         "cannot be told.")  # fmt: skip
+    ((name, n, at),) = study_sentences.recipes(found)
+    assert (name, n, at) == ("without forget", 60, other)
+    nothing = "0 surely have another share than in the model that ships, by a point at least; of 2 "
+    little = {"lost": {"estimate": 0.396, "low": 0.395, "high": 0.397}}
+    for apart in (shares(0.2), shares(0.3) | little):  # not surely; surely, and by too little
+        other["pooled"]["shares"] = apart
+        shipped["pooled"]["shares"]["lost"] |= {"low": 0.398, "high": 0.402}
+        (told,) = study_sentences.other_recipes(found)
+        assert told.endswith(f"{nothing}that is not said.")
+        shipped["pooled"]["shares"]["lost"] |= {"low": 0.3, "high": 0.5}
     other["pooled"] |= {"longer": {"estimate": 2.0, "low": -1.0, "high": 3.0}}
     (told,) = study_sentences.other_recipes(found)
     assert told.endswith("cannot be compared: one of them has none for sure.")
@@ -377,7 +383,12 @@ def test_in_brief_the_same_is_counted_as_in_full() -> None:
         {"backend": "quest", "budget": 64, "lost": 0, "gained": 9, "p_holm": 0.01},
         {"backend": "sink", "budget": 64, "lost": 0, "gained": 9, "p_holm": 0.2},
     ]
-    lines = {line.split("**")[1]: line for line in study_brief.brief(at, None, [])}
+    recipes = [("without forget", 60, at)]
+    lines = {line.split("**")[1]: line for line in study_brief.brief(at, None, [], recipes)}
+    assert lines["A model trained without forget"].endswith(
+        ", 60 problems: answers are lost in 1 of 2 cells and gained in 0; texts are, on all "
+        "problems, longer in 1 and shorter in 0. (3a)"
+    )
     assert "lost in 1 of 2 cells, 15 points of accuracy, and gained in 0." in lines["Answers"]
     assert "Answers are lost in 1 of 2 cells, 15 points" in study_lengths.correct(at)
     assert "on all problems longer in 1 (1." in lines["Texts"]

@@ -14,13 +14,19 @@ from study_words import Row, percent
 HEADING = re.compile(r"^\*\*[^*]+\*\*[,:]? ?(right or wrong, )?")
 
 
-def brief(at: Row, held: Row | None, penalties: Sequence[Row]) -> Iterator[str]:
+def brief(
+    at: Row,
+    held: Row | None,
+    penalties: Sequence[Row],
+    recipes: Sequence[tuple[str, int, Row]] = (),
+) -> Iterator[str]:
     """A line for each question; what problems held out say stands behind it.
 
     Args:
         at: the level of the primary comparisons.
         held: the same on problems held out.
         penalties: of that level.
+        recipes: what models of other recipes are called, their problems, and the same of them.
     """
     for name, make in (("(1a)", lost), ("(1), (1b)", longer), ("(1c)", until), ("(4)", excess),
                        ("(2b)", drawn), ("(5)", cost), ("(6b)", trial)):  # fmt: skip
@@ -30,6 +36,8 @@ def brief(at: Row, held: Row | None, penalties: Sequence[Row]) -> Iterator[str]:
             yield f"- {told}{f' Held out: {again}' if again else ''} {name}"
     if told := strongest(penalties):
         yield f"- {told} (6c)"
+    for name, n, its in recipes:
+        yield f"- {trained(name, n, its)} (3a)"
 
 
 def lost(at: Row) -> str:
@@ -135,4 +143,16 @@ def strongest(rows: Sequence[Row]) -> str:
         f"**Penalties**: {len(within)} of {len(rows)} leave full attention its answers; on the "
         f"methods' texts {len(gain)} of these surely gain answers, {len(loss)} surely lose some, "
         f"and {len(spared)} surely spare tokens{': ' if spared else ''}{', '.join(spared)}."
+    )
+
+
+def trained(name: str, n: int, at: Row) -> str:
+    """Answers and lengths of a model of another recipe."""
+    rows = methods(at)
+    less, more = answers([row["against_full"] for row in rows])
+    longer, _, shorter = lengths(at, "ratio_all")
+    return (
+        f"**A model trained {name}**, {n} problems: answers are lost in {len(less)} of {len(rows)} "
+        f"cells and gained in {len(more)}; texts are, on all problems, longer in {len(longer)} and "
+        f"shorter in {len(shorter)}."
     )

@@ -268,18 +268,17 @@ def arranged(found: Row) -> str:
         told = document["levels"][level]
         full, at = told["full"][cap], told["at"][cap]
         rows = [row for row in at["rows"] if is_primary(row)]
-        said = [row["said"] for row in rows]
         known = (at["pooled"]["longer"]["low"] or 0) > 0
         lines.append((
-            name, percent(full["accuracy"]), f"{full['tokens'] / full['n']:,.0f}",
+            name, str(full["n"]), percent(full["accuracy"]),
+            f"{full['tokens'] / full['n']:,.0f}",
             percent(at["pooled"]["solved"]), number(at["pooled"]["longer"], ".0f"),
-            f"{said.count('longer')} / {said.count('within 5%')} / {said.count('shorter')}",
             *(percent(at["pooled"]["shares"][one]) if known else "-" for one in names),
             f"{sum(row['ends'].get('gave up', 0) for row in rows):,} of "
             f"{sum(row['n'] for row in rows):,}",
         ))  # fmt: skip
-    heads = ("recipe", "full attention solves, %", "its tokens", "methods solve, %",
-             "more tokens a text", "longer / within 5% / shorter", *(f"{x}, %" for x in names),
+    heads = ("recipe", "problems", "full attention solves, %", "its tokens", "methods solve, %",
+             "more tokens a text", *(f"{x}, %" for x in names),
              "texts that give up")  # fmt: skip
     return table(heads, lines)
 

@@ -30,7 +30,7 @@ import study_advice
 import study_sentences
 from study_full_tables import FULL_TABLES
 from study_short_tables import SHORT_TABLES
-from study_words import CHOSEN, HELD_OUT, POLICIES, VARIANTS, WHY
+from study_words import CHOSEN, HELD_OUT, POLICIES, VARIANTS, WHY, Row
 
 ROOT = Path(__file__).parents[3]
 KEPT = ROOT / "docs" / "study_results.json"
@@ -57,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         part, equals, file = one.partition("=")
         if not equals:
             parser.error(f"--without {one}: expected PART=FILE")
-        kept.setdefault(VARIANTS, {})[f"without {part}"] = json.loads(Path(file).read_text())
+        document = json.loads(Path(file).read_text())
+        kept.setdefault(VARIANTS, {})[f"without {part}"] = printed(document)
     given = [*args.without, *(name for name in told if getattr(args, name) is not None)]
     if given and not args.check:
         records.write(KEPT, kept)
@@ -71,6 +72,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         differ += [pages.put(page, NAME, make(kept), args.check, name)
                    for name, make in tables.items()]  # fmt: skip
     return max(differ)
+
+
+def printed(document: Row) -> Row:
+    """What the pages print of another recipe: every level at the largest cap."""
+    cap = str(max(document["caps"]))
+    levels = {
+        level: {name: {cap: told[name][cap]} for name in ("full", "at")}
+        for level, told in document["levels"].items()
+    }
+    return {"caps": [int(cap)], "levels": levels}
 
 
 if __name__ == "__main__":

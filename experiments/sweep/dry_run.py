@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from attention.errors import InvalidValue
 from attention.identity import code
@@ -30,9 +30,6 @@ from experiments.grid.stored import backend_of
 from experiments.store import manifest
 from experiments.store.study import Study
 from experiments.sweep.footprints import Footprint, footprint
-
-if TYPE_CHECKING:
-    pass
 
 N = TypeVar("N", int, float)
 

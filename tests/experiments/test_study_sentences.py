@@ -362,6 +362,14 @@ def test_another_recipe_is_told_with_the_classes_that_surely_differ() -> None:
         (told,) = study_sentences.other_recipes(found)
         assert told.endswith(nothing)
         shipped["pooled"]["shares"]["lost"] |= {"low": 0.3, "high": 0.5}
+    # Each alone has p 0.03 and, of two, 0.06; beside one that is far apart it has 0.03 still.
+    sure = {"estimate": 0.0, "low": 0.0, "high": 0.0}
+    near = {"estimate": 0.1107, "low": 0.0107, "high": 0.2107}
+    shipped["pooled"]["shares"] = {"lost": sure, "loop": sure}
+    for lost, count in ((near, 0), ({"estimate": 0.5, "low": 0.4, "high": 0.6}, 2)):
+        other["pooled"]["shares"] = {"lost": lost, "loop": near}
+        (told,) = study_sentences.other_recipes(found)
+        assert f"attention's, {count} surely have another share" in told
     other["pooled"] |= {"longer": {"estimate": 2.0, "low": -1.0, "high": 3.0}}
     (told,) = study_sentences.other_recipes(found)
     assert told.endswith("cannot be compared: one of them has none for sure.")
@@ -389,7 +397,7 @@ def test_in_brief_the_same_is_counted_as_in_full() -> None:
     recipes = [("without forget", 60, at)]
     lines = {line.split("**")[1]: line for line in study_brief.brief(at, None, [], recipes)}
     assert lines["A model trained without forget"].endswith(
-        ", 60 problems: answers are lost in 1 of 2 cells and gained in 0; texts are, on all "
+        "), 60 problems: answers are lost in 1 of 2 cells and gained in 0; texts are, on all "
         "problems, longer in 1 and shorter in 0. (3a)"
     )
     assert "lost in 1 of 2 cells, 15 points of accuracy, and gained in 0." in lines["Answers"]

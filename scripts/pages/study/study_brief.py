@@ -152,7 +152,7 @@ def trained(name: str, n: int, at: Row) -> str:
     less, more = answers([row["against_full"] for row in rows])
     longer, _, shorter = lengths(at, "ratio_all")
     return (
-        f"**A model trained {name}**, {n} problems: answers are lost in {len(less)} of {len(rows)} "
-        f"cells and gained in {len(more)}; texts are, on all problems, longer in {len(longer)} and "
-        f"shorter in {len(shorter)}."
+        f"**A model trained {name}** ([what that is](#3-what-was-arranged)), {n} problems: answers "
+        f"are lost in {len(less)} of {len(rows)} cells and gained in {len(more)}; texts are, on "
+        f"all problems, longer in {len(longer)} and shorter in {len(shorter)}."
     )

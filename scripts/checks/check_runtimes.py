@@ -57,7 +57,7 @@ METHODS = (
     "quest(page=32)",
     'sink(positions="absolute", sinks=32)',
     "window",
-    'infllm(block=32, n_init=32, topk=2, repr_topk=32, far_position="absolute")',
+    'infllm(block=32, n_init=32, topk=1, repr_topk=32, far_position="absolute")',
 )
 
 

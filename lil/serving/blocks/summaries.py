@@ -10,6 +10,9 @@ from lil.serving.blocks.ropes import RopeTable
 
 #: Numbers that are gathered at once to compare blocks; many queries with long gaps take turns.
 GATHERED = 2**24
+#: The same on a CPU, where what a core's cache holds need not be read from memory again: of one
+#: query, and of several, which are copied once more to be multiplied.
+GATHERED_OF_ONE, GATHERED_OF_SEVERAL = 2**19, 2**17
 
 
 class Summaries:
@@ -70,14 +73,26 @@ class Summaries:
             blocks: of the cache, (N, P).
         """
         vectors = self.policy.products(q, positions, self.rope).float()  # (N, sets, M, size)
-        rows = max(1, GATHERED // max(1, blocks.shape[1] * self.data.stride(0)))
-        if len(blocks) <= rows:
+        N, P = blocks.shape
+        of_one = of_several = GATHERED
+        if blocks.device.type == "cpu":
+            of_one, of_several = GATHERED_OF_ONE, GATHERED_OF_SEVERAL
+        width = self.data.stride(0)
+        rows = max(1, of_several // max(1, P * width))
+        columns = P if rows > 1 else max(1, of_one // width)
+        if N <= rows and P <= columns:
             return self._compared(vectors, blocks)
-        parts = (slice(at, at + rows) for at in range(0, len(blocks), rows))
-        return torch.cat([self._compared(vectors[some], blocks[some]) for some in parts])
+        found = vectors.new_empty(N, vectors.shape[1], P)
+        for row in range(0, N, rows):
+            some = slice(row, row + rows)
+            for column in range(0, P, columns):
+                part = slice(column, column + columns)
+                found[some, :, part] = self._compared(vectors[some], blocks[some, part])
+        return found
 
     def _compared(self, vectors: Tensor, blocks: Tensor) -> Tensor:
         N, sets, M, size = vectors.shape
-        known = self.data[blocks].view(N, blocks.shape[1], sets, size).transpose(1, 2)
+        known = self.data.index_select(0, blocks.reshape(-1))
+        known = known.view(N, blocks.shape[1], sets, size).transpose(1, 2)
         each = torch.matmul(vectors, known.transpose(2, 3))  # (N, sets, M, P)
         return each.amax(2) if M > 1 else each[:, :, 0]

@@ -314,14 +314,19 @@ def test_another_cache_is_remembered_anew() -> None:
     assert layer.remember(large).blocks == 9
 
 
-def test_many_blocks_are_compared_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [(300, 300), (60, 60), (1, 1), (2**19, 300)])
+def test_many_blocks_are_compared_by_turns(
+    most: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several queries, one, a few blocks of one, one block."""
     policy = policy_of("quest(budget=32)", 16)
     layer = layer_of(Standing, policy, calls=[], guard=Guard())
     known = layer.remember(torch.zeros(9, HKV, BLOCK, 2 * D))
     known.data.copy_(torch.randn_like(known.data))
     q, at = torch.randn(7, HKV, G, D), torch.randint(9, (7, 4))
     once = known.worth(q, torch.arange(7), at)
-    monkeypatch.setattr("lil.serving.blocks.summaries.GATHERED", 300)
+    for name, numbers in zip(("ONE", "SEVERAL"), most, strict=True):
+        monkeypatch.setattr(f"lil.serving.blocks.summaries.GATHERED_OF_{name}", numbers)
     assert torch.allclose(known.worth(q, torch.arange(7), at), once)
 
 

@@ -218,27 +218,28 @@ class _Outside(SimpleNamespace):
     """What a session asks a model for; a plain namespace cannot be referred to weakly."""
 
 
-def empty(backend: Backend, shape: Shape) -> AttentionCache:
-    """A cache of one layer outside any model, for `forward`."""
+def empty(backend: Backend, shape: Shape, layers: int = 1) -> AttentionCache:
+    """A cache of some layers outside any model, for `forward`."""
     config = LlamaConfig(
         hidden_size=shape.heads * shape.head_size,
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_size,
-        num_hidden_layers=1,
+        num_hidden_layers=layers,
         attn_implementation=ATTENTION,
     )
     rope = LlamaRotaryEmbedding(config).to(shape.device)
     model = _Outside(config=config, base_model=SimpleNamespace(rotary_emb=rope))
-    return AttentionCache(Session(backend, Full(), model, shape.engine, Anatomy.plain(1)))
+    return AttentionCache(Session(backend, Full(), model, shape.engine, Anatomy.plain(layers)))
 
 
-def filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor) -> AttentionCache:
-    """A cache that has seen a prompt's keys and values, (B, Hkv, n, D)."""
-    cache = empty(backend, shape)
+def filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor, layers: int = 1) -> AttentionCache:
+    """A cache each of whose layers has seen a prompt's keys and values, (B, Hkv, n, D)."""
+    cache = empty(backend, shape, layers)
     q = shape.random(shape.heads, 1).expand(-1, -1, shape.context, -1)
     with torch.no_grad(), prompt_attention_left_out():
-        forward(cache, q, k.view(k.shape), v.view(v.shape))
+        for index in range(layers):
+            forward(cache, q, k.view(k.shape), v.view(v.shape), index)
     return cache
 
 
@@ -259,7 +260,8 @@ def prompt_attention_left_out() -> Iterator[None]:
         (module, name)
         for key, module in sorted(sys.modules.items())
         for name in stand_ins
-        if key != kernels.__name__ and getattr(module, name, None) is getattr(kernels, name)
+        if key != kernels.__name__
+        and getattr(module, "__dict__", {}).get(name) is getattr(kernels, name)
     ]
     with ExitStack() as stack:
         for module, name in used:

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import json
 
+import check_lossless
 import lossless_page
 import lossless_readings
 
 
 def test_the_page_shows_what_was_measured() -> None:
     assert lossless_page.main(["--check"]) == 0
-    rows = json.loads(lossless_page.KEPT.read_text())
+    rows = json.loads(lossless_page.KEPT.read_text())["spared"]
     cells = {(row["backend"], row["budget"], row["drafts"]) for row in rows}
     assert cells == {
         (*cell, k) for cell in lossless_readings.CELLS for k in lossless_readings.DRAFTS
     }
     assert all(row["same"] == row["problems"] for row in rows)
     assert all(row["accepted"] <= row["looked_at"] for row in rows)
+
+
+def test_every_output_of_the_whole_check_is_full_attentions() -> None:
+    rows = json.loads(lossless_page.KEPT.read_text())["checked"]
+    texts = [row for row in rows if "prompts" in row]
+    assert {(row["backend"], row["budget"], row["drafts"]) for row in texts} == {
+        (name, budget, k)
+        for name, budgets in check_lossless.CELLS.items()
+        for budget in budgets
+        for k in check_lossless.DRAFTS
+    }
+    assert all(row["same"] == row["prompts"] == 96 for row in texts)
+    draws = [row for row in rows if "draws" in row]
+    assert {row["backend"] for row in draws} == {"quest", "h2o", "oracle"}
+    assert all(row["draws"] == check_lossless.DRAWS for row in draws)
+    assert all(row["p"] >= check_lossless.CHANCE and row["refused"] > 100 for row in draws)
 
 
 def test_it_is_measured_so() -> None:
@@ -31,8 +48,20 @@ def test_it_is_measured_so() -> None:
 
 
 def test_forwards_a_token_and_rows_that_read_more_are_as_the_page_says() -> None:
-    rows = json.loads(lossless_page.KEPT.read_text())
+    rows = json.loads(lossless_page.KEPT.read_text())["spared"]
     forwards = [row["steps"] + row["checks"] for row in rows]
     page = lossless_page.PAGE.read_text()
     assert f"[{min(forwards):.1f} to {max(forwards):.1f} forwards a token]" in page
     assert any(row["keys"] > 1 for row in rows)
+
+
+def test_what_is_said_of_long_contexts() -> None:
+    rows = json.loads(lossless_page.KEPT.read_text())["long"]["rows"]
+    drafted = [row for row in rows if row["drafts"]]
+    assert {row["context"] for row in drafted} == {2000, 16000}
+    assert all(row["seconds"] > 1 and row["keys"] < 1 for row in drafted)
+    page = " ".join(lossless_page.PAGE.read_text().split())
+    seconds, keys = (sorted(row[name] for row in drafted) for name in ("seconds", "keys"))
+    said = f"takes {seconds[0]:.1f} to {seconds[-1]:.1f} times as long"
+    assert f"{said}, for {keys[0]:.2f} to {keys[-1]:.2f} of the keys" in page
+    assert all(row["same"] == row["tokens"] for row in rows)

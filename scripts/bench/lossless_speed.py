@@ -32,6 +32,8 @@ from experiments import bench
 from experiments.grid import models
 from experiments.grid.models import LoadedModel, use_threads
 
+#: Tokens before the first turn, which is not counted and so need not read the whole context.
+WARMING = 256
 COLUMNS = (
     Column("context", "context", ","),
     Column("", "backend", words=True),
@@ -113,7 +115,7 @@ def at_context(
         for way, options in ways.items():
             progress(f"{way[0]}, {context} tokens, turn {turn}")
             (trace,) = lil.decode(
-                loaded.model, loaded.tokenizer, [lil.Request(ids[:context])],
+                loaded.model, loaded.tokenizer, [lil.Request(ids[: context if turn else WARMING])],
                 max_new_tokens=tokens if turn else 4, token_bytes=loaded.token_bytes, **options,
             )  # fmt: skip
             if turn:

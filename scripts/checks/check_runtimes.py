@@ -9,12 +9,16 @@ each method in a form that both take. What is stored is not decoded again, so a 
 goes on, and `--compare` decodes nothing. Tokens of each pair of runs have to be equal. Where they
 part, `lil.decode`'s model reads the common tokens again under the same method, and the gap from the
 likeliest score to the lower one of the two tokens that were chosen is told: below `TIE` rounding
-decides. Pairs with equal tokens have to have read the same keys per step and to have the same
-answer.
+decides. Above it, a method that chooses blocks may have chosen others for the same reason before:
+the text is read once more with torch, and told is the closest choice, the smallest difference
+between the last block chosen and the first left out as a share of their worth. Up to `CHOICE_TIE`
+rounding decides: "choice" where one such choice made the other way round gives the other's token,
+"tied" where none of those that were tried does. Pairs with equal tokens have to have read the same
+keys per step and to have the same answer.
 
 Seconds per solved problem are prefill and decode of all rows over the problems solved, a step's
-shared among its rows. Exit code 1 where a pair parts without a tie, where equal tokens have other
-keys or answers, or where a run is missing or failed.
+shared among its rows. Exit code 1 where a pair parts without a tie of either kind, where equal
+tokens have other keys or answers, or where a run is missing or failed.
 """
 
 from __future__ import annotations
@@ -28,13 +32,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT)]
 
+from choice_ties import CHOICE_TIE, TiedChoices, backend_of, tied_choices  # noqa: E402
 from compare_stores import Parting, scores  # noqa: E402
 
-import attention  # noqa: E402
 from attention.errors import InvalidValue  # noqa: E402
 from experiments.grid import models, presets  # noqa: E402
 from experiments.grid.config import Config  # noqa: E402
@@ -68,9 +73,11 @@ class RunPair:
     Args:
         method: and budget.
         item: the problem.
-        kind: "equal", "tie", "parts" or, of what is not stored or failed, "missing".
+        kind: "equal", "tie" of scores, "choice" or "tied" of blocks, "parts" or, of what is not
+            stored or failed, "missing".
         tokens: that are common.
         gap: between the scores where they part; None where they do not.
+        choices: of blocks in the common text; None where nobody looked.
         keys: whether equal tokens read the same keys per step.
         answers: whether equal tokens are the same answer, judged alike.
     """
@@ -82,6 +89,7 @@ class RunPair:
     gap: float | None
     keys: bool
     answers: bool
+    choices: TiedChoices | None = None
 
 
 @dataclass(frozen=True)
@@ -180,8 +188,16 @@ class Comparison:
                 parted[len(found)] = parting
             found.append(pair)
         for at, gap in self._gaps(parted).items():
-            found[at] = replace(found[at], gap=gap, kind="tie" if gap < TIE else "parts")
+            if gap < TIE:
+                found[at] = replace(found[at], gap=gap, kind="tie")
+                continue
+            choices = tied_choices(self._model(), parted[at])
+            kind = "choice" if choices.explained else "tied" if choices.count else "parts"
+            found[at] = replace(found[at], gap=gap, choices=choices, kind=kind)
         return found
+
+    def _model(self) -> Any:
+        return models.load(self._source, "float32", "cpu").model
 
     def _pair(self, run: Run, other: Run) -> tuple[RunPair, Parting | None]:
         told, item = run.cell.told, run.item_id
@@ -213,13 +229,11 @@ class Comparison:
             groups[json.dumps(parting.cell["backend"], sort_keys=True)].append(at)
         found: dict[int, float] = {}
         for places in groups.values():
-            model = models.load(self._source, "float32", "cpu").model
+            model = self._model()
             for start in range(0, len(places), ROWS):
                 some = places[start : start + ROWS]
                 those = [parted[at] for at in some]
-                params = dict(those[0].cell["backend"])
-                backend = attention.get(params.pop("name"), **params)
-                read = scores(model, backend, those)
+                read = scores(model, backend_of(those[0]), those)
                 for at, parting, row in zip(some, those, read, strict=True):
                     lower = min(float(row[token]) for token in parting.tokens)
                     found[at] = float(row.max()) - lower
@@ -289,7 +303,17 @@ def counts_of(pairs: Sequence[RunPair]) -> dict[str, dict[str, int]]:
     """By method, how many pairs are what, and how many have other keys or answers."""
     found: dict[str, dict[str, int]] = {}
     for one in pairs:
-        names = ("equal", "tie", "parts", "missing", "other_keys", "other_answers", "tokens")
+        names = (
+            "equal",
+            "tie",
+            "choice",
+            "tied",
+            "parts",
+            "missing",
+            "other_keys",
+            "other_answers",
+            "tokens",
+        )
         of = found.setdefault(one.method, dict.fromkeys(names, 0))
         of[one.kind] += 1
         of["tokens"] += one.tokens
@@ -301,21 +325,33 @@ def counts_of(pairs: Sequence[RunPair]) -> dict[str, dict[str, int]]:
 
 def shown(pairs: Sequence[RunPair], costs: Sequence[RuntimeCost]) -> None:
     """Print counts, every pair that is not equal, and costs."""
-    print(f"{'method':<14}{'equal':>7}{'tie':>5}{'part':>6}{'missing':>9}{'other keys':>12}"
-          f"{'other answers':>15}{'tokens equal':>14}")  # fmt: skip
+    print(f"{'method':<14}{'equal':>7}{'tie':>5}{'choice':>8}{'tied':>6}{'part':>6}{'missing':>9}"
+          f"{'other keys':>12}{'other answers':>15}{'tokens equal':>14}")  # fmt: skip
     for method, of in counts_of(pairs).items():
-        print(f"{method:<14}{of['equal']:>7}{of['tie']:>5}{of['parts']:>6}{of['missing']:>9}"
-              f"{of['other_keys']:>12}{of['other_answers']:>15}{of['tokens']:>14,}")  # fmt: skip
+        print(f"{method:<14}{of['equal']:>7}{of['tie']:>5}{of['choice']:>8}{of['tied']:>6}{of['parts']:>6}"
+              f"{of['missing']:>9}{of['other_keys']:>12}{of['other_answers']:>15}"
+              f"{of['tokens']:>14,}")  # fmt: skip
     for one in pairs:
         if one.gap is not None:
-            said = "a tie" if one.kind == "tie" else "NO TIE"
-            print(f"{one.method} {one.item}: {one.tokens} tokens common, gap {one.gap:.1e}: {said}")
+            print(f"{one.method} {one.item}: {one.tokens} tokens common, gap {one.gap:.1e}: "
+                  f"{why(one)}")  # fmt: skip
     print(f"{'method':<14}{'runtime':<14}{'problems':>9}{'solved':>8}{'tokens':>9}{'tokens/s':>10}"
           f"{'keys/solved':>14}{'s/solved':>10}")  # fmt: skip
     for cost in costs:
         print(f"{cost.method:<14}{cost.runtime:<14}{cost.problems:>9}{cost.solved:>8}"
               f"{cost.tokens:>9,}{_told(cost.tokens_per_second):>10}"
               f"{_told(cost.keys_per_solved):>14}{_told(cost.seconds_per_solved):>10}")  # fmt: skip
+
+
+def why(one: RunPair) -> str:
+    """Why two runs part, as far as it is known."""
+    if one.kind == "tie":
+        return "a tie"
+    if one.choices is None or not one.choices.count:
+        return "NO TIE"
+    some = f"{one.choices.count} choices at a tie, the closest {one.choices.closest:.1e} apart"
+    shown = "one of them gives the other token" if one.choices.explained else "not traced to one"
+    return f"{some}, {shown}"
 
 
 def _told(value: float | None) -> str:
@@ -325,7 +361,8 @@ def _told(value: float | None) -> str:
 def is_good(pairs: Sequence[RunPair]) -> bool:
     """Whether nothing but ties parts, and equal tokens have equal keys and answers."""
     return all(
-        one.kind == "tie" or (one.kind == "equal" and one.keys and one.answers) for one in pairs
+        one.kind in ("tie", "choice", "tied") or (one.kind == "equal" and one.keys and one.answers)
+        for one in pairs
     )
 
 
@@ -369,7 +406,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     pairs, costs = compared.pairs(), compared.costs()
     if args.json:
-        told = {"tie": TIE, "counts": counts_of(pairs), "pairs": [asdict(one) for one in pairs]}
+        told = {
+            "tie": TIE,
+            "choice_tie": CHOICE_TIE,
+            "counts": counts_of(pairs),
+            "pairs": [asdict(one) for one in pairs],
+        }
         print(json.dumps(told | {"costs": [asdict(one) for one in costs]}))
     else:
         shown(pairs, costs)

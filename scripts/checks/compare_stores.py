@@ -96,10 +96,12 @@ def _parting(record: Record, one: Trace, other: Trace) -> Parting | None:
 
 
 @torch.inference_mode()
-def scores(model: Any, backend: Any, those: Sequence[Parting]) -> list[Tensor]:
+def scores(
+    model: Any, backend: Any, those: Sequence[Parting], engine: str = "auto"
+) -> list[Tensor]:
     """What each token would score where these runs part, (V,) each, read as they were decoded."""
     found: dict[int, Tensor] = {}
-    with backend.on(model) as cache:
+    with backend.on(model, engine) as cache:
         # Known tokens were read with the prompt.
         prompts = [torch.tensor([*p.prompt, *p.common[: p.reused]]) for p in those]
         own = cache.new(prompts=[len(p.prompt) for p in those])

@@ -1,6 +1,7 @@
 """What drafts under sparse attention spare, and how many full attention keeps.
 
-    python scripts/measuring/lossless_readings.py > docs/lossless.json
+    python scripts/measuring/lossless_readings.py > FILE
+    python scripts/pages/lossless_page.py --take spared FILE
     python scripts/pages/lossless_page.py                  # the table of docs/lossless.md
 
 The shipped reasoner in float64, greedy, on problems of the level `hard`; the output has to be full

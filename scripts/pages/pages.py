@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,42 @@ def from_kept(
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args(argv)
     return put(page, script, section(json.loads(kept.read_text())), args.check)
+
+
+def of_measurements(
+    words: str | None,
+    page: Path,
+    script: str,
+    kept: Path,
+    sections: Mapping[str, Callable[[Any], str]],
+    taken: Callable[[str, str, Any], Any],
+    argv: Sequence[str] | None,
+) -> int:
+    """A script whose sections are each made of a measurement in one kept JSON file, and its flags.
+
+    Args:
+        words, page, script, kept, argv: as above.
+        sections: Markdown of what is kept, by name.
+        taken: what is kept by a name of a measurement's output and of what was kept before.
+    """
+    parser = argparse.ArgumentParser(
+        description=words, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--take", nargs=2, metavar=("KIND", "FILE"), help="keep a measurement")
+    args = parser.parse_args(argv)
+    known = json.loads(kept.read_text()) if kept.exists() else {}
+    if args.take:
+        kind, file = args.take
+        if kind not in sections:
+            parser.error(f"KIND: one of {', '.join(sections)}")
+        known[kind] = taken(kind, Path(file).read_text(), known.get(kind))
+        kept.write_text(json.dumps(known, indent=1) + "\n")
+        return 0
+    return max(
+        put(page, script, section(known[name]), args.check, name)
+        for name, section in sections.items()
+    )
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

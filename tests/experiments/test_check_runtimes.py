@@ -13,7 +13,8 @@ from typing import Any
 
 import check_runtimes
 import pytest
-from check_runtimes import RunPair, cost_of, counts_of, is_good, parts_at, same_keys
+from check_runtimes import RunPair, cost_of, counts_of, is_good, parts_at, same_keys, why
+from choice_ties import TiedChoices
 from synthetic_traces import full_pieces, trace
 
 from experiments.grid import models
@@ -140,7 +141,9 @@ PAIR = RunPair("quest 128", "hard/0", "equal", 10, None, keys=True, answers=True
     [
         ({}, True, "equal"),
         ({"kind": "tie", "gap": 1e-6}, True, "tie"),
-        ({"kind": "parts", "gap": 1.0}, False, "parts"),
+        ({"kind": "choice", "gap": 1.0, "choices": TiedChoices(0.0, 2, True)}, True, "choice"),
+        ({"kind": "tied", "gap": 1.0, "choices": TiedChoices(0.0, 2, False)}, True, "tied"),
+        ({"kind": "parts", "gap": 1.0, "choices": TiedChoices(0.1, 0, False)}, False, "parts"),
         ({"kind": "missing"}, False, "missing"),
         ({"keys": False}, False, "other_keys"),
         ({"answers": False}, False, "other_answers"),
@@ -150,6 +153,8 @@ def test_only_ties_may_part(other: dict[str, Any], good: bool, counted: str) -> 
     pairs = [PAIR, dataclasses.replace(PAIR, **other)]
     assert is_good(pairs) is good
     assert counts_of(pairs)["quest 128"][counted] == 1 + (counted == "equal")
+    if not good and counted == "parts":
+        assert why(pairs[1]) == "NO TIE"
 
 
 def test_costs_are_of_all_rows_and_by_solved_problem() -> None:

@@ -5,9 +5,14 @@
 
 A step is what the engine does for one new token of every row in all layers of a shape: the plan of
 the step, keys and values written, what is remembered of blocks kept up to date, blocks chosen, and
-the engine's kernel. The rest of a model is the same in all. Caches hold random numbers and rows own
-random blocks. Printed: the median step, how many times shorter than the engine's own (the median of
-the pairs' ratios), keys read, and blocks that a row holds. One JSON line last.
+the engine's kernel. The rest of a model is the same in all. Caches hold random numbers, each layer
+has its own, and rows own random blocks. Beside them the same step of `attention`'s own caches
+("lil"), filled with random keys.
+
+Printed: the median step; how many times shorter than the engine's own (the median of the pairs'
+ratios, each of steps made directly after each other); the share reached of what reading the bytes
+takes at the bandwidth measured in this run, beyond 100% where they lay in a processor's cache; keys
+read by a KV head of a row; blocks that a row holds. One JSON line last.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -28,7 +33,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lil.serving.blocks import policy_of
+sys.path.append(str(Path(__file__).parents[1]))
+from attention_speed import bandwidth
+
+from experiments import bench
+from lil.serving.blocks import BlockPolicy, policy_of
 
 BLOCK = 32
 WORKER = "lil.serving.vllm.sparse.worker.CPUWorker"
@@ -55,6 +64,14 @@ def policies(budget: int) -> dict[str, str | None]:
         "sink": f'sink(budget={budget}, sinks={BLOCK}, positions="absolute")',
         "quest": f"quest(budget={budget}, dense_layers=0)",
     }
+
+
+#: The same by our own names, for a budget given apart.
+OURS = {
+    "full": "full",
+    "sink": f'sink(sinks={BLOCK}, positions="absolute")',
+    "quest": f"quest(page={BLOCK})",
+}
 
 
 def model_of(shape: Shape, folder: str) -> str:
@@ -114,7 +131,8 @@ class Step:
         self.shape, self.rows = shape, rows
         begun = -(-seen // BLOCK)
         blocks = rows * begun + 1
-        self.cache = torch.randn(blocks, shape.Hkv, BLOCK, 2 * shape.D)
+        size = (shape.layers, blocks, shape.Hkv, BLOCK, 2 * shape.D)
+        self.caches = torch.randn(size)
         table = (torch.randperm(blocks - 1) + 1).view(rows, begun).to(torch.int32)
         slots = table[:, -1].long() * BLOCK + (seen - 1) % BLOCK
         starts = torch.arange(rows + 1, dtype=torch.int32)
@@ -140,21 +158,56 @@ class Step:
         if policy is None:
             return
         builder.rows, builder.reads = Decoding(), None
-        layer.impl.summaries = None
         if policy.best:
-            self.run(layer, builder)
-            known = layer.impl.summaries.data
-            known.copy_(torch.randn_like(known).abs_())
+            # Each layer of a model remembers its own blocks.
+            self.known = []
+            for cache in self.caches:
+                layer.impl.summaries = None
+                known = layer.impl.remember(cache)
+                known.data.copy_(torch.randn_like(known.data).abs_())
+                self.known.append(known)
 
     def run(self, layer: Any, builder: Any) -> float:
         """Seconds of the step."""
         start = perf_counter()
         plan = builder.build(0, self.common)
-        for _ in range(self.shape.layers):
-            layer.impl.do_kv_cache_update(
-                layer, self.k, self.v, self.cache, self.common.slot_mapping
-            )
-            layer.impl.forward(layer, self.q, self.k, self.v, self.cache, plan, self.out)
+        for index, cache in enumerate(self.caches):
+            if getattr(layer.impl, "summaries", None) is not None:
+                layer.impl.summaries = self.known[index]
+            layer.impl.do_kv_cache_update(layer, self.k, self.v, cache, self.common.slot_mapping)
+            layer.impl.forward(layer, self.q, self.k, self.v, cache, plan, self.out)
+        return perf_counter() - start
+
+
+class OwnStep:
+    """The same step of `attention`'s own cache.
+
+    Args:
+        shape: of the layers.
+        rows, seen: how many, and the tokens that each sees in the first step.
+        policy: by the name of `OURS`.
+        budget: tokens that a query may read.
+    """
+
+    def __init__(self, shape: Shape, rows: int, seen: int, policy: str, budget: int) -> None:
+        self.shape = bench.Shape(
+            heads=shape.Hq, kv_heads=shape.Hkv, head_size=shape.D, batch=rows, context=seen - 1
+        )
+        # Rows begin alike; a cache has its own copy of each.
+        k, v = (
+            torch.randn(1, shape.Hkv, seen - 1, shape.D).expand(rows, -1, -1, -1) for _ in range(2)
+        )
+        backend = bench.sparse(OURS[policy], budget)
+        self.cache = bench.filled(backend, self.shape, k, v, shape.layers)
+        self.layers = shape.layers
+
+    def run(self) -> float:
+        """Seconds of the step, by which each row has a token more."""
+        q = self.shape.random(self.shape.heads, 1)
+        k, v = (self.shape.random(self.shape.kv_heads, 1) for _ in range(2))
+        start = perf_counter()
+        for index in range(self.layers):
+            bench.forward(self.cache, q, k, v, index)
         return perf_counter() - start
 
 
@@ -170,33 +223,69 @@ class Decoding:
         return np.zeros(rows, dtype=bool)
 
 
-def compared(layers: dict[str, Any], step: Step, seen: int, repeats: int) -> list[dict[str, Any]]:
-    """The rows of one table: every policy by turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in layers}
+def compared(
+    layers: dict[str, Any], shape: Shape, rows: int, seen: int, budget: int, repeats: int
+) -> list[dict[str, Any]]:
+    """The rows of one table: every policy of the engine by turns, and ours with them, one by one.
+
+    One by one, since not all caches at once have room.
+    """
+    step = Step(shape, rows, seen)
     for layer, builder, _, _ in layers.values():
         step.prepare(layer, builder)
-        step.run(layer, builder)
-    for _ in range(repeats):
-        for name, (layer, builder, _, _) in layers.items():
-            seconds[name].append(step.run(layer, builder))
-    found = []
-    for name, (*_, policy) in layers.items():
-        pairs = [one / two for one, two in zip(seconds["full"], seconds[name], strict=True)]
-        at, begun = np.array([seen]), -(-seen // BLOCK)
-        start, end = policy.gap(at) if policy is not None else (np.zeros(1), np.zeros(1))
-        back = policy is not None and policy.gives_back
-        found.append(
-            {
-                "policy": name,
-                "rows": step.rows,
-                "context": seen,
-                "step_ms": 1000 * median(seconds[name]),
-                "times_full": median(pairs),
-                "keys_read": int(policy.tokens_read(at)[0]) if policy is not None else seen,
-                "blocks_held": begun - (int(end[0] - start[0]) if back else 0),
+    seconds: dict[tuple[str, str], list[float]] = {}
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for own in OURS:
+        mine = OwnStep(shape, rows, seen, own, budget)
+        for turn in range(-1, repeats):
+            full = step.run(*layers["full"][:2])
+            taken = {
+                ("vllm", name): full if name == "full" else step.run(layer, builder)
+                for name, (layer, builder, _, _) in layers.items()
             }
-        )
-    return found
+            taken["lil", own] = mine.run()
+            if turn < 0:
+                continue
+            for key, one in taken.items():
+                seconds.setdefault(key, []).append(one)
+                ratios.setdefault(key, []).append(full / one)
+        del mine
+    speed = bandwidth("cpu")
+    return [
+        {
+            "runtime": runtime,
+            "policy": name,
+            "rows": rows,
+            "context": seen,
+            "step_ms": 1000 * median(taken),
+            "times_full": median(ratios[runtime, name]),
+            "faster_in": sum(ratio > 1 for ratio in ratios[runtime, name]),
+            "turns": len(taken),
+            **read(shape, rows, seen, layers[name][3], median(taken) * speed, runtime == "vllm"),
+        }
+        for (runtime, name), taken in sorted(seconds.items(), reverse=True)
+    ]
+
+
+def read(
+    shape: Shape, rows: int, seen: int, policy: BlockPolicy | None, bytes_then: float, paged: bool
+) -> dict[str, Any]:
+    """What a step reads, as a share of the bytes that memory gives in that time, and holds."""
+    at, begun = np.array([seen]), -(-seen // BLOCK)
+    keys, compared, held = seen, 0, begun
+    if policy is not None:
+        keys = int(policy.tokens_read(at)[0])
+        compared = int(policy.blocks_compared(at)[0])
+        if policy.gives_back:
+            start, end = policy.gap(at)
+            held -= int(end[0] - start[0])
+    numbers = keys * 2 * shape.D
+    if compared:
+        assert policy is not None
+        numbers += compared * policy.size(shape.D)
+    needed = 4 * rows * shape.layers * shape.Hkv * numbers
+    told = {"of_bound": needed / bytes_then, "keys_read": keys}
+    return told | {"blocks_held": held if paged else None}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -222,21 +311,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
             }
             print(f"{name}: {shape}, budget {options.budget}, block {BLOCK}, float32")
             print(
-                f"{'rows':>5}{'context':>9}{'policy':>8}{'ms':>9}{'times':>7}{'keys':>8}{'blocks':>8}"
+                f"{'rows':>5}{'context':>9}{'runtime':>9}{'policy':>8}{'ms':>9}{'times':>7}"
+                f"{'bound':>7}{'keys':>8}{'blocks':>8}"
             )
             for rows in options.batches:
                 for seen in options.contexts:
-                    step = Step(shape, rows, seen)
-                    for one in compared(layers, step, seen, options.repeats):
+                    for one in compared(layers, shape, rows, seen, options.budget, options.repeats):
                         every.setdefault(name, []).append(one)
+                        held = "-" if one["blocks_held"] is None else one["blocks_held"]
                         print(
-                            f"{one['rows']:>5}{one['context']:>9}{one['policy']:>8}"
-                            f"{one['step_ms']:>9.3f}{one['times_full']:>7.2f}"
-                            f"{one['keys_read']:>8}{one['blocks_held']:>8}",
+                            f"{one['rows']:>5}{one['context']:>9}{one['runtime']:>9}"
+                            f"{one['policy']:>8}{one['step_ms']:>9.3f}{one['times_full']:>7.2f}"
+                            f"{one['of_bound']:>7.0%}{one['keys_read']:>8}{held:>8}",
                             flush=True,
                         )
-    threads = torch.get_num_threads()
-    print(json.dumps({"threads": threads, "budget": options.budget, "shapes": every}))
+    import vllm
+
+    shapes = {name: asdict(SHAPES[name]) for name in options.shapes}
+    told = {"budget": options.budget, "repeats": options.repeats, "block": BLOCK}
+    device = {"device": bench.device_name("cpu"), "vllm": vllm.__version__}
+    print(json.dumps({**told, **bench.conditions(), **device, "shapes": shapes, "rows": every}))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,85 @@
+"""Choices of blocks at a tie: which are such, and which explain another token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import choice_ties
+import pytest
+import torch
+from choice_ties import CHOICE_TIE, Choice, TiedChoices, tied_choices
+from compare_stores import Parting
+from torch import Tensor
+
+from experiments.grid import models
+
+INFLLM = {"name": "infllm", "block": 4, "n_init": 4, "topk": 1, "repr_topk": 4, "budget": 20}
+QUEST = {"name": "quest", "page": 4, "dense_layers": 0, "budget": 20}
+REPEATED = [*range(20, 28)] * 8
+ONCE = [*range(10, 60)]
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return models.load(models.find("reasoner"), "float32", "cpu").model
+
+
+def parting(method: dict[str, Any], common: list[int], tokens: tuple[int, int]) -> Parting:
+    return Parting("", {"backend": method}, (5, 6), common, 0, tokens)
+
+
+def test_blocks_of_the_same_tokens_are_worth_the_same_to_infllm_alone(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys are as they were before they were turned to their positions."""
+    monkeypatch.setattr(choice_ties, "TRIED", 2)
+    found = tied_choices(model, parting(INFLLM, REPEATED, (1, -1)))
+    assert found.count > 10
+    assert found.closest is not None
+    assert found.closest <= CHOICE_TIE
+    assert not found.explained
+    for method, text in ((INFLLM, ONCE), (QUEST, REPEATED)):
+        found = tied_choices(model, parting(method, text, (1, -1)))
+        assert found.count == 0
+        assert found.closest is not None
+        assert found.closest > 10 * CHOICE_TIE
+
+
+def test_a_window_chooses_nothing(model: Any) -> None:
+    found = tied_choices(model, parting({"name": "window", "budget": 8}, [7] * 20, (1, 2)))
+    assert (found.closest, found.count, found.explained) == (None, 0, False)
+
+
+def test_one_choice_made_the_other_way_round_changes_what_comes_behind_it(model: Any) -> None:
+    some = parting(QUEST, ONCE[:30], (1, 2))
+    choices, row = choice_ties._read(model, some)
+    again, same = choice_ties._read(model, some)
+    assert choices == again
+    assert torch.equal(row, same)
+    one = choices[len(choices) // 2]
+    turned, other = choice_ties._read(model, some, [one])
+    assert not torch.equal(row, other)
+    before = [each for each in choices if each.call <= one.call]
+    assert [each for each in turned if each.call <= one.call] == before
+    # The block that was left out is read now, and the other is not.
+    assert turned != choices
+
+
+def test_a_tie_explains_the_token_that_it_gives(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ties alone are tried, those of equal worth and the latest first, and no more than so many."""
+    tie, later, apart = Choice(0.0, 3, 1), Choice(5e-7, 9, 0), Choice(1e-3, 20, 0)
+    tried: list[Choice] = []
+
+    def read(_model: Any, _parting: Any, turned: Any = ()) -> tuple[list[Choice], Tensor]:
+        tried.extend(turned)
+        token = 4 if later in turned else 7 if apart in turned else 2
+        return [tie, later, apart], torch.nn.functional.one_hot(torch.tensor(token), 10)
+
+    monkeypatch.setattr(choice_ties, "_read", read)
+    assert tied_choices(model, parting(QUEST, ONCE, (2, 4))) == TiedChoices(0.0, 2, explained=True)
+    assert tried == [tie, later]
+    assert not tied_choices(model, parting(QUEST, ONCE, (2, 7))).explained
+    monkeypatch.setattr(choice_ties, "TRIED", 1)
+    assert not tied_choices(model, parting(QUEST, ONCE, (2, 4))).explained

@@ -32,8 +32,8 @@ from experiments import bench
 from experiments.grid import models
 from experiments.grid.models import LoadedModel, use_threads
 
-#: Tokens before the first turn, which is not counted and so need not read the whole context.
-WARMING = 256
+#: Tokens at most before the first turn, which is not counted and so need not read a long context.
+WARMING = 2000
 COLUMNS = (
     Column("context", "context", ","),
     Column("", "backend", words=True),
@@ -112,10 +112,11 @@ def at_context(
             ways[name, count] = {"backend": bench.sparse(name, budget), "speculate": count}
     found: dict[tuple[str, int | None], list[lil.Trace]] = defaultdict(list)
     for turn in range(repeats + 1):
+        seen = context if turn else min(context, WARMING)
         for way, options in ways.items():
             progress(f"{way[0]}, {context} tokens, turn {turn}")
             (trace,) = lil.decode(
-                loaded.model, loaded.tokenizer, [lil.Request(ids[: context if turn else WARMING])],
+                loaded.model, loaded.tokenizer, [lil.Request(ids[:seen])],
                 max_new_tokens=tokens if turn else 4, token_bytes=loaded.token_bytes, **options,
             )  # fmt: skip
             if turn:

@@ -12,45 +12,53 @@ likeliest score to the lower one of the two tokens that were chosen is told: bel
 decides. Above it, a method that chooses blocks may have chosen others for the same reason before:
 the text is read once more with torch, and told is the closest choice, the smallest difference
 between the last block chosen and the first left out as a share of their worth. Up to `CHOICE_TIE`
-rounding decides: "choice" where one such choice made the other way round gives the other's token,
-"tied" where none of those that were tried does. Pairs with equal tokens have to have read the same
-keys per step and to have the same answer.
+rounding decides. A traced choice is one which, made otherwise with all else as it is, gives the
+other's token; where none of those that were tried does, the pair is not explained. Pairs with equal
+tokens have to be equally long, to have read the same keys per step and to have the same answer.
 
 Seconds per solved problem are prefill and decode of all rows over the problems solved, a step's
-shared among its rows. Exit code 1 where a pair parts without a tie of either kind, where equal
-tokens have other keys or answers, or where a run is missing or failed.
+shared among its rows. Exit code 1 where a pair parts and is not explained, where equal tokens have
+other keys or answers, or where a run is missing or failed.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import math
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from choice_ties import CHOICE_TIE, TiedChoices, backend_of, tied_choices  # noqa: E402
+from choice_ties import CHOICE_TIE, backend_of, tied_choices  # noqa: E402
 from compare_stores import Parting, scores  # noqa: E402
+from runtime_pairs import (  # noqa: E402
+    RunPair,
+    RuntimeCost,
+    cost_of,
+    counts_of,
+    is_good,
+    parts_at,
+    same_answers,
+    same_keys,
+    why,
+)
 
 from attention.errors import InvalidValue  # noqa: E402
 from experiments.grid import models, presets  # noqa: E402
 from experiments.grid.config import Config  # noqa: E402
 from experiments.grid.identity import OWN_RUNTIME, RUNTIMES  # noqa: E402
 from experiments.grid.plan import Run  # noqa: E402
-from experiments.store.samples.sample import Sample  # noqa: E402
+from experiments.store.files.records import Record  # noqa: E402
 from experiments.store.store import Store  # noqa: E402
 from experiments.store.study import Study  # noqa: E402
 from experiments.sweep import sweep  # noqa: E402
 from experiments.sweep.backlog import Preparation  # noqa: E402
-from lil import Trace  # noqa: E402
 
 #: Scores closer than that are one and the same in float32, after some layers.
 TIE = 1e-4
@@ -66,55 +74,6 @@ METHODS = (
 )
 
 
-@dataclass(frozen=True)
-class RunPair:
-    """One problem under one method, as both runtimes decoded it.
-
-    Args:
-        method: and budget.
-        item: the problem.
-        kind: "equal", "tie" of scores, "choice" or "tied" of blocks, "parts" or, of what is not
-            stored or failed, "missing".
-        tokens: that are common.
-        gap: between the scores where they part; None where they do not.
-        choices: of blocks in the common text; None where nobody looked.
-        keys: whether equal tokens read the same keys per step.
-        answers: whether equal tokens are the same answer, judged alike.
-    """
-
-    method: str
-    item: str
-    kind: str
-    tokens: int
-    gap: float | None
-    keys: bool
-    answers: bool
-    choices: TiedChoices | None = None
-
-
-@dataclass(frozen=True)
-class RuntimeCost:
-    """What one runtime took for one method.
-
-    Args:
-        method: and budget.
-        runtime: that decoded.
-        problems, solved: how many.
-        tokens: of all outputs.
-        tokens_per_second: of prefill and decode.
-        keys_per_solved, seconds_per_solved: None where nothing is solved.
-    """
-
-    method: str
-    runtime: str
-    problems: int
-    solved: int
-    tokens: int
-    tokens_per_second: float | None
-    keys_per_solved: float | None
-    seconds_per_solved: float | None
-
-
 def config_of(args: argparse.Namespace) -> Config:
     """The sweep, as the default runtime decodes it.
 
@@ -127,7 +86,7 @@ def config_of(args: argparse.Namespace) -> Config:
         "limit": args.problems,
         "offset": args.offset,
         "backends": args.methods,
-        "budgets": str(args.budget),
+        "budgets": args.budgets,
         "detectors": "none",
         "batch_size": args.batch_size,
         "max_new_tokens": args.max_new_tokens,
@@ -189,10 +148,11 @@ class Comparison:
             found.append(pair)
         for at, gap in self._gaps(parted).items():
             if gap < TIE:
-                found[at] = replace(found[at], gap=gap, kind="tie")
+                found[at] = replace(found[at], gap=gap, kind="score tie")
                 continue
             choices = tied_choices(self._model(), parted[at])
-            kind = "choice" if choices.explained else "tied" if choices.count else "parts"
+            untraced = "untraced choice" if choices.count else "parts"
+            kind = "traced choice" if choices.traced else untraced
             found[at] = replace(found[at], gap=gap, choices=choices, kind=kind)
         return found
 
@@ -211,16 +171,36 @@ class Comparison:
             samples = (self._samples[OWN_RUNTIME][run.id], self._samples["vllm"][other.id])
             tokens = min(one.tokens, two.tokens)
             keys, answers = same_keys(one, two), same_answers(one, two, *samples)
-            return RunPair(told, item, "equal", tokens, None, keys, answers), None
-        parting = Parting(
-            told,
-            dict(mine.meta["cell"]),
-            one.prompt_ids,
-            one.new_ids[:at],
-            min(one.reused_tokens, at),
-            (one.new_ids[at], two.new_ids[at]),
-        )
+            whole = one.tokens == two.tokens
+            return RunPair(told, item, "equal", tokens, None, keys, answers, whole), None
+        parting = self._parting(mine, at, two.new_ids[at])
         return RunPair(told, item, "parts", at, None, keys=True, answers=True), parting
+
+    @staticmethod
+    def _parting(mine: Record, at: int, other: int) -> Parting:
+        one = mine.trace()
+        cell, reused = dict(mine.meta["cell"]), min(one.reused_tokens, at)
+        tokens = (one.new_ids[at], other)
+        return Parting("", cell, one.prompt_ids, one.new_ids[:at], reused, tokens)
+
+    def ties_of_equal(self, pairs: Sequence[RunPair], most: int) -> dict[str, dict[str, int]]:
+        """By method, in how many equal outputs of those read again a choice was at a tie.
+
+        Args:
+            pairs: of all runs, in the order of the plan.
+            most: outputs of each method that are read again, the first ones.
+        """
+        found: dict[str, dict[str, int]] = {}
+        for run, pair in zip(self._studies[OWN_RUNTIME].runs(), pairs, strict=True):
+            of = found.setdefault(pair.method, {"read": 0, "tied": 0})
+            mine = self._studies[OWN_RUNTIME].served(run)
+            if pair.kind != "equal" or of["read"] >= most or mine is None:
+                continue
+            last = mine.trace().tokens - 1
+            parting = self._parting(mine, last, mine.trace().new_ids[last])
+            of["read"] += 1
+            of["tied"] += bool(tied_choices(self._model(), parting, trace=False).count)
+        return found
 
     def _gaps(self, parted: dict[int, Parting]) -> dict[int, float]:
         """From the likeliest score to the lower of the two tokens chosen, where runs part."""
@@ -249,87 +229,14 @@ class Comparison:
         return found
 
 
-def parts_at(one: Trace, two: Trace) -> int | None:
-    """The step at which two outputs part; None where they are equal as far as both go.
-
-    One may have been cut earlier: caps follow from how long full attention's output was in the same
-    runtime.
-    """
-    pairs = zip(one.new_ids, two.new_ids, strict=False)
-    at = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-    return None if at == min(one.tokens, two.tokens) else at
-
-
-def same_keys(one: Trace, two: Trace) -> bool:
-    """Whether two outputs of the same tokens read the same keys per step, to rounding.
-
-    Of outputs that are not equally long nothing is known, and nothing said.
-    """
-    if one.tokens != two.tokens:
-        return True
-    means = (one.keys_read_mean or 0.0, two.keys_read_mean or 0.0)
-    return one.keys_read_max == two.keys_read_max and math.isclose(*means, rel_tol=1e-6)
-
-
-def same_answers(one: Trace, two: Trace, mine: Sample, theirs: Sample) -> bool:
-    """Whether two outputs of the same tokens are the same answer; of unequally long ones it may
-    not be.
-    """
-    return one.tokens != two.tokens or (mine.answer, mine.correct) == (
-        theirs.answer,
-        theirs.correct,
-    )
-
-
-def cost_of(method: str, runtime: str, samples: Sequence[Sample]) -> RuntimeCost:
-    """What the samples of a method took; those that failed or are missing are left out."""
-    usable = [one for one in samples if one.tokens is not None]
-    seconds = sum((one.prefill_sec or 0.0) + (one.decode_sec or 0.0) for one in usable)
-    tokens, solved = sum(one.tokens or 0 for one in usable), sum(bool(s.correct) for s in usable)
-    keys = sum(one.keys_read or 0.0 for one in usable)
-    return RuntimeCost(
-        method,
-        runtime,
-        len(usable),
-        solved,
-        tokens,
-        tokens / seconds if seconds else None,
-        keys / solved if solved else None,
-        seconds / solved if solved else None,
-    )
-
-
-def counts_of(pairs: Sequence[RunPair]) -> dict[str, dict[str, int]]:
-    """By method, how many pairs are what, and how many have other keys or answers."""
-    found: dict[str, dict[str, int]] = {}
-    for one in pairs:
-        names = (
-            "equal",
-            "tie",
-            "choice",
-            "tied",
-            "parts",
-            "missing",
-            "other_keys",
-            "other_answers",
-            "tokens",
-        )
-        of = found.setdefault(one.method, dict.fromkeys(names, 0))
-        of[one.kind] += 1
-        of["tokens"] += one.tokens
-        if one.kind == "equal":
-            of["other_keys"] += not one.keys
-            of["other_answers"] += not one.answers
-    return found
-
-
 def shown(pairs: Sequence[RunPair], costs: Sequence[RuntimeCost]) -> None:
     """Print counts, every pair that is not equal, and costs."""
-    print(f"{'method':<14}{'equal':>7}{'tie':>5}{'choice':>8}{'tied':>6}{'part':>6}{'missing':>9}"
+    print(f"{'method':<14}{'equal':>7}{'tie':>5}{'traced':>8}{'untraced':>10}{'part':>6}{'missing':>9}{'cut':>5}"
           f"{'other keys':>12}{'other answers':>15}{'tokens equal':>14}")  # fmt: skip
     for method, of in counts_of(pairs).items():
-        print(f"{method:<14}{of['equal']:>7}{of['tie']:>5}{of['choice']:>8}{of['tied']:>6}{of['parts']:>6}"
-              f"{of['missing']:>9}{of['other_keys']:>12}{of['other_answers']:>15}"
+        print(f"{method:<14}{of['equal']:>7}{of['score tie']:>5}"
+              f"{of['traced choice']:>8}{of['untraced choice']:>10}{of['parts']:>6}"
+              f"{of['missing']:>9}{of['cut']:>5}{of['other_keys']:>12}{of['other_answers']:>15}"
               f"{of['tokens']:>14,}")  # fmt: skip
     for one in pairs:
         if one.gap is not None:
@@ -343,27 +250,8 @@ def shown(pairs: Sequence[RunPair], costs: Sequence[RuntimeCost]) -> None:
               f"{_told(cost.keys_per_solved):>14}{_told(cost.seconds_per_solved):>10}")  # fmt: skip
 
 
-def why(one: RunPair) -> str:
-    """Why two runs part, as far as it is known."""
-    if one.kind == "tie":
-        return "a tie"
-    if one.choices is None or not one.choices.count:
-        return "NO TIE"
-    some = f"{one.choices.count} choices at a tie, the closest {one.choices.closest:.1e} apart"
-    shown = "one of them gives the other token" if one.choices.explained else "not traced to one"
-    return f"{some}, {shown}"
-
-
 def _told(value: float | None) -> str:
     return "-" if value is None else f"{value:,.2f}"
-
-
-def is_good(pairs: Sequence[RunPair]) -> bool:
-    """Whether nothing but ties parts, and equal tokens have equal keys and answers."""
-    return all(
-        one.kind in ("tie", "choice", "tied") or (one.kind == "equal" and one.keys and one.answers)
-        for one in pairs
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -375,7 +263,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--problems", type=int, default=4)
     parser.add_argument("--offset", type=int, default=0, help="leave out the first so many")
     parser.add_argument("--methods", default=",".join(METHODS), help="as lil sweep takes backends")
-    parser.add_argument("--budget", type=int, default=128, help="of all methods")
+    parser.add_argument("--budgets", default="128", help="of all methods")
+    parser.add_argument(
+        "--ties",
+        type=int,
+        default=0,
+        metavar="N",
+        help="equal outputs of each method that are read again, for choices at a tie",
+    )
     parser.add_argument("--batch-size", type=int, default=16, help="rows decoded together")
     parser.add_argument("--max-new-tokens", type=int, default=2048, help="of full attention")
     parser.add_argument("--compare", action="store_true", help="what is stored; decode nothing")
@@ -405,16 +300,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"check_runtimes: {error}", file=sys.stderr)
         return 2
     pairs, costs = compared.pairs(), compared.costs()
+    ties = compared.ties_of_equal(pairs, args.ties) if args.ties else {}
     if args.json:
         told = {
             "tie": TIE,
             "choice_tie": CHOICE_TIE,
             "counts": counts_of(pairs),
             "pairs": [asdict(one) for one in pairs],
+            "ties_of_equal": ties,
         }
         print(json.dumps(told | {"costs": [asdict(one) for one in costs]}))
     else:
         shown(pairs, costs)
+        for method, of in ties.items():
+            print(f"{method}: a choice at a tie in {of['tied']} of {of['read']} equal outputs")
     return 0 if is_good(pairs) else 1
 
 

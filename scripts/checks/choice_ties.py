@@ -1,8 +1,7 @@
-"""Choices of blocks that rounding decides, and whether one of them explains where two runs part."""
+"""Choices of blocks that rounding decides, and whether two runs part because of one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest import mock
@@ -18,7 +17,7 @@ from attention.layers import paged
 
 #: Blocks whose worth is closer than that, as a share of it: some last bits of a float32.
 CHOICE_TIE = 1e-6
-#: Choices at a tie that are made the other way round, one after another, before giving up.
+#: Choices at a tie that are made otherwise, one after another, before giving up.
 TRIED = 12
 TINY = torch.finfo(torch.float64).tiny
 
@@ -30,11 +29,13 @@ class Choice(NamedTuple):
         margin: between the worth of the last block chosen and that of the first left out, over the
             larger of both.
         call, row: which it is.
+        others: blocks left out that are worth as much as the last one chosen, to `CHOICE_TIE`.
     """
 
     margin: float
     call: int
     row: int
+    others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,13 @@ class TiedChoices:
     Attributes:
         closest: the smallest margin in the common text; None where nothing is chosen.
         count: choices whose margin is up to `CHOICE_TIE`.
-        explained: whether with one of them made the other way round, all else as it is, the other
-            run's token is the likeliest.
+        traced: whether the text read again has this run's token as the likeliest, and with one of
+            these choices made otherwise, all else as it is, the other run's.
     """
 
     closest: float | None
     count: int
-    explained: bool
+    traced: bool
 
 
 def backend_of(parting: Parting) -> attention.Backend:
@@ -59,32 +60,41 @@ def backend_of(parting: Parting) -> attention.Backend:
     return attention.get(params.pop("name"), **params)
 
 
-def tied_choices(model: Any, parting: Parting) -> TiedChoices:
+def tied_choices(model: Any, parting: Parting, *, trace: bool = True) -> TiedChoices:
     """Read the common text again, with torch, and look at every choice of blocks.
 
     Text that repeats itself has blocks of the same tokens, which can be worth exactly the same.
+
+    Args:
+        model: of `lil.decode`, in float32.
+        parting: where the runs part, and under which method.
+        trace: whether choices at a tie are made otherwise.
     """
-    choices, _ = _read(model, parting)
+    choices, row = _read(model, parting)
+    mine, theirs = parting.tokens
     closest = min((one.margin for one in choices), default=None)
     ties = [one for one in choices if one.margin <= CHOICE_TIE]
-    # The nearest to the end matter most where many are the same.
-    tried = sorted(ties, key=lambda one: (one.margin > 0, -one.call))[:TRIED]
-    explained = any(_chosen(model, parting, [one]) == parting.tokens[1] for one in tried)
-    return TiedChoices(closest, len(ties), explained)
-
-
-def _chosen(model: Any, parting: Parting, turned: Collection[Choice]) -> int:
-    """The likeliest token where the runs part, with some choices made the other way round."""
-    _, row = _read(model, parting, turned)
-    return int(row.argmax())
+    # Those that are worth the same come first, and of them the last, which have most to say.
+    ties = sorted(ties, key=lambda one: (one.margin > 0, -one.call))
+    tried = ties[:TRIED] if trace and int(row.argmax()) == mine else []
+    traced = any(
+        int(_read(model, parting, (one, other))[1].argmax()) == theirs
+        for one in tried
+        for other in one.others
+    )
+    return TiedChoices(closest, len(ties), traced)
 
 
 def _read(
-    model: Any, parting: Parting, turned: Collection[Choice] = ()
+    model: Any, parting: Parting, otherwise: tuple[Choice, int] | None = None
 ) -> tuple[list[Choice], Tensor]:
-    """The choices of the common text, and the scores behind it, (V,)."""
+    """The choices of the common text, and the scores behind it, (V,).
+
+    Args:
+        model, parting: as above.
+        otherwise: a choice, and the block that is taken instead of the last one chosen.
+    """
     found: list[Choice] = []
-    other = {(one.call, one.row) for one in turned}
     calls = 0
 
     def watched(worth: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -95,14 +105,15 @@ def _read(
             return values, index
         each, chosen = worth.reshape(-1, worth.shape[-1]), index.reshape(-1, k).clone()
         for row, (known, mine) in enumerate(zip(each, chosen, strict=True)):
-            left = known.index_fill(0, mine, float("-inf"))
-            last, out = known[mine].min().double(), left.max().double()
+            left = known.double().index_fill(0, mine, float("-inf"))
+            last, out = known[mine].min().double(), left.max()
             if not (last.isfinite() and out.isfinite()):
                 continue
             size = torch.maximum(last.abs(), out.abs()).clamp(min=TINY)
-            found.append(Choice(float((last - out) / size), call, row))
-            if (call, row) in other:
-                mine[known[mine].argmin()] = left.argmax()
+            others = torch.nonzero((last - left) / size <= CHOICE_TIE).flatten().tolist()
+            found.append(Choice(float((last - out) / size), call, row, tuple(others)))
+            if otherwise is not None and (call, row) == otherwise[0][1:3]:
+                mine[known[mine].argmin()] = otherwise[1]
         index = chosen.view(index.shape)
         return worth.gather(-1, index), index
 

@@ -1,13 +1,15 @@
 """Does fidelity step by step say how long outputs get, and how many answers are lost?
 
-    python scripts/measuring/acceptance_readings.py STORE --problems 40 > docs/acceptance.json
-    python scripts/pages/acceptance_page.py                   # the table of docs/lossless.md
+    python scripts/measuring/acceptance_readings.py STORE --problems 40 > FILE
+    python scripts/measuring/acceptance_readings.py STORE --also window,tova --budgets 384 > FILE
+    python scripts/pages/acceptance_page.py --take reasoner FILE    # the tables of docs/lossless.md
 
 For every sparse cell of a store: the share of full attention's tokens that it would have chosen on
 the first problems (`lil acceptance`), and from its own stored texts of the same problems the
 geometric mean of the length ratio where both solve, and the share solved. Then the rank correlation
 (Spearman) of the first with both, over cells; intervals resample problems. A text that full
-attention itself was cut in counts for nothing.
+attention itself was cut in counts for nothing. Methods of `--also` were not decoded: they have the
+share alone, and no part in the correlations.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lil
+from attention import Backend
 from attention.errors import InvalidValue
+from experiments import bench
 from experiments.grid import models
 from experiments.grid.stored import model_of
 from experiments.report.bootstrap import Bootstrap
@@ -45,8 +49,9 @@ class Measured(NamedTuple):
     Attributes:
         about: which cell.
         accepted, steps: of full attention's text.
-        logs: logarithm of the length ratio; NaN where not both solve.
-        solved: 1 or 0.
+        logs: logarithm of the length ratio; NaN where not both solve; none where nothing was
+            decoded.
+        solved: 1 or 0; none where nothing was decoded.
     """
 
     about: dict[str, Any]
@@ -56,8 +61,8 @@ class Measured(NamedTuple):
     solved: Floats
 
 
-def measured(study: Study, problems: int) -> list[Measured]:
-    """Every sparse cell of the store.
+def measured(study: Study, problems: int, also: Sequence[Backend] = ()) -> list[Measured]:
+    """Every sparse cell of the store, and other methods on the same texts.
 
     Raises:
         InvalidValue: no greedy texts of full attention, or several data sets.
@@ -100,6 +105,18 @@ def measured(study: Study, problems: int) -> list[Measured]:
                 np.array([float(bool(m.correct)) for m, _ in pairs]),
             )
         )
+    for backend in also:
+        print(f"{backend.name} {backend.budget}", file=sys.stderr, flush=True)
+        read = lil.acceptance(model, [traces[one] for one in items], backend)
+        about = {"backend": backend.name, "budget": backend.budget, "role": "not decoded"}
+        rows.append(
+            Measured(
+                about | fidelity.counted(read),
+                np.array([one.accepted for one in read], dtype=np.float64),
+                np.array([one.steps for one in read], dtype=np.float64),
+                *(np.array([]) for _ in range(2)),
+            )
+        )
     return rows
 
 
@@ -126,12 +143,15 @@ def told(cells: Sequence[Measured], seed: int = 0) -> dict[str, Any]:
         share = bootstrap.ratio([*zip(one.accepted.tolist(), one.steps.tolist(), strict=True)])
         both = one.logs[~np.isnan(one.logs)]
         ratio = bootstrap.log_mean(both.tolist())
-        solved = wilson(float(one.solved.sum()), len(one.solved))
+        solved = wilson(float(one.solved.sum()), len(one.solved)) if len(one.solved) else None
         few = len(both) < FEWEST
         rows.append(
             one.about
             | {"share": _interval(share), "solved_by_both": len(both)}
-            | {"length_ratio": None if few else _interval(ratio), "accuracy": _interval(solved)}
+            | {
+                "length_ratio": None if few else _interval(ratio),
+                "accuracy": solved and _interval(solved),
+            }
         )
     return {
         "problems": max((len(one.solved) for one in cells), default=0),
@@ -140,7 +160,7 @@ def told(cells: Sequence[Measured], seed: int = 0) -> dict[str, Any]:
             {"with": name, "of": kind, **correlation(some, name, seed)}
             for kind, some in (
                 ("methods", [one for one in cells if one.about["role"] == "method"]),
-                ("all", list(cells)),
+                ("all", [one for one in cells if one.about["role"] != "not decoded"]),
             )
             for name in ("length_ratio", "accuracy")
         ],
@@ -191,15 +211,22 @@ def _rho(cells: Sequence[Measured], name: str, those: NDArray[np.int64]) -> floa
     return float(np.corrcoef(first, second)[0, 1])
 
 
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("store", type=Path)
     parser.add_argument("--problems", type=int, default=60)
+    parser.add_argument("--also", type=_names, default=[], help="methods that were not decoded")
+    parser.add_argument("--budgets", type=_names, default=[], help="of those")
     args = parser.parse_args(argv)
     models.quiet_transformers()
-    found = told(measured(Study.open(args.store), args.problems))
+    also = [bench.method(name, int(budget)) for name in args.also for budget in args.budgets]
+    found = told(measured(Study.open(args.store), args.problems, also))
     print(json.dumps(found | {"store": args.store.name}, indent=1))
     return 0
 

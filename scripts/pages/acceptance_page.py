@@ -1,12 +1,15 @@
-"""Write the table of fidelity in docs/lossless.md from docs/acceptance.json.
+"""Write the tables of fidelity in docs/lossless.md from docs/acceptance.json.
 
-python scripts/measuring/acceptance_readings.py STORE > docs/acceptance.json
+python scripts/measuring/acceptance_readings.py STORE > FILE
+python scripts/pages/acceptance_page.py --take reasoner FILE
+python scripts/pages/acceptance_page.py --take qwen-coder-1.5b FILE
 python scripts/pages/acceptance_page.py
 python scripts/pages/acceptance_page.py --check    # exit code 1 if the page differs
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,13 +40,14 @@ def section(found: Found) -> str:
 def _row(one: Found) -> tuple[str, ...]:
     kept = ", prompt kept" if one.get("keep_prompt") else ""
     control = ", a control" if one["role"] == "control" else ""
+    accuracy = one["accuracy"] or (None, None, None)
     ratio = "-" if one["length_ratio"] is None else _told(one["length_ratio"], ".2f")
     return (
         f"{one['backend']} {one['budget']}{kept}{control}",
         _told([None if x is None else 100 * x for x in one["share"]], ".2f"),
-        _told([None if x is None else 100 * x for x in one["accuracy"]], ".0f"),
+        _told([None if x is None else 100 * x for x in accuracy], ".0f"),
         ratio,
-        str(one["solved_by_both"]),
+        "-" if one["accuracy"] is None else str(one["solved_by_both"]),
     )
 
 
@@ -70,7 +74,16 @@ def sentence(one: Found) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return pages.from_kept(__doc__, PAGE, "acceptance_page.py", KEPT, section, argv)
+    sections = dict.fromkeys(("reasoner", "qwen-coder-1.5b"), section)
+    return pages.of_measurements(
+        __doc__,
+        PAGE,
+        "acceptance_page.py",
+        KEPT,
+        sections,
+        lambda _, text, __: json.loads(text),
+        argv,
+    )
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def checked(rows: Sequence[Row]) -> str:
         kept = (f"{100 * some[k]['kept'] / (some[k]['kept'] + some[k]['refused']):.1f}"
                 for k in counts)  # fmt: skip
         lines.append((f"{name} {budget}", f"{same:,} of {of:,}", *kept))
-    heads = ("backend", "outputs the same", *(f"kept of {k}, %" for k in counts))
+    heads = ("backend", "outputs the same", *(f"drafts kept at {k}, %" for k in counts))
     same, of = (sum(row[key] for row in texts) for key in ("same", "prompts"))
     chances = ", ".join(f"{row['p']:.2f} under `{row['backend']}`" for row in draws)
     return (

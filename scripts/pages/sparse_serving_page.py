@@ -24,7 +24,7 @@ Found = Mapping[str, Any]
 
 def steps(found: Found) -> str:
     """Times of decode steps, and how they were taken."""
-    heads = ("layers", "rows", "context", "vLLM's own, ms", *_ways("vllm"), *_ways("lil"))
+    heads = ("shape", "rows", "context", "vLLM's own, ms", *_ways("vllm"), *_ways("lil"))
     lines = []
     for name, rows in found["rows"].items():
         for at in dict.fromkeys((row["rows"], row["context"]) for row in rows):
@@ -40,17 +40,23 @@ def steps(found: Found) -> str:
                  f"{own['step_ms']:.1f} ({own['of_bound']:.0%})",
                  *(f"{by[way]['times_full']:.2f} ({by[way]['of_bound']:.0%})" for way in ways))
             )  # fmt: skip
-    of_engine = [row for rows in found["rows"].values() for row in rows if row["runtime"] == "vllm"]
-    held = {(row["context"], row["policy"]): row["blocks_held"] for row in of_engine}
+    held = {(row["context"], row["policy"]): row["blocks_held"]
+            for rows in found["rows"].values() for row in rows
+            if row["runtime"] == "vllm"}  # fmt: skip
     blocks = "; ".join(
         f"at {context:,} tokens {held[context, 'full']:,} in full, {held[context, 'quest']:,} "
         f"under `quest`, {held[context, 'sink']:,} under `sink`"
         for context in dict.fromkeys(context for context, _ in held)
     )
+    turns = {runtime: {row["turns"] for rows in found["rows"].values() for row in rows
+                       if row["runtime"] == runtime} for runtime in ("vllm", "lil")}  # fmt: skip
+    ((of_engine,), (of_lil,)) = turns.values()
+    speed = found["bandwidth_bytes_per_s"] / 1e9
     return (
-        f"{pages.table(heads, lines)}\n- {said(found)}\n- Blocks of {found['block']} that a row "
-        f"holds: {blocks}.\n- {found['device']}, {found['threads']} threads, vLLM {found['vllm']}, "
-        f"torch {found['torch']}, float32, {found['repeats']} turns.\n"
+        f"{pages.table(heads, lines)}\n- {said(found)}\n- Blocks of {found['block']} that a policy "
+        f"lets a row hold: {blocks}.\n- {found['device']}, {found['threads']} threads, "
+        f"{speed:.0f} GB/s, vLLM {found['vllm']}, torch {found['torch']}, float32; medians of "
+        f"{of_engine} turns, of {of_lil} for `lil`.\n"
     )
 
 
@@ -64,7 +70,8 @@ def _ways(runtime: str) -> list[str]:
 
 def _shape(name: str, found: Found) -> str:
     one = found["shapes"][name]
-    return f"{one['layers']} of {one['Hq']} and {one['Hkv']} heads, D {one['D']}"
+    layers = "1 layer" if one["layers"] == 1 else f"{one['layers']} layers"
+    return f"{layers}, {one['Hq']} query and {one['Hkv']} KV heads of {one['D']}"
 
 
 def said(found: Found) -> str:
@@ -82,32 +89,51 @@ def said(found: Found) -> str:
         one = f"`{policy}` is faster in every turn in {len(fast)} of {len(rows)} cases"
         one += f", by {min(fast):.1f} to {max(fast):.1f} times" if fast else ""
         one += f", and slower in every turn in {len(slow)}"
-        told.append(one + (f", {min(slow):.2f} times as fast at least" if slow else ""))
+        told.append(one + (f", down to {min(slow):.2f} times as fast" if slow else ""))
     return "Than vLLM's own full attention " + "; ".join(told) + "."
 
 
 def runtimes(found: Found) -> str:
     """Rows of both runtimes compared, and what each took."""
     counts, costs = found["counts"], {(c["method"], c["runtime"]): c for c in found["costs"]}
-    heads = ("method", "equal", "ties of scores", "one choice of blocks", "ties of blocks", "part",
-             "tokens equal",
-             "tokens/s, `lil`", "tokens/s, vLLM", "solved", "s a solved problem, `lil`",
-             "s a solved problem, vLLM")  # fmt: skip
-    lines = []
-    for method, of in counts.items():
+    heads = ("method", "equal", "score ties", "traced choices", "untraced choices", "other",
+             "tokens equal")  # fmt: skip
+    kinds = ("equal", "score tie", "traced choice", "untraced choice", "parts")
+    lines = [
+        (method, *(str(of[kind]) for kind in kinds), f"{of['tokens']:,}")
+        for method, of in counts.items()
+    ]
+    taken = []
+    for method in counts:
         ours, theirs = (costs[method, name] for name in ("transformers", "vllm"))
-        solved = sorted({ours["solved"], theirs["solved"]})
-        lines.append(
-            (method, *(str(of[kind]) for kind in ("equal", "tie", "choice", "tied", "parts")),
-             f"{of['tokens']:,}", *(f"{c['tokens_per_second']:,.0f}" for c in (ours, theirs)),
-             " and ".join(map(str, solved)),
-             *(_or_dash(c["seconds_per_solved"]) for c in (ours, theirs)))
+        taken.append(
+            (method, *(f"{one['solved']} of {one['problems']}" for one in (ours, theirs)),
+             *(f"{one['tokens_per_second']:,.0f}" for one in (ours, theirs)),
+             *(_of_solved(one, "keys_per_solved", ",.0f") for one in (ours, theirs)),
+             *(_of_solved(one, "seconds_per_solved", ".2f") for one in (ours, theirs)))
         )  # fmt: skip
-    return pages.table(heads, lines)
+    names = ("solved", "tokens/s", "keys a solved problem", "s a solved problem")
+    costs_of = [f"{name}, {runtime}" for name in names for runtime in ("`lil`", "vLLM")]
+    known = ", ".join(
+        f"{of['tied']} of {of['read']} under {method}"
+        for method, of in found["ties_of_equal"].items()
+        if of["tied"]
+    )
+    read = max((of["read"] for of in found["ties_of_equal"].values()), default=0)
+    ties = f"a choice of blocks at a tie was in {known}" if known else "no choice was at a tie"
+    return (
+        f"{pages.table(heads, lines)}\n"
+        f"- Of the first {read} equal outputs of each method {ties}.\n\n"
+        f"{pages.table(('method', *costs_of), taken)}"
+    )
 
 
-def _or_dash(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+#: Solved problems below which a cost of one is not told.
+FEWEST = 20
+
+
+def _of_solved(one: Found, name: str, form: str) -> str:
+    return "-" if one["solved"] < FEWEST else f"{one[name]:{form}}"
 
 
 def churn(found: Sequence[Found]) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 import check_runtimes
 import pytest
-from check_runtimes import RunPair, cost_of, counts_of, is_good, parts_at, same_keys, why
 from choice_ties import TiedChoices
+from runtime_pairs import RunPair, cost_of, counts_of, is_good, parts_at, same_keys, why
 from synthetic_traces import full_pieces, trace
 
 from experiments.grid import models
@@ -93,6 +93,12 @@ def test_equal_rows_are_told_and_not_decoded_again(
     assert full["tokens"] == other["tokens"] > 60
     assert other["tokens_per_second"] > 0
     assert compared(capsys, tmp_path) == (0, told)
+    assert told["ties_of_equal"] == {}
+    _, told = compared(capsys, tmp_path, "--ties", 1)
+    assert {name: of["read"] for name, of in told["ties_of_equal"].items()} == dict.fromkeys(
+        told["counts"], 1
+    )
+    assert told["ties_of_equal"]["full"]["tied"] == 0
     # A problem that nobody has decoded.
     code, told = compared(capsys, tmp_path, "--compare", problems=3)
     assert code == 1
@@ -114,7 +120,7 @@ def test_another_token_is_no_tie(
     engine.setattr(check_runtimes, "TIE", 1e9)
     code, told = compared(capsys, tmp_path, "--compare")
     assert code == 0
-    assert [one["tie"] for one in told["counts"].values()] == [2, 2]
+    assert [one["score tie"] for one in told["counts"].values()] == [2, 2]
 
 
 def test_outputs_part_where_a_token_differs() -> None:
@@ -140,11 +146,16 @@ PAIR = RunPair("quest 128", "hard/0", "equal", 10, None, keys=True, answers=True
     ("other", "good", "counted"),
     [
         ({}, True, "equal"),
-        ({"kind": "tie", "gap": 1e-6}, True, "tie"),
-        ({"kind": "choice", "gap": 1.0, "choices": TiedChoices(0.0, 2, True)}, True, "choice"),
-        ({"kind": "tied", "gap": 1.0, "choices": TiedChoices(0.0, 2, False)}, True, "tied"),
+        ({"kind": "score tie", "gap": 1e-6}, True, "score tie"),
+        ({"kind": "traced choice", "choices": TiedChoices(0.0, 2, True)}, True, "traced choice"),
+        (
+            {"kind": "untraced choice", "choices": TiedChoices(0.0, 2, False)},
+            False,
+            "untraced choice",
+        ),
         ({"kind": "parts", "gap": 1.0, "choices": TiedChoices(0.1, 0, False)}, False, "parts"),
         ({"kind": "missing"}, False, "missing"),
+        ({"whole": False}, False, "cut"),
         ({"keys": False}, False, "other_keys"),
         ({"answers": False}, False, "other_answers"),
     ],
@@ -176,7 +187,7 @@ def test_costs_are_of_all_rows_and_by_solved_problem() -> None:
         (["--methods", "full,h2o"], "under vllm"),
         (["--compare"], "the folder of a store"),
         (["--problems", "0"], "limit = "),
-        (["--budget", "0"], "budgets"),
+        (["--budgets", "0"], "budgets"),
     ],
 )
 def test_bad_input_is_refused(

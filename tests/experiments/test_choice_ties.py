@@ -37,7 +37,7 @@ def test_blocks_of_the_same_tokens_are_worth_the_same_to_infllm_alone(
     assert found.count > 10
     assert found.closest is not None
     assert found.closest <= CHOICE_TIE
-    assert not found.explained
+    assert not found.traced
     for method, text in ((INFLLM, ONCE), (QUEST, REPEATED)):
         found = tied_choices(model, parting(method, text, (1, -1)))
         assert found.count == 0
@@ -47,7 +47,7 @@ def test_blocks_of_the_same_tokens_are_worth_the_same_to_infllm_alone(
 
 def test_a_window_chooses_nothing(model: Any) -> None:
     found = tied_choices(model, parting({"name": "window", "budget": 8}, [7] * 20, (1, 2)))
-    assert (found.closest, found.count, found.explained) == (None, 0, False)
+    assert (found.closest, found.count, found.traced) == (None, 0, False)
 
 
 def test_one_choice_made_the_other_way_round_changes_what_comes_behind_it(model: Any) -> None:
@@ -57,7 +57,8 @@ def test_one_choice_made_the_other_way_round_changes_what_comes_behind_it(model:
     assert choices == again
     assert torch.equal(row, same)
     one = choices[len(choices) // 2]
-    turned, other = choice_ties._read(model, some, [one])
+    assert 0 not in one.others
+    turned, other = choice_ties._read(model, some, (one, 0))
     assert not torch.equal(row, other)
     before = [each for each in choices if each.call <= one.call]
     assert [each for each in turned if each.call <= one.call] == before
@@ -65,21 +66,33 @@ def test_one_choice_made_the_other_way_round_changes_what_comes_behind_it(model:
     assert turned != choices
 
 
-def test_a_tie_explains_the_token_that_it_gives(
+def test_a_tie_is_traced_to_the_token_that_it_gives(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ties alone are tried, those of equal worth and the latest first, and no more than so many."""
-    tie, later, apart = Choice(0.0, 3, 1), Choice(5e-7, 9, 0), Choice(1e-3, 20, 0)
-    tried: list[Choice] = []
+    tie = Choice(0.0, 3, 1, (5, 8))
+    later, apart = Choice(5e-7, 9, 0, (4,)), Choice(1e-3, 20, 0, (6,))
+    given = {(tie, 8): 3, (later, 4): 4, (apart, 6): 7}
+    tried: list[tuple[Choice, int]] = []
 
-    def read(_model: Any, _parting: Any, turned: Any = ()) -> tuple[list[Choice], Tensor]:
-        tried.extend(turned)
-        token = 4 if later in turned else 7 if apart in turned else 2
-        return [tie, later, apart], torch.nn.functional.one_hot(torch.tensor(token), 10)
+    def read(_model: Any, _parting: Any, otherwise: Any = None) -> tuple[list[Choice], Tensor]:
+        if otherwise is not None:
+            tried.append(otherwise)
+        token = torch.tensor(given.get(otherwise, 2))
+        return [tie, later, apart], torch.nn.functional.one_hot(token, 10)
+
+    def traced(mine: int, theirs: int) -> bool:
+        return tied_choices(model, parting(QUEST, ONCE, (mine, theirs))).traced
 
     monkeypatch.setattr(choice_ties, "_read", read)
-    assert tied_choices(model, parting(QUEST, ONCE, (2, 4))) == TiedChoices(0.0, 2, explained=True)
-    assert tried == [tie, later]
-    assert not tied_choices(model, parting(QUEST, ONCE, (2, 7))).explained
+    found = tied_choices(model, parting(QUEST, ONCE, (2, 4)))
+    assert found == TiedChoices(0.0, 2, traced=True)
+    assert tried == [(tie, 5), (tie, 8), (later, 4)]
+    # Any block of equal worth may have been the other's choice; what is no tie explains nothing.
+    assert traced(2, 3)
+    assert not traced(2, 7)
+    # Where the text read again has another token than this run wrote, nothing is known.
+    assert not traced(1, 4)
+    assert not traced(4, 2)
     monkeypatch.setattr(choice_ties, "TRIED", 1)
-    assert not tied_choices(model, parting(QUEST, ONCE, (2, 4))).explained
+    assert not traced(2, 4)

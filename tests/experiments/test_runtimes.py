@@ -93,7 +93,7 @@ REFUSED = [
     ("--compile on", "compile = 'on'", "eagerly"),
     ("--engine torch", "engine = 'torch'", "vLLM's own"),
     ("--beyond-positions", "beyond_positions = True", "positions"),
-    ("--device cuda", "device = 'cuda'", "no form for GPUs"),
+    ("--device cuda", "device = 'cuda'", "vLLM's CPU build alone"),
     ("--model x.gguf --dtype float32", "model = 'x.gguf'", "GGUF"),
     ("--runtime vlm", "runtime = 'vlm'", "did you mean 'vllm'"),
 ]

@@ -67,7 +67,7 @@ def require_able(config: Config) -> None:
 
 
 def _require_settings(config: Config) -> None:
-    cpu = "auto or cpu: sparse attention in vLLM has no form for GPUs"
+    cpu = "auto or cpu: a sweep decodes by vLLM's CPU build alone"
     one = "under vllm, which decodes in this process"
     refused: list[tuple[str, Any, bool, str]] = [
         ("dtype", config.dtype, config.dtype != "float32", "float32: no other was compared"),

@@ -77,4 +77,5 @@ class InfLLMBlocks(BlockPolicy):
         assert rope is not None
         N, Hkv = q.shape[:2]
         far = rope.shift(q, positions, self.method.parts.n_local - 1).sum(2)
-        return far.view(N, self.sets(Hkv), 1, -1)
+        sets = self.sets(Hkv)
+        return far.view(N, sets, 1, Hkv // sets * far.shape[-1])

@@ -4,15 +4,17 @@
     PYTHONPATH=. .venv-vllm/bin/python scripts/bench/serving/sparse_vllm.py --contexts 2048
 
 A step is what the engine does for one new token of every row in all layers of a shape: the plan of
-the step, keys and values written, what is remembered of blocks kept up to date, blocks chosen, and
-the engine's kernel. The rest of a model is the same in all. Caches hold random numbers, each layer
-has its own, and rows own random blocks. Beside them the same step of `attention`'s own caches
-("lil"), filled with random keys.
+the step and the count of its reads, keys and values written, what is remembered of blocks kept up
+to date, blocks chosen, and the engine's kernel. The rest of a model is the same in all. Caches hold
+random numbers, each layer has its own, and rows own random blocks. Beside them the same step of
+`attention`'s own caches ("lil"), filled with random keys. Before each step as much memory is
+written as a processor's caches hold, as the rest of a model would; the order changes from turn to
+turn.
 
-Printed: the median step; how many times shorter than the engine's own (the median of the pairs'
-ratios, each of steps made directly after each other); the share reached of what reading the bytes
-takes at the bandwidth measured in this run, beyond 100% where they lay in a processor's cache; keys
-read by a KV head of a row; blocks that a row holds. One JSON line last.
+Printed: the median step; how many times shorter than the engine's own full attention (the median of
+the ratios within a turn); the share reached of what reading the bytes takes at the best bandwidth
+measured in this run; keys read by a KV head of a row; blocks that the policy lets a row hold. One
+JSON line last.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -34,10 +37,10 @@ import torch
 from numpy.typing import NDArray
 
 sys.path.append(str(Path(__file__).parents[1]))
-from attention_speed import bandwidth
+from attention_speed import BEYOND_CACHES, bandwidth
 
 from experiments import bench
-from lil.serving.blocks import BlockPolicy, policy_of
+from lil.serving.blocks import BlockPolicy, ReadCounts, policy_of
 
 BLOCK = 32
 WORKER = "lil.serving.vllm.sparse.worker.CPUWorker"
@@ -53,6 +56,8 @@ class Shape:
     D: int
 
 
+#: Turns before those that count.
+WARMING = 3
 #: The reasoner that ships, and a layer of a large model.
 SHAPES = {"reasoner": Shape(5, 4, 2, 64), "wide": Shape(1, 32, 8, 128)}
 
@@ -157,7 +162,10 @@ class Step:
         policy = getattr(layer.impl, "policy", None)
         if policy is None:
             return
-        builder.rows, builder.reads = Decoding(), None
+        from lil.serving.vllm.sparse.rows import ReadLog
+
+        builder.rows = Decoding()
+        builder.reads = ReadLog(ReadCounts(policy, self.shape.layers, 0), None)
         if policy.best:
             # Each layer of a model remembers its own blocks.
             self.known = []
@@ -214,6 +222,10 @@ class OwnStep:
 class Decoding:
     """Rows whose prompt was one token: what they have now they generated."""
 
+    def names(self, rows: int) -> list[str]:
+        """The requests."""
+        return [f"row {row}" for row in range(rows)]
+
     def prompts(self, rows: int) -> NDArray[np.int64]:
         """Tokens of the prompts, (rows,)."""
         return np.ones(rows, dtype=np.int64)
@@ -221,6 +233,9 @@ class Decoding:
     def whole(self, rows: int) -> NDArray[np.bool_]:
         """None is read in full, (rows,)."""
         return np.zeros(rows, dtype=bool)
+
+
+Way = tuple[str, str]
 
 
 def compared(
@@ -233,44 +248,48 @@ def compared(
     step = Step(shape, rows, seen)
     for layer, builder, _, _ in layers.values():
         step.prepare(layer, builder)
-    seconds: dict[tuple[str, str], list[float]] = {}
-    ratios: dict[tuple[str, str], list[float]] = {}
+    engine: dict[Way, Callable[[], float]] = {
+        ("vllm", name): partial(step.run, layer, builder)
+        for name, (layer, builder, _, _) in layers.items()
+    }
+    other = torch.zeros(BEYOND_CACHES // 4)
+    seconds: dict[Way, list[float]] = {}
+    ratios: dict[Way, list[float]] = {}
     for own in OURS:
-        mine = OwnStep(shape, rows, seen, own, budget)
-        for turn in range(-1, repeats):
-            full = step.run(*layers["full"][:2])
-            taken = {
-                ("vllm", name): full if name == "full" else step.run(layer, builder)
-                for name, (layer, builder, _, _) in layers.items()
-            }
-            taken["lil", own] = mine.run()
+        # Our cache grows in its first steps, which are not counted; the engine's is there.
+        ways = [*engine.items(), (("lil", own), OwnStep(shape, rows, seen, own, budget).run)]
+        for turn in range(-WARMING, repeats):
+            taken: dict[Way, float] = {}
+            first = turn % len(ways)
+            for way, run in (*ways[first:], *ways[:first]):
+                other.add_(1)
+                taken[way] = run()
             if turn < 0:
                 continue
-            for key, one in taken.items():
-                seconds.setdefault(key, []).append(one)
-                ratios.setdefault(key, []).append(full / one)
-        del mine
-    speed = bandwidth("cpu")
+            for way, one in taken.items():
+                seconds.setdefault(way, []).append(one)
+                ratios.setdefault(way, []).append(taken["vllm", "full"] / one)
+        del ways
     return [
         {
-            "runtime": runtime,
-            "policy": name,
+            "runtime": way[0],
+            "policy": way[1],
             "rows": rows,
             "context": seen,
-            "step_ms": 1000 * median(taken),
-            "times_full": median(ratios[runtime, name]),
-            "faster_in": sum(ratio > 1 for ratio in ratios[runtime, name]),
-            "turns": len(taken),
-            **read(shape, rows, seen, layers[name][3], median(taken) * speed, runtime == "vllm"),
+            "step_ms": 1000 * median(times),
+            "times_full": median(ratios[way]),
+            "faster_in": sum(ratio > 1 for ratio in ratios[way]),
+            "turns": len(times),
+            **read(shape, rows, seen, layers[way[1]][3], paged=way[0] == "vllm"),
         }
-        for (runtime, name), taken in sorted(seconds.items(), reverse=True)
+        for way, times in sorted(seconds.items(), reverse=True)
     ]
 
 
 def read(
-    shape: Shape, rows: int, seen: int, policy: BlockPolicy | None, bytes_then: float, paged: bool
+    shape: Shape, rows: int, seen: int, policy: BlockPolicy | None, *, paged: bool
 ) -> dict[str, Any]:
-    """What a step reads, as a share of the bytes that memory gives in that time, and holds."""
+    """What a step reads, and which blocks a row holds by its policy."""
     at, begun = np.array([seen]), -(-seen // BLOCK)
     keys, compared, held = seen, 0, begun
     if policy is not None:
@@ -284,8 +303,7 @@ def read(
         assert policy is not None
         numbers += compared * policy.size(shape.D)
     needed = 4 * rows * shape.layers * shape.Hkv * numbers
-    told = {"of_bound": needed / bytes_then, "keys_read": keys}
-    return told | {"blocks_held": held if paged else None}
+    return {"bytes": needed, "keys_read": keys, "blocks_held": held if paged else None}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -302,6 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     torch.manual_seed(0)
     every: dict[str, list[dict[str, Any]]] = {}
+    speeds = [bandwidth("cpu")]
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         for name in options.shapes:
             shape = SHAPES[name]
@@ -309,28 +328,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 kind: (*layer_of(model_of(shape, folder), text), text and policy_of(text, BLOCK))
                 for kind, text in policies(options.budget).items()
             }
-            print(f"{name}: {shape}, budget {options.budget}, block {BLOCK}, float32")
-            print(
-                f"{'rows':>5}{'context':>9}{'runtime':>9}{'policy':>8}{'ms':>9}{'times':>7}"
-                f"{'bound':>7}{'keys':>8}{'blocks':>8}"
-            )
             for rows in options.batches:
                 for seen in options.contexts:
-                    for one in compared(layers, shape, rows, seen, options.budget, options.repeats):
-                        every.setdefault(name, []).append(one)
-                        held = "-" if one["blocks_held"] is None else one["blocks_held"]
-                        print(
-                            f"{one['rows']:>5}{one['context']:>9}{one['runtime']:>9}"
-                            f"{one['policy']:>8}{one['step_ms']:>9.3f}{one['times_full']:>7.2f}"
-                            f"{one['of_bound']:>7.0%}{one['keys_read']:>8}{held:>8}",
-                            flush=True,
-                        )
+                    print(f"{name}: {rows} rows of {seen} tokens", file=sys.stderr, flush=True)
+                    every.setdefault(name, []).extend(
+                        compared(layers, shape, rows, seen, options.budget, options.repeats)
+                    )
+                    speeds.append(bandwidth("cpu"))
+    for name, found in every.items():
+        for one in found:
+            one["of_bound"] = one["bytes"] / max(speeds) / (one["step_ms"] / 1000)
+        shown(name, found, options.budget)
     import vllm
 
     shapes = {name: asdict(SHAPES[name]) for name in options.shapes}
-    told = {"budget": options.budget, "repeats": options.repeats, "block": BLOCK}
+    told = {"budget": options.budget, "block": BLOCK, "bandwidth_bytes_per_s": max(speeds)}
     device = {"device": bench.device_name("cpu"), "vllm": vllm.__version__}
     print(json.dumps({**told, **bench.conditions(), **device, "shapes": shapes, "rows": every}))
+
+
+def shown(name: str, found: list[dict[str, Any]], budget: int) -> None:
+    """Print the table of a shape."""
+    print(f"{name}: {SHAPES[name]}, budget {budget}, block {BLOCK}, float32")
+    print(
+        f"{'rows':>5}{'context':>9}{'runtime':>9}{'policy':>8}{'ms':>9}{'times':>7}"
+        f"{'bound':>7}{'keys':>8}{'blocks':>8}"
+    )
+    for one in found:
+        held = "-" if one["blocks_held"] is None else one["blocks_held"]
+        print(
+            f"{one['rows']:>5}{one['context']:>9}{one['runtime']:>9}{one['policy']:>8}"
+            f"{one['step_ms']:>9.3f}{one['times_full']:>7.2f}{one['of_bound']:>7.0%}"
+            f"{one['keys_read']:>8}{held:>8}"
+        )
 
 
 if __name__ == "__main__":

@@ -314,20 +314,29 @@ def test_another_cache_is_remembered_anew() -> None:
     assert layer.remember(large).blocks == 9
 
 
-@pytest.mark.parametrize("most", [(300, 300), (60, 60), (1, 1), (2**19, 300)])
+@pytest.mark.parametrize("shape", [(7, 4), (1, 9), (3, 1), (2, 0), (0, 4)])
+@pytest.mark.parametrize("most", [(2**19, 2**17), (300, 300), (60, 60), (1, 1), (2**19, 300)])
+@pytest.mark.parametrize("kind", [name for name in POLICIES if name[0] in "iq"])
 def test_many_blocks_are_compared_by_turns(
-    most: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    kind: str, most: tuple[int, int], shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several queries, one, a few blocks of one, one block."""
-    policy = policy_of("quest(budget=32)", 16)
+    policy = policy_of(text(*POLICIES[kind]), BLOCK)
     layer = layer_of(Standing, policy, calls=[], guard=Guard())
     known = layer.remember(torch.zeros(9, HKV, BLOCK, 2 * D))
     known.data.copy_(torch.randn_like(known.data))
-    q, at = torch.randn(7, HKV, G, D), torch.randint(9, (7, 4))
-    once = known.worth(q, torch.arange(7), at)
+    q, at = torch.randn(shape[0], HKV, G, D), torch.randint(9, shape)
+    positions = torch.arange(shape[0]) + 40
     for name, numbers in zip(("ONE", "SEVERAL"), most, strict=True):
         monkeypatch.setattr(f"lil.serving.blocks.summaries.GATHERED_OF_{name}", numbers)
-    assert torch.allclose(known.worth(q, torch.arange(7), at), once)
+    found = known.worth(q, positions, at)
+    vectors = policy.products(q, positions, ROPE)
+    sets, size = vectors.shape[1], vectors.shape[3]
+    assert found.shape == (shape[0], sets, shape[1])
+    for row, column in np.ndindex(shape):
+        block = known.data[at[row, column]].view(sets, size)
+        each = (vectors[row] * block[:, None]).sum(-1).amax(-1)
+        assert torch.allclose(found[row, :, column], each, atol=1e-4)
 
 
 @pytest.mark.parametrize("field", ["alibi_slopes", "sinks", "kv_sharing_target_layer_name"])

@@ -239,3 +239,26 @@ def test_a_request_that_is_put_back_is_looked_up_by_its_prompt_alone():
         while llm.llm_engine.has_unfinished_requests():
             llm.llm_engine.step()
     llm.llm_engine.engine_core.shutdown()
+
+
+@pytest.mark.parametrize("name", ["sink", "window", "infllm"] if LONG else ["sink"])
+def test_other_policies_over_http(reasoner, tmp_path, name):
+    expected = ours(reasoner, PROMPTS, max_new_tokens=SHORT, backend=attention.get(POLICIES[name]))
+    values = json.dumps({"lil": {"attention": POLICIES[name]}})
+    one = Server(
+        tmp_path,
+        *("--worker-cls", WORKER, "--block-size", "32"),
+        *("--logits-processors", CHECKS, "--additional-config", values),
+    )
+
+    def complete(prompt: str) -> list[int]:
+        status, answer = one.complete(prompt, max_tokens=SHORT, return_token_ids=True)
+        assert status == 200
+        found: list[int] = answer["choices"][0]["token_ids"]
+        return found
+
+    try:
+        with ThreadPoolExecutor(24) as pool:
+            assert list(pool.map(complete, PROMPTS)) == expected
+    finally:
+        one.stop()

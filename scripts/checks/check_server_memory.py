@@ -1,14 +1,13 @@
 """Memory of `vllm serve` over many short requests, with our processors and without.
 
     PYTHONPATH=. .venv-vllm/bin/python scripts/checks/check_server_memory.py
-    PYTHONPATH=. .venv-vllm/bin/python scripts/checks/check_server_memory.py --plain
 
 The reasoner that ships answers over HTTP, some requests at once; with our processors all but a
 sixth ask for a penalty or a detector, each with values of its own. After each round the server is
-idle and is asked for the resident memory of its processes: the one that speaks HTTP and the one
-that decodes. The cache is small, since memory of a block counts from when it is first written.
-Exit code 1 if the process that decodes has grown by more than `--growth` MiB from the round in
-which half of the requests were done to the last.
+idle and is asked for the resident memory of its processes: the one that speaks HTTP and those that
+decode. The cache is small, since memory of a block counts from when it is first written. Exit code
+1 if the latter have grown by `--growth` MiB more than without ours, from the round in which half of
+the requests were done to the last. One JSON line last.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT)]
@@ -59,8 +56,8 @@ def asked(at: int) -> dict[str, Any] | None:
 
 
 @contextmanager
-def served(plain: bool, folder: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """A server's address and process.
+def served(plain: bool, folder: Path) -> Iterator[tuple[str, int]]:
+    """A server's address and the number of its process.
 
     Raises:
         RuntimeError: it does not start.
@@ -86,7 +83,7 @@ def served(plain: bool, folder: Path) -> Iterator[tuple[str, psutil.Process]]:
             except OSError:
                 time.sleep(1)
             else:
-                yield address, psutil.Process(process.pid)
+                yield address, process.pid
                 return
         raise RuntimeError(log.read_text()[-3000:])
     finally:
@@ -105,44 +102,58 @@ def complete(address: str, prompt: str, values: dict[str, Any] | None) -> None:
         answer.read()
 
 
-def resident(server: psutil.Process) -> dict[str, float]:
+def resident(process: int) -> dict[str, float]:
     """MiB of the process that speaks HTTP, and of those below it together."""
+    import psutil  # comes with vLLM
+
+    server = psutil.Process(process)
     below = sum(one.memory_info().rss for one in server.children(recursive=True))
     return {"http": server.memory_info().rss / 2**20, "engine": below / 2**20}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Serve, ask, print; 0 if memory is flat."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--plain", action="store_true", help="vLLM without our processors")
-    parser.add_argument("--requests", type=int, default=13_500)
-    parser.add_argument("--at-once", type=int, default=16)
-    parser.add_argument("--growth", type=float, default=16.0, help="MiB")
-    args = parser.parse_args(argv)
+def rounds_of(plain: bool, requests: int, at_once: int) -> list[dict[str, float]]:
+    """What is resident after each round."""
     prompts = [problem("easy", "study", at).prompt for at in range(PROMPTS)]
     rounds: list[dict[str, float]] = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        served(args.plain, Path(folder)) as (address, server),
-        ThreadPoolExecutor(args.at_once) as pool,
+        served(plain, Path(folder)) as (address, server),
+        ThreadPoolExecutor(at_once) as pool,
     ):
+
+        def ask(at: int) -> None:
+            complete(address, prompts[at % PROMPTS], None if plain else asked(at))
+
         for part in range(ROUNDS):
-            first, last = (args.requests * at // ROUNDS for at in (part, part + 1))
+            first, last = (requests * at // ROUNDS for at in (part, part + 1))
             started = time.perf_counter()
-            list(pool.map(
-                lambda at: complete(
-                    address, prompts[at % PROMPTS], None if args.plain else asked(at)
-                ),
-                range(first, last),
-            ))  # fmt: skip
+            list(pool.map(ask, range(first, last)))
             taken = time.perf_counter() - started
             rounds.append({"requests": last, "seconds": taken, **resident(server)})
-            print(json.dumps(rounds[-1]), file=sys.stderr, flush=True)
-    growth = rounds[-1]["engine"] - rounds[ROUNDS // 2]["engine"]
-    print(json.dumps({"plain": args.plain, "growth_mib": growth, "rounds": rounds}))
-    return int(growth > args.growth)
+            print(json.dumps({"plain": plain, **rounds[-1]}), file=sys.stderr, flush=True)
+    return rounds
+
+
+def growth(rounds: Sequence[dict[str, float]]) -> float:
+    """MiB of the processes that decode, from the middle to the end."""
+    return rounds[-1]["engine"] - rounds[len(rounds) // 2]["engine"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve, ask, print; 0 if ours add nothing that stays."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--requests", type=int, default=13_500)
+    parser.add_argument("--at-once", type=int, default=16)
+    parser.add_argument("--growth", type=float, default=16.0, help="MiB")
+    args = parser.parse_args(argv)
+    found = {
+        name: rounds_of(plain, args.requests, args.at_once)
+        for name, plain in (("plain", True), ("ours", False))
+    }
+    print(json.dumps(found))
+    return int(growth(found["ours"]) > growth(found["plain"]) + args.growth)
 
 
 if __name__ == "__main__":

@@ -51,11 +51,14 @@ def checked(rows: Sequence[Row]) -> str:
         lines.append((f"{name} {budget}", f"{same:,} of {of:,}", *kept))
     heads = ("backend", "outputs the same", *(f"drafts kept at {k}, %" for k in counts))
     same, of = (sum(row[key] for row in texts) for key in ("same", "prompts"))
-    chances = ", ".join(f"{row['p']:.2f} under `{row['backend']}`" for row in draws)
+    names = ", ".join(f"`{row['backend']}`" for row in draws)
+    chances = ", ".join(dict.fromkeys(f"{row['p']:.2f}" for row in draws))
+    alike = " (the same draws in all, as they should be)" if "," not in chances else ""
     return (
         f"{pages.table(heads, lines)}\n- In all {same:,} of {of:,} outputs are full attention's.\n"
         f"- {draws[0]['draws']:,} draws of one token at temperature 1, of a model of random "
-        f"weights, against full attention's probabilities: p by chi-square is {chances}.\n"
+        f"weights, against full attention's probabilities: under {names} p by chi-square is "
+        f"{chances}{alike}; below 0.001 the check fails.\n"
     )  # fmt: skip
 
 

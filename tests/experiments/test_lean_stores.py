@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from experiments.cli import main as lil
 from experiments.store.store import Store
 
 
-@pytest.fixture
-def store(tiny_model: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def decoded(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of several methods, one with its own dense layers, one with an action, and a failure."""
-    out = tmp_path / "out"
+    out = tmp_path_factory.mktemp("decoded") / "out"
     asked = ["sweep", "--preset", "demo-small", "--model", str(tiny_model), "--dataset", "easy"]
     asked += ["--limit", "2", "--backend", "full,h2o,quest,random", "--budget", "16"]
     asked += ["--max-new-tokens", "120", "--cap", "120", "--no-figures", "--no-page"]
@@ -32,6 +33,12 @@ def store(tiny_model: Path, tmp_path: Path) -> Path:
         failed = dict(some.meta) | {"status": "failed", "message": "no memory", "tokens": 0}
         opened.append("0" * 32, failed, None)
     return out
+
+
+@pytest.fixture
+def store(decoded: Path, tmp_path: Path) -> Path:
+    """A copy of those."""
+    return Path(shutil.copytree(decoded, tmp_path / "out"))
 
 
 def runs(store: Path) -> dict[str, Any]:
@@ -137,13 +144,20 @@ def test_numbers_of_any_kind(seconds: list[float], values: list[float]) -> None:
     assert lean_checks.checks_of(told) == expected["checks"]
 
 
+@pytest.fixture(scope="module")
+def packed(decoded: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    file = tmp_path_factory.mktemp("packed") / "store.xz"
+    lean_stores.pack(decoded, file)
+    return file.read_bytes()
+
+
 @pytest.mark.parametrize("damage", ["torn", "text", "foreign", "name", "longer", "fewer", "none"])
 def test_a_strange_file_is_refused_and_nothing_written(
-    damage: str, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: str, packed: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, target = tmp_path / "store.xz", tmp_path / "target"
-    lean_stores.pack(store, file)
-    data = file.read_bytes()
+    data = packed
+    file.write_bytes(data)
     found = msgspec.msgpack.decode(lzma.decompress(data))
     if damage == "name":
         found["sweeps"][0][0] = "../up.json"
@@ -152,7 +166,7 @@ def test_a_strange_file_is_refused_and_nothing_written(
     elif damage == "longer":
         found["columns"]["new"]["values"].append(3)
         found["columns"]["new"]["at"] = None
-    again = lzma.compress(msgspec.msgpack.encode(found))
+    again = lzma.compress(msgspec.msgpack.encode(found), preset=0)
     written = {"torn": data[:-40], "text": b"no file", "foreign": lzma.compress(b"[]")}
     if damage != "none":
         file.write_bytes(written.get(damage, again))

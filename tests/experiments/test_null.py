@@ -92,7 +92,7 @@ def test_a_cap_that_is_a_number_holds_for_both_sides(tiny_config: Make, tmp_path
 def test_a_longer_cap_is_read_at_shorter_ones_as_a_sweep_of_those(
     tiny_config: Make, tmp_path: Path
 ) -> None:
-    config = tiny_config(**SAMPLED, backends="full,h2o", budgets="32", max_new_tokens=300)
+    config = tiny_config(**SAMPLED, backends="full,h2o", budgets="32", max_new_tokens=100)
     _, whole = _study(replace(config, cap="8x-full"), tmp_path / "8")
     found = rows(whole, seed=0, factor=8)
     for at, factor in enumerate((2, 4)):

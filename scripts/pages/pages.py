@@ -74,7 +74,7 @@ def of_measurements(
 
     Args:
         words, page, script, kept, argv: as above.
-        sections: Markdown of what is kept, by name.
+        sections: Markdown of what is kept, by name; the page has none of what is not.
         taken: what is kept by a name of a measurement's output and of what was kept before.
     """
     parser = argparse.ArgumentParser(
@@ -94,6 +94,7 @@ def of_measurements(
     return max(
         put(page, script, section(known[name]), args.check, name)
         for name, section in sections.items()
+        if name in known
     )
 
 

@@ -80,7 +80,7 @@ class Summaries:
         width = self.data.stride(0)
         rows = max(1, of_several // max(1, P * width))
         columns = P if rows > 1 else max(1, of_one // width)
-        if N <= rows and P <= columns:
+        if rows >= N and columns >= P:
             return self._compared(vectors, blocks)
         found = vectors.new_empty(N, vectors.shape[1], P)
         for row in range(0, N, rows):

@@ -7,6 +7,9 @@ import json
 import check_lossless
 import lossless_page
 import lossless_readings
+from transformers import AutoTokenizer
+
+from experiments.reasoner import checkpoint_path, problem
 
 
 def test_the_page_shows_what_was_measured() -> None:
@@ -34,6 +37,29 @@ def test_every_output_of_the_whole_check_is_full_attentions() -> None:
     assert {row["backend"] for row in draws} == {"quest", "h2o", "oracle"}
     assert all(row["draws"] == check_lossless.DRAWS for row in draws)
     assert all(row["p"] >= check_lossless.CHANCE and row["refused"] > 100 for row in draws)
+
+
+def test_how_long_the_texts_of_the_whole_check_are() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint_path())
+    levels = check_lossless.LEVELS
+    prompts = [problem(levels[at % 3], "study", at // 3).prompt for at in range(96)]
+    lengths = [len(tokenizer(one)["input_ids"]) + 200 for one in prompts]
+    page = " ".join(lossless_page.PAGE.read_text().split())
+    longest = max(max(budgets) for budgets in check_lossless.CELLS.values())
+    assert f"a text has {max(lengths)} tokens at most" in page
+    more = sum(one > longest for one in lengths)
+    assert f"{more} of the 96 may have more than {longest}" in page
+
+
+def test_of_long_contexts_the_page_shows_every_row() -> None:
+    row = {"context": 16000, "backend": "quest 1024", "drafts": 4, "tokens": 64, "same": 63,
+           "kept": 0.5, "keys": 0.25, "ms_a_token": 10.0, "seconds": 1.5}  # fmt: skip
+    full = row | {"backend": "full", "drafts": None, "kept": None, "keys": 1.0}
+    about = {"model": "m", "source": "s", "device": "d", "threads": 2, "repeats": 3}
+    found = lossless_page.long({"rows": [full, row], **about})
+    assert "| 16,000 | quest 1024 | 4 | 64 | 63 | 50.0 | 0.25 | 10.0 | 1.50 |" in found
+    assert "| 16,000 | full | - | 64 | 63 | - | 1.00 |" in found
+    assert "3 turns" in found
 
 
 def test_it_is_measured_so() -> None:

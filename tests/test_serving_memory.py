@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import check_server_memory
+import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -24,3 +25,10 @@ def test_values_differ_from_one_request_to_the_next() -> None:
     asked = [check_server_memory.asked(at) for at in range(600)]
     assert asked.count(None) == 100
     assert len({json.dumps(one) for one in asked}) > 250
+
+
+@pytest.mark.parametrize("typed", [["--requests", "3"], ["--at-once", "0"]])
+def test_too_few_are_refused_before_anything_is_started(typed: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        check_server_memory.main(typed)
+    assert ended.value.code == 2

@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 import sparse_serving_page
 
-BUDGETS = ("128", "256")
-KINDS = ("equal", "score tie", "traced choice", "untraced choice")
-
 
 @pytest.fixture
 def kept() -> dict[str, Any]:
@@ -48,3 +45,51 @@ def test_a_measurement_of_churn_takes_the_place_of_the_same_one() -> None:
     assert sparse_serving_page.taken("churn", text, one) == one
     other = [one[0] | {"prefix_caching": False}]
     assert len(sparse_serving_page.taken("churn", text, other)) == 2
+
+
+def row(runtime: str, policy: str, times: float, faster_in: int) -> dict[str, Any]:
+    return {
+        "runtime": runtime, "policy": policy, "rows": 16, "context": 2048, "step_ms": 3.0,
+        "times_full": times, "of_bound": 0.5, "faster_in": faster_in, "turns": 7,
+        "keys_read": 1024, "blocks_held": None if runtime == "lil" else 32,
+    }  # fmt: skip
+
+
+def test_faster_is_said_of_what_is_faster_in_every_turn() -> None:
+    engine = [row("vllm", "full", 1.0, 0), row("vllm", "sink", 5.0, 7)]
+    ours = [row("lil", name, 2.0, 7) for name in sparse_serving_page.POLICIES]
+    some = [*engine, row("vllm", "quest", 2.0, 6), *ours]
+    other = [*engine, row("vllm", "quest", 0.5, 0), *ours]
+    shape = {"layers": 1, "Hq": 32, "Hkv": 8, "D": 128}
+    found = {
+        "rows": {"a": some, "b": other}, "shapes": {"a": shape, "b": shape | {"layers": 5}},
+        "block": 32, "device": "d", "threads": 2, "vllm": "0", "torch": "0",
+        "bandwidth_bytes_per_s": 3e10,
+    }  # fmt: skip
+    told = sparse_serving_page.steps(found)
+    assert "`sink` is faster in every turn in 2 of 2 cases, by 5.0 to 5.0 times" in told
+    assert "`quest` is faster in every turn in 0 of 2 cases" in told
+    assert "slower in every turn in 1, down to 0.50 times as fast" in told
+    assert "5 layers, 32 query and 8 KV heads of 128" in told
+
+
+def test_what_parts_is_counted_and_a_cost_of_few_solved_is_not_told() -> None:
+    kinds = ("equal", "score tie", "traced choice", "untraced choice", "parts")
+    cost = {
+        "method": "quest 128", "problems": 200, "solved": 19, "tokens_per_second": 1000.0,
+        "keys_per_solved": 123456.0, "seconds_per_solved": 98.76,
+    }  # fmt: skip
+    found = {
+        "counts": {"quest 128": dict(zip(kinds, (190, 4, 3, 2, 1), strict=True)) | {"tokens": 9}},
+        "costs": [cost | {"runtime": name} for name in ("transformers", "vllm")],
+        "ties_of_equal": {"quest 128": {"read": 20, "tied": 6}},
+    }
+    told = sparse_serving_page.runtimes(found)
+    assert "| quest 128 | 190 | 4 | 3 | 2 | 1 | 9 |" in told
+    assert (
+        "first 20 equal outputs of each method a choice of blocks at a tie was in 6 of 20" in told
+    )
+    assert "98.76" not in told
+    for one in found["costs"]:
+        one["solved"] = 20
+    assert "| 123,456 | 123,456 | 98.76 | 98.76 |" in sparse_serving_page.runtimes(found)

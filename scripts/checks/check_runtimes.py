@@ -255,7 +255,7 @@ def _told(value: float | None) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Decode, compare, print; 0 if only ties part."""
+    """Decode, compare, print; 0 if all that parts is explained."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -277,6 +277,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one object instead of tables")
     args = parser.parse_args(argv)
     try:
+        if args.ties < 0:
+            raise InvalidValue("ties", args.ties, "0 or more")
         if args.compare and not (args.store / "traces").is_dir():
             allowed = "the folder of a store, with traces/ in it"
             raise InvalidValue("store", str(args.store), allowed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,13 @@ def test_a_store_is_read_by_problem(tmp_path: Path) -> None:
 
 def test_the_page_shows_what_is_kept() -> None:
     assert acceptance_page.main(["--check"]) == 0
+
+
+def test_what_the_oracle_misses_of_a_real_model_is_said() -> None:
+    kept = json.loads(acceptance_page.KEPT.read_text())["qwen-coder-1.5b"]
+    (oracle,) = (one for one in kept["cells"] if (one["backend"], one["budget"]) == ("oracle", 256))
+    page = " ".join(acceptance_page.PAGE.read_text().split())
+    assert f"with 256 keys, misses {100 * (1 - oracle['share'][0]):.1f}% of the tokens" in page
+    assert kept["problems"] in (39, 40)
+    assert "four correlations" in page
+    assert len(kept["correlations"]) == 4

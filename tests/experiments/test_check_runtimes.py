@@ -187,6 +187,7 @@ def test_costs_are_of_all_rows_and_by_solved_problem() -> None:
         (["--methods", "full,h2o"], "under vllm"),
         (["--compare"], "the folder of a store"),
         (["--problems", "0"], "limit = "),
+        (["--ties", "-1"], "ties = -1"),
         (["--budgets", "0"], "budgets"),
     ],
 )

@@ -79,3 +79,17 @@ def test_forwards_a_token_and_rows_that_read_more_are_as_the_page_says() -> None
     page = lossless_page.PAGE.read_text()
     assert f"[{min(forwards):.1f} to {max(forwards):.1f} forwards a token]" in page
     assert any(row["keys"] > 1 for row in rows)
+
+
+def test_what_is_said_of_long_contexts() -> None:
+    found = json.loads(lossless_page.KEPT.read_text())["long"]
+    rows = found["rows"]
+    assert found["repeats"] >= 3
+    drafted = [row for row in rows if row["drafts"]]
+    assert {row["context"] for row in drafted} == {2000, 16000}
+    assert all(row["seconds"] > 1 and row["keys"] < 1 for row in drafted)
+    page = " ".join(lossless_page.PAGE.read_text().split())
+    seconds, keys = (sorted(row[name] for row in drafted) for name in ("seconds", "keys"))
+    said = f"takes {seconds[0]:.1f} to {seconds[-1]:.1f} times as long"
+    assert f"{said}, for {keys[0]:.2f} to {keys[-1]:.2f} of the keys" in page
+    assert all(row["same"] == row["tokens"] for row in rows)

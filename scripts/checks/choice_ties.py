@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest import mock
@@ -17,9 +18,15 @@ from attention.layers import paged
 
 #: Blocks whose worth is closer than that, as a share of it: some last bits of a float32.
 CHOICE_TIE = 1e-6
-#: Choices at a tie that are made otherwise, one after another, before giving up.
-TRIED = 12
+#: Ways in which choices at a tie are made otherwise, before giving up.
+TRIED = 96
+#: Of them, those that are read side by side.
+ROWS = 16
 TINY = torch.finfo(torch.float64).tiny
+#: A call that chooses, and the row of it.
+Place = tuple[int, int]
+#: The block that is taken instead of the last one chosen at a choice, or None.
+Way = Callable[["Choice"], int | None]
 
 
 class Choice(NamedTuple):
@@ -36,6 +43,11 @@ class Choice(NamedTuple):
     call: int
     row: int
     others: tuple[int, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        """Where it is made."""
+        return self.call, self.row
 
 
 @dataclass(frozen=True)
@@ -70,29 +82,46 @@ def tied_choices(model: Any, parting: Parting, *, trace: bool = True) -> TiedCho
         parting: where the runs part, and under which method.
         trace: whether choices at a tie are made otherwise.
     """
-    choices, row = _read(model, parting)
+    choices, (row,) = _read(model, parting)
     mine, theirs = parting.tokens
     closest = min((one.margin for one in choices), default=None)
     ties = [one for one in choices if one.margin <= CHOICE_TIE]
-    # Those that are worth the same come first, and of them the last, which have most to say.
-    ties = sorted(ties, key=lambda one: (one.margin > 0, -one.call))
-    tried = ties[:TRIED] if trace and int(row.argmax()) == mine else []
+    known = trace and int(row.argmax()) == mine
+    ways = _ways(ties)[:TRIED] if known else []
     traced = any(
-        int(_read(model, parting, (one, other))[1].argmax()) == theirs
-        for one in tried
-        for other in one.others
+        int(row.argmax()) == theirs
+        for start in range(0, len(ways), ROWS)
+        for row in _read(model, parting, ways[start : start + ROWS])[1]
     )
     return TiedChoices(closest, len(ties), traced)
 
 
+def _ways(ties: Sequence[Choice]) -> list[Way]:
+    """All choices at a tie otherwise at once, then each by itself, the last first."""
+
+    def alone(place: Place, block: int) -> Way:
+        return lambda one: block if one.place == place else None
+
+    def together(which: int) -> Way:
+        return lambda one: one.others[which] if one.others else None
+
+    late = sorted(ties, key=lambda one: -one.call)
+    each = [alone(one.place, block) for one in late for block in one.others]
+    return [together(0), together(-1), *each] if len(ties) > 1 else each
+
+
+def as_it_is(_choice: Choice) -> None:
+    """The way in which `lil.decode` chooses."""
+
+
 def _read(
-    model: Any, parting: Parting, otherwise: tuple[Choice, int] | None = None
-) -> tuple[list[Choice], Tensor]:
-    """The choices of the common text, and the scores behind it, (V,).
+    model: Any, parting: Parting, ways: Sequence[Way] = (as_it_is,)
+) -> tuple[list[Choice], list[Tensor]]:
+    """The choices of the common text in the first way, and the scores behind it in each, (V,).
 
     Args:
         model, parting: as above.
-        otherwise: a choice, and the block that is taken instead of the last one chosen.
+        ways: in which the text is read, side by side.
     """
     found: list[Choice] = []
     calls = 0
@@ -104,19 +133,30 @@ def _read(
         if worth.shape[-1] <= k:
             return values, index
         each, chosen = worth.reshape(-1, worth.shape[-1]), index.reshape(-1, k).clone()
-        for row, (known, mine) in enumerate(zip(each, chosen, strict=True)):
-            left = known.double().index_fill(0, mine, float("-inf"))
-            last, out = known[mine].min().double(), left.max()
-            if not (last.isfinite() and out.isfinite()):
+        rows = len(each) // len(ways)
+        for at, (known, mine) in enumerate(zip(each, chosen, strict=True)):
+            one = _choice(known, mine, (call, at % rows))
+            if one is None:
                 continue
-            size = torch.maximum(last.abs(), out.abs()).clamp(min=TINY)
-            others = torch.nonzero((last - left) / size <= CHOICE_TIE).flatten().tolist()
-            found.append(Choice(float((last - out) / size), call, row, tuple(others)))
-            if otherwise is not None and (call, row) == otherwise[0][1:3]:
-                mine[known[mine].argmin()] = otherwise[1]
+            if at < rows:
+                found.append(one)
+            block = ways[at // rows](one)
+            if block is not None:
+                mine[known[mine].argmin()] = block
         index = chosen.view(index.shape)
         return worth.gather(-1, index), index
 
     with mock.patch.object(engine, "top", watched), mock.patch.object(paged, "top", watched):
-        (row,) = scores(model, backend_of(parting), [parting], "torch")
-    return found, row
+        read = scores(model, backend_of(parting), [parting] * len(ways), "torch")
+    return found, read
+
+
+def _choice(worth: Tensor, chosen: Tensor, place: Place) -> Choice | None:
+    """One choice, of (S,) and (k,); None where less than k + 1 blocks can be chosen."""
+    left = worth.double().index_fill(0, chosen, float("-inf"))
+    last, out = worth[chosen].min().double(), left.max()
+    if not (last.isfinite() and out.isfinite()):
+        return None
+    size = torch.maximum(last.abs(), out.abs()).clamp(min=TINY)
+    others = torch.nonzero((last - left) / size <= CHOICE_TIE).flatten().tolist()
+    return Choice(float((last - out) / size), *place, tuple(others))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import re
 from typing import Any
 
 import check_runtimes
@@ -51,17 +49,6 @@ def test_what_parts_is_explained_or_said_not_to_be(kept: dict[str, Any]) -> None
     assert f"left out below {sparse_serving_page.FEWEST} solved" in page
 
 
-def test_a_cost_of_few_solved_problems_is_not_told(kept: dict[str, Any]) -> None:
-    found = copy.deepcopy(kept["runtimes"])
-    for one in found["costs"]:
-        one |= {"solved": 19, "keys_per_solved": 123456.0, "seconds_per_solved": 98.76}
-    assert "98.76" not in sparse_serving_page.runtimes(found)
-    for one in found["costs"]:
-        one["solved"] = 20
-    assert "98.76" in sparse_serving_page.runtimes(found)
-    assert "123,456" in sparse_serving_page.runtimes(found)
-
-
 def test_nothing_was_lost_under_churn(kept: dict[str, Any]) -> None:
     cells = {(one["attention"].partition("(")[0], one["prefix_caching"]) for one in kept["churn"]}
     assert cells == {(name, shared) for name in ("quest", "sink") for shared in (True, False)}
@@ -69,24 +56,6 @@ def test_nothing_was_lost_under_churn(kept: dict[str, Any]) -> None:
         assert (one["requests"], one["lost"], one["left"], one["troubles"]) == (10_000, 0, 0, [])
         assert one["aborted"] > 500
         assert one["put_back"] > 1000
-
-
-def test_faster_is_said_of_what_is_faster_in_every_turn(kept: dict[str, Any]) -> None:
-    found = kept["steps"]
-    told = sparse_serving_page.said(found)
-    for name in ("sink", "quest"):
-        own = [row for some in found["rows"].values() for row in some
-               if (row["runtime"], row["policy"]) == ("vllm", name)]  # fmt: skip
-        fast = [row["times_full"] for row in own if row["faster_in"] == row["turns"]]
-        assert f"`{name}` is faster in every turn in {len(fast)} of {len(own)} cases" in told
-        assert f"by {min(fast):.1f} to {max(fast):.1f} times" in told
-    # Once slower in a single turn, a case is none in which it is faster.
-    other = copy.deepcopy(found)
-    for some in other["rows"].values():
-        for row in some:
-            row["faster_in"] = row["turns"] - 1
-    told = sparse_serving_page.said(other)
-    assert set(re.findall(r"in every turn in (\d+)", told)) == {"0"}
 
 
 def test_a_measurement_of_churn_takes_the_place_of_the_same_one() -> None:

@@ -58,7 +58,7 @@ class TiedChoices:
         closest: the smallest margin in the common text; None where nothing is chosen.
         count: choices whose margin is up to `CHOICE_TIE`.
         traced: whether the text read again has this run's token as the likeliest, and with one of
-            these choices made otherwise, all else as it is, the other run's.
+            these choices or all of them made otherwise, all else as it is, the other run's.
     """
 
     closest: float | None

@@ -156,5 +156,5 @@ def why(one: RunPair) -> str:
     if one.choices is None or not one.choices.count:
         return "NO TIE"
     some = f"{one.choices.count} choices at a tie, the closest {one.choices.closest:.1e} apart"
-    shown = "one of them gives the other token" if one.choices.traced else "NOT TRACED to one"
+    shown = "they give the other token" if one.choices.traced else "NOT TRACED to them"
     return f"{some}, {shown}"

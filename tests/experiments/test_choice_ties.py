@@ -9,7 +9,6 @@ import pytest
 import torch
 from choice_ties import CHOICE_TIE, Choice, TiedChoices, tied_choices
 from compare_stores import Parting
-from torch import Tensor
 
 from experiments.grid import models
 
@@ -76,7 +75,7 @@ def test_one_choice_made_the_other_way_round_changes_what_comes_behind_it(model:
 def test_a_tie_is_traced_to_the_token_that_it_gives(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ties alone are tried, all at once and then each, the latest first, and no more than so many."""
+    """Only ties are tried: all at once, then each, the latest first, and no more than so many."""
     tie = Choice(0.0, 3, 1, (5, 8))
     later, apart = Choice(5e-7, 9, 0, (4,)), Choice(1e-3, 20, 0)
     choices = [tie, later, apart]

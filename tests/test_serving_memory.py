@@ -27,8 +27,11 @@ def test_values_differ_from_one_request_to_the_next() -> None:
     assert len({json.dumps(one) for one in asked}) > 250
 
 
-@pytest.mark.parametrize("typed", [["--requests", "3"], ["--at-once", "0"]])
-def test_too_few_are_refused_before_anything_is_started(typed: list[str]) -> None:
+@pytest.mark.parametrize("typed", ["--requests 3", "--at-once 0"])
+def test_too_few_are_refused_before_anything_is_started(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        check_server_memory.main(typed)
+        check_server_memory.main(typed.split())
     assert ended.value.code == 2
+    assert f"{typed}: expected at least" in capsys.readouterr().err

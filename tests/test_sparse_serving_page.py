@@ -36,8 +36,8 @@ def test_what_parts_is_explained_or_said_not_to_be(kept: dict[str, Any]) -> None
         assert sum(of[kind] for kind in KINDS) == 200, method
         assert of["parts"] == of["missing"] == of["cut"] == 0
         assert of["other_keys"] == of["other_answers"] == 0
-        # Text that repeats itself has more choices at a tie than can be tried.
-        assert of["untraced choice"] == 0 or method.startswith("infllm")
+        # What chooses no blocks has no excuse; pairs not explained are counted on the page.
+        assert of["untraced choice"] == 0 or method.startswith(("quest", "infllm"))
     for pair in found["pairs"]:
         assert pair["kind"] in KINDS
         assert pair["gap"] < found["tie"] or pair["choices"]["closest"] <= found["choice_tie"]

@@ -13,9 +13,9 @@ decides. Above it, a method that chooses blocks may have chosen others for the s
 the text is read once more with torch, and told is the closest choice, the smallest difference
 between the last block chosen and the first left out as a share of their worth. Up to `CHOICE_TIE`
 rounding decides. A pair is traced where one such choice or all of them, made otherwise with all
-else as it is, give the other's token; where no way that was tried does, it is not explained. Pairs
-with equal tokens have to be equally long, to have read the same keys per step and to have the same
-answer.
+else as it is, give the other's token while the text as it is, read beside it, does not; where no
+way that was tried does, it is not explained. Pairs with equal tokens have to be equally long, to
+have read the same keys per step and to have the same answer.
 
 Seconds per solved problem are prefill and decode of all rows over the problems solved, a step's
 shared among its rows. Exit code 1 where a pair parts and is not explained, where equal tokens have

@@ -148,8 +148,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=16)
     parser.add_argument("--growth", type=float, default=16.0, help="MiB")
     args = parser.parse_args(argv)
-    if args.requests < ROUNDS or args.at_once < 1:
-        parser.error(f"--requests: at least {ROUNDS}; --at-once: at least 1")
+    for name, value, least in (("requests", args.requests, ROUNDS), ("at-once", args.at_once, 1)):
+        if value < least:
+            parser.error(f"--{name} {value}: expected at least {least}")
     found = {
         name: rounds_of(plain, args.requests, args.at_once)
         for name, plain in (("plain", True), ("ours", False))

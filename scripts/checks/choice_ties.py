@@ -20,8 +20,8 @@ from attention.layers import paged
 CHOICE_TIE = 1e-6
 #: Ways in which choices at a tie are made otherwise, before giving up.
 TRIED = 96
-#: Of them, those that are read side by side.
-ROWS = 16
+#: Of them, those that are read side by side, with the text as it is beside them.
+ROWS = 15
 TINY = torch.finfo(torch.float64).tiny
 #: A call that chooses, and the row of it.
 Place = tuple[int, int]
@@ -57,8 +57,8 @@ class TiedChoices:
     Attributes:
         closest: the smallest margin in the common text; None where nothing is chosen.
         count: choices whose margin is up to `CHOICE_TIE`.
-        traced: whether the text read again has this run's token as the likeliest, and with one of
-            these choices or all of them made otherwise, all else as it is, the other run's.
+        traced: whether the text read again has this run's token as the likeliest, and beside it,
+            with one of these choices or all of them made otherwise, the other run's.
     """
 
     closest: float | None
@@ -83,17 +83,26 @@ def tied_choices(model: Any, parting: Parting, *, trace: bool = True) -> TiedCho
         trace: whether choices at a tie are made otherwise.
     """
     choices, (row,) = _read(model, parting)
-    mine, theirs = parting.tokens
     closest = min((one.margin for one in choices), default=None)
     ties = [one for one in choices if one.margin <= CHOICE_TIE]
-    known = trace and int(row.argmax()) == mine
+    known = trace and int(row.argmax()) == parting.tokens[0]
     ways = _ways(ties)[:TRIED] if known else []
     traced = any(
-        int(row.argmax()) == theirs
-        for start in range(0, len(ways), ROWS)
-        for row in _read(model, parting, ways[start : start + ROWS])[1]
+        _gives(model, parting, ways[start : start + ROWS]) for start in range(0, len(ways), ROWS)
     )
     return TiedChoices(closest, len(ties), traced)
+
+
+def _gives(model: Any, parting: Parting, ways: Sequence[Way]) -> bool:
+    """Whether the other run's token comes of one of these ways.
+
+    Rows that are read side by side are rounded in another way than one alone, which can part runs
+    by itself: the text as it is, read beside the ways, has to have this run's token.
+    """
+    mine, theirs = parting.tokens
+    _, rows = _read(model, parting, [as_it_is, *ways])
+    same, *others = (int(row.argmax()) for row in rows)
+    return same == mine and theirs in others
 
 
 def _ways(ties: Sequence[Choice]) -> list[Way]:

@@ -81,11 +81,13 @@ def test_a_tie_is_traced_to_the_token_that_it_gives(
     choices = [tie, later, apart]
     given = {(5, 4, None): 7, (8, 4, None): 6, (None, 4, None): 4, (8, None, None): 3}
     tried: list[tuple[int | None, ...]] = []
+    beside = 2
 
     def read(_model: Any, _parting: Any, ways: Any = (choice_ties.as_it_is,)) -> Any:
-        if ways[0] is not choice_ties.as_it_is:
-            tried.extend(tuple(map(way, choices)) for way in ways)
+        assert ways[0] is choice_ties.as_it_is
+        tried.extend(tuple(map(way, choices)) for way in ways[1:])
         rows = [given.get(tuple(map(way, choices)), 2) for way in ways]
+        rows[0] = beside if len(ways) > 1 else 2
         return choices, [torch.nn.functional.one_hot(torch.tensor(one), 10) for one in rows]
 
     def traced(mine: int, theirs: int) -> bool:
@@ -108,3 +110,6 @@ def test_a_tie_is_traced_to_the_token_that_it_gives(
     monkeypatch.setattr(choice_ties, "TRIED", 2)
     assert not traced(2, 4)
     assert traced(2, 6)
+    # Where the text as it is parts when it is read beside others, no choice is to be blamed.
+    beside = 6
+    assert not traced(2, 6)

@@ -241,8 +241,8 @@ def test_a_request_that_is_put_back_is_looked_up_by_its_prompt_alone():
     llm.llm_engine.engine_core.shutdown()
 
 
-@pytest.mark.parametrize("name", ["sink", "window", "infllm"] if LONG else ["sink"])
-def test_other_policies_over_http(reasoner, tmp_path, name):
+@pytest.mark.parametrize("name", ["sink", "window", "quest", "infllm"] if LONG else ["sink"])
+def test_each_policy_over_http(reasoner, tmp_path, name):
     expected = ours(reasoner, PROMPTS, max_new_tokens=SHORT, backend=attention.get(POLICIES[name]))
     values = json.dumps({"lil": {"attention": POLICIES[name]}})
     one = Server(

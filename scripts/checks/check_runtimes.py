@@ -9,8 +9,10 @@ each method in a form that both take. What is stored is not decoded again, so a 
 goes on, and `--compare` decodes nothing. Tokens of each pair of runs have to be equal. Where they
 part, `lil.decode`'s model reads the common tokens again under the same method, and the gap from the
 likeliest score to the lower one of the two tokens that were chosen is told: below `TIE` rounding
-decides. Above it, a method that chooses blocks may have chosen others for the same reason before:
-the text is read once more with torch, and told is the closest choice, the smallest difference
+decides. Above it, the text is read again 16 times with torch, with each linear layer's outputs
+changed by up to their last bit: where some of these readings are followed by the one token and
+some by the other, rounding decides. Where that does not show it, a method that chooses blocks may
+have chosen others for the same reason before: told is the closest choice, the smallest difference
 between the last block chosen and the first left out as a share of their worth. Up to `CHOICE_TIE`
 rounding decides. A pair is traced where one such choice or all of them, made otherwise with all
 else as it is, give the other's token while the text as it is, read beside it, does not; where no
@@ -38,6 +40,7 @@ sys.path[:0] = [str(ROOT)]
 
 from choice_ties import CHOICE_TIE, backend_of, tied_choices  # noqa: E402
 from compare_stores import Parting, scores  # noqa: E402
+from rounded_readings import LAST_BIT, rounded_readings  # noqa: E402
 from runtime_pairs import (  # noqa: E402
     RunPair,
     RuntimeCost,
@@ -151,10 +154,14 @@ class Comparison:
             if gap < TIE:
                 found[at] = replace(found[at], gap=gap, kind="score tie")
                 continue
+            readings = rounded_readings(self._model(), parted[at])
+            found[at] = replace(found[at], gap=gap, readings=readings, kind="other rounding")
+            if readings.both:
+                continue
             choices = tied_choices(self._model(), parted[at])
             untraced = "untraced choice" if choices.count else "parts"
             kind = "traced choice" if choices.traced else untraced
-            found[at] = replace(found[at], gap=gap, choices=choices, kind=kind)
+            found[at] = replace(found[at], choices=choices, kind=kind)
         return found
 
     def _model(self) -> Any:
@@ -184,8 +191,11 @@ class Comparison:
         tokens = (one.new_ids[at], other)
         return Parting("", cell, one.prompt_ids, one.new_ids[:at], reused, tokens)
 
-    def ties_of_equal(self, pairs: Sequence[RunPair], most: int) -> dict[str, dict[str, int]]:
-        """By method, in how many equal outputs of those read again a choice was at a tie.
+    def equal_read_again(self, pairs: Sequence[RunPair], most: int) -> dict[str, dict[str, int]]:
+        """What shows in equal outputs that are read again as those are that part.
+
+        By method: outputs "read", those with a choice at a tie ("tied"), their "tokens", and the
+        tokens in whose place a reading with other last bits has another ("changed").
 
         Args:
             pairs: of all runs, in the order of the plan.
@@ -193,7 +203,8 @@ class Comparison:
         """
         found: dict[str, dict[str, int]] = {}
         for run, pair in zip(self._studies[OWN_RUNTIME].runs(), pairs, strict=True):
-            of = found.setdefault(pair.method, {"read": 0, "tied": 0})
+            names = ("read", "tied", "tokens", "changed")
+            of = found.setdefault(pair.method, dict.fromkeys(names, 0))
             mine = self._studies[OWN_RUNTIME].served(run)
             if pair.kind != "equal" or of["read"] >= most or mine is None:
                 continue
@@ -201,6 +212,8 @@ class Comparison:
             parting = self._parting(mine, last, mine.trace().new_ids[last])
             of["read"] += 1
             of["tied"] += bool(tied_choices(self._model(), parting, trace=False).count)
+            of["tokens"] += last - parting.reused
+            of["changed"] += rounded_readings(self._model(), parting).changed
         return found
 
     def _gaps(self, parted: dict[int, Parting]) -> dict[int, float]:
@@ -232,10 +245,10 @@ class Comparison:
 
 def shown(pairs: Sequence[RunPair], costs: Sequence[RuntimeCost]) -> None:
     """Print counts, every pair that is not equal, and costs."""
-    print(f"{'method':<14}{'equal':>7}{'tie':>5}{'traced':>8}{'untraced':>10}{'part':>6}{'missing':>9}{'cut':>5}"
+    print(f"{'method':<14}{'equal':>7}{'tie':>5}{'rounding':>10}{'traced':>8}{'untraced':>10}{'part':>6}{'missing':>9}{'cut':>5}"
           f"{'other keys':>12}{'other answers':>15}{'tokens equal':>14}")  # fmt: skip
     for method, of in counts_of(pairs).items():
-        print(f"{method:<14}{of['equal']:>7}{of['score tie']:>5}"
+        print(f"{method:<14}{of['equal']:>7}{of['score tie']:>5}{of['other rounding']:>10}"
               f"{of['traced choice']:>8}{of['untraced choice']:>10}{of['parts']:>6}"
               f"{of['missing']:>9}{of['cut']:>5}{of['other_keys']:>12}{of['other_answers']:>15}"
               f"{of['tokens']:>14,}")  # fmt: skip
@@ -266,11 +279,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--methods", default=",".join(METHODS), help="as lil sweep takes backends")
     parser.add_argument("--budgets", default="128", help="of all methods")
     parser.add_argument(
-        "--ties",
+        "--again",
         type=int,
         default=0,
         metavar="N",
-        help="equal outputs of each method that are read again, for choices at a tie",
+        help="equal outputs of each method that are read again as well, to compare",
     )
     parser.add_argument("--batch-size", type=int, default=16, help="rows decoded together")
     parser.add_argument("--max-new-tokens", type=int, default=2048, help="of full attention")
@@ -278,8 +291,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one object instead of tables")
     args = parser.parse_args(argv)
     try:
-        if args.ties < 0:
-            raise InvalidValue("ties", args.ties, "0 or more")
+        if args.again < 0:
+            raise InvalidValue("again", args.again, "0 or more")
         if args.compare and not (args.store / "traces").is_dir():
             allowed = "the folder of a store, with traces/ in it"
             raise InvalidValue("store", str(args.store), allowed)
@@ -303,20 +316,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"check_runtimes: {error}", file=sys.stderr)
         return 2
     pairs, costs = compared.pairs(), compared.costs()
-    ties = compared.ties_of_equal(pairs, args.ties) if args.ties else {}
+    again = compared.equal_read_again(pairs, args.again) if args.again else {}
     if args.json:
         told = {
             "tie": TIE,
             "choice_tie": CHOICE_TIE,
             "counts": counts_of(pairs),
             "pairs": [asdict(one) for one in pairs],
-            "ties_of_equal": ties,
+            "last_bit": LAST_BIT,
+            "equal_read_again": again,
         }
         print(json.dumps(told | {"costs": [asdict(one) for one in costs]}))
     else:
         shown(pairs, costs)
-        for method, of in ties.items():
-            print(f"{method}: a choice at a tie in {of['tied']} of {of['read']} equal outputs")
+        for method, of in again.items():
+            print(f"{method}: of {of['read']} equal outputs a choice at a tie in {of['tied']}; "
+                  f"{of['changed']} of {of['tokens']:,} tokens decided by last bits")  # fmt: skip
     return 0 if is_good(pairs) else 1
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from choice_ties import TiedChoices
+from rounded_readings import RoundedReadings
 
 from experiments.store.samples.sample import Sample
 from lil import Trace
@@ -20,11 +21,13 @@ class RunPair:
     Args:
         method: and budget.
         item: the problem.
-        kind: "equal"; "score tie"; "traced choice" or "untraced choice" of blocks at a tie;
-            "parts"; of what is not stored or failed "missing".
+        kind: "equal"; "score tie"; "other rounding", which gives either token; "traced choice" or
+            "untraced choice" of blocks at a tie; "parts"; of what is not stored or failed
+            "missing".
         tokens: that are common.
         gap: between the scores where they part; None where they do not.
         whole: whether both outputs are equally long, so that keys and answers can be compared.
+        readings: of the common text with other last bits; None where nobody looked.
         choices: of blocks in the common text; None where nobody looked.
         keys: whether equal tokens read the same keys per step.
         answers: whether equal tokens are the same answer, judged alike.
@@ -38,6 +41,7 @@ class RunPair:
     keys: bool
     answers: bool
     whole: bool = True
+    readings: RoundedReadings | None = None
     choices: TiedChoices | None = None
 
 
@@ -121,6 +125,7 @@ def counts_of(pairs: Sequence[RunPair]) -> dict[str, dict[str, int]]:
         names = (
             "equal",
             "score tie",
+            "other rounding",
             "traced choice",
             "untraced choice",
             "parts",
@@ -143,7 +148,7 @@ def counts_of(pairs: Sequence[RunPair]) -> dict[str, dict[str, int]]:
 def is_good(pairs: Sequence[RunPair]) -> bool:
     """Whether nothing parts but at ties that are shown, and equal tokens are equal in all else."""
     return all(
-        one.kind in ("score tie", "traced choice")
+        one.kind in ("score tie", "other rounding", "traced choice")
         or (one.kind == "equal" and one.whole and one.keys and one.answers)
         for one in pairs
     )
@@ -153,6 +158,12 @@ def why(one: RunPair) -> str:
     """Why two runs part, as far as it is known."""
     if one.kind == "score tie":
         return "a tie"
+    if one.kind == "other rounding" and one.readings is not None:
+        read = one.readings
+        return (
+            f"of {read.readings} readings with other last bits {read.mine} have this token and "
+            f"{read.theirs} the other"
+        )
     if one.choices is None or not one.choices.count:
         return "NO TIE"
     some = f"{one.choices.count} choices at a tie, the closest {one.choices.closest:.1e} apart"

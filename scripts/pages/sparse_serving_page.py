@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +96,14 @@ def said(found: Found) -> str:
 def runtimes(found: Found) -> str:
     """Rows of both runtimes compared, and what each took."""
     counts, costs = found["counts"], {(c["method"], c["runtime"]): c for c in found["costs"]}
-    heads = ("method", "equal", "score ties", "traced choices", "untraced choices", "other",
+    heads = ("method", "equal", "score ties", "other rounding", "traced choices", "not explained",
              "tokens equal")  # fmt: skip
-    kinds = ("equal", "score tie", "traced choice", "untraced choice", "parts")
+    kinds = ("equal", "score tie", "other rounding", "traced choice")
     lines = [
-        (method, *(str(of[kind]) for kind in kinds), f"{of['tokens']:,}")
+        (method, *(str(of[kind]) for kind in kinds), str(of["untraced choice"] + of["parts"]),
+         f"{of['tokens']:,}")
         for method, of in counts.items()
-    ]
+    ]  # fmt: skip
     taken = []
     for method in counts:
         ours, theirs = (costs[method, name] for name in ("transformers", "vllm"))
@@ -114,18 +115,40 @@ def runtimes(found: Found) -> str:
         )  # fmt: skip
     names = ("solved", "tokens/s", "keys a solved problem", "s a solved problem")
     costs_of = [f"{name}, {runtime}" for name in names for runtime in ("`lil`", "vLLM")]
-    known = ", ".join(
-        f"{of['tied']} of {of['read']} under {method}"
-        for method, of in found["ties_of_equal"].items()
-        if of["tied"]
-    )
-    read = max((of["read"] for of in found["ties_of_equal"].values()), default=0)
-    ties = f"a choice of blocks at a tie was in {known}" if known else "no choice was at a tie"
     return (
-        f"{pages.table(heads, lines)}\n"
-        f"- Of the first {read} equal outputs of each method {ties}.\n\n"
+        f"{pages.table(heads, lines)}\n{_read_again(found)}\n"
         f"{pages.table(('method', *costs_of), taken)}"
     )
+
+
+def _read_again(found: Found) -> str:
+    """What readings of outputs that part show, and of some that are equal."""
+    shown = [one["readings"] for one in found["pairs"] if one["kind"] == "other rounding"]
+    told = []
+    if shown:
+        theirs, most = sorted(one["theirs"] for one in shown), shown[0]["readings"]
+        told.append(
+            f"- Where rounding gives either token, vLLM's is the likeliest in {theirs[0]} to "
+            f"{theirs[-1]} of {most} readings."
+        )
+    again = found["equal_read_again"]
+    if again:
+        tokens, changed = (sum(of[name] for of in again.values()) for name in ("tokens", "changed"))
+        where = _listed((of["changed"], f"{of['tokens']:,}", name) for name, of in again.items())
+        tied = _listed((of["tied"], of["read"], name) for name, of in again.items())
+        told.append(
+            f"- Of the first {max(of['read'] for of in again.values())} equal outputs of each "
+            f"method: in the place of {changed:,} of {tokens:,} tokens one of the readings has "
+            f"another{where}; a choice of blocks at a tie is in {'none' if not tied else 'some'}"
+            f"{tied}."
+        )
+    return "".join(one + "\n" for one in told)
+
+
+def _listed(some: Iterable[tuple[int, object, str]]) -> str:
+    """How many of how many of what, in brackets, of those with any."""
+    known = [f"{count} of {of} under {name}" for count, of, name in some if count]
+    return f" ({', '.join(known)})" if known else ""
 
 
 #: Solved problems below which a cost of one is not told.

@@ -14,6 +14,7 @@ from typing import Any
 import check_runtimes
 import pytest
 from choice_ties import TiedChoices
+from rounded_readings import READINGS, RoundedReadings
 from runtime_pairs import RunPair, cost_of, counts_of, is_good, parts_at, same_keys, why
 from synthetic_traces import full_pieces, trace
 
@@ -93,12 +94,14 @@ def test_equal_rows_are_told_and_not_decoded_again(
     assert full["tokens"] == other["tokens"] > 60
     assert other["tokens_per_second"] > 0
     assert compared(capsys, tmp_path) == (0, told)
-    assert told["ties_of_equal"] == {}
-    _, told = compared(capsys, tmp_path, "--ties", 1)
-    assert {name: of["read"] for name, of in told["ties_of_equal"].items()} == dict.fromkeys(
-        told["counts"], 1
-    )
-    assert told["ties_of_equal"]["full"]["tied"] == 0
+    assert told["equal_read_again"] == {}
+    _, told = compared(capsys, tmp_path, "--again", 1)
+    again = told["equal_read_again"]
+    assert {name: of["read"] for name, of in again.items()} == dict.fromkeys(told["counts"], 1)
+    assert again["full"]["tied"] == 0
+    firsts = {one["method"]: one for one in reversed(told["pairs"])}
+    for name, of in again.items():
+        assert (of["tokens"], of["changed"]) == (firsts[name]["tokens"] - 1, 0)
     # A problem that nobody has decoded.
     code, told = compared(capsys, tmp_path, "--compare", problems=3)
     assert code == 1
@@ -116,7 +119,19 @@ def test_another_token_is_no_tie(
     assert [one["parts"] for one in told["counts"].values()] == [2, 2]
     assert {one["tokens"] for one in told["pairs"]} == {50}
     assert all(one["gap"] > 1e-2 for one in told["pairs"])
-    # Had both been as likely, it would have been one.
+    # Nor is it one that other last bits would give.
+    assert {(one["readings"]["mine"], one["readings"]["theirs"]) for one in told["pairs"]} == {
+        (READINGS, 0)
+    }
+    # Had some readings been followed by the other, rounding would have decided.
+    both = RoundedReadings(READINGS, 15, 1, 0)
+    with engine.context() as patched:
+        patched.setattr(check_runtimes, "rounded_readings", lambda *_: both)
+        code, told = compared(capsys, tmp_path, "--compare")
+        assert code == 0
+        assert [one["other rounding"] for one in told["counts"].values()] == [2, 2]
+        assert {one["choices"] for one in told["pairs"]} == {None}
+    # Had both been as likely, it would have been a tie.
     engine.setattr(check_runtimes, "TIE", 1e9)
     code, told = compared(capsys, tmp_path, "--compare")
     assert code == 0
@@ -147,6 +162,11 @@ PAIR = RunPair("quest 128", "hard/0", "equal", 10, None, keys=True, answers=True
     [
         ({}, True, "equal"),
         ({"kind": "score tie", "gap": 1e-6}, True, "score tie"),
+        (
+            {"kind": "other rounding", "readings": RoundedReadings(16, 15, 1, 0)},
+            True,
+            "other rounding",
+        ),
         ({"kind": "traced choice", "choices": TiedChoices(0.0, 2, True)}, True, "traced choice"),
         (
             {"kind": "untraced choice", "choices": TiedChoices(0.0, 2, False)},
@@ -164,8 +184,12 @@ def test_only_ties_may_part(other: dict[str, Any], good: bool, counted: str) -> 
     pairs = [PAIR, dataclasses.replace(PAIR, **other)]
     assert is_good(pairs) is good
     assert counts_of(pairs)["quest 128"][counted] == 1 + (counted == "equal")
-    if not good and counted == "parts":
+    if counted == "parts":
         assert why(pairs[1]) == "NO TIE"
+    if counted == "other rounding":
+        assert why(pairs[1]) == (
+            "of 16 readings with other last bits 15 have this token and 1 the other"
+        )
 
 
 def test_costs_are_of_all_rows_and_by_solved_problem() -> None:
@@ -187,7 +211,7 @@ def test_costs_are_of_all_rows_and_by_solved_problem() -> None:
         (["--methods", "full,h2o"], "under vllm"),
         (["--compare"], "the folder of a store"),
         (["--problems", "0"], "limit = "),
-        (["--ties", "-1"], "ties = -1"),
+        (["--again", "-1"], "again = -1"),
         (["--budgets", "0"], "budgets"),
     ],
 )

@@ -44,9 +44,9 @@ def test_every_stage_is_listed_without_a_gpu(tmp_path: Path) -> None:
 
 def test_gpu_stages_are_not_run_without_one() -> None:
     given = [stage for stage in stages.stages() if stage.gpu]
-    assert len(given) == 11
+    assert len(given) == 13
     found = running.run_all(given, 1, [], lambda _: None)
-    assert [(o.status, o.reason) for o in found] == [("not run", NO_GPU)] * 11
+    assert [(o.status, o.reason) for o in found] == [("not run", NO_GPU)] * 13
 
 
 def test_a_failure_stops_nothing_and_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +86,11 @@ def test_time_is_for_all_stages() -> None:
     first, second = running.run_all(given, 0.01, [], lambda _: None)
     assert (first.status, second.status) == ("not run", "not run")
     assert second.reason == "no time is left of 0.01 minutes"
+
+
+def test_a_package_inside_one_that_is_not_here_is_lacking() -> None:
+    stage = Stage("inside", ("-c", ""), 30, ("json.decoder", "no_such.package"), gpu=False)
+    assert stage.obstacle({}) == "no package no_such.package"
 
 
 def test_an_engine_that_refuses_is_not_asked() -> None:

@@ -66,10 +66,10 @@ class ReadPlan:
         """
         device = owned.device
         numbers, first, best = table(policy, found.seen)
-        start, end = policy.gap(found.seen)
-        width = int((end - start).max()) if best else 0
-        number = start[:, None] + np.arange(width)
         mine = owned[devices.put(found.row, device)].long()
+        gap, beyond = mine[:, :0], mine[:, None, :0].bool()
+        if best:
+            gap, beyond = _gaps(mine, *policy.gap(found.seen))
         sets = policy.sets(Hkv) if best else 0
         lengths = policy.tokens_listed(found.seen).astype(np.int32).repeat(max(sets, 1))
         starts = np.arange(len(lengths) + 1, dtype=np.int32)
@@ -79,8 +79,8 @@ class ReadPlan:
             blocks=mine.gather(1, devices.put(numbers, device)),
             first=first,
             best=best,
-            gap=mine.gather(1, devices.put(np.minimum(number, end[:, None] - 1), device)),
-            beyond=devices.put(number >= end[:, None], device)[:, None],
+            gap=gap,
+            beyond=beyond,
             sets=sets,
             starts=devices.put(starts, device),
             lengths=devices.put(lengths, device),
@@ -106,6 +106,22 @@ class ReadPlan:
         if self.sets > 1:
             blocks = blocks * self.sets + torch.arange(self.sets, device=blocks.device)[:, None]
         return blocks.flatten(0, 1).to(torch.int32)
+
+
+def _gaps(mine: Tensor, first: Counts, behind: Counts) -> tuple[Tensor, Tensor]:
+    """Blocks in the gaps of queries, (N, P), and where a gap is shorter than P, (N, 1, P).
+
+    Their numbers are made on the device: of long gaps there are many, and copying them takes a
+    while.
+
+    Args:
+        mine: blocks of each query's row, (N, blocks).
+        first, behind: where the gaps begin and the first block behind, (N,).
+    """
+    width = int((behind - first).max())
+    begin, end = (devices.put(x, mine.device)[:, None] for x in (first, behind))
+    number = begin + torch.arange(width, device=mine.device)
+    return mine.gather(1, torch.minimum(number, end - 1)), (number >= end)[:, None]
 
 
 @dataclass

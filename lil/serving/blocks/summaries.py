@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from attention.engines import ENGINES
 from lil.serving.blocks.policy import BlockPolicy
 from lil.serving.blocks.ropes import RopeTable
 
@@ -44,6 +48,13 @@ class Summaries:
         # One more than the cache has, for tokens that are none of a request: to leave them out, the
         # host would have to know how many there are.
         self.data = torch.zeros(blocks + 1, Hkv, policy.size(D), device=device)
+        # Found here, before anything is captured: imports and looks at the device take a while.
+        self._kernel = _kernel(self.data.device)
+
+    @property
+    def fused(self) -> bool:
+        """Whether a kernel of Triton compares blocks where they lie, without a copy of them."""
+        return self._kernel is not None
 
     def note(self, k: Tensor, slots: Tensor, positions: Tensor) -> None:
         """Take in the keys of a step.
@@ -73,6 +84,9 @@ class Summaries:
             blocks: of the cache, (N, P).
         """
         vectors = self.policy.products(q, positions, self.rope).float()  # (N, sets, M, size)
+        if self._kernel is not None:
+            fused: Tensor = self._kernel.compared(vectors, self.data, blocks)
+            return fused
         N, P = blocks.shape
         of_one = of_several = GATHERED
         if blocks.device.type == "cpu":
@@ -96,3 +110,10 @@ class Summaries:
         known = known.view(N, blocks.shape[1], sets, size).transpose(1, 2)
         each = torch.matmul(vectors, known.transpose(2, 3))  # (N, sets, M, P)
         return each.amax(2) if M > 1 else each[:, :, 0]
+
+
+def _kernel(device: torch.device) -> Any:
+    """The module of the Triton kernel where one can work, on GPUs and in the interpreter."""
+    if ENGINES["triton"].refusal(device, torch.float32) is not None:
+        return None
+    return importlib.import_module("lil.serving.blocks.worth_kernel")

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+_FLOATS = ("out", "sums", "parts", "part_sums", "probs", "vectors", "data", "found")
 #: NVIDIA's A100 and H100.
 CAPABILITIES = (80, 90)
 #: Bytes of shared memory that the smallest of the GPUs that are supported has for a program.
@@ -23,6 +24,7 @@ def compiled() -> int:
 
     from attention.engines import triton_kernels as kernels
     from attention.engines.triton import tiles
+    from lil.serving.blocks.worth_kernel import compared_blocks, rows_of
 
     print(f"triton {triton.__version__}; shared memory in bytes")
     wrong = 0
@@ -43,6 +45,12 @@ def compiled() -> int:
             shared = _shared_memory(kernel, short, constants, capability)
             wrong += shared > SHARED
             print(f"sm_{capability} {name} D {D} {what}: {shared}", flush=True)
+    for capability, size, M in product(CAPABILITIES, (48, 256, 1024), (1, 4)):
+        width, rows = rows_of(size)
+        constants = {"M": M, "SIZE": size, "WIDTH": width, "ROWS": rows}
+        shared = _shared_memory(compared_blocks, "fp32", constants, capability)
+        wrong += shared > SHARED
+        print(f"sm_{capability} blocks of {size} numbers, {M} vectors: {shared}", flush=True)
     print(f"{wrong} beyond {SHARED}")
     return 1 if wrong else 0
 
@@ -74,6 +82,6 @@ def _shared_memory(kernel: Any, dtype: str, constants: dict[str, Any], capabilit
 def _type(name: str, dtype: str) -> str:
     if name in ("q", "k", "v", "sinks"):
         return f"*{dtype}"
-    if name in ("pages", "counts"):
+    if name in ("pages", "counts", "blocks"):
         return "*i64"
-    return "*fp32" if name in ("out", "sums", "parts", "part_sums", "probs") else "i32"
+    return "*fp32" if name in _FLOATS else "i32"

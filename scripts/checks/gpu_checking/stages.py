@@ -13,6 +13,15 @@ from gpu_checking import probes
 ROOT = Path(__file__).resolve().parents[3]
 ENGINES = ("torch", "triton", "flash")
 NO_GPU = "no CUDA device"
+PAGED_KERNEL = "vllm.vllm_flash_attn"
+
+
+def is_here(package: str) -> bool:
+    """Whether a package can be imported, or one inside another."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ImportError:  # what it lies in is not here, or fails
+        return False
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class Stage:
         """Why it cannot be run, from what earlier stages found; None if it can."""
         if self.gpu and not (found.get("environment") or {}).get("gpus"):
             return NO_GPU
-        lacking = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        lacking = [name for name in self.needs if not is_here(name)]
         if lacking:
             return f"no package {', '.join(lacking)}"
         if self.engine is not None:
@@ -116,6 +125,19 @@ def stages(quick: bool = False) -> list[Stage]:
             ("scripts/bench/graphed_step.py", "--batches", "1,8,32", "--context", "1024", "--json"),
             600,
             (*_MODELS, "msgspec", "rich"),
+            json=True,
+        ),
+        Stage(
+            "paged kernel",
+            ("scripts/checks/check_paged_flash.py", *fewer),
+            400,
+            (*_MODELS, PAGED_KERNEL),
+        ),
+        Stage(
+            "paged bench",
+            ("scripts/bench/serving/sparse_flash.py",),
+            400,
+            (*_MODELS, PAGED_KERNEL),
             json=True,
         ),
         Stage(

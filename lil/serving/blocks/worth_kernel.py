@@ -1,0 +1,66 @@
+"""The Triton kernel that compares blocks where they lie; importing this imports triton."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+#: Numbers that a program looks at at once.
+TILE = 4096
+
+
+def compared(vectors: Tensor, data: Tensor, blocks: Tensor) -> Tensor:
+    """The largest product of each block with a query's vectors, (N, sets, P); blocks are read once.
+
+    Args:
+        vectors: (N, sets, M, size).
+        data: what is remembered of all blocks, (blocks, sets x size) in one piece each, float32.
+        blocks: those of each query, (N, P).
+    """
+    N, sets, M, size = vectors.shape
+    P = blocks.shape[1]
+    found = vectors.new_empty(N, sets, P)
+    width, rows = rows_of(size)
+    if found.numel():
+        compared_blocks[triton.cdiv(P, rows), sets, N](
+            vectors.contiguous(), data, blocks.contiguous(), found, data.stride(0), sets, P,
+            M=M, SIZE=size, WIDTH=width, ROWS=rows,
+        )  # fmt: skip
+    return found
+
+
+def rows_of(size: int) -> tuple[int, int]:
+    """Numbers of a block, a power of two, and blocks that a program looks at at once."""
+    width = triton.next_power_of_2(size)
+    return width, max(1, TILE // width)
+
+
+@triton.jit(do_not_specialize=["P"], do_not_specialize_on_alignment=["blocks", "found"])
+def compared_blocks(
+    vectors,  # (N, sets, M, SIZE)
+    data,  # (blocks, stride)
+    blocks,  # (N, P) int64
+    found,  # (N, sets, P)
+    stride,
+    sets,
+    P,
+    M: tl.constexpr,
+    SIZE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Some blocks of one set of one query."""
+    own, n = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    column = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    there = column < P
+    block = tl.load(blocks + n * P + column, mask=there, other=0)
+    i = tl.arange(0, WIDTH)
+    inside = i < SIZE
+    at = block[:, None] * stride + own * SIZE + i[None, :]
+    known = tl.load(data + at, mask=there[:, None] & inside[None, :], other=0.0)
+    best = tl.full((ROWS,), float("-inf"), tl.float32)
+    for m in range(M):
+        vector = tl.load(vectors + ((n * sets + own) * M + m) * SIZE + i, mask=inside, other=0.0)
+        best = tl.maximum(best, tl.sum(known * vector[None, :], 1))
+    tl.store(found + (n * sets + own) * P + column, best, mask=there)

@@ -152,3 +152,77 @@ def test_what_parts_is_counted_and_a_cost_of_few_solved_is_not_told() -> None:
     for one in found["costs"]:
         one["solved"] = 20
     assert "| 123,456 | 123,456 | 98.76 | 98.76 |" in sparse_serving_page.runtimes(found)
+
+
+def test_what_a_gpu_showed_is_right(kept: dict[str, Any]) -> None:
+    found = kept["checked"]
+    assert found["cases"]["failed"] == found["waited"] == 0
+    assert found["sums"]["wrong_tables"] == 0
+    assert max(found["error"], found["error_in_full"]) <= 1
+    assert found["compared_by"] == ["triton"]
+    assert found["cases"]["all"] == 48 == 6 * 2 * 2 * 2
+
+
+def test_what_is_said_of_steps_on_a_gpu_holds(kept: dict[str, Any]) -> None:
+    found = kept["paged"]
+    rows = [row for some in found["rows"].values() for row in some]
+    assert not [row for row in rows if "skipped" in row]
+    assert {row["compared_by"] for row in rows if row["policy"] in ("quest", "infllm")} == {
+        "triton"
+    }
+    for row in rows:
+        if row["policy"] not in ("quest", "infllm"):
+            continue
+        assert row["rows"] > 1 or max(row["times_full"], row["host_times_full"]) < 1
+        if row["rows"] >= 16 and row["context"] == 131_072:
+            assert row["faster_in"] == row["turns"]
+    page = " ".join(sparse_serving_page.PAGE.read_text().split())
+    assert f"a layer with a budget of {found['budget']:,} tokens" in page
+
+
+def test_a_gpus_steps_are_told_with_and_without_the_host() -> None:
+    def one(policy: str, times: float, host: float, faster_in: int) -> dict[str, Any]:
+        chooses = policy == "quest"
+        return {
+            "policy": policy, "rows": 1, "context": 2048, "step_ms": 0.5, "host_ms": 0.7,
+            "times_full": times, "host_times_full": host, "captured_times_full": 1.5 * times,
+            "plan_ms": None if policy == "full" else 0.4, "faster_in": faster_in, "turns": 7,
+            "compared_by": "triton" if chooses else None,
+        }  # fmt: skip
+
+    some = [one("full", 1.0, 1.0, 0), one("sink", 3.0, 0.8, 7), one("quest", 0.4, 0.2, 0)]
+    given = {
+        "rows": {"wide": some}, "shapes": {"wide": {"Hkv": 8, "G": 4, "D": 128}},
+        "policies": dict.fromkeys(("full", "sink", "quest")), "device": "d", "torch": "2",
+        "kernel": "k", "dtype": "bfloat16", "block": 16, "bandwidth_bytes_per_s": 4.26543e12,
+    }  # fmt: skip
+    kept = sparse_serving_page.taken("paged", f"words\n{json.dumps(given)}\n", None)
+    assert kept["bandwidth_bytes_per_s"] == 4.265e12
+    told = sparse_serving_page.paged(kept)
+    shape = "1 layer, 32 query and 8 KV heads of 128"
+    assert f"| {shape} | 1 | 2,048 | 0.500 (0.700) | 3.00 (0.80) | 0.40 (0.20) |" in told
+    assert "`sink` is faster in every turn in 1 of 1 cases, by 3.0 to 3.0 times" in told
+    assert "under `sink` in 0 of 1 cases; `quest` in 0 of 1 cases." in told
+    assert "chooses blocks takes 0.7 to 0.7 ms" in told
+    assert "1.50 to 1.50 times those on the device alone" in told
+
+
+def test_what_was_wrong_on_a_gpu_is_counted() -> None:
+    def case(policy: str, **other: Any) -> str:
+        return json.dumps(
+            {"policy": policy, "dtype": "float16", "heads": {"Hkv": 2}, "block": 16,
+             "decode_queries": 10, "wrong_tables": 1, "choices": 7, "choices_that_differ": 2,
+             "steps_that_may_not_wait": 5, "largest_error": 0.1, "bar": 0.2, "waited": False,
+             "largest_error_in_full": 0.3, "bar_in_full": 0.2, "compared_by": None} | other
+        )  # fmt: skip
+
+    lines = [case("sink"), case("quest", waited="it did", compared_by="torch")]
+    text = "\n".join([*lines, json.dumps({"cases": 2, "failed": 1})])
+    told = sparse_serving_page.checked(sparse_serving_page.taken("checked", text, None))
+    assert "1 of 2 cases pass: 2 policies, float16, 1 shapes, blocks of 16." in told
+    assert "20 decode queries: 2 tables" in told
+    assert "of 14 choices of blocks, 4 are others" in told
+    assert "up to 0.50 of what is allowed" in told
+    assert "in full, 1.50" in told
+    assert "in 10 steps that were watched, in 1 cases" in told
+    assert "compared by torch" in told

@@ -39,7 +39,7 @@ def checked(found: Found) -> Iterator[str]:
     )
     yield f"- A captured step chooses what the model itself does: {same}."
     yield (
-        f"- Tests of the engines: {tests['passed']} pass, {tests['failed']} fails, "
+        f"- Tests of the engines: {tests['passed']} pass, {tests['failed']} fail, "
         f"{tests['skipped']} are not for this device."
     )
     yield (

@@ -1,8 +1,10 @@
 """Write the tables of docs/sparse_serving.md from docs/sparse_serving.json.
 
-python scripts/pages/sparse_serving_page.py --take steps FILE      # of bench/serving/sparse_vllm.py
-python scripts/pages/sparse_serving_page.py --take runtimes FILE   # of check_runtimes.py --json
-python scripts/pages/sparse_serving_page.py --take churn FILE      # of check_vllm_churn.py --json
+python scripts/pages/sparse_serving_page.py --take steps FILE    # of bench/serving/sparse_vllm.py
+python scripts/pages/sparse_serving_page.py --take runtimes FILE # of check_runtimes.py --json
+python scripts/pages/sparse_serving_page.py --take churn FILE    # of check_vllm_churn.py --json
+python scripts/pages/sparse_serving_page.py --take paged FILE    # of bench/serving/sparse_flash.py
+python scripts/pages/sparse_serving_page.py --take checked FILE  # of check_paged_flash.py
 python scripts/pages/sparse_serving_page.py
 python scripts/pages/sparse_serving_page.py --check    # exit code 1 if the page differs
 """
@@ -76,21 +78,22 @@ def _shape(name: str, found: Found) -> str:
 
 def said(found: Found) -> str:
     """In how many cases each policy was faster than vLLM's full attention, in every turn."""
+    rows = [row for some in found["rows"].values() for row in some if row["runtime"] == "vllm"]
+    return f"Than vLLM's own full attention {_faster(rows, POLICIES[1:])}."
+
+
+def _faster(every: Sequence[Found], policies: Sequence[str]) -> str:
+    """In how many cases each policy was faster than full attention in every turn, or slower."""
     told = []
-    for policy in POLICIES[1:]:
-        rows = [
-            row
-            for some in found["rows"].values()
-            for row in some
-            if (row["runtime"], row["policy"]) == ("vllm", policy)
-        ]
+    for policy in policies:
+        rows = [row for row in every if row["policy"] == policy]
         fast = [row["times_full"] for row in rows if row["faster_in"] == row["turns"]]
         slow = [row["times_full"] for row in rows if row["faster_in"] == 0]
         one = f"`{policy}` is faster in every turn in {len(fast)} of {len(rows)} cases"
         one += f", by {min(fast):.1f} to {max(fast):.1f} times" if fast else ""
         one += f", and slower in every turn in {len(slow)}"
         told.append(one + (f", down to {min(slow):.2f} times as fast" if slow else ""))
-    return "Than vLLM's own full attention " + "; ".join(told) + "."
+    return "; ".join(told)
 
 
 def runtimes(found: Found) -> str:
@@ -171,11 +174,100 @@ def churn(found: Sequence[Found]) -> str:
     ])  # fmt: skip
 
 
+def paged(found: Found) -> str:
+    """Times of decode steps on a GPU, and how they were taken."""
+    policies = [name for name in found["policies"] if name != "full"]
+    heads = ("shape", "rows", "context", "full, ms", *(f"`{name}`" for name in policies))
+    lines = []
+    for name, rows in found["rows"].items():
+        by = {(row["rows"], row["context"], row["policy"]): row for row in rows}
+        for count, context in dict.fromkeys((row["rows"], row["context"]) for row in rows):
+            full, *ways = (by[count, context, one] for one in ("full", *policies))
+            lines.append(
+                (_shape(name, found), str(count), f"{context:,}",
+                 f"{full['step_ms']:.3f} ({full['host_ms']:.3f})",
+                 *(f"{way['times_full']:.2f} ({way['host_times_full']:.2f})" for way in ways))
+            )  # fmt: skip
+    every = [row for rows in found["rows"].values() for row in rows]
+    chosen = [row for row in every if row["compared_by"] is not None]
+    alone = [row["host_ms"] for row in chosen if row["rows"] == 1]
+    held = [row["captured_times_full"] / row["times_full"] for row in chosen]
+    plans = [row["plan_ms"] for row in every if row["plan_ms"] is not None]
+    return (
+        f"{pages.table(heads, lines)}\n"
+        f"- On the device alone {_faster(every, policies)}.\n"
+        f"- With the host's launches the median step is shorter than full attention's under "
+        f"{'; '.join(_with_host(every, policy) for policy in policies)}.\n"
+        f"- A step of one row that chooses blocks takes {min(alone):.1f} to {max(alone):.1f} ms "
+        f"with the host's launches. Where CUDA graphs hold both, ratios to full attention are "
+        f"{min(held):.2f} to {max(held):.2f} times those on the device alone. The plan, once a "
+        f"step for all layers, takes {min(plans):.1f} to {max(plans):.1f} ms.\n"
+        f"- {found['device']}, torch {found['torch']}, {found['kernel']}, {found['dtype']}, blocks "
+        f"of {found['block']}, {found['bandwidth_bytes_per_s'] / 1e12:.1f} TB/s; medians of "
+        f"{every[0]['turns']} turns; on the device alone caches are overwritten before each step.\n"
+    )
+
+
+def _with_host(every: Sequence[Found], policy: str) -> str:
+    times = [row["host_times_full"] for row in every if row["policy"] == policy]
+    count = sum(one > 1 for one in times)
+    most = f", up to {max(times):.1f} times" if count else ""
+    return f"`{policy}` in {count} of {len(times)} cases{most}"
+
+
+def checked(found: Found) -> str:
+    """What was right on a GPU, beside float64."""
+    cases, of = found["cases"], found["sums"]
+    return (
+        f"- {cases['all'] - cases['failed']} of {cases['all']} cases pass: "
+        f"{cases['policies']} policies, {' and '.join(cases['dtypes'])}, {cases['shapes']} shapes, "
+        f"blocks of {' and '.join(map(str, cases['blocks']))}.\n"
+        f"- {of['decode_queries']:,} decode queries: {of['wrong_tables']} tables with other tokens "
+        f"than the method reads; of {of['choices']:,} choices of blocks, "
+        f"{of['choices_that_differ']} are others than float64's. Outputs are off by up to "
+        f"{found['error']:.2f} of what is allowed, twice the error of plain torch in the same "
+        f"dtype over the same tokens; of tokens read in full, {found['error_in_full']:.2f}.\n"
+        f"- Torch raises where the host waits for the device: in "
+        f"{of['steps_that_may_not_wait']:,} steps that were watched, in {found['waited']} cases.\n"
+        f"- Blocks were compared by {' and '.join(found['compared_by'])}.\n"
+    )
+
+
+def _checked(lines: Sequence[str]) -> dict[str, Any]:
+    *cases, last = map(json.loads, lines)
+    sums = ("decode_queries", "wrong_tables", "choices", "choices_that_differ",
+            "steps_that_may_not_wait")  # fmt: skip
+    return {
+        "cases": {
+            "all": last["cases"],
+            "failed": last["failed"],
+            "policies": len({one["policy"] for one in cases}),
+            "dtypes": list(dict.fromkeys(one["dtype"] for one in cases)),
+            "shapes": len({str(one["heads"]) for one in cases}),
+            "blocks": sorted({one["block"] for one in cases}),
+        },
+        "sums": {name: sum(one[name] for one in cases) for name in sums},
+        "error": max(one["largest_error"] / one["bar"] for one in cases),
+        "error_in_full": max(one["largest_error_in_full"] / one["bar_in_full"] for one in cases),
+        "waited": sum(one["waited"] is not False for one in cases),
+        "compared_by": sorted({one["compared_by"] for one in cases} - {None}),
+    }
+
+
 def taken(kind: str, text: str, before: Any) -> Any:
     """What is kept of a measurement's output, whose last line is its JSON."""
-    told = json.loads(text.strip().splitlines()[-1])
+    lines = text.strip().splitlines()
+    if kind == "checked":
+        return _checked(lines)
+    told = json.loads(lines[-1])
     if kind == "steps":
         return told
+    if kind == "paged":
+        shapes = {
+            name: {"layers": 1, "Hq": one["Hkv"] * one["G"], "Hkv": one["Hkv"], "D": one["D"]}
+            for name, one in told["shapes"].items()
+        }
+        return _rounded(told | {"shapes": shapes})
     if kind == "runtimes":
         return told | {"pairs": [one for one in told["pairs"] if one["kind"] != "equal"]}
     last = told["rounds"][-1]
@@ -189,7 +281,18 @@ def taken(kind: str, text: str, before: Any) -> Any:
     return [*rest, one]
 
 
-SECTIONS = {"steps": steps, "runtimes": runtimes, "churn": churn}
+def _rounded(x: Any) -> Any:
+    """With four digits of every number that is none of counting."""
+    if isinstance(x, Mapping):
+        return {name: _rounded(one) for name, one in x.items()}
+    if isinstance(x, list):
+        return [_rounded(one) for one in x]
+    return float(f"{x:.4g}") if isinstance(x, float) else x
+
+
+SECTIONS = {
+    "steps": steps, "runtimes": runtimes, "churn": churn, "paged": paged, "checked": checked
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -44,9 +44,9 @@ def test_every_stage_is_listed_without_a_gpu(tmp_path: Path) -> None:
 
 def test_gpu_stages_are_not_run_without_one() -> None:
     given = [stage for stage in stages.stages() if stage.gpu]
-    assert len(given) == 13
+    assert len(given) == 14
     found = running.run_all(given, 1, [], lambda _: None)
-    assert [(o.status, o.reason) for o in found] == [("not run", NO_GPU)] * 13
+    assert [(o.status, o.reason) for o in found] == [("not run", NO_GPU)] * 14
 
 
 def test_a_failure_stops_nothing_and_says_where(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,8 +174,11 @@ def test_what_is_said_of_steps_on_a_gpu_holds(kept: dict[str, Any]) -> None:
         if row["policy"] not in ("quest", "infllm"):
             continue
         assert row["rows"] > 1 or max(row["times_full"], row["host_times_full"]) < 1
-        if row["rows"] >= 16 and row["context"] == 131_072:
-            assert row["faster_in"] == row["turns"]
+    for name, some in found["rows"].items():
+        for row in some:
+            if row["compared_by"] and row["rows"] >= 16 and row["context"] == 131_072:
+                assert row["faster_in"] == row["turns"]
+                assert (row["host_times_full"] > 1) == (name == "wide")
     page = " ".join(sparse_serving_page.PAGE.read_text().split())
     assert f"a layer with a budget of {found['budget']:,} tokens" in page
 
@@ -185,7 +188,8 @@ def test_a_gpus_steps_are_told_with_and_without_the_host() -> None:
         chooses = policy == "quest"
         return {
             "policy": policy, "rows": 1, "context": 2048, "step_ms": 0.5, "host_ms": 0.7,
-            "times_full": times, "host_times_full": host, "captured_times_full": 1.5 * times,
+            "launch_ms": 0.2, "times_full": times, "host_times_full": host,
+            "captured_times_full": 1.5 * times,
             "plan_ms": None if policy == "full" else 0.4, "faster_in": faster_in, "turns": 7,
             "compared_by": "triton" if chooses else None,
         }  # fmt: skip
@@ -194,7 +198,8 @@ def test_a_gpus_steps_are_told_with_and_without_the_host() -> None:
     given = {
         "rows": {"wide": some}, "shapes": {"wide": {"Hkv": 8, "G": 4, "D": 128}},
         "policies": dict.fromkeys(("full", "sink", "quest")), "device": "d", "torch": "2",
-        "kernel": "k", "dtype": "bfloat16", "block": 16, "bandwidth_bytes_per_s": 4.26543e12,
+        "kernel": "k", "vllm": "0", "triton": "3", "dtype": "bfloat16", "block": 16,
+        "bandwidth_bytes_per_s": 4.26543e12,
     }  # fmt: skip
     kept = sparse_serving_page.taken("paged", f"words\n{json.dumps(given)}\n", None)
     assert kept["bandwidth_bytes_per_s"] == 4.265e12
@@ -203,8 +208,10 @@ def test_a_gpus_steps_are_told_with_and_without_the_host() -> None:
     assert f"| {shape} | 1 | 2,048 | 0.500 (0.700) | 3.00 (0.80) | 0.40 (0.20) |" in told
     assert "`sink` is faster in every turn in 1 of 1 cases, by 3.0 to 3.0 times" in told
     assert "under `sink` in 0 of 1 cases; `quest` in 0 of 1 cases." in told
+    assert "full attention of one row in 0.20 to 0.20 ms" in told
     assert "chooses blocks takes 0.7 to 0.7 ms" in told
     assert "1.50 to 1.50 times those on the device alone" in told
+    assert "k of vLLM 0 on d, torch 2, triton 3; bfloat16" in told
 
 
 def test_what_was_wrong_on_a_gpu_is_counted() -> None:
@@ -216,13 +223,18 @@ def test_what_was_wrong_on_a_gpu_is_counted() -> None:
              "largest_error_in_full": 0.3, "bar_in_full": 0.2, "compared_by": None} | other
         )  # fmt: skip
 
+    broken = {"policy": "window", "dtype": "float16", "heads": {"Hkv": 2}, "block": 32,
+              "failed": True, "reason": "RuntimeError: no"}  # fmt: skip
+    last = {"cases": 3, "failed": 2, "device": "d", "kernel": "k", "torch": "2", "triton": "3"}
     lines = [case("sink"), case("quest", waited="it did", compared_by="torch")]
-    text = "\n".join([*lines, json.dumps({"cases": 2, "failed": 1})])
+    lines += [json.dumps(one) for one in (broken, last | {"vllm": "0"})]
+    text = "\n".join(lines)
     told = sparse_serving_page.checked(sparse_serving_page.taken("checked", text, None))
-    assert "1 of 2 cases pass: 2 policies, float16, 1 shapes, blocks of 16." in told
+    assert "1 of 3 cases pass: 3 policies, float16, 1 shapes, blocks of 16 and 32." in told
     assert "20 decode queries: 2 tables" in told
     assert "of 14 choices of blocks, 4 are others" in told
     assert "up to 0.50 of what is allowed" in told
     assert "in full, 1.50" in told
-    assert "in 10 steps that were watched, in 1 cases" in told
-    assert "compared by torch" in told
+    assert "- 10 steps of the layer" in told
+    assert "it did in 1 cases" in told
+    assert "k of vLLM 0 on d, torch 2, triton 3; blocks were compared by torch." in told

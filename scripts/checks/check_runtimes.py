@@ -10,7 +10,7 @@ goes on, and `--compare` decodes nothing. Tokens of each pair of runs have to be
 part, `lil.decode`'s model reads the common tokens again under the same method, and the gap from the
 likeliest score to the lower one of the two tokens that were chosen is told: below `TIE` rounding
 decides. Above it, the text is read again 16 times with torch, with each linear layer's outputs
-changed by up to their last bit: where some of these readings are followed by the one token and
+changed by up to a last bit or two: where some of these readings are followed by the one token and
 some by the other, rounding decides. Where that does not show it, a method that chooses blocks may
 have chosen others for the same reason before: told is the closest choice, the smallest difference
 between the last block chosen and the first left out as a share of their worth. Up to `CHOICE_TIE`

@@ -45,8 +45,8 @@ class RoundedReadings:
 def rounded_readings(model: Any, parting: Parting, seed: int = 0) -> RoundedReadings:
     """Read the common text again, with torch, each time with other last bits.
 
-    Each output of a linear layer is changed by up to its last bit, which is less than what another
-    order of the sum does to most of them: nothing else differs between these readings.
+    Each output of a linear layer is changed by up to one or two last bits, which is less than what
+    another order of the sum does to most of them: nothing else differs between these readings.
 
     Args:
         model: of `lil.decode`, in float32.

@@ -39,8 +39,9 @@ def checked(found: Found) -> Iterator[str]:
     )
     yield f"- A captured step chooses what the model itself does: {same}."
     yield (
-        f"- Tests of the engines: {tests['passed']} pass, {tests['failed']} fail, "
-        f"{tests['skipped']} are not for this device."
+        f"- Tests of the engines, on {tests['measured']} with torch {tests['torch']}: "
+        f"{tests['passed']} pass, {tests['failed']} fail, {tests['skipped']} are not for this "
+        f"device."
     )
     yield (
         f"- The LZ penalty's kernel, bit for bit beside torch on the GPU: {penalty['rows']:,} "

@@ -191,21 +191,29 @@ def paged(found: Found) -> str:
     every = [row for rows in found["rows"].values() for row in rows]
     chosen = [row for row in every if row["compared_by"] is not None]
     alone = [row["host_ms"] for row in chosen if row["rows"] == 1]
+    launched = [row["launch_ms"] for row in every if (row["rows"], row["policy"]) == (1, "full")]
     held = [row["captured_times_full"] / row["times_full"] for row in chosen]
     plans = [row["plan_ms"] for row in every if row["plan_ms"] is not None]
     return (
         f"{pages.table(heads, lines)}\n"
         f"- On the device alone {_faster(every, policies)}.\n"
-        f"- With the host's launches the median step is shorter than full attention's under "
+        f"- As the host launches them the median step is shorter than full attention's under "
         f"{'; '.join(_with_host(every, policy) for policy in policies)}.\n"
-        f"- A step of one row that chooses blocks takes {min(alone):.1f} to {max(alone):.1f} ms "
-        f"with the host's launches. Where CUDA graphs hold both, ratios to full attention are "
-        f"{min(held):.2f} to {max(held):.2f} times those on the device alone. The plan, once a "
-        f"step for all layers, takes {min(plans):.1f} to {max(plans):.1f} ms.\n"
-        f"- {found['device']}, torch {found['torch']}, {found['kernel']}, {found['dtype']}, blocks "
-        f"of {found['block']}, {found['bandwidth_bytes_per_s'] / 1e12:.1f} TB/s; medians of "
-        f"{every[0]['turns']} turns; on the device alone caches are overwritten before each step.\n"
+        f"- The host's speed changed within the run: it launches full attention of one row in "
+        f"{min(launched):.2f} to {max(launched):.2f} ms, a step of one row that chooses blocks "
+        f"takes {min(alone):.1f} to {max(alone):.1f} ms, and the plan, once a step for all layers, "
+        f"{min(plans):.1f} to {max(plans):.1f} ms.\n"
+        f"- Where CUDA graphs hold both, ratios of steps that choose blocks are {min(held):.2f} to "
+        f"{max(held):.2f} times those on the device alone.\n"
+        f"- {_place(found)}; {found['dtype']}, blocks of {found['block']}; a copy moves "
+        f"{found['bandwidth_bytes_per_s'] / 1e12:.1f} TB/s; medians of {every[0]['turns']} turns.\n"
     )
+
+
+def _place(found: Found) -> str:
+    kernel, device = found["kernel"], found["device"]
+    versions = ", ".join(f"{name} {found[name]}" for name in ("torch", "triton"))
+    return f"{kernel} of vLLM {found['vllm']} on {device}, {versions}"
 
 
 def _with_host(every: Sequence[Found], policy: str) -> str:
@@ -227,24 +235,29 @@ def checked(found: Found) -> str:
         f"{of['choices_that_differ']} are others than float64's. Outputs are off by up to "
         f"{found['error']:.2f} of what is allowed, twice the error of plain torch in the same "
         f"dtype over the same tokens; of tokens read in full, {found['error_in_full']:.2f}.\n"
-        f"- Torch raises where the host waits for the device: in "
-        f"{of['steps_that_may_not_wait']:,} steps that were watched, in {found['waited']} cases.\n"
-        f"- Blocks were compared by {' and '.join(found['compared_by'])}.\n"
+        f"- {of['steps_that_may_not_wait']:,} steps of the layer (all that read chosen or listed "
+        f"blocks but the first two of each case; their plans are made before) were run so that "
+        f"torch raises where the host waits for the device: it did in {found['waited']} cases.\n"
+        f"- {_place(found['place'])}; blocks were compared by "
+        f"{' and '.join(found['compared_by'])}.\n"
     )
 
 
 def _checked(lines: Sequence[str]) -> dict[str, Any]:
-    *cases, last = map(json.loads, lines)
+    *every, last = map(json.loads, lines)
+    # Those that broke off say why, and nothing else.
+    cases = [one for one in every if "reason" not in one]
     sums = ("decode_queries", "wrong_tables", "choices", "choices_that_differ",
             "steps_that_may_not_wait")  # fmt: skip
     return {
+        "place": {name: last[name] for name in ("device", "kernel", "torch", "triton", "vllm")},
         "cases": {
             "all": last["cases"],
             "failed": last["failed"],
-            "policies": len({one["policy"] for one in cases}),
-            "dtypes": list(dict.fromkeys(one["dtype"] for one in cases)),
-            "shapes": len({str(one["heads"]) for one in cases}),
-            "blocks": sorted({one["block"] for one in cases}),
+            "policies": len({one["policy"] for one in every}),
+            "dtypes": list(dict.fromkeys(one["dtype"] for one in every)),
+            "shapes": len({str(one["heads"]) for one in every}),
+            "blocks": sorted({one["block"] for one in every}),
         },
         "sums": {name: sum(one[name] for one in cases) for name in sums},
         "error": max(one["largest_error"] / one["bar"] for one in cases),

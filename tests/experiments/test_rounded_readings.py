@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import check_runtimes
 import pytest
 import rounded_readings
 import torch
@@ -13,7 +17,12 @@ from rounded_readings import READINGS, RoundedReadings
 from rounded_readings import rounded_readings as read_again
 
 import lil
+from attention.contract import top
+from attention.engines import engine
+from attention.layers import paged
+from attention.testing.driving import prefill, step
 from experiments.grid import models
+from experiments.sweep import sweep
 
 QUEST = {"name": "quest", "page": 4, "dense_layers": 0, "budget": 20}
 PROMPT = tuple(range(5, 25))
@@ -113,3 +122,61 @@ def test_a_model_without_layers_to_change_is_not_taken_as_certain() -> None:
         rounded_readings._last_bits(torch.nn.ReLU(), 0),
     ):
         pass
+
+
+def worths_of_16_bits(worth: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `top` would be, had somebody compared blocks too coarsely."""
+    coarse = worth.bfloat16().to(worth.dtype)
+    _, index = top(torch.where(worth.isfinite(), coarse, worth), k)
+    return worth.gather(-1, index), index
+
+
+def texts(model: Any, method: dict[str, Any], prompts: list[list[int]]) -> list[tuple[int, ...]]:
+    """What the model writes, as far as it is looked at."""
+    some = Parting("", {"backend": method}, (), (), 0, (0, 0))
+    with torch.inference_mode(), backend_of(some).on(model, "torch") as cache:
+        own = cache.new(prompts=[len(one) for one in prompts])
+        newest = prefill(model, own, [torch.tensor(one) for one in prompts])[:, -1].argmax(-1)
+        found = [newest]
+        for _ in range(420):
+            newest = step(model, own, newest).argmax(-1)
+            found.append(newest)
+    return [tuple(one) for one in torch.stack(found, 1).tolist()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "quest", "page": 32, "budget": 128},
+        {"name": "infllm", "block": 32, "n_init": 32, "topk": 1, "repr_topk": 32,
+         "far_position": "absolute", "budget": 128},
+    ],
+)  # fmt: skip
+def test_wrong_choices_are_not_taken_for_rounding(
+    model: Any, method: dict[str, Any], tmp_path: Path
+) -> None:
+    given = argparse.Namespace(
+        problems=8, offset=1000, methods="full", budgets="128", batch_size=8, max_new_tokens=2048
+    )
+    problems = sweep.prepare(check_runtimes.config_of(given), tmp_path).problems
+    prompts = [list(ids) for _, ids in problems.values()]
+    right = texts(model, method, prompts)
+    with (
+        mock.patch.object(engine, "top", worths_of_16_bits),
+        mock.patch.object(paged, "top", worths_of_16_bits),
+    ):
+        wrong = texts(model, method, prompts)
+    parted = 0
+    for prompt, one, two in zip(prompts, right, wrong, strict=True):
+        if one == two:
+            continue
+        at = next(at for at, pair in enumerate(zip(one, two, strict=True)) if len({*pair}) > 1)
+        some = Parting("", {"backend": method}, tuple(prompt), one[:at], 0, (one[at], two[at]))
+        found = read_again(model, some)
+        assert not found.both
+        assert found.mine == READINGS
+        parted += 1
+        if parted == 3:
+            break
+    assert parted == 3

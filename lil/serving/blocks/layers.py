@@ -153,6 +153,7 @@ class SparseLayer(ABC):
             self.summaries = Summaries(
                 self.policy, blocks, Hkv, both // 2, self.rope, kv_cache.device
             )
+            self.summaries.warm(Hkv, self.num_queries_per_kv, both // 2)
         return self.summaries
 
     def _decode(

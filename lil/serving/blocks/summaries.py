@@ -48,13 +48,20 @@ class Summaries:
         # One more than the cache has, for tokens that are none of a request: to leave them out, the
         # host would have to know how many there are.
         self.data = torch.zeros(blocks + 1, Hkv, policy.size(D), device=device)
-        # Found here, before anything is captured: imports and looks at the device take a while.
+        # Found here, before anything is captured: an import and a look at the device take a while.
         self._kernel = _kernel(self.data.device)
 
     @property
     def fused(self) -> bool:
         """Whether a kernel of Triton compares blocks where they lie, without a copy of them."""
         return self._kernel is not None
+
+    def warm(self, Hkv: int, G: int, D: int) -> None:
+        """Compile the kernel, where there is one, for queries (N, Hkv, G, D), not in some step."""
+        if not self.fused:
+            return
+        none = torch.zeros(1, 1, dtype=torch.long, device=self.data.device)
+        self.worth(torch.zeros(1, Hkv, G, D, device=self.data.device), none[0], none)
 
     def note(self, k: Tensor, slots: Tensor, positions: Tensor) -> None:
         """Take in the keys of a step.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -16,17 +19,23 @@ def compared(vectors: Tensor, data: Tensor, blocks: Tensor) -> Tensor:
     Args:
         vectors: (N, sets, M, size).
         data: what is remembered of all blocks, (blocks, sets x size) in one piece each, float32.
-        blocks: those of each query, (N, P).
+        blocks: those of each query, (N, P), int64.
     """
+    assert data.is_contiguous()
+    assert blocks.dtype == torch.int64
     N, sets, M, size = vectors.shape
     P = blocks.shape[1]
     found = vectors.new_empty(N, sets, P)
     width, rows = rows_of(size)
-    if found.numel():
-        compared_blocks[triton.cdiv(P, rows), sets, N](
-            vectors.contiguous(), data, blocks.contiguous(), found, data.stride(0), sets, P,
-            M=M, SIZE=size, WIDTH=width, ROWS=rows,
-        )  # fmt: skip
+    each = triton.cdiv(P, rows)
+    # Kernels start on the current device, which need not be the one tensors are on.
+    on_device = torch.cuda.device(data.device) if data.is_cuda else nullcontext()
+    with on_device:
+        if found.numel():
+            compared_blocks[N * each, sets](
+                vectors.contiguous(), data, blocks.contiguous(), found, data.stride(0), sets, P,
+                each, M=M, SIZE=size, WIDTH=width, ROWS=rows,
+            )  # fmt: skip
     return found
 
 
@@ -36,7 +45,7 @@ def rows_of(size: int) -> tuple[int, int]:
     return width, max(1, TILE // width)
 
 
-@triton.jit(do_not_specialize=["P"], do_not_specialize_on_alignment=["blocks", "found"])
+@triton.jit(do_not_specialize=["P", "each"], do_not_specialize_on_alignment=["blocks", "found"])
 def compared_blocks(
     vectors,  # (N, sets, M, SIZE)
     data,  # (blocks, stride)
@@ -45,14 +54,15 @@ def compared_blocks(
     stride,
     sets,
     P,
+    each,  # programs of a query
     M: tl.constexpr,
     SIZE: tl.constexpr,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
 ):
     """Some blocks of one set of one query."""
-    own, n = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    column = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    own, n = tl.program_id(1), (tl.program_id(0) // each).to(tl.int64)
+    column = tl.program_id(0) % each * ROWS + tl.arange(0, ROWS)
     there = column < P
     block = tl.load(blocks + n * P + column, mask=there, other=0)
     i = tl.arange(0, WIDTH)
@@ -62,5 +72,6 @@ def compared_blocks(
     best = tl.full((ROWS,), float("-inf"), tl.float32)
     for m in range(M):
         vector = tl.load(vectors + ((n * sets + own) * M + m) * SIZE + i, mask=inside, other=0.0)
-        best = tl.maximum(best, tl.sum(known * vector[None, :], 1))
+        product = tl.sum(known * vector[None, :], 1)
+        best = tl.maximum(best, product, propagate_nan=tl.PropagateNan.ALL)
     tl.store(found + (n * sets + own) * P + column, best, mask=there)

@@ -7,6 +7,7 @@ is, a stand-in of the tests computes the same in plain torch.
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,6 +61,29 @@ def kernel_of(stand_in: bool) -> Kernel:
         told = f"this device has {major}.{minor}"
         raise MissingError(f"version {VERSION} of the kernel needs capability {CAPABILITY}; {told}")
     return found
+
+
+def place(stand_in: bool) -> dict[str, str | None]:
+    """On what something was computed.
+
+    Args:
+        stand_in: whether the kernel was none.
+    """
+    kernel = "stand-in" if stand_in else f"FlashAttention {VERSION}"
+    return {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "kernel": kernel,
+        "cuda": torch.version.cuda,
+        "torch": torch.__version__,
+        **{name: _version(name) for name in ("vllm", "triton")},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ kept up to date, blocks chosen, and the kernel over them; a full one is the kern
 of the same cache. Caches hold random numbers in bfloat16, and rows own random blocks. What is
 compared takes turns, and the order changes from turn to turn.
 
-step_ms: by events, after as much memory was written as several L2 caches hold; the device is kept
+step_ms: by events, after as much memory was read as several L2 caches hold; the device is kept
 busy until the host has launched the step, so that no gap of the host is in it. captured_ms: the
 same of the step as a CUDA graph, in turns of graphs alone, or the reason why there is none.
 host_ms: wall time of a step among several that follow each other, warm. launch_ms: until the host
@@ -54,6 +54,7 @@ from paged_layers import (  # noqa: E402
     compared_by,
     kernel_of,
     layer_of,
+    place,
     rope_of,
 )
 
@@ -63,6 +64,8 @@ BLOCK = 16
 SHAPES = {"wide": Heads(8, 4, 128), "reasoner": Heads(2, 2, 64)}
 #: Turns before those that count.
 WARMING = 2
+#: Before the first that counts.
+WARM_SECONDS = 8.0
 #: Tokens whose keys are remembered at once.
 NOTED = 2**16
 #: Steps that follow each other take about so long, and are not more.
@@ -325,7 +328,9 @@ def measured(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows of all tables by the name of the shape; what is left out says why under `skipped`."""
     dtype = torch.float32 if options.stand_in else torch.bfloat16
-    until = perf_counter() + options.seconds
+    # A host that has just begun is slower than later.
+    warm_until = perf_counter() + WARM_SECONDS
+    until = warm_until + options.seconds
     for name in options.shapes:
         heads = SHAPES[name]
         for seen in options.contexts:
@@ -357,6 +362,8 @@ def measured(
                     said = f"{name}: {left[0]} rows of {seen} tokens"
                     print(said, file=sys.stderr, flush=True)
                     step = Step(rows, left[0])
+                    while clock.on_gpu and perf_counter() < warm_until:
+                        compared(step, layers, clock, 1, speed)
                     for one in compared(step, layers, clock, options.turns, speed):
                         print(json.dumps(one), file=sys.stderr, flush=True)
                         yield name, one
@@ -399,17 +406,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, one in measured(options, kernel, clock, speed):
             every.setdefault(name, []).append(one)
     told = {
-        "device": torch.cuda.get_device_name() if clock.on_gpu else "cpu",
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "kernel": "stand-in" if options.stand_in else "FlashAttention 3",
+        **place(options.stand_in),
         "dtype": "float32" if options.stand_in else "bfloat16",
         "block": BLOCK,
         "budget": options.budget,
         "policies": policies(options.budget),
         "threads": torch.get_num_threads(),
         "bandwidth_bytes_per_s": speed,
-        "bytes_written_before_a_step": clock.other.nbytes,
+        "bytes_read_before_a_step": clock.other.nbytes,
         "seconds": round(perf_counter() - begin, 1),
         "shapes": {name: asdict(SHAPES[name]) for name in options.shapes},
     }

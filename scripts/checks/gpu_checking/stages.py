@@ -128,6 +128,12 @@ def stages(quick: bool = False) -> list[Stage]:
             json=True,
         ),
         Stage(
+            "blocks' worth",
+            ("tests/lil/serving/worth_compared.py", "--device", "cuda"),
+            120,
+            _MODELS,
+        ),
+        Stage(
             "paged kernel",
             ("scripts/checks/check_paged_flash.py", *fewer),
             400,

@@ -58,6 +58,7 @@ from paged_layers import (  # noqa: E402
     rope_of,
 )
 
+from attention.errors import InvalidValue  # noqa: E402
 from lil.serving.blocks import BlockPolicy, StepReads, policy_of, queries  # noqa: E402
 
 BLOCK = 16
@@ -378,6 +379,22 @@ def measured(
                 give_back(clock)
 
 
+def check_counts(options: argparse.Namespace) -> None:
+    """Refuse what nothing can be measured of.
+
+    Raises:
+        InvalidValue: a count below 1, or a budget that a policy cannot have.
+    """
+    for name in ("contexts", "rows", "turns"):
+        given = getattr(options, name)
+        for value in given if isinstance(given, list) else [given]:
+            if value < 1:
+                raise InvalidValue(name, value, "at least 1")
+    for text in policies(options.budget).values():
+        if text is not None:
+            policy_of(text, BLOCK)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     given = argparse.ArgumentParser(
@@ -394,8 +411,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given.add_argument("--seconds", type=float, default=240.0, help="then no more is begun (240)")
     options = given.parse_args(arguments)
     try:
+        check_counts(options)
         kernel = kernel_of(options.stand_in)
-    except MissingError as error:
+    except (InvalidValue, MissingError) as error:
         print(f"sparse_flash: {error}", file=sys.stderr)
         return 2
     torch.manual_seed(0)

@@ -133,6 +133,26 @@ def test_a_package_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) ->
         paged_layers.kernel_of(stand_in=False)
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (("--rows", "2", "0"), "rows = 0: expected at least 1"),
+        (("--contexts", "-5"), "contexts = -5: expected at least 1"),
+        (("--turns", "0"), "turns = 0: expected at least 1"),
+        (("--budget", "0"), "budget = 0: expected"),
+        (("--budget", "20"), "budget"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    typed: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sparse_flash.main([*HERE, *typed]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert said in err
+
+
 def test_the_bench_over_the_stand_in(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--shapes", "reasoner", "--contexts", "256", "128", "--rows", "1", "2", "90"]
     more = ["--turns", "3", "--budget", "128", "--gib", "0.01"]

@@ -314,6 +314,29 @@ def test_another_cache_is_remembered_anew() -> None:
     assert layer.remember(large).blocks == 9
 
 
+@pytest.mark.parametrize(("kind", "vectors"), [("quest", 1), ("quest, max", G)])
+def test_a_kernel_is_compiled_where_a_cache_is_first_seen(
+    kind: str, vectors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For as many vectors as steps will have, and not again; then it compares."""
+    called: list[tuple[int, ...]] = []
+
+    def compared(given: torch.Tensor, data: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+        called.append(tuple(given.shape))
+        assert data.shape == (3, HKV, 2 * D)
+        return given.new_full((len(blocks), HKV, blocks.shape[1]), 5.0)
+
+    kernel = SimpleNamespace(compared=compared)
+    monkeypatch.setattr("lil.serving.blocks.summaries._kernel", lambda _: kernel)
+    layer = layer_of(Standing, policy_of(text(*POLICIES[kind]), BLOCK), calls=[], guard=Guard())
+    known = layer.remember(torch.zeros(2, HKV, BLOCK, 2 * D))
+    assert layer.remember(torch.zeros(2, HKV, BLOCK, 2 * D)) is known
+    assert called == [(1, HKV, vectors, 2 * D)]
+    q, at = torch.randn(4, HKV, G, D), torch.zeros(4, 2, dtype=torch.long)
+    assert (known.worth(q, torch.arange(4), at) == 5).all()
+    assert called[1:] == [(4, HKV, vectors, 2 * D)]
+
+
 @pytest.mark.parametrize("shape", [(7, 4), (1, 9), (3, 1), (2, 0), (0, 4)])
 @pytest.mark.parametrize("most", [(2**19, 2**17), (300, 300), (60, 60), (1, 1), (2**19, 300)])
 @pytest.mark.parametrize("kind", [name for name in POLICIES if name[0] in "iq"])

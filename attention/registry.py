@@ -142,6 +142,8 @@ class Registry(Generic[T]):
         self.kind, self.group = kind, group
         self._example, self._actions = example, actions
         self._packages, self._base, self._frozen, self._line = packages, base, frozen, line
+        # As the folders were last read: a name in it is found without looking at them again.
+        self._read: dict[str, str] = {}
 
     def names(self) -> list[str]:
         """Every name, those of other packages' entry points included, sorted."""
@@ -162,8 +164,8 @@ class Registry(Generic[T]):
         """
         if isinstance(name, str) and ":" in name:
             return self._at(name)
-        if name in (own := self._own()):
-            return self._shipped(own[name])
+        if name in self._read or name in self._own():
+            return self._shipped(self._read[name])
         if name in (foreign := self._foreign()):  # read only where needed: it looks at all packages
             return self._installed(name, foreign[name])
         choices = self.names()
@@ -238,12 +240,13 @@ class Registry(Generic[T]):
 
     def _own(self) -> dict[str, str]:
         """This project's modules, by name."""
-        return {
+        self._read = {
             m.name: f"{package}.{m.name}"
             for package in self._packages
             for m in pkgutil.iter_modules(importlib.import_module(package).__path__)
             if not m.name.startswith("_") and f"{package}.{m.name}" not in self._packages
         }
+        return self._read
 
     def _foreign(self) -> dict[str, list[EntryPoint]]:
         """Entry points of other packages by name; a name should have one."""

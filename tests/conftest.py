@@ -32,16 +32,22 @@ THINNED = {
     "test_copies": 2,
     "test_decode_endings": 2,
     "test_dense": 5,
+    "test_ending": 2,
     "test_families": 4,
     "test_generate_matrix": 4,
     "test_naive_families": 3,
     "test_naive_others": 4,
     "test_naive_paper": 2,
     "test_penalties_generate": 5,
+    "test_prompt_columns": 3,
     "test_prompts": 3,
+    "test_recompute_study": 3,
+    "test_replay": 3,
     "test_rewind": 4,
+    "test_speculation": 3,
     "test_stopping": 3,
     "test_tables": 2,
+    "test_why": 3,
 }
 
 

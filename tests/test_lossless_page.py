@@ -7,6 +7,7 @@ import json
 import check_lossless
 import lossless_page
 import lossless_readings
+import pytest
 from transformers import AutoTokenizer
 
 from experiments.reasoner import checkpoint_path, problem
@@ -62,6 +63,7 @@ def test_of_long_contexts_the_page_shows_every_row() -> None:
     assert "3 turns" in found
 
 
+@pytest.mark.slow
 def test_it_is_measured_so() -> None:
     rows = [*lossless_readings.readings(1, 40)]
     assert len(rows) == len(lossless_readings.CELLS) * len(lossless_readings.DRAFTS)

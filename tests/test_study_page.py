@@ -22,6 +22,7 @@ from experiments.store.study import Study
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT / "docs" / "study" / "traces"
 FULL: Cell = ("full", None, False)
+LEVELS = ("hard", "medium", "retold")
 
 
 def kept() -> dict[str, Any]:
@@ -75,27 +76,28 @@ def test_only_quest_on_one_model_keeps_answers_and_costs_less() -> None:
     )
 
 
+def test_every_level_has_its_traces() -> None:
+    assert kept()["chosen"]["levels"].keys() == set(LEVELS)
+
+
 @pytest.mark.slow
-def test_the_kept_numbers_come_from_the_kept_traces(tmp_path: Path) -> None:
-    found = kept()["chosen"]["levels"]
-    for level, told in found.items():
-        store = tmp_path / level
-        files = [str(one) for one in sorted(TRACES.glob(f"{level}-1000.*xz"))]
-        assert lean_stores.main(["unpack", *files, str(store)]) == 0
-        cells: dict[Cell, dict[str, Any]] = defaultdict(dict)
-        for study in Study.each(store):
-            for sample in study.samples([]).samples:
-                cells[cell_of(sample)][sample.item_id] = sample
-        rows = {
-            (row["backend"], row["budget"], row["kept"]): row for row in told["at"]["8"]["rows"]
-        }
-        assert cells.keys() - {FULL} == rows.keys()
-        for cell, row in rows.items():
-            mine = cells[cell].values()
-            solved = sum(bool(one.correct) for one in mine)
-            assert row["n"] == len(mine), cell
-            assert row["accuracy"]["estimate"] == solved / len(mine), cell
-            assert row["tokens"] == sum(one.tokens for one in mine), cell
-        full = told["full"]["8"]
-        mine = cells[FULL].values()
-        assert (full["n"], full["tokens"]) == (len(mine), sum(one.tokens for one in mine))
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_kept_numbers_come_from_the_kept_traces(level: str, tmp_path: Path) -> None:
+    told, store = kept()["chosen"]["levels"][level], tmp_path / level
+    files = [str(one) for one in sorted(TRACES.glob(f"{level}-1000.*xz"))]
+    assert lean_stores.main(["unpack", *files, str(store)]) == 0
+    cells: dict[Cell, dict[str, Any]] = defaultdict(dict)
+    for study in Study.each(store):
+        for sample in study.samples([], texts=False).samples:
+            cells[cell_of(sample)][sample.item_id] = sample
+    rows = {(row["backend"], row["budget"], row["kept"]): row for row in told["at"]["8"]["rows"]}
+    assert cells.keys() - {FULL} == rows.keys()
+    for cell, row in rows.items():
+        mine = cells[cell].values()
+        solved = sum(bool(one.correct) for one in mine)
+        assert row["n"] == len(mine), cell
+        assert row["accuracy"]["estimate"] == solved / len(mine), cell
+        assert row["tokens"] == sum(one.tokens for one in mine), cell
+    full = told["full"]["8"]
+    mine = cells[FULL].values()
+    assert (full["n"], full["tokens"]) == (len(mine), sum(one.tokens for one in mine))

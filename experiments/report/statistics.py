@@ -175,7 +175,7 @@ def sign_flips(by_problem: Sequence[float], seed: int) -> float:
 #: many problems a tenth of them.
 _ENUMERATED, _DRAWS, _MANY = 16, 100_000, 100
 
-_BLOCK = 1 << 22  # signs looked at at once
+_BLOCK = 1 << 22  # of ways times problems, looked at at once
 
 
 def swaps(pairs: Floats, statistic: Callable[[Floats], Floats], seed: int) -> float:
@@ -204,26 +204,28 @@ def swaps(pairs: Floats, statistic: Callable[[Floats], Floats], seed: int) -> fl
         found = np.abs(statistic(np.concatenate([middle + is_it, middle - is_it])))[0]
         # Sums that are equal but for rounding are as far.
         least, as_far, of = found * (1 - 1e-9) - 1e-12, 0, 0
-        for signs in _signs(n, seed):
-            moved = apart.T @ signs.T
+        for swapped in _swapped(n, seed):
+            moved = is_it - 2 * (apart.T @ swapped.T)
             tried = np.abs(statistic(np.concatenate([middle + moved, middle - moved])))
             as_far += int(np.count_nonzero(~(tried < least)))
-            of += len(signs)
+            of += len(swapped)
     return as_far / of if n <= _ENUMERATED else (as_far + 1) / (of + 1)
 
 
-def _signs(n: int, seed: int) -> Iterator[Floats]:
-    """All ways to give n problems signs, but for the opposite of each; or so many draws of them."""
+def _swapped(n: int, seed: int) -> Iterator[Floats]:
+    """All ways to swap some of n problems, (ways, n), 1 where one is, but for the opposite of each;
+    or so many draws of them.
+    """
     if n <= _ENUMERATED:
         bits = (np.arange(1 << (n - 1))[:, None] >> np.arange(n)) & 1
-        yield np.asarray(1.0 - 2.0 * bits, np.float64)
+        yield bits.astype(np.float64)
         return
     random, left = np.random.default_rng(seed), _DRAWS if n <= _MANY else _DRAWS // 10
     while left:
         here = min(left, max(1, _BLOCK // n))
-        # Eight signs from each random byte.
+        # Eight problems from each random byte.
         drawn = np.frombuffer(random.bytes(here * -(-n // 8)), np.uint8).reshape(here, -1)
-        yield np.asarray(1.0 - 2.0 * np.unpackbits(drawn, axis=1)[:, :n], np.float64)
+        yield np.unpackbits(drawn, axis=1)[:, :n].astype(np.float64)
         left -= here
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -89,21 +90,7 @@ class Repeats(Watcher[Cycle]):
         self.newest: list[int] = []
         # By period: the tokens there were when it began to hold.
         self.holding: dict[int, int] = {}
-        # By distance between two looks: the periods that are looked for, the shortest first.
-        self.sought: dict[int, list[int]] = {}
-        for period in range(cycle.min_period, cycle.max_period + 1):
-            most = min(self._needed(period, cycle.min_tokens), cycle.max_period)
-            self.sought.setdefault(2 ** (most.bit_length() - 1), []).append(period)
-
-    def _needed(self, period: int, least: int) -> int:
-        """How many of the newest tokens must equal the one a period before them.
-
-        Args:
-            period: tokens of the block.
-            least: tokens that all blocks must take together.
-        """
-        # A block repeated m times makes m - 1 blocks equal to what lies a period before them.
-        return max(period * self.detector.repeats, least) - period
+        self.looks = _looks(cycle.min_period, cycle.max_period, cycle.repeats, cycle.min_tokens)
 
     def push(self, piece: bytes) -> Verdict | None:
         newest = self.newest
@@ -117,22 +104,22 @@ class Repeats(Watcher[Cycle]):
                 for period, since in self.holding.items()
                 if newest[-1 - period] == token
             }
-        for every, periods in self.sought.items():
+        for every, periods in self.looks:
             if not self.tokens % every:
                 self._look(periods, every)
         if not self.holding:
             return None
-        least = self.detector.min_tokens
-        if not self.place.thinking:
-            least = max(least, self.detector.outside)
+        of, tokens = self.detector, self.tokens
+        least = of.min_tokens if self.place.thinking else max(of.min_tokens, of.outside)
         fits = [
             period
             for period, since in self.holding.items()
-            if self.tokens - since >= self._needed(period, least)
+            # As `_needed`, without a call for every period at every token.
+            if tokens - since >= period * (of.repeats - 1) and tokens - since >= least - period
         ]
         return self._verdict(min(fits)) if fits else None
 
-    def _look(self, periods: list[int], every: int) -> None:
+    def _look(self, periods: tuple[int, ...], every: int) -> None:
         """Find those of these periods that hold and did not at the last look."""
         newest = self.newest
         token, reach = newest[-1], len(newest)
@@ -155,3 +142,27 @@ class Repeats(Watcher[Cycle]):
             "first_token": self.tokens - length,
         }
         return Verdict("cycle", self.tokens, evidence)
+
+
+@functools.lru_cache(maxsize=128)
+def _looks(
+    shortest: int, longest: int, repeats: int, least: int
+) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Distances between two looks, in tokens, and the periods that are looked for then.
+
+    Args:
+        shortest, longest: of the periods.
+        repeats: blocks that have to stand there.
+        least: tokens that all blocks must take together.
+    """
+    sought: dict[int, list[int]] = {}
+    for period in range(shortest, longest + 1):
+        most = min(_needed(period, repeats, least), longest)
+        sought.setdefault(2 ** (most.bit_length() - 1), []).append(period)
+    return tuple((every, tuple(periods)) for every, periods in sought.items())
+
+
+def _needed(period: int, repeats: int, least: int) -> int:
+    """How many of the newest tokens must equal the one a period before them."""
+    # A block repeated m times makes m - 1 blocks equal to what lies a period before them.
+    return max(period * repeats, least) - period

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from examples import BACKENDS
@@ -234,3 +235,33 @@ def test_classes_that_cannot_stand_for_a_name() -> None:
         attention.get(f"{__name__}:Unnamed", budget=8)
     with pytest.raises(attention.InvalidValue, match="frozen"):
         attention.get("attention:Backend")
+
+
+def test_a_folder_is_looked_at_again_for_an_unknown_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "of_ours"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name: str) -> None:
+        (folder / f"{name}.py").write_text(f'class Made:\n    name = "{name}"\n')
+        importlib.invalidate_caches()
+
+    looks = []
+    modules = registry.pkgutil.iter_modules
+
+    def counted(path: Any) -> Any:
+        looks.append(path)
+        return modules(path)
+
+    monkeypatch.setattr(registry.pkgutil, "iter_modules", counted)
+    write("one")
+    own = registry.Registry("thing", ("of_ours",), "lil.things", lambda: object, frozen=False)
+    found = own.find("one")
+    assert own.find("one") is found
+    assert len(looks) == 1
+    write("two")
+    assert own.find("two").name == "two"
+    assert own.names() == ["one", "two"]

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+# Each starts an interpreter, some a build.
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("attention", "lil", "experiments")
 

@@ -114,7 +114,7 @@ def endings(study: Study, samples: Sequence[Sample]) -> dict[tuple[object, ...],
 
 def counted(study: Study) -> list[Row]:
     """A row for each configuration, with one for each detector in it."""
-    samples = study.samples(build_detectors(study.config)).samples
+    samples = study.samples(build_detectors(study.config), texts=False).samples
     plain = endings(study, samples)
     watched: dict[tuple[object, ...], dict[tuple[str, str], list[Sample]]] = defaultdict(
         lambda: defaultdict(list)

@@ -30,7 +30,7 @@ def readings(study: Study) -> Iterator[Row]:
         InvalidValue: a study without texts under no penalty.
     """
     found: dict[str, dict[tuple[str, int], Sample]] = defaultdict(dict)
-    for sample in study.samples([]).samples:
+    for sample in study.samples([], texts=False).samples:
         if sample.backend == "full" and sample.role != "null" and is_usable(sample):
             found[sample.penalty][sample.item_id, sample.sample_index] = sample
     if "none" not in found:

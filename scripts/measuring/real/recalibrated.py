@@ -123,7 +123,7 @@ def recalibrated(study: Study, entries: Sequence[str], rate: float | None = None
             if one not in every:
                 every.append(one)
     names = labels(every)
-    samples = study.samples(every).samples
+    samples = study.samples(every, texts=False).samples
     alone = [one for one in samples if one.detector == "none" and one.role != "null"]
     missing = sum(not is_usable(one) for one in alone)
     if missing:

@@ -239,7 +239,7 @@ class Registry(Generic[T]):
     # Where classes come from
 
     def _own(self) -> dict[str, str]:
-        """This project's modules, by name."""
+        """This project's modules, by name, as its folders hold them now."""
         self._read = {
             m.name: f"{package}.{m.name}"
             for package in self._packages

@@ -14,11 +14,11 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 def test_texts_and_draws_are_full_attentions(capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--prompts", "2", "--max-new-tokens", "20", "--draws", "1000", "--only", "h2o"]
+    given = ["--prompts", "3", "--max-new-tokens", "30", "--draws", "2000", "--only", "h2o"]
     assert check_lossless.main(given) == 0
     *texts, drawn = lines(capsys)
     assert len(texts) == len(check_lossless.CELLS["h2o"]) * len(check_lossless.DRAFTS)
-    assert all(one["same"] == one["prompts"] == 2 for one in texts)
+    assert all(one["same"] == one["prompts"] == 3 for one in texts)
     assert drawn["refused"] > 100  # what is held against chance has been through both ways
     assert drawn["kept"] > 100
 

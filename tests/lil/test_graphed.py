@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import product
 from typing import Any, ClassVar
 
 import pytest
@@ -204,16 +204,17 @@ def test_numbers_of_rows():
 
 
 @pytest.mark.parametrize(
-    "share", [pytest.param(3, marks=pytest.mark.slow), 121], ids=["all pairs", "some"]
+    ("first", "share"),
+    [*(pytest.param(first, 3, marks=pytest.mark.slow) for first in range(3)), (0, 121)],
 )
 def test_every_method_penalty_and_detector_decodes_the_same(
-    share, small, tokenizer, record_property
+    first, share, small, tokenizer, record_property
 ):
-    """One in so many of the product, never the same of an inner one's values."""
+    """The product in three parts, or one in so many, never the same of an inner one's values."""
     cases = list(product(BACKENDS, PENALTIES, EARLY))
     assert len(cases) == len(BACKENDS) * 11 * 10
     assert sorted(EARLY) == sorted([*lil.detectors.names(), "none"])
-    taken = cases[::share]
+    taken = cases[first::share]
     stopped = set()
     rows = asked(LONG, max_new_tokens=[8, 5, 6])
     for backend, named, detector in taken:
@@ -222,13 +223,10 @@ def test_every_method_penalty_and_detector_decodes_the_same(
         traces = same(small, tokenizer, rows=rows, batch_size=2, **options)
         stopped |= {trace.finish for trace in traces}
     record_property("cases", len(taken))
-    assert len(taken) == (954 if share == 3 else 24)
+    assert len(taken) == (24 if share == 121 else 953 + (first == 0))
     assert len(stopped) > 4
     if share == 3:
         assert stopped == {*lil.detectors.names(), "length"}
-        for left, right in combinations(range(3), 2):
-            pairs = {(case[left], case[right]) for case in cases}
-            assert {(case[left], case[right]) for case in taken} == pairs
 
 
 # ---------------------------------------------------------------- and nothing waits

@@ -58,7 +58,7 @@ from paged_layers import (  # noqa: E402
     rope_of,
 )
 
-from attention.errors import InvalidValue  # noqa: E402
+from attention.errors import InvalidValue, check_int  # noqa: E402
 from lil.serving.blocks import BlockPolicy, StepReads, policy_of, queries  # noqa: E402
 
 BLOCK = 16
@@ -388,8 +388,7 @@ def check_counts(options: argparse.Namespace) -> None:
     for name in ("contexts", "rows", "turns"):
         given = getattr(options, name)
         for value in given if isinstance(given, list) else [given]:
-            if value < 1:
-                raise InvalidValue(name, value, "at least 1")
+            check_int(name, value, 1)
     for text in policies(options.budget).values():
         if text is not None:
             policy_of(text, BLOCK)

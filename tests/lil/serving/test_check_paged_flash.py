@@ -136,9 +136,9 @@ def test_a_package_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (("--rows", "2", "0"), "rows = 0: expected at least 1"),
-        (("--contexts", "-5"), "contexts = -5: expected at least 1"),
-        (("--turns", "0"), "turns = 0: expected at least 1"),
+        (("--rows", "2", "0"), "rows = 0: expected an integer of at least 1"),
+        (("--contexts", "-5"), "contexts = -5: expected an integer of at least 1"),
+        (("--turns", "0"), "turns = 0: expected an integer of at least 1"),
         (("--budget", "0"), "budget = 0: expected"),
         (("--budget", "20"), "budget"),
     ],

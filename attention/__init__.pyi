@@ -4,8 +4,8 @@ from .errors import InvalidValue as InvalidValue
 from .methods import describe as describe
 from .methods import get as get
 from .methods import names as names
-from .methods.controls.dither import Dither as Dither
-from .methods.controls.h2o_uniform import H2OUniform as H2OUniform
+from .methods.controls.noise import Noise as Noise
+from .methods.controls.uniform import Uniform as Uniform
 from .methods.controls.oracle import Oracle as Oracle
 from .methods.controls.random import Random as Random
 from .methods.full import Full as Full
@@ -31,9 +31,9 @@ __all__ = [
     "Backend",
     "BudgetExceeded",
     "CacheStats",
-    "Dither",
+    "Noise",
     "Full",
-    "H2OUniform",
+    "Uniform",
     "InfLLM",
     "InvalidValue",
     "LayerStats",

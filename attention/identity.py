@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attention.sources import import_path, ships, source_digest
-from attention.spelling import IMPORT_PATH
+from attention.spec import IMPORT_PATH
 
 
 def named(thing: Any, params: Mapping[str, Any]) -> dict[str, Any]:

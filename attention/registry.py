@@ -22,7 +22,7 @@ from importlib.metadata import EntryPoint, distributions
 from typing import Any, Generic, TypeVar
 
 from attention.errors import InvalidValue
-from attention.spelling import Spec, over, parse
+from attention.spec import Spec, over, parse
 
 #: The distribution this project's own classes come from.
 OWN = "lil-attention"
@@ -200,7 +200,7 @@ class Registry(Generic[T]):
         return found(**params)
 
     def spec(self, text: str, field: str | None = None) -> Spec:
-        """What somebody asks for who types `NAME(PARAMETER=VALUE)`, see `attention.spelling`.
+        """What somebody asks for who types `NAME(PARAMETER=VALUE)`, see `attention.spec`.
 
         Args:
             text: as typed.

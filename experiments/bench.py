@@ -25,7 +25,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from attention.contract import Full
 from attention.contract.backend import Backend
 from attention.core import kernels
-from attention.engines import chosen
+from attention.engines import select as chosen
 from attention.errors import InvalidValue, check_choice, check_int
 from attention.methods import METHODS, find, get
 from attention.patching.cache import ATTENTION, AttentionCache
@@ -210,7 +210,7 @@ def layer_bytes(shape: Shape, *backends: Backend) -> int:
 def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor, index: int = 0) -> Tensor:
     """One forward of one layer, as a patched model makes it: (B, H, T, D) to (B, T, Hq, D)."""
     k, v = cache.update(k, v, index)
-    cache.given_back(k)
+    cache.take_pending(k)
     return cache.attend(index, q, k, v, None, q.shape[-1] ** -0.5, None)
 
 

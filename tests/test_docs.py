@@ -47,7 +47,7 @@ def test_the_short_pages_are_short_and_all_of_them_runs(page: str) -> None:
 
 
 def test_the_page_of_experiments_names_only_flags_there_are() -> None:
-    from experiments.cli.nouns import sweep
+    from experiments.cli.commands import sweep
     from experiments.cli.parser import Parser
     from experiments.grid.presets import load
 

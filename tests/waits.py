@@ -1,6 +1,6 @@
 """Decode steps in which nothing may wait for the device, held to it on a CPU.
 
-`watched` lets `lil.decode` take a CPU for an accelerator: `devices.answers_at_once` says no, so
+`watched` lets `lil.decode` take a CPU for an accelerator: `devices.is_synchronous` says no, so
 that steps are looked at one step late and every branch for accelerators is the one taken. While a
 decode step is launched, looked at and taken (`DecodeLoop._advance`), two modes raise
 `WaitingError`: one sees every operation that torch dispatches, the other every call before it,
@@ -204,7 +204,7 @@ def watched() -> Iterator[Guard]:
             see(self, states, place)
 
     with (
-        mock.patch.object(devices, "answers_at_once", return_value=False),
+        mock.patch.object(devices, "is_synchronous", return_value=False),
         mock.patch.object(devices, "put", guard.exempt(devices.put)),
         mock.patch.object(devices, "fetch", guard.exempt(devices.fetch)),
         mock.patch.object(Observers, "see", seen),

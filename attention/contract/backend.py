@@ -17,7 +17,7 @@ from attention.layers.layer import Geometry, KeepAll, Layer
 from attention.layers.sliding import SlidingLayer
 from attention.patching.cache import AttentionCache
 from attention.patching.patched import patched
-from attention.spelling import Twins
+from attention.spec import Twins
 
 #: No sequence is longer; far beyond, a budget is no number that a tensor or a float can hold.
 MOST_TOKENS = 2**31 - 1

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 
-def answers_at_once(device: torch.device) -> bool:
+def is_synchronous(device: torch.device) -> bool:
     """Whether a look at values there costs nothing: on a CPU.
 
     Elsewhere the host would wait until the device has done all it was given. Callers name the
-    module, `devices.answers_at_once`, so that a test can treat a CPU as an accelerator.
+    module, `devices.is_synchronous`, so that a test can treat a CPU as an accelerator.
     """
     return device.type == "cpu"
 

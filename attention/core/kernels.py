@@ -149,7 +149,7 @@ def seen_slots(t: int, n: int, S: int, last: Tensor, window: int | None) -> tupl
 
 def block_elements(device: torch.device) -> int:
     """Elements of the largest temporary in a prefill with probabilities."""
-    return BLOCK_ELEMENTS * (1 if devices.answers_at_once(device) else GPU_TIMES)
+    return BLOCK_ELEMENTS * (1 if devices.is_synchronous(device) else GPU_TIMES)
 
 
 def dense_with_mass(
@@ -240,7 +240,7 @@ def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     n = scores.shape[-1]
     if k >= n:
         return scores, torch.arange(n, device=scores.device).expand(scores.shape)
-    if devices.answers_at_once(scores.device) and scores.numel() > FEW:
+    if devices.is_synchronous(scores.device) and scores.numel() > FEW:
         values, index = scores.topk(k + 1, dim=-1)
         tie = (values[..., k - 1] == values[..., k]) & values[..., k].isfinite()
         if k == 0 or not bool(tie.any()):

@@ -14,13 +14,13 @@ from transformers import Cache
 from attention.core import devices
 from attention.core.compiling import uncompiled
 from attention.core.step import Counts, Step
-from attention.engines import chosen
+from attention.engines import select as chosen
 from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, Layer, Method
-from attention.patching.inputs import check_kind, new_tokens, open_step
+from attention.patching.positions import check_kind, new_tokens, open_step
 from attention.patching.rows import RowCounts, row_index, taken_over
 from attention.patching.session import Session
-from attention.patching.states import StateCache
+from attention.patching.recurrent import StateCache
 from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stats
 
 # Marks the keys a cache returns, so that the attention function finds the cache without globals.
@@ -168,7 +168,7 @@ class AttentionCache(StateCache):
         setattr(key_states, TAG, (self, layer_idx))
         return key_states, value_states
 
-    def given_back(self, key: Tensor) -> None:
+    def take_pending(self, key: Tensor) -> None:
         """The keys that `update` marked have come to the attention function."""
         self._handed = False
         delattr(key, TAG)

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
-from attention.patching.operator import CALL, Call
+from attention.patching.attention_op import CALL, Call
 
 #: What such a step may differ by from an eager one, of the largest score: roundings of sums.
 #: Norms of many models are in float32 whatever the model is in.

@@ -24,8 +24,8 @@ from transformers import PreTrainedModel
 
 from attention.patching.cache import AttentionCache
 from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
-from attention.patching.operator import CALL, Call, constants, empty_output, exported
-from attention.patching.pieces import CutStep, computed, cut, value_of
+from attention.patching.attention_op import CALL, Call, constants, empty_output, exported
+from attention.patching.graph_split import CutStep, computed, cut, value_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

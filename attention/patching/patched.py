@@ -17,7 +17,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from attention.core.compiling import uncompiled
-from attention.engines import chosen
+from attention.engines import select as chosen
 from attention.errors import InvalidValue
 from attention.families import check_family
 from attention.layers.layer import Method
@@ -72,7 +72,7 @@ def attention_forward(
             "the cache that `with backend.on(model) as cache` yields, or one of its cache.new()"
             + DROPPED.get(module.config.model_type, ""),
         )
-    cache.given_back(key)
+    cache.take_pending(key)
     if module.config is not cache.session.config:
         raise InvalidValue(
             "past_key_values",

@@ -14,7 +14,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from attention.core.kernels import accumulator
 from attention.core.ropes import Rope, rotate
 from attention.errors import InvalidValue
-from attention.patching.states import StateCache
+from attention.patching.recurrent import StateCache
 
 # Of a turned key, beside the model's own; cosines of many models are in float32.
 _TURN_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}

@@ -131,7 +131,7 @@ def _dispatch(arguments: list[str]) -> int:
     for noun, line in NOUNS.items():
         sub = nouns.add_parser(noun, help=line, description=f"{line[0].upper()}{line[1:]}.")
         if noun == chosen:
-            module = importlib.import_module(f"experiments.cli.nouns.{noun}")
+            module = importlib.import_module(f"experiments.cli.commands.{noun}")
             sub.epilog = module.EXAMPLES
             sub.set_defaults(parser=sub)
             add_json(sub)
@@ -149,7 +149,7 @@ def _dispatch(arguments: list[str]) -> int:
     if args.noun is None:
         parser.print_help(sys.stderr)
         return 2
-    module = importlib.import_module(f"experiments.cli.nouns.{args.noun}")
+    module = importlib.import_module(f"experiments.cli.commands.{args.noun}")
     if unknown and not getattr(module, "HANDS_ON", False):
         sub = args.parser
         near = nearest(unknown[0].partition("=")[0], sub.option_strings())
@@ -162,7 +162,7 @@ def _run(args: object) -> int:
     from experiments.cli.console import Console
 
     noun, as_json = args.noun, args.json  # type: ignore[attr-defined]
-    module = importlib.import_module(f"experiments.cli.nouns.{noun}")
+    module = importlib.import_module(f"experiments.cli.commands.{noun}")
     if not as_json:
         code: int = module.command(args, Console()).code
         return code

@@ -23,7 +23,7 @@ from rich.table import Column
 
 from experiments.cli.console import Console
 from experiments.grid.identity import Cell
-from experiments.sweep import keeper
+from experiments.sweep import result_writer as keeper
 
 
 class Bars(keeper.Progress):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from attention.errors import InvalidValue, check_int
-from attention.spelling import setting
+from attention.spec import setting
 from experiments.grid.config import Config, check
 from experiments.grid.models import REASONER
 from experiments.grid.plan import lacks_budget

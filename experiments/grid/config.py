@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 from msgspec import Meta
 
 from attention.errors import InvalidValue
-from attention.spelling import split
+from attention.spec import split
 from experiments.grid import schema
 from experiments.grid.identity import OWN_RUNTIME, RUNTIMES
 
@@ -246,10 +246,10 @@ class Config:
     )
     null: str = _attention(
         "auto",
-        schema.one_of("auto", "seed", "dither", "none"),
+        schema.one_of("auto", "seed", "noise", "none"),
         "full attention beside itself, which every sentence is held against: seed, drawn again "
-        "with another seed (needs a temperature above 0); dither, with a little noise; auto: seed "
-        "when sampling, dither in half precision or 8 bits, else none",
+        "with another seed (needs a temperature above 0); noise, with a little noise; auto: seed "
+        "when sampling, noise in half precision or 8 bits, else none",
     )
     backend_params: Mapping[str, Parameters] = _attention(
         {}, _tables, "parameters of a backend, as in backend_params.quest.page"
@@ -375,7 +375,7 @@ class Config:
             allowed = "0 with --sample, which draws from all problems"
             raise InvalidValue("offset", self.offset, allowed)
         if self.null == "seed" and self.temperature == 0.0:
-            raise InvalidValue("null", "seed", "dither at temperature 0, where no seed is used")
+            raise InvalidValue("null", "seed", "noise at temperature 0, where no seed is used")
         if self.device_map is not None and self.device != "auto":
             raise InvalidValue("device", self.device, "--device or --device-map, not both")
 

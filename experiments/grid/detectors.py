@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from attention.spelling import Spec, over, setting, values
+from attention.spec import Spec, over, setting, values
 from experiments.grid.config import Config
 from experiments.grid.plan import SHIPPED_CHOPPERS, require_known, require_own_names
 from lil.detectors import ACTIONS, DETECTORS, made, opened, parts

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InvalidValue, check_int
-from attention.spelling import Spec, parse
+from attention.spec import Spec, parse
 from experiments.grid.identity import digest
 
 #: What a data set of these begins with.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import attention
 from attention.errors import InvalidValue
-from attention.patching.operator import CALL
+from attention.patching.attention_op import CALL
 
 #: The largest whole number that a scaled value may take, on both sides of zero.
 LARGEST = 127

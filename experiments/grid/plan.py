@@ -11,7 +11,7 @@ import msgspec
 
 from attention.errors import InvalidValue
 from attention.registry import parameters
-from attention.spelling import Spec
+from attention.spec import Spec
 from experiments.grid import schema
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell, prompt_digest, run_id, sampling
@@ -208,7 +208,7 @@ def build_backends(config: Config) -> list[Backend]:
 def _backends(config: Config, methods: Any) -> list[Backend]:
     require_known(methods.METHODS, config.backend_params)
     backends: list[Backend] = [methods.get("full", **config.backend_params.get("full", {}))]
-    for entry in [*config.backends, *_dither(config)]:
+    for entry in [*config.backends, *_noise(config)]:
         spec = methods.METHODS.spec(entry)
         own = config.backend_params.get(spec.name, {}), spec.params
         given = [{"budget": budget} for budget in config.budgets] if takes_budget(entry) else [{}]
@@ -242,22 +242,22 @@ def lacks_budget(config: Config, entry: str) -> bool:
 _ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 2.0**-8}
 
 
-def _dither(config: Config) -> list[str]:
+def _noise(config: Config) -> list[str]:
     """The null of greedy decoding: where much is rounded with noise of the size of rounding."""
-    if null_of(config) != "dither":
+    if null_of(config) != "noise":
         return []
     noise = _ROUNDING.get(_rounded(config))
-    own = "noise" in config.backend_params.get("dither", {})
-    return ["dither" if noise is None or own else f"dither(noise={noise})"]
+    own = "noise" in config.backend_params.get("noise", {})
+    return ["noise" if noise is None or own else f"noise(noise={noise})"]
 
 
 def null_of(config: Config) -> str:
-    """What full attention is compared with beside itself: "seed", "dither" or "none"."""
+    """What full attention is compared with beside itself: "seed", "noise" or "none"."""
     if config.null != "auto":
         return config.null
     if config.temperature:
         return "seed"
-    return "dither" if _rounded(config) in _ROUNDING else "none"
+    return "noise" if _rounded(config) in _ROUNDING else "none"
 
 
 def _rounded(config: Config) -> str:

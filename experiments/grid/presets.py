@@ -8,9 +8,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attention import spelling
+from attention import spec as spelling
 from attention.errors import InvalidValue
-from attention.spelling import Twins, over, setting
+from attention.spec import Twins, over, setting
 from experiments.grid.config import Config, check
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from attention.errors import InvalidValue
 from attention.identity import version_of
 from attention.registry import following, parameters
-from attention.spelling import parse, paths, setting, values
+from attention.spec import parse, paths, setting, values
 from experiments.grid.config import Config
 from experiments.grid.identity import Cell
 from lil.detectors import DETECTORS

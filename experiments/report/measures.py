@@ -47,7 +47,7 @@ from experiments.report.aggregate import (
 )
 from experiments.report.bootstrap import Bootstrap
 from experiments.report.claims import with_cheaper, with_claims
-from experiments.report.finding import finding
+from experiments.report.headline import finding
 from experiments.report.row import POOLED, AtCap, ReportRow, order
 from experiments.report.statistics import Change, Interval, change_p, effective, tango, wilson
 from experiments.store.samples.sample import Key, Sample, is_usable, setting

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from experiments.report.aggregate import Pairs, by_problem, paid_of
 from experiments.report.bootstrap import Bootstrap
-from experiments.report.promise import Clean, FalseStops, false_stops
+from experiments.report.calibration import Clean, FalseStops, false_stops
 from experiments.report.row import ReportRow
 from experiments.report.statistics import LEVEL, Interval, change_p, effective, holm, wilson
 from experiments.store.samples.sample import Key, Sample, is_usable

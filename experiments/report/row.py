@@ -14,7 +14,7 @@ from experiments.store.samples.sample import Key, Role
 
 # Readers compare with the paper's columns and go from easy to hard; other names follow by alphabet.
 _DATASETS = ("easy", "medium", "hard", "retold", "long", "gsm8k", "math500", "aime")
-_BACKENDS = ("full", "full again", "dither", "h2o", "sink", "quest", "infllm")
+_BACKENDS = ("full", "full again", "noise", "h2o", "sink", "quest", "infllm")
 
 #: What a data set is called that is all of them together.
 POOLED = "all"

@@ -15,7 +15,7 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.grid import schema
-from experiments.store.files.disk import write_atomically
+from experiments.store.files.filesystem import write_atomically
 from experiments.store.files.fields import SweepFields
 
 #: Where the sweeps of a store have their manifests.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
 from experiments.grid.scoring import Gold, Judgement, judged, shown
-from experiments.store.files.disk import require_writable
+from experiments.store.files.filesystem import require_writable
 from experiments.store.files.records import HEAD, Record, Writer, forget_indices, pack, read
 from experiments.store.manifest import paths
 from experiments.store.sweeps import read_all

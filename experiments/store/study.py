@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
 from attention.identity import code
-from attention.spelling import IMPORT_PATH
+from attention.spec import IMPORT_PATH
 from experiments.grid import gym
 from experiments.grid.config import Config
 from experiments.grid.detectors import detectors_of
@@ -19,11 +19,11 @@ from experiments.grid.identity import Cell
 from experiments.grid.plan import Plan, Run
 from experiments.grid.scoring import Scorers, is_path, loaded
 from experiments.grid.stored import backend_of, paths_in, penalties_of
-from experiments.store.files.disk import is_locked
+from experiments.store.files.filesystem import is_locked
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
-from experiments.store.samples.of_trace import with_text
-from experiments.store.samples.reading import read
+from experiments.store.samples.replay import with_text
+from experiments.store.samples.load import read
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.sweeps import Sweep, SweepGroup, grouped, named, read_all, together

@@ -9,10 +9,10 @@ from dataclasses import replace
 from experiments.grid import models
 from experiments.grid.identity import Cell
 from experiments.grid.plan import Run
-from experiments.store.samples import reading
+from experiments.store.samples import load as reading
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep.backlog import Backlog, PendingRun, Preparation
+from experiments.sweep.missing_runs import MissingRuns, PendingRun, Preparation
 from experiments.sweep.decoder import (
     IN_VAIN,
     Event,
@@ -25,7 +25,7 @@ from experiments.sweep.decoder import (
     WorkerPlace,
 )
 from experiments.sweep.executors import Executor, Open
-from experiments.sweep.keeper import Counts, Keeper, Progress
+from experiments.sweep.result_writer import Counts, ResultWriter, Progress
 from experiments.sweep.schedule import BatchGroup, Schedule, Task
 
 
@@ -55,9 +55,9 @@ class Runner:
         self.prepared, self.plan, self.open_executor = prepared, prepared.plan, open_executor
         self.store, self.progress, self.counts = store, progress, counts
         self.study = Study(store, prepared.plan, prepared.config, scorers=prepared.scorers)
-        self.backlog = Backlog(prepared, self.study, retry_failed)
+        self.backlog = MissingRuns(prepared, self.study, retry_failed)
         workers = prepared.config.workers
-        self.keeper = Keeper(store, progress, counts, sweep, workers, self.backlog)
+        self.keeper = ResultWriter(store, progress, counts, sweep, workers, self.backlog)
         self.place: WorkerPlace = {}  # of the workers, for the manifest
 
     def run(self) -> None:

@@ -31,14 +31,14 @@ from experiments.grid.plan import (
     describe_penalties,
 )
 from experiments.store import manifest
-from experiments.store.files import kept
-from experiments.store.files.disk import StoreBusyError, drop_halves, is_locked, lock
+from experiments.store import cache as kept
+from experiments.store.files.filesystem import StoreBusyError, drop_halves, is_locked, lock
 from experiments.store.store import Store, require_writable
 from experiments.store.study import Study
-from experiments.sweep.backlog import Backlog, Preparation
+from experiments.sweep.missing_runs import MissingRuns, Preparation
 from experiments.sweep.decoder import require_supported
 from experiments.sweep.executors import begin, open_executor
-from experiments.sweep.keeper import Counts, Progress
+from experiments.sweep.result_writer import Counts, Progress
 from experiments.sweep.runner import Runner
 from lil.detectors import cue_ids
 from lil.token_table import token_bytes
@@ -157,7 +157,7 @@ def _require_same_code(prepared: Preparation, out: Path) -> None:
         InvalidValue: it is one.
     """
     study = Study(Store(out), prepared.plan, prepared.config)
-    backlog = Backlog(prepared, study, retry_failed=False)
+    backlog = MissingRuns(prepared, study, retry_failed=False)
     runs = collections.Counter(key for run in study.runs() for key in backlog.of_other_code(run))
     if runs:
         told = ", ".join(f"{count} of its runs with another {key}" for key, count in runs.items())

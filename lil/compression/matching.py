@@ -26,7 +26,7 @@ def spare_places(held: int, device: torch.device) -> int:
     One on a CPU, where every place costs time; elsewhere as many again, so that shapes seldom
     change.
     """
-    return 1 if devices.answers_at_once(device) else max(64, held)
+    return 1 if devices.is_synchronous(device) else max(64, held)
 
 
 class Matcher:
@@ -101,7 +101,7 @@ class Matcher:
         fit = self.tokens != EMPTY
         if self._breakers:
             fit &= ~self.breaks(self.tokens)
-        running, looks = fit.clone(), devices.answers_at_once(fit.device)
+        running, looks = fit.clone(), devices.is_synchronous(fit.device)
         for back in range(min(n, self.longest)):
             # Place i still matches if the token `back` before it is the one `back` before the end.
             running[:, :back] = False

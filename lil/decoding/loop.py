@@ -49,7 +49,7 @@ class DecodeLoop:
     next step reads them, and the host looks at them when that step has been launched. A row that
     turns out to have ended was then stepped once too often; nothing of that is kept, so traces are
     those of a CPU, where every token is looked at at once, but for the rounding of sums over
-    batches of another size. Looked at at once they are too where a detector acts instead of
+    batches of another size. Looked at at once they are too where a detector continues_after_verdict instead of
     stopping (going back and giving tokens begin at the newest one), and when a prompt was read.
 
     Args:
@@ -222,7 +222,7 @@ class DecodeLoop:
     def _parts(self, width: int, cache: AttentionCache) -> list[tuple[int, int]]:
         """The first column of each part of a prompt and that behind its last; none has one column,
         which would be a decode step."""
-        whole = not cache.backend.reads_parts or not devices.answers_at_once(self.model.device)
+        whole = not cache.backend.reads_parts or not devices.is_synchronous(self.model.device)
         whole = whole or not cache.session.anatomy.parts
         step = width if whole else PROMPT_COLUMNS
         edges = [*range(0, width - 1, step)] or [0]
@@ -344,7 +344,7 @@ class DecodeLoop:
     def _together(self, most: int) -> int:
         """How many of the next requests to read in one forward."""
         most, width = min(most, len(self.queue)), 0
-        if not devices.answers_at_once(self.model.device):
+        if not devices.is_synchronous(self.model.device):
             return most
         for count, (_, request) in enumerate(islice(self.queue, most)):
             width = max(width, len(request.prompt_ids) + len(request.forced))
@@ -359,11 +359,11 @@ class DecodeLoop:
 
 
 def _widened(logits: Tensor) -> Tensor:
-    """Half precision is widened before anything acts on it; float64 stays."""
+    """Half precision is widened before anything continues_after_verdict on it; float64 stays."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _lag(device: torch.device, options: DecodeOptions) -> int:
     """Decode steps to launch before looking at the tokens of one."""
-    acts = any(not detector.action.ends for detector in options.detectors)
-    return 0 if acts or devices.answers_at_once(device) else 1
+    continues_after_verdict = any(not detector.action.ends for detector in options.detectors)
+    return 0 if continues_after_verdict or devices.is_synchronous(device) else 1

@@ -4,7 +4,7 @@ A detector is found by name, by import path `package.module:Class`, or by anothe
 point of the group `lil.detectors`.
 """
 
-from lil.detectors._contract.actions import (
+from lil.detectors.base.actions import (
     ACTIONS,
     Action,
     Answer,
@@ -15,11 +15,11 @@ from lil.detectors._contract.actions import (
     action,
     cue_ids,
 )
-from lil.detectors._contract.base import Detector, Verdict, Watcher
-from lil.detectors._contract.place import OUTSIDE, Place, ends_thinking, is_answering
-from lil.detectors._contract.registry import DETECTORS
-from lil.detectors._contract.replay import replay, require_stop, watch_trace
-from lil.detectors._contract.stored import (
+from lil.detectors.base.base import Detector, Verdict, Watcher
+from lil.detectors.base.region import OUTSIDE, Place, ends_thinking, is_answering
+from lil.detectors.base.registry import DETECTORS
+from lil.detectors.base.replay import replay, require_stop, watch_trace
+from lil.detectors.base.specs import (
     CALIBRATED,
     calibrated,
     described,

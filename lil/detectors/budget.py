@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attention.errors import check_int
-from lil.detectors._contract.base import Detector, Verdict, Watcher
+from lil.detectors.base.base import Detector, Verdict, Watcher
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attention.errors import InvalidValue
 from lil.chopper.chunks import BLANK_LINE, Streaks, ends_chunk
-from lil.detectors._contract.base import Verdict
-from lil.detectors._contract.signals import SignalDetector, SignalWatcher
+from lil.detectors.base.base import Verdict
+from lil.detectors.base.signals import SignalDetector, SignalWatcher
 
 if TYPE_CHECKING:
     from lil.chopper.classifier import Classifier
@@ -103,7 +103,7 @@ class Chopper(SignalDetector):
         return super().params() | {"weights": self.classifier.source}
 
     def identity(self) -> dict[str, Any]:
-        """What runs in which it acts are stored under: its digest, wherever the file lies."""
+        """What runs in which it continues_after_verdict are stored under: its digest, wherever the file lies."""
         said = super().identity()
         del said["weights"]
         return said

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from attention.errors import InvalidValue, check_int, check_number
 from lil.compression import codecs
 from lil.compression.meter import Meter
-from lil.detectors._contract.base import Detector, Verdict, Watcher
+from lil.detectors.base.base import Detector, Verdict, Watcher
 
 #: The paper's t = 20 bytes per f = 250 tokens.
 RATE = 0.08

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from attention.errors import InvalidValue, check_number
-from lil.detectors._contract.base import Verdict
-from lil.detectors._contract.signals import SignalDetector, SignalWatcher
+from lil.detectors.base.base import Verdict
+from lil.detectors.base.signals import SignalDetector, SignalWatcher
 
 if TYPE_CHECKING:
     from lil.hidden_states import Reading

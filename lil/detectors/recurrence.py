@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from attention.errors import check_int
-from lil.detectors._contract.base import Detector, Verdict, Watcher
-from lil.detectors._contract.place import OUTSIDE
+from lil.detectors.base.base import Detector, Verdict, Watcher
+from lil.detectors.base.region import OUTSIDE
 
 # Bits of a token's number in a passage; there are fewer different tokens than that.
 _BITS = 32

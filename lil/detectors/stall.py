@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from attention.errors import check_int, check_number
 from lil.chopper.chunks import ends_chunk
-from lil.detectors._contract.base import Verdict
-from lil.detectors._contract.signals import SignalDetector, SignalWatcher
+from lil.detectors.base.base import Verdict
+from lil.detectors.base.signals import SignalDetector, SignalWatcher
 
 if TYPE_CHECKING:
     from lil.hidden_states import Reading

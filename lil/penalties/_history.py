@@ -18,7 +18,7 @@ from transformers import LogitsProcessor
 
 from attention.errors import InvalidValue, check_flag, check_int
 from attention.identity import named
-from attention.spelling import Twins
+from attention.spec import Twins
 from lil.compression.matching import EMPTY
 from lil.generate_calls import CallSequence
 
@@ -63,7 +63,7 @@ class Calls(CallSequence):
 
 @dataclass(frozen=True, kw_only=True)
 class Penalty(LogitsProcessor, ABC):
-    """A transformers `LogitsProcessor` that acts on each row's history.
+    """A transformers `LogitsProcessor` that continues_after_verdict on each row's history.
 
     A subclass is a frozen dataclass of parameters that names itself and defines `penalise`, a
     function of history and scores alone; `generate()` and `lil.decode` need nothing else.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attention.errors import InvalidValue, check_choice, check_int
-from attention.spelling import Spec, split
+from attention.spec import Spec, split
 from lil.compression import codecs
 from lil.detectors import (
     ACTIONS,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attention.errors import InvalidValue
-from attention.spelling import over
+from attention.spec import over
 from attention.testing.broken import Breach, require
 from lil.detectors import DETECTORS, Detector, Verdict, Watcher, replay
 from lil.hidden_states import Reading

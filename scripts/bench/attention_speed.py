@@ -37,7 +37,7 @@ from transformers import DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from attention.contract.backend import Backend
-from attention.engines import chosen
+from attention.engines import select as chosen
 from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
 from experiments import bench

@@ -28,7 +28,7 @@ from torch import Tensor
 from transformers import DynamicCache, Qwen2Config
 
 from attention.contract.backend import Backend
-from attention.engines import chosen
+from attention.engines import select as chosen
 from attention.errors import InvalidValue, check_choice, check_int
 from attention.patching.cache import AttentionCache
 from experiments.bench import (

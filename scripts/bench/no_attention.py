@@ -13,7 +13,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from attention.patching.compiled import CompiledStep
-from attention.patching.operator import CALL, Call
+from attention.patching.attention_op import CALL, Call
 from experiments.bench import seconds
 
 NAME = "lil_no_attention"

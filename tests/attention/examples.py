@@ -15,8 +15,8 @@ BACKENDS: tuple[attention.Backend, ...] = (
     attention.H2O(budget=16, positions="rolled", decay=0.8),
     attention.H2O(budget=14, score_from_prefill=False, normalise="age", dense_layers=1),
     attention.H2O(budget=15, positions="rolled", gqa="query_head"),
-    attention.H2OUniform(budget=16, dense_layers=1),
-    attention.Dither(noise=0.2, seed=3),
+    attention.Uniform(budget=16, dense_layers=1),
+    attention.Noise(noise=0.2, seed=3),
     attention.Quest(budget=16, page=4, dense_layers=0),
     attention.Quest(budget=18, page=3, dense_layers=1, gqa="query_head"),
     attention.Quest(budget=16, page=4, dense_layers=0, rule="paper_script"),
@@ -35,5 +35,5 @@ BACKENDS: tuple[attention.Backend, ...] = (
 )
 FIRST = tuple({b.name: b for b in reversed(BACKENDS)}.values())  # one of every method
 KEEP_ALL = tuple(
-    b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "h2o_uniform", "dither")
+    b for b in BACKENDS if b.name in ("full", "quest", "infllm", "oracle", "uniform", "noise")
 )

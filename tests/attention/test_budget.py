@@ -22,7 +22,7 @@ def test_bytes_are_those_of_keys_values_and_state(backend: attention.Backend) ->
         keys_and_values = (2 - backend.dense_layers) * 2 * kept * 2 * D * 8
         keys_and_values += backend.dense_layers * 2 * 70 * 2 * D * 8
         assert keys_and_values <= cache.row_stats().bytes[0] <= allocated
-        bare = backend.name in ("dither", "full", "h2o_uniform", "oracle", "window")
+        bare = backend.name in ("noise", "full", "uniform", "oracle", "window")
         bare |= backend.name == "sink" and backend.positions != "cache"
         assert (cache.row_stats().bytes[0] == keys_and_values) == bare
 

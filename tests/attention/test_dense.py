@@ -159,7 +159,7 @@ def test_layers_in_which_the_model_slides_go_on_sliding(
 )
 @pytest.mark.parametrize("family", ["llama", "gpt_oss"])
 @pytest.mark.parametrize(
-    "backend", [QUEST, *(b for b in KEEP_ALL if b.name in ("infllm", "h2o_uniform"))], ids=str
+    "backend", [QUEST, *(b for b in KEEP_ALL if b.name in ("infllm", "uniform"))], ids=str
 )
 def test_keys_and_values_are_taken_over_exactly(
     backend: attention.Backend,

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import attention
 from attention.core.step import Occupancy
-from attention.engines import ENGINES, QKV, Engine, chosen, cpp
+from attention.engines import ENGINES, QKV, Engine, cpp
+from attention.engines import select as chosen
 from attention.errors import InvalidValue
 from attention.testing.driving import follow, text, tiny_model
 from tests.attention.oracles.decode_query import attended

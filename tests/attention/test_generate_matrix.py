@@ -99,10 +99,10 @@ def check(name: str, family: str, mode: str) -> None:
     elif family == WITHOUT_ROOM:
         assert stats.read_max is None
         assert torch.equal(got, want)
-    elif name not in ("h2o_uniform", "dither"):
+    elif name not in ("uniform", "noise"):
         assert stats.read_max is not None
         assert stats.read_max <= method.budget < max(seen)
-    if mode != "beams" and name != "dither":  # whose prompts have its noise, too
+    if mode != "beams" and name != "noise":  # whose prompts have its noise, too
         # The token after n seen ones is that of full attention up to n = exact_until.
         for r, prompt in enumerate(PROMPTS):
             exact = max(min(method.exact_until, math.inf) - len(prompt) + 1, 1)

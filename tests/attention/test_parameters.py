@@ -15,10 +15,10 @@ from lil.decoding.sampling import NotFiniteError
 
 #: What each method takes; what stands in WRONG is changed in it.
 RIGHT: dict[str, dict[str, Any]] = {
-    "dither": {},
+    "noise": {},
     "full": {},
     "h2o": {"budget": 8},
-    "h2o_uniform": {"budget": 8},
+    "uniform": {"budget": 8},
     "infllm": {"budget": 64},
     "oracle": {"budget": 8},
     "quest": {"budget": 32},
@@ -33,13 +33,13 @@ RIGHT: dict[str, dict[str, Any]] = {
 SCRIPT, REFERENCE = {"rule": "paper_script"}, {"prefill": "reference"}
 #: The last parameter of each is the one that the message names.
 WRONG: dict[str, tuple[dict[str, Any], ...]] = {
-    "dither": ({"noise": 0}, {"noise": -1.0}, {"noise": True}, {"seed": -1}),
+    "noise": ({"noise": 0}, {"noise": -1.0}, {"noise": True}, {"seed": -1}),
     "h2o": (
         *({"budget": 1}, {"budget": "8"}, {"heavy": 8}, {"heavy": -1}, {"gqa": "median"}),
         *({"gqa": "kv_head"}, {"positions": "cache"}, {"score_from_prefill": 0}, {"decay": 0}),
         *({"normalise": "length"}, {"decay": 1.1}, {"dense_layers": -1}, {"keep_prompt": 1}),
     ),
-    "h2o_uniform": ({"budget": 0}, {"dense_layers": -1}),
+    "uniform": ({"budget": 0}, {"dense_layers": -1}),
     "infllm": (
         *({"budget": 15}, {"block": 0}, {"n_local": 0}, {"repr_topk": 0}, {"n_init": 1.5}),
         *({"n_local": 40, "budget": 64}, {"topk": 99, "budget": 64}, {"selection": "head"}),
@@ -105,7 +105,7 @@ def test_what_is_not_given_follows_from_the_budget() -> None:
     assert params("infllm", "exc_block", 1024) == [None]
     assert params("infllm", "exc_block", 64, 1024, **REFERENCE) == [28, 128]
     assert params("infllm", "exc_block", 64, **REFERENCE, exc_block=9) == [9]
-    assert attention.H2OUniform(budget=16).dense_layers == attention.H2O(budget=16).dense_layers
+    assert attention.Uniform(budget=16).dense_layers == attention.H2O(budget=16).dense_layers
     # How many tokens rkv and snapkv drop at once.
     assert [interval(b) for b in (4, 64, 512, 1024)] == [1, 16, 128, 128]
 
@@ -140,7 +140,7 @@ def test_exact_until() -> None:
         *(("quest", {"budget": 8, **page}, 12), ("quest", {"budget": 2, **one}, 3)),
         *(("quest", {"budget": 9, **one}, 9), ("infllm", {"budget": 64}, 28)),
         ("infllm", {"budget": 64, "far_position": "absolute"}, 64),
-        *(("dither", {}, 0), ("full", {}, float("inf"))),
+        *(("noise", {}, 0), ("full", {}, float("inf"))),
     ):
         assert attention.get(name, **params).exact_until == until, (name, params)
 

@@ -32,7 +32,7 @@ class Elsewhere(Sink):
 
 def test_every_method_is_named_by_its_file() -> None:
     assert attention.names() == [
-        "dither", "full", "h2o", "h2o_uniform", "infllm", "oracle", "quest", "raas", "random",
+        "noise", "full", "h2o", "uniform", "infllm", "oracle", "quest", "raas", "random",
         "rkv", "sink", "snapkv", "tova", "window",
     ]  # fmt: skip
     for name in attention.names():

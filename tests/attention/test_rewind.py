@@ -23,7 +23,7 @@ ROW = 1
 # 17 and 27 to 29 tokens there), and far beyond all budgets.
 POINTS = (0, 1, 2, 26)
 TAIL, NEXT = 23, 20
-REWINDABLE = ("dither", "full", "h2o_uniform", "oracle", "quest")
+REWINDABLE = ("noise", "full", "uniform", "oracle", "quest")
 
 
 def steps(m: Any, cache: Any, given: Tensor) -> tuple[Tensor, list[list[list[float]]]]:

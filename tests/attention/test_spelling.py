@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
 from attention.methods import METHODS
-from attention.spelling import Spec, over, parse, paths, setting, split
+from attention.spec import Spec, over, parse, paths, setting, split
 
 TEXTS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=8)
 SCALARS = (

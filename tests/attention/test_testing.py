@@ -23,9 +23,9 @@ from attention.testing import CHECKS, ContractBroken, OneLayer, check, tiny_mode
 
 def on_purpose(backend: attention.Backend) -> set[str]:
     """Checks that what reproduces others' code breaks."""
-    if backend.name == "h2o_uniform":  # reads all and weighs it alike
+    if backend.name == "uniform":  # reads all and weighs it alike
         return {"hooks", "budget"}
-    if backend.name == "dither":  # is full attention that is not what it should be
+    if backend.name == "noise":  # is full attention that is not what it should be
         return {"hooks", "prefill"}
     if getattr(backend, "prefill", "dense") == "reference":  # is sparse, in blocks of queries
         return {"prefill", "chunks"}

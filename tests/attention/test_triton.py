@@ -18,7 +18,8 @@ import torch
 
 import attention
 from attention.core.step import Occupancy
-from attention.engines import ENGINES, QKV, TorchEngine, chosen, flash, triton
+from attention.engines import ENGINES, QKV, TorchEngine, flash, triton
+from attention.engines import select as chosen
 from attention.errors import InvalidValue
 from attention.testing.driving import tiny_model
 

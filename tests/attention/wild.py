@@ -318,7 +318,7 @@ def generated(m: Any, texts: Sequence[Tensor], cache: Any = None) -> Tensor:
 def read_within_budget(
     m: Any, backend: attention.Backend, texts: Sequence[Tensor], given: Tensor, full: Sequence[int]
 ) -> int:
-    """The most keys that a decode query read in any layer that a method acts on.
+    """The most keys that a decode query read in any layer that a method continues_after_verdict on.
 
     Raises:
         AssertionError: more than the budget, or a batch that is not its rows alone.

@@ -20,7 +20,7 @@ from experiments.grid.plan import Plan
 from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.labels import labels
-from experiments.store.samples.of_trace import Firing, acted_id, acted_record
+from experiments.store.samples.replay import Firing, acted_id, acted_record
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Results, Study

@@ -191,7 +191,8 @@ def test_a_full_disk_is_one_message(
     place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from experiments.store import manifest
-    from experiments.store.files import disk, records
+    from experiments.store.files import records
+    from experiments.store.files import filesystem as disk
 
     def refuse(_self: object, _blob: bytes) -> int:
         with disk.disk(place / "out"):
@@ -213,7 +214,7 @@ def test_a_full_disk_is_one_message(
 def test_a_fault_of_ours_keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from experiments.cli.nouns import list as list_noun
+    from experiments.cli.commands import list as list_noun
 
     def broken(*_: object) -> None:
         raise ValueError("ours")

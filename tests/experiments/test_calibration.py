@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from experiments.report.promise import Clean, chosen, false_stops, halves, needed, p_value
+from experiments.report.calibration import Clean, chosen, false_stops, halves, needed, p_value
 
 
 def alone(stopped: list[bool]) -> list[Clean]:

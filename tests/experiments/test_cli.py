@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 import lil
-from experiments.cli import entry, main, show
+from experiments.cli import entry, main
+from experiments.cli import open_store as show
 from experiments.cli.parser import Parser
 from experiments.grid.config import Config, check
 from experiments.grid.presets import load, preset_text
@@ -508,7 +509,7 @@ def test_a_flag_of_a_list_is_understood_in_the_plural(capfd: CapFd) -> None:
 @pytest.mark.parametrize("noun", ["sweep", "run", "chopper"])
 def test_help_tells_the_default_of_every_key(noun: str) -> None:
     parser = Parser(prog="lil")
-    module = importlib.import_module(f"experiments.cli.nouns.{noun}")
+    module = importlib.import_module(f"experiments.cli.commands.{noun}")
     module.add_arguments(parser)
     ours, other = ("chopper" if noun == "chopper" else "demo"), "paper"
     keys = {field.name for field in dataclasses.fields(Config)}
@@ -526,7 +527,7 @@ def test_help_tells_the_default_of_every_key(noun: str) -> None:
 
 
 def test_flags_of_the_chopper_are_its_classes() -> None:
-    from experiments.cli.nouns import chopper
+    from experiments.cli.commands import chopper
 
     parser = Parser(prog="lil")
     chopper.add_arguments(parser)

@@ -26,7 +26,7 @@ from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
-from experiments.sweep.backlog import Backlog
+from experiments.sweep.missing_runs import MissingRuns
 from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, IN_VAIN, compile_step
 from lil.decoding import compiling
 from tests.graphs import on_a_cpu
@@ -92,7 +92,7 @@ def test_what_becomes_of_compiling_is_said(
 def test_steps_to_expect_are_those_of_full_batches(tiny_config: Make, tmp_path: Path) -> None:
     config = tiny_config(**GRID, batch_size=2)
     prepared = sweep.prepare(config, tmp_path)
-    left = Backlog(prepared, Study(Store(tmp_path), prepared.plan, config), False)
+    left = MissingRuns(prepared, Study(Store(tmp_path), prepared.plan, config), False)
     (model,) = {cell.model for cell in prepared.plan.cells}
     runs = 3 * len(prepared.plan.cells)
     assert left.steps_left(model) == runs * 24 / 4 / 2

@@ -23,7 +23,7 @@ Make = Callable[..., Config]
 LARGE: dict[str, dict[str, Any]] = {
     "h2o": {}, "sink": {}, "quest": {"page": 16}, "infllm": {}, "window": {},
     "tova": {}, "random": {}, "oracle": {}, "raas": {}, "rkv": {}, "snapkv": {},
-    "h2o_uniform": {"dense_layers": 1},
+    "uniform": {"dense_layers": 1},
 }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_a_corrected_answer_changes_accuracy_and_decodes_nothing(
     """Nor does a text of the same name with other answers share its verdicts."""
     # A random model solves none.
     judged = lambda _text, gold, *_, **__: Judgement(gold == "right")  # noqa: E731
-    monkeypatch.setattr("experiments.store.samples.of_trace.judged", judged)
+    monkeypatch.setattr("experiments.store.samples.replay.judged", judged)
     monkeypatch.setattr("experiments.store.store.judged", judged)
     files = [tmp_path / "mine.jsonl", tmp_path / "other" / "mine.jsonl"]
     files[1].parent.mkdir()

@@ -42,7 +42,7 @@ def test_every_preset_loads_and_every_key_has_a_comment(name: str) -> None:
         if " = " in line:
             assert "#" in line, line
     for backend in build_backends(config):
-        assert backend.budget in config.budgets or backend.name in ("full", "dither", "oracle")
+        assert backend.budget in config.budgets or backend.name in ("full", "noise", "oracle")
     if name == "wsc-paper":  # whose classifier is the user's to make
         with pytest.raises(InvalidValue, match="lil chopper train"):
             build_detectors(config)
@@ -220,7 +220,7 @@ def test_backends_by_import_path() -> None:
     config = load(
         "demo",
         {
-            "backends": f"window,dither,attention:Window,{path}",
+            "backends": f"window,noise,attention:Window,{path}",
             "budgets": "32,64",
             "backend_params": {path: {"budget": 48}},
         },
@@ -228,7 +228,7 @@ def test_backends_by_import_path() -> None:
     found = build_backends(config)
     # The same method asked for twice is one.
     assert [(b.name, b.budget) for b in found] == [
-        ("full", None), ("window", 32), ("window", 64), ("dither", None), ("mine", 48),
+        ("full", None), ("window", 32), ("window", 64), ("noise", None), ("mine", 48),
     ]  # fmt: skip
     assert type(found[-1]) is Window
     with pytest.raises(InvalidValue, match=f"name = 'mine': .* own for {__name__}:Window"):

@@ -10,7 +10,7 @@ import torch
 
 import lil
 from attention.errors import InvalidValue
-from attention.spelling import Spec, values
+from attention.spec import Spec, values
 from experiments.grid.detectors import build_detectors, choices_of, combined, completed
 from experiments.grid.presets import load
 from experiments.store.labels import labels

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from experiments.cli import main
 from experiments.grid.detectors import build_detectors
-from experiments.report.report_data import ReportData
-from experiments.store.files import kept, records
-from experiments.store.samples import reading
+from experiments.report.report import Report
+from experiments.store.files import records
+from experiments.store import cache as kept
+from experiments.store.samples import load as reading
 from experiments.store.samples.sample import Point, Points
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -128,7 +129,7 @@ def test_an_index_of_other_code_is_not_used(store: Path, monkeypatch: pytest.Mon
     once = len(seen)
     Store(store)
     assert len(seen) == once > 0
-    monkeypatch.setattr("experiments.store.files.kept.code", lambda _: "other code")
+    monkeypatch.setattr("experiments.store.cache.code", lambda _: "other code")
     Store(store)
     assert len(seen) == 2 * once
 
@@ -182,7 +183,7 @@ def test_rows_of_another_seed_or_detector_are_not_those_kept(store: Path) -> Non
     detectors = build_detectors(study.config)
     other = dataclasses.replace(study, config=dataclasses.replace(study.config, seed=7))
     keys = {
-        ReportData(one, watching, lambda: pytest.fail("read")).key
+        Report(one, watching, lambda: pytest.fail("read")).key
         for one in (study, other)
         for watching in (detectors, detectors[:1])
     }

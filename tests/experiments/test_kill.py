@@ -24,7 +24,7 @@ from experiments.grid.plan import Plan
 from experiments.report import measures
 from experiments.store import manifest
 from experiments.store.files import records
-from experiments.store.files.disk import whole_file
+from experiments.store.files.filesystem import whole_file
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep

@@ -18,13 +18,13 @@ from sweeping import go
 from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.cli.console import Console
-from experiments.cli.nouns.sweep import default_folder
-from experiments.cli.show import listing
+from experiments.cli.commands.sweep import default_folder
+from experiments.cli.open_store import listing
 from experiments.grid.config import Config
 from experiments.grid.presets import load
 from experiments.report import figures, measures
 from experiments.store import manifest
-from experiments.store.files.disk import lock
+from experiments.store.files.filesystem import lock
 from experiments.store.labels import folder_labels
 from experiments.store.store import Store
 from experiments.store.study import Study

@@ -50,10 +50,10 @@ def test_with_sampling_a_null_is_made_by_itself(tiny_config: Make, tmp_path: Pat
 
 def test_under_greedy_decoding_in_float32_there_is_none_unless_asked_for(tiny_config: Make) -> None:
     assert null_of(tiny_config()) == "none"
-    assert null_of(tiny_config(dtype="bfloat16")) == "dither"
+    assert null_of(tiny_config(dtype="bfloat16")) == "noise"
     assert null_of(tiny_config(temperature=0.5)) == "seed"
     assert null_of(tiny_config(temperature=0.5, null="none")) == "none"
-    assert [one.name for one in build_backends(tiny_config(null="dither"))].count("dither") == 1
+    assert [one.name for one in build_backends(tiny_config(null="noise"))].count("noise") == 1
     with pytest.raises(InvalidValue, match="no seed is used"):
         tiny_config(null="seed")
 

@@ -17,7 +17,7 @@ from sweeping import go
 from attention import registry
 from attention.errors import InvalidValue
 from attention.identity import code
-from attention.spelling import Spec
+from attention.spec import Spec
 from experiments.grid.config import Config
 from experiments.grid.stored import import_paths
 from experiments.store.store import Store

@@ -159,7 +159,7 @@ def test_which_rule_found_the_answer(scorer):
 
 
 def test_other_processes_judge_with_it_too(store, monkeypatch):
-    monkeypatch.setattr("experiments.store.samples.reading.FEW", 1)
+    monkeypatch.setattr("experiments.store.samples.load.FEW", 1)
     study = Study.open(store).judged_by("own_scores:score")
     shutil.rmtree(store / "cache")
     samples = study.samples([], workers=2).samples

@@ -23,7 +23,7 @@ from synthetic_traces import HOSTILE, ITEM, MODEL, POISON, study
 from experiments.cli import main
 from experiments.report import tables
 from experiments.report.chart_sets import chart_sets
-from experiments.report.finding import finding
+from experiments.report.headline import finding
 from experiments.report.measures import rows
 from experiments.report.page import traces
 from experiments.report.page.chosen import RULE, by_worth, page_runs

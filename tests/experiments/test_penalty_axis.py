@@ -22,7 +22,7 @@ from experiments.grid.identity import run_id
 from experiments.grid.plan import Plan, build_backends, build_cells, build_penalties
 from experiments.grid.presets import load
 from experiments.report.chart_sets import chart_sets
-from experiments.report.finding import finding
+from experiments.report.headline import finding
 from experiments.report.measures import ReportRow, rows
 from experiments.report.tables import main_tables, penalty_tables, table1
 from experiments.report.terminal import draw
@@ -31,7 +31,8 @@ from experiments.store.labels import penalty_labels
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import check_live, sweep
+from experiments.sweep import sweep
+from experiments.sweep import replay_check as check_live
 
 Make = Callable[..., Config]
 

@@ -17,7 +17,7 @@ from sweeping import go
 from attention import methods
 from experiments.grid.config import Config
 from experiments.store.store import Store
-from experiments.sweep import backlog
+from experiments.sweep import missing_runs as backlog
 from tests.sampling import some_slow
 
 Make = Callable[..., Config]
@@ -27,7 +27,7 @@ LAST = {"dense_layers": 1}  # the model has two layers
 KEPT = {"keep_prompt": True}
 BLOCKS = {"n_init": 8, "block": 8, "topk": 0, "n_local": 64}
 OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "dither": [{"noise": 0.5, "seed": 1}, LAST],
+    "noise": [{"noise": 0.5, "seed": 1}, LAST],
     "full": [],
     "h2o": [
         {},
@@ -36,7 +36,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"gqa": "query_head", **LAST},
         KEPT,
     ],
-    "h2o_uniform": [{"dense_layers": 1}],
+    "uniform": [{"dense_layers": 1}],
     "infllm": [
         BLOCKS,
         BLOCKS | {"selection": "kv_head", "repr_topk": 2, "far_position": "absolute"},
@@ -86,7 +86,7 @@ def test_every_method_and_option_is_here() -> None:
 
 def exact(name: str, params: dict[str, Any]) -> bool:
     """Whether the method equals full attention beyond a prompt."""
-    budget = {} if name == "dither" else {"budget": BUDGET}
+    budget = {} if name == "noise" else {"budget": BUDGET}
     return methods.get(name, **{**budget, **params}).exact_until > 61
 
 
@@ -104,7 +104,7 @@ def test_known_tokens_read_at_once_change_nothing(
         dtype="float64",
     )
     reused, _ = go(config, tmp_path / "reused")
-    monkeypatch.setattr(backlog.Backlog, "_known_prefix", lambda *_: ((), {}))
+    monkeypatch.setattr(backlog.MissingRuns, "_known_prefix", lambda *_: ((), {}))
     scratch, _ = go(config, tmp_path / "scratch")
     assert reused.counts.failed == scratch.counts.failed == 0
     assert scratch.counts.reused_tokens == 0

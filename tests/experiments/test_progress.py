@@ -59,7 +59,7 @@ def test_all_stored_is_all_done(monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = _line(bars, 80).splitlines()
     assert "144/144 100%" in line
     assert "nothing left to decode" in line
-    bars.more(2, 50.0)  # runs with a detector that acts
+    bars.more(2, 50.0)  # runs with a detector that continues_after_verdict
     bars.cell(LONG)
     assert "144/146 0%" in " ".join(_line(bars, 80).split())
     bars.run_done(25.0)

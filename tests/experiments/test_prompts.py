@@ -256,7 +256,7 @@ def test_files_of_one_name_are_scored_by_their_own_answers_and_told_apart(
     assert outcome.manifest["prompt"] == {"template": "{prompt}", "system": None}
 
     # Another answer: decodes nothing, and only the file it stands in is judged by it.
-    import experiments.store.samples.of_trace as samples
+    import experiments.store.samples.replay as samples
 
     def judged(_: str, gold: str, *__: object, **___: object) -> Judgement:
         return Judgement(gold == "right")

@@ -12,17 +12,18 @@ from synthetic_samples import demo
 
 import lil
 from attention.errors import InvalidValue
-from experiments.cli.nouns import replay
+from experiments.cli.commands import replay
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
 from experiments.report.measures import rows
 from experiments.store import manifest
 from experiments.store.labels import labels
-from experiments.store.samples.of_trace import blank, measured
+from experiments.store.samples.replay import blank, measured
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import check_live, sweep
+from experiments.sweep import sweep
+from experiments.sweep import replay_check as check_live
 
 Make = Callable[..., Config]
 

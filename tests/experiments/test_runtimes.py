@@ -24,7 +24,7 @@ from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import decoder
-from experiments.sweep.check_live import check_decoded
+from experiments.sweep.replay_check import check_decoded
 from experiments.sweep.executors import on_vllm, vllm_limits
 from lil.detectors import Guardian
 
@@ -75,7 +75,7 @@ def of_version(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
 REFUSED = [
     ("--backend h2o --budget 64", "backend = 'h2o'", "full, infllm, quest, sink, window"),
     ("--backend oracle(budget=64)", "backend = 'oracle'", "under vllm"),
-    ("--null dither", "backend = 'dither'", "under vllm"),
+    ("--null noise", "backend = 'noise'", "under vllm"),
     ("--backend sink(sinks=32) --budget 64", "positions = ", "'absolute'"),
     ("--backend sink(positions='absolute') --budget 64", "sinks = 4", "multiple of the engine's"),
     ("--backend quest(page=16)", "page = 16", "a multiple of 32 under vllm"),

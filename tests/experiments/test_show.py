@@ -181,7 +181,7 @@ def test_a_word_is_a_problem_before_it_is_the_beginning_of_an_id(store, capsys):
 
 
 def test_long_texts_are_cut_unless_asked_for_whole(store, capsys, monkeypatch):
-    monkeypatch.setattr("experiments.cli.texts.SHOWN", 8)
+    monkeypatch.setattr("experiments.cli.plain_text.SHOWN", 8)
     run = next(iter(Study.open(store).runs()))
     text = Store(store).get(run.id).trace().text
     assert len(text) > 8

@@ -16,7 +16,7 @@ import zstandard
 
 from attention.errors import InvalidValue
 from experiments.store.files import records
-from experiments.store.files.disk import require_writable, write_atomically
+from experiments.store.files.filesystem import require_writable, write_atomically
 from experiments.store.files.records import SYNC_EVERY
 from experiments.store.store import Store
 from lil.trace import Cost, Trace

@@ -20,7 +20,8 @@ from experiments.grid.plan import Plan
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import backlog, sweep
+from experiments.sweep import sweep
+from experiments.sweep import missing_runs as backlog
 
 Make = Callable[..., Config]
 
@@ -104,7 +105,7 @@ def test_a_reused_prefix_changes_no_token_and_no_keys(
     config = tiny_config(backends="full,h2o,sink,quest,infllm", budgets="128", dtype="float64")
     outcome, _ = go(config, tmp_path / "reused")
     assert outcome.counts.reused_tokens > 50
-    monkeypatch.setattr(backlog.Backlog, "_known_prefix", lambda *_: ((), {}))
+    monkeypatch.setattr(backlog.MissingRuns, "_known_prefix", lambda *_: ((), {}))
     scratch, _ = go(config, tmp_path / "scratch")
     assert scratch.counts.reused_tokens == 0
     assert scratch.counts.decoded_tokens == (

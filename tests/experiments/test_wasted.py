@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.store.samples import of_trace, repetition
+from experiments.store.samples import repetition
+
+from experiments.store.samples import replay as of_trace
 from experiments.store.samples.sample import Sample
 from lil import Verdict
 

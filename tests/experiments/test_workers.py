@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attention.errors import InvalidValue
-from experiments.store.files.disk import whole_file
+from experiments.store.files.filesystem import whole_file
 from experiments.store.workers import processes
 
 

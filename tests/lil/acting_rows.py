@@ -25,7 +25,7 @@ BACKENDS = [name for name in attention.names() if name != "full"]
 
 
 def backend(name: str) -> attention.Backend:
-    if name in ("full", "dither"):
+    if name in ("full", "noise"):
         return attention.get(name)
     return attention.get(name, budget=24, **SMALL.get(name, {}))
 

@@ -75,7 +75,7 @@ def test_what_a_method_is_cut_by_is_read_in_one(make, llama, tokenizer, monkeypa
 
 def test_an_accelerator_reads_it_in_one(llama, tokenizer, monkeypatch):
     monkeypatch.setattr(loop, "PROMPT_COLUMNS", 16)
-    monkeypatch.setattr(loop.devices, "answers_at_once", lambda _device: False)
+    monkeypatch.setattr(loop.devices, "is_synchronous", lambda _device: False)
     _, widths = _decoded(llama, tokenizer, attention.Full(), batch_size=5)
     assert [width for width in widths if width > 1] == [65]
 

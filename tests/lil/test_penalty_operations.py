@@ -63,6 +63,6 @@ def counted(penalty: lil.Penalty, steps: int = 40) -> int:
     ids=lambda x: getattr(x, "formula", None) or getattr(x, "name", None),
 )
 def test_a_step_of_all_rows_is_a_few_operations(penalty, most, monkeypatch):
-    monkeypatch.setattr(devices, "answers_at_once", lambda _device: False)  # a GPU's way
+    monkeypatch.setattr(devices, "is_synchronous", lambda _device: False)  # a GPU's way
     with computed_by("torch"):
         assert 0 < counted(penalty) <= most

@@ -32,7 +32,7 @@ def test_equals_its_oracle_on_random_streams(kind: str):
 
 @pytest.mark.parametrize("kind", [kind for kind in compare.KINDS if kind.startswith("lz")])
 def test_equals_its_oracle_where_looking_at_values_would_wait(kind: str, monkeypatch):
-    monkeypatch.setattr(devices, "answers_at_once", lambda _device: False)
+    monkeypatch.setattr(devices, "is_synchronous", lambda _device: False)
     assert worst_of(kind, 60, seed=2) == 60
 
 

@@ -19,7 +19,7 @@ from hostile_files import Hostile
 
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.store.files.disk import whole_file, write_atomically
+from experiments.store.files.filesystem import whole_file, write_atomically
 from lil.chopper import Classifier
 
 #: Code that leaves a trace wherever it is run.

@@ -21,9 +21,9 @@ import pytest
 
 import lil.detectors
 from attention.errors import InvalidValue
-from attention.spelling import Spec
+from attention.spec import Spec
 from experiments.cli import main
-from experiments.cli.nouns import acceptance
+from experiments.cli.commands import acceptance
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
 from experiments.grid.presets import load
@@ -145,7 +145,7 @@ ATTACKS: dict[str, Attack] = {
         detectors=["lil-out.theirs.traces.evil:D", "guardian"]
     ),
     "a module in a package": config(detectors=["evilpack.evil:D"]),
-    "a detector that acts": config(detectors=["evil:D:answer"]),
+    "a detector that continues_after_verdict": config(detectors=["evil:D:answer"]),
     "an attribute's attribute": config(detectors=["evil:D.x"]),
     "blanks": config(detectors=[" evil:D ", "evil :D"]),
     "a detector with parameters": config(detectors=["evil:D(f=3)", "evil:D(f=3):stop"]),

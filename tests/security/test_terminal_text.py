@@ -107,7 +107,7 @@ def test_what_others_print_and_raise(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from attention.errors import InvalidValue
-    from experiments.cli.nouns import curve
+    from experiments.cli.commands import curve
 
     def hub(*_: object) -> None:
         print(f"a library {BAD}")

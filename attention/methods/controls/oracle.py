@@ -69,7 +69,7 @@ class ShareLayer(OracleLayer):
         live = (share.cumsum(-1) - share < self.top_p) & (share > 0)
         live[..., 0] = True
         # How many they are is known on the device alone: elsewhere all stand there, most not live.
-        most = int(live.sum(-1).max()) if devices.answers_at_once(live.device) else step.longest
+        most = int(live.sum(-1).max()) if devices.is_synchronous(live.device) else step.longest
         return Choice(index[..., :most], live[..., :most])
 
     reads = Selecting.reads  # counted: it does not follow from lengths

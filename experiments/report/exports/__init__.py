@@ -14,7 +14,7 @@ from experiments.report.exports.markup import latex, markdown
 from experiments.report.row import ReportRow
 from experiments.report.tables.backends import cost_grids, main_grids, sampling_grids
 from experiments.report.tables.grid import Grid
-from experiments.store.files.disk import require_file, require_writable, whole_file
+from experiments.store.files.filesystem import require_file, require_writable, whole_file
 from experiments.store.samples.sample import Sample
 
 if TYPE_CHECKING:

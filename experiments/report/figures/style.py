@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 
 from experiments.report.charts import ChartSet, Style
 from experiments.report.row import ReportRow
-from experiments.store.files.disk import whole_file
+from experiments.store.files.filesystem import whole_file
 
 # Okabe and Ito's colours: told apart by readers who see fewer of them; marks differ as well.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from experiments.grid.data.sets import labels
 from experiments.grid.plan import Run
 from experiments.store.labels import penalty_labels
-from experiments.store.samples.of_trace import blank
+from experiments.store.samples.replay import blank
 from experiments.store.samples.sample import Key, Sample, is_usable
 from experiments.store.study import Study
 

@@ -20,7 +20,7 @@ from experiments.report.page.chosen import RULE, page_runs
 from experiments.report.page.traces import TraceBlocks, pack
 from experiments.report.row import ReportRow
 from experiments.report.tables.grid import Grid, escape, html_table
-from experiments.store.files.disk import require_file, write_atomically
+from experiments.store.files.filesystem import require_file, write_atomically
 from experiments.store.samples.sample import Sample
 from experiments.store.study import Study
 

@@ -15,7 +15,7 @@ from experiments.grid.answers import last_boxed
 from experiments.report.names import detector_name
 from experiments.report.page.chosen import PageRun, by_worth
 from experiments.report.row import ReportRow, by_penalty, series
-from experiments.store.samples.of_trace import with_text
+from experiments.store.samples.replay import with_text
 from experiments.store.samples.sample import Key, Sample
 from experiments.store.store import Record
 from experiments.store.study import Study

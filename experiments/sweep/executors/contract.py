@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from attention.errors import InvalidValue
 from experiments.grid import models
-from experiments.sweep.backlog import Preparation
+from experiments.sweep.missing_runs import Preparation
 from experiments.sweep.decoder import (
     ELSEWHERE,
     DecodeJob,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from experiments.grid import models, positions
-from experiments.sweep.backlog import Preparation
+from experiments.sweep.missing_runs import Preparation
 from experiments.sweep.decoder import (
     DecodeJob,
     JobEnd,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from attention.contract import Full
 from attention.errors import InvalidValue
 from attention.methods import METHODS
-from attention.spelling import Spec
+from attention.spec import Spec
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.gguf.cache import is_gguf
 from experiments.grid.gguf.packaged import PACKAGED
 from experiments.grid.plan import build_backends, build_penalties
-from experiments.store.samples.of_trace import acts
+from experiments.store.samples.replay import continues_after_verdict
 from lil.serving.blocks import POLICIES, BlockPolicy
 from lil.serving.keys import PENALTIES, penalty_keys
 from lil.serving.values import penalty_of
@@ -104,7 +104,7 @@ def _require_replayed(detectors: Iterable[Detector]) -> None:
         if detector.signals:
             allowed = "one that reads tokens alone: vLLM shows no hidden states"
             raise InvalidValue("detector", detector.name, allowed)
-        if acts(detector):
+        if continues_after_verdict(detector):
             allowed = "stop, which is replayed: under vllm nothing is generated after a verdict"
             raise InvalidValue("action", detector.action.name, allowed)
 

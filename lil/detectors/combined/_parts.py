@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from attention.errors import InvalidValue
-from lil.detectors._contract.base import Detector, Verdict, Watcher
-from lil.detectors._contract.place import Place
-from lil.detectors._contract.stored import described, made, parts
+from lil.detectors.base.base import Detector, Verdict, Watcher
+from lil.detectors.base.region import Place
+from lil.detectors.base.specs import described, made, parts
 from lil.trace import Signal
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Combination(Detector):
         return {**super().params(), "parts": [described(part) for part in self.detectors]}
 
     def identity(self) -> dict[str, Any]:
-        """What runs in which it acts are stored under; parts say theirs."""
+        """What runs in which it continues_after_verdict are stored under; parts say theirs."""
         parts = [part.identity() for part in self.detectors]
         for part in parts:
             del part["on_stop"]

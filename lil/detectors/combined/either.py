@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lil.detectors._contract.base import Verdict
+from lil.detectors.base.base import Verdict
 from lil.detectors.combined._parts import Combination, PartWatchers
 
 

@@ -44,7 +44,7 @@ class RequestCheck:
 
     def __init__(self, app: Application) -> None:
         self._app = app
-        self._server: Heeded | None = None
+        self._server: ServerOptions | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer a request, or have it answered."""
@@ -55,7 +55,7 @@ class RequestCheck:
         while not came or (came[-1]["type"] == "http.request" and came[-1].get("more_body")):
             came.append(await receive())
         if self._server is None:  # the engine is there before the first request, not before the app
-            self._server = Heeded(scope["app"].state.vllm_config)
+            self._server = ServerOptions(scope["app"].state.vllm_config)
         try:
             self._server.require(_body(came))
         except InvalidValue as error:
@@ -70,7 +70,7 @@ class RequestCheck:
         await self._app(scope, replayed, send)
 
 
-class Heeded:
+class ServerOptions:
     """What a server heeds of a request's values.
 
     Args:

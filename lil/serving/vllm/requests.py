@@ -163,7 +163,7 @@ class StoppingServer:
         """
         if self._every is not None:
             return self._every
-        return 1 if devices.answers_at_once(device) else SELDOM
+        return 1 if devices.is_synchronous(device) else SELDOM
 
     def stopping(self, params: SamplingParams) -> Stopping | None:
         """When a request whose values were checked is to be ended; None: never.

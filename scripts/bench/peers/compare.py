@@ -13,7 +13,8 @@ from attention_speed import bandwidth
 from no_attention import rest_seconds
 
 from attention.contract.backend import Backend
-from attention.engines import ENGINES, chosen
+from attention.engines import ENGINES
+from attention.engines import select as chosen
 from attention.errors import check_choice, check_int
 from experiments.bench import conditions
 from experiments.grid.models import REASONER, LoadedModel, find, load

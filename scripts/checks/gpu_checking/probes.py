@@ -41,7 +41,8 @@ print(json.dumps(found))
 #: Why each engine refuses each dtype on each kind of device that is there; null where it works.
 ENGINES = """
 import json, torch
-from attention.engines import ENGINES, chosen
+from attention.engines import ENGINES
+from attention.engines import select as chosen
 
 devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 dtypes = ("float32", "float16", "bfloat16")

@@ -16,7 +16,7 @@ from pathlib import Path
 _HEAVY = (
     *("torch", "transformers", "pandas", "scipy.stats", "matplotlib.backends.backend_svg"),
     *("matplotlib.backends.backend_agg", "transformers.models.qwen3.modeling_qwen3"),
-    *(f"experiments.cli.nouns.{noun}" for noun in ("sweep", "replay", "report")),
+    *(f"experiments.cli.commands.{noun}" for noun in ("sweep", "replay", "report")),
 )
 
 

@@ -6,10 +6,10 @@ at a time and recomputes from a list of slots, so that it can be read beside the
 
 from __future__ import annotations
 
-from .dither import DitherLayer
+from .noise import NoiseLayer
 from .full import FullLayer
 from .h2o import H2OLayer
-from .h2o_uniform import H2OUniformLayer
+from .uniform import UniformLayer
 from .infllm import InfLLMLayer
 from .layer import Layer, Slot
 from .naive_model import NaiveModel, rope_table
@@ -36,8 +36,8 @@ METHODS: dict[str, type[Layer]] = {
     "raas": RaaSLayer,
     "rkv": RKVLayer,
     "snapkv": SnapKVLayer,
-    "h2o_uniform": H2OUniformLayer,
-    "dither": DitherLayer,
+    "uniform": UniformLayer,
+    "noise": NoiseLayer,
 }
 
 __all__ = ["METHODS", "Layer", "NaiveModel", "Slot", "rope_table"]

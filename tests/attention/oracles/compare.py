@@ -28,7 +28,7 @@ FURTHER_MINIMUM = {
     "raas": 32,
     "rkv": 11,
     "snapkv": 4,
-    "h2o_uniform": 1,
+    "uniform": 1,
 }
 SELECTING = ("quest", "infllm", "oracle")
 

@@ -25,7 +25,7 @@ FURTHER_BUDGETS = {
     "raas": (32, 48, 64),
     "rkv": (11, 12, 16, 33, 64),
     "snapkv": (4, 5, 16, 33, 64),
-    "h2o_uniform": (1, 16, 64),
+    "uniform": (1, 16, 64),
 }
 # Options and sizes beside the defaults, each with a budget.
 FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -48,10 +48,10 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("snapkv", {"budget": 32, "gqa": "mean"}),
     ("snapkv", {"budget": 32, "gqa": "max", "window": 1, "kernel": 1}),
     ("snapkv", {"budget": 24, "window": 5, "kernel": 7}),
-    ("h2o_uniform", {"budget": 32, "dense_layers": 0}),
-    ("h2o_uniform", {"budget": 32, "dense_layers": 1}),
-    ("dither", {"noise": 0.3}),
-    ("dither", {"noise": 0.01, "seed": 5_000_000_000}),
+    ("uniform", {"budget": 32, "dense_layers": 0}),
+    ("uniform", {"budget": 32, "dense_layers": 1}),
+    ("noise", {"noise": 0.3}),
+    ("noise", {"noise": 0.01, "seed": 5_000_000_000}),
     ("sink", {"budget": 16, "positions": "hf_sinkcache"}),
     ("sink", {"budget": 33, "positions": "hf_sinkcache", "sinks": 2}),
     ("sink", {"budget": 5, "positions": "hf_sinkcache"}),
@@ -156,7 +156,7 @@ def further_variants() -> list[Variant]:
         assert budgets[0] == FURTHER_MINIMUM[method]
         for budget in budgets:
             params: dict[str, Any] = {"budget": budget}
-            if method == "h2o_uniform":
+            if method == "uniform":
                 params["dense_layers"] = 1
             if method == "snapkv" and budget == 4:
                 params["kernel"] = 1  # 5 would average over all three candidates: always ties

@@ -152,14 +152,14 @@ def snapkv(draw: Draw, **fixed: Any) -> attention.Backend:
 
 
 @st.composite
-def h2o_uniform(draw: Draw) -> attention.Backend:
-    return attention.H2OUniform(budget=draw(budgets(1)), dense_layers=0)
+def uniform(draw: Draw) -> attention.Backend:
+    return attention.Uniform(budget=draw(budgets(1)), dense_layers=0)
 
 
 @st.composite
-def dither(draw: Draw) -> attention.Backend:
+def noise(draw: Draw) -> attention.Backend:
     noise, seed = draw(st.sampled_from((1e-3, 0.25, 1.0))), draw(st.integers(0, 1 << 33))
-    return attention.Dither(noise=noise, seed=seed)
+    return attention.Noise(noise=noise, seed=seed)
 
 
 @st.composite
@@ -207,11 +207,11 @@ BACKENDS: dict[str, Callable[..., st.SearchStrategy[attention.Backend]]] = {
     "raas": raas,
     "rkv": partial(keeping, rkv),
     "snapkv": partial(keeping, snapkv),
-    "h2o_uniform": h2o_uniform,
-    "dither": dither,
+    "uniform": uniform,
+    "noise": noise,
 }
 METHODS = tuple(BACKENDS)
 # Outputs of the others are the softmax over what is read, and nothing else.
-NOISELESS = tuple(x for x in METHODS if x != "dither")
-KEEP_ALL = ("full", "quest", "infllm", "oracle", "h2o_uniform", "dither")
+NOISELESS = tuple(x for x in METHODS if x != "noise")
+KEEP_ALL = ("full", "quest", "infllm", "oracle", "uniform", "noise")
 EVICTING = tuple(x for x in METHODS if x not in KEEP_ALL)

@@ -15,10 +15,10 @@ from properties.cases import Case, cases, each, of, shapes
 from properties.feeding import Text, play
 from properties.holding import holds
 
-# The noise of `dither` and the sample of `random` depend on the number of the head.
-BY_NUMBER = ("dither", "random")
+# The noise of `noise` and the sample of `random` depend on the number of the head.
+BY_NUMBER = ("noise", "random")
 UNNUMBERED = tuple(x for x in METHODS if x not in BY_NUMBER)
-NOT_BY_KV_HEAD = ("full", "sink", "window", "tova", "h2o_uniform", "h2o", "quest", "infllm")
+NOT_BY_KV_HEAD = ("full", "sink", "window", "tova", "uniform", "h2o", "quest", "infllm")
 REDUCING = ("h2o", "quest", "oracle", "raas", "rkv", "snapkv")
 
 
@@ -48,8 +48,8 @@ def reordered(draw: Callable[..., Any], method: str) -> tuple[Case, list[int], l
     return case, kv, [draw(st.permutations(range(s.G))) for _ in kv]
 
 
-# The noise of `dither` is that of a head's number.
-@holds(1, *each([name for name in METHODS if name != "dither"], reordered))
+# The noise of `noise` is that of a head's number.
+@holds(1, *each([name for name in METHODS if name != "noise"], reordered))
 def test_permuted_heads_give_permuted_outputs(
     how: tuple[Case, list[int], list[list[int]]],
 ) -> None:

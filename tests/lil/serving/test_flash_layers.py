@@ -171,7 +171,7 @@ def nothing_waits() -> Iterator[Guard]:
     """The CPU counts as a GPU."""
     guard = Guard()
     with (
-        mock.patch.object(devices, "answers_at_once", return_value=False),
+        mock.patch.object(devices, "is_synchronous", return_value=False),
         mock.patch.object(devices, "put", guard.exempt(devices.put)),
     ):
         yield guard

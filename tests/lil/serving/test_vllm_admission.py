@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM has an environment of its own: scripts/test_vllm")
 
 from attention.errors import InvalidValue
-from lil.serving.vllm.admission import Heeded
+from lil.serving.vllm.admission import ServerOptions
 from lil.serving.vllm.sparse.processor import Attention
 from lil.serving.vllm.values import check_values
 
@@ -65,7 +65,7 @@ def test_a_value_that_would_mean_nothing_is_refused(given: dict[str, str], messa
     with pytest.raises(InvalidValue, match=message):
         check_values(given)
     with pytest.raises(InvalidValue, match=message):
-        Heeded(config({})).require({"vllm_xargs": given})
+        ServerOptions(config({})).require({"vllm_xargs": given})
 
 
 def test_values_of_others_are_passed_over() -> None:
@@ -73,7 +73,7 @@ def test_values_of_others_are_passed_over() -> None:
 
 
 def test_beams_are_not_searched_under_sparse_attention() -> None:
-    sparse, plain = (Heeded(config(one)) for one in ({"attention": "quest(budget=64)"}, {}))
+    sparse, plain = (ServerOptions(config(one)) for one in ({"attention": "quest(budget=64)"}, {}))
     with pytest.raises(InvalidValue, match="read in full"):
         sparse.require({"use_beam_search": True})
     sparse.require({"use_beam_search": True, "vllm_xargs": {"attention": "full"}})

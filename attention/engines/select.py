@@ -1,0 +1,38 @@
+"""Which engine is in force."""
+
+from __future__ import annotations
+
+import torch
+
+from attention.engines.cpp import CppEngine
+from attention.engines.engine import Engine
+from attention.engines.flash import FlashEngine
+from attention.engines.torch_engine import TorchEngine
+from attention.engines.triton import TritonEngine
+from attention.errors import InvalidValue, check_choice
+
+#: By name.
+ENGINES: dict[str, Engine] = {
+    engine.name: engine for engine in (CppEngine(), TritonEngine(), FlashEngine(), TorchEngine())
+}
+#: What "auto" asks first, by the kind of device; the plain engine works everywhere.
+FASTEST = {"cpu": "cpp", "cuda": "triton"}
+
+
+def chosen(name: str, device: torch.device, dtype: torch.dtype) -> Engine:
+    """The engine of this name; "auto" is the fastest that can work.
+
+    Args:
+        device, dtype: of the model.
+
+    Raises:
+        InvalidValue: no such engine, or one that cannot work here, with the reason.
+    """
+    check_choice("engine", name, ("auto", *ENGINES))
+    if name == "auto":
+        first = ENGINES[FASTEST.get(device.type, TorchEngine.name)]
+        return first if first.refusal(device, dtype) is None else ENGINES[TorchEngine.name]
+    reason = ENGINES[name].refusal(device, dtype)
+    if reason is not None:
+        raise InvalidValue("engine", name, reason)
+    return ENGINES[name]

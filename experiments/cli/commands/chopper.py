@@ -1,0 +1,264 @@
+"""`lil chopper train`: a classifier that tells word salad from hidden states."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from attention.errors import InvalidValue
+from experiments.cli.console import Console
+from experiments.cli.parser import Done, Parser
+from experiments.cli.progress import Bars, bar
+from experiments.cli.settings import add_config_flags, config_from
+from experiments.cli.open_store import add_load_flag, open_store, to_load
+from experiments.grid import data, models
+from experiments.grid.config import Config, check
+from experiments.grid.data.sets import expand
+from experiments.grid.stored import import_paths
+from experiments.reasoner import RECIPES
+from experiments.report.exports import check_file
+from experiments.store.study import Study
+from experiments.sweep import sweep
+
+EXAMPLES = """\
+examples:
+  lil chopper train                             the reasoner's, from problems it was trained on
+  lil chopper train --limit 32 --epochs 500     more problems, more steps
+  lil chopper train --from lil-out/mine         traces that are there already; every fifth problem
+                                                is held out
+  lil chopper train --embedder minilm           labels as in the paper (extra `chopper`)
+  lil chopper train --model agentica-org/DeepScaleR-1.5B-Preview --dataset math500
+
+Decoded traces are kept in --out, and decoded once.
+"""
+
+_NOT_HERE = ("split", "detectors", "detector_params", "weights")  # `--weights` is its file
+
+#: Flag -> the parameter it sets and what that is; kind and default are the class's own.
+_LABELS = {
+    "--similarity": ("similarity", "least cosine of a repeated chunk"),
+    "--window": ("window", "chunks before it that a chunk is compared with"),
+    "--run": ("run", "repeated chunks in a row that begin word salad"),
+}
+_RECIPE = {
+    "--lr": ("lr", "learning rate"),
+    "--epochs": ("epochs", "passes over the chunks"),
+    "--train-batch": ("batch_size", "chunks a step"),
+    "--train-seed": ("seed", "of draw, start and order"),
+    "--short": ("short", "chunks of at most so many tokens are left out"),
+}
+
+
+def add_arguments(parser: Parser) -> None:
+    """Flags of `lil chopper`."""
+    from lil.chopper import Labeller, Training
+
+    parser.add_argument("what", choices=("train",), help="train: from traces to weights")
+    group = parser.add_argument_group("traces")
+    group.add_argument("--from", dest="store", metavar="STORE", help="a sweep, instead of decoding")
+    group.add_argument("--held-out", metavar="STORE", help="another sweep, to measure on")
+    add_load_flag(group)
+    group.add_argument(
+        "--held-out-limit",
+        type=int,
+        default=6,
+        metavar="N",
+        help="problems of each level of the reasoner to measure on (6); other data sets have one "
+        "split, and every fifth problem is held out",
+    )
+    add_config_flags(parser, without=_NOT_HERE, presets=("chopper", "paper"))
+    group = parser.add_argument_group("labels")
+    group.add_argument(
+        "--embedder",
+        default="text",
+        metavar="text|minilm|MODEL",
+        help="what makes chunks similar: their text, or a sentence-transformers model (text)",
+    )
+    _add(group, Labeller, _LABELS)
+    group = parser.add_argument_group("classifier")
+    group.add_argument(
+        "--block", type=int, default=-2, metavar="N", help="whose output is read (-2)"
+    )
+    _add(group, Training, _RECIPE)
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--out", default="lil-out/chopper", metavar="DIR", help="traces (lil-out/chopper)"
+    )
+    group.add_argument(
+        "--weights",
+        dest="classifier",
+        metavar="FILE",
+        help="the classifier (default: <out>/chopper.safetensors)",
+    )
+
+
+def command(args: argparse.Namespace, console: Console) -> Done:
+    """Decode or read traces, label them, read hidden states, train, measure, write."""
+    from experiments import chopper_training as chopper
+    from lil.chopper import Labeller, Training
+
+    embedder = _embedder(args.embedder)
+    labeller = Labeller(embedder=embedder, **_given(args, _LABELS))
+    training = Training(**_given(args, _RECIPE))
+    out = Path(args.classifier or Path(args.out) / "chopper.safetensors")
+    check_file("weights", str(out))
+    if not args.block < 0:
+        raise InvalidValue("block", args.block, "below 0: counted from the last block, -1")
+    models.quiet_transformers()
+    sweeps = _stored(args) if args.store else _decoded(args)
+    if args.store and len(sweeps) == 1:
+        items = sweeps[0].plan.items
+        chopper.require_fifth({dataset: len(found) for (_, dataset), found in items.items()})
+    config = sweeps[0].config
+    source, loaded = _model(sweeps, config)
+    parts = []
+    for one in sweeps:
+        with bar("labelling", len(one.plan)) as advance:
+            parts.append(chopper.labelled(one, labeller, advance))
+    chopper.require_chunks([one for part in parts for one in part], source.name)
+    if len(parts) == 1:
+        parts = list(chopper.held_out_by_problem(parts[0]))
+    chopper.refuse_shared_problems(*parts)
+    total = sum(one.chunks[-1].end for part in parts for one in part if one.chunks)
+    with bar("hidden states", total) as advance:
+        train, held_out = (
+            chopper.with_states(loaded, one, part, args.block, advance)
+            for one, part in zip((sweeps[0], sweeps[-1]), parts, strict=True)
+        )
+    about = {"model_digest": source.digest, "dtype": config.dtype, "split": config.split}
+    classifier = chopper.fit(
+        train,
+        training,
+        model=source.name,
+        block=args.block,
+        labeller=labeller,
+        about=about,
+    ).save(out)
+    rows = {
+        "training": chopper.measured(classifier, train, training.short),
+        "held_out": chopper.measured(classifier, held_out, training.short),
+    }
+    for title, found in rows.items():
+        console.print(_table(title.replace("_", "-") + " problems", found))
+    console.print(
+        f"Chunks of more than {training.short} tokens. Chopped: traces that the default rule "
+        "chops, with word salad and without.",
+        highlight=False,
+    )
+    console.print(f"weights: {out} ({classifier.digest})", highlight=False, markup=False)
+    facts = {"labeller": classifier.labeller, "training": classifier.training}
+    document = {"weights": str(out), "digest": classifier.digest, "block": args.block, **facts}
+    return Done(document | {"rows": rows})
+
+
+def _add(group: Any, parameters: type, flags: Mapping[str, tuple[str, str]]) -> None:
+    """The flags of some of a dataclass's parameters."""
+    defaults = {field.name: field.default for field in dataclasses.fields(parameters)}
+    for flag, (name, line) in flags.items():
+        default = defaults[name]
+        line = f"{line} ({default})"
+        group.add_argument(flag, type=type(default), default=default, metavar="N", help=line)
+
+
+def _given(args: argparse.Namespace, flags: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The parameters those flags were given or have by default."""
+    return {name: getattr(args, flag[2:].replace("-", "_")) for flag, (name, _) in flags.items()}
+
+
+def _embedder(name: str) -> Any:
+    from lil.chopper import SentenceModel, TextMatch
+
+    if name == "text":
+        return TextMatch()
+    embedder = SentenceModel() if name == "minilm" else SentenceModel(name)
+    embedder.embed(["A model that is not there is told now."])
+    return embedder
+
+
+def _stored(args: argparse.Namespace) -> list[Study]:
+    """The sweeps that --from and --held-out name."""
+    own = ("batch_size", "device", "threads")  # of this machine; the rest is the sweep's
+    for name in ("preset", *(field.name for field in dataclasses.fields(Config))):
+        if getattr(args, name, None) and name not in own:
+            raise InvalidValue(
+                name, getattr(args, name), "nothing: the sweep of --from has its own"
+            )
+    changed = {name: getattr(args, name) for name in own if getattr(args, name)}
+    changed = check(changed, "the command line")
+    notes = Console(stderr=True)
+    load, stores = to_load(args), (args.store, args.held_out)
+    found = [open_store(Path(name), notes, load) for name in stores if name]
+    return [dataclasses.replace(o, config=dataclasses.replace(o.config, **changed)) for o in found]
+
+
+def _decoded(args: argparse.Namespace) -> list[Study]:
+    """Sweeps for training and, where the problems have a split for it, for measuring."""
+    if args.held_out:
+        raise InvalidValue("held-out", args.held_out, "nothing without --from")
+    if not 1 <= args.held_out_limit <= data.MOST_MADE:
+        allowed = f"1 to {data.MOST_MADE:,} problems"
+        raise InvalidValue("held-out-limit", args.held_out_limit, allowed)
+    own = getattr(args, "models", None) in (None, models.REASONER)
+    args.preset = args.preset or ("chopper" if own else "paper")
+    fixed = {"detectors": "none", "split": "train", "null": "none"}
+    preset, config = config_from(args, **fixed)
+    configs = {"train": config}
+    if set(expand(config.datasets)) <= set(RECIPES):
+        more = {"split": "heldout", "limit": args.held_out_limit}
+        configs["held-out"] = dataclasses.replace(config, **more)
+    from experiments.chopper_training import require_fifth
+
+    found = []
+    for name, one in configs.items():
+        folder = Path(args.out) / name
+        with Console(stderr=True).status("loading model and problems"):
+            prepared = sweep.prepare(one, folder)
+        if len(configs) == 1:
+            items = prepared.plan.items
+            require_fifth({dataset: len(found) for (_, dataset), found in items.items()})
+        with Bars() as bars:
+            sweep.run(prepared, folder, preset=preset, arguments=args.arguments, progress=bars)
+        found.append(Study.open(folder, load=import_paths(one)))
+    return found
+
+
+def _model(
+    sweeps: Sequence[Study], config: Config
+) -> tuple[models.ModelSource, models.LoadedModel]:
+    """The one model of all sweeps, with the weights they were made with."""
+    names = {name for one in sweeps for name in one.config.models}
+    if len(names) > 1:
+        raise InvalidValue("model", ", ".join(sorted(names)), "one model: a chopper is one model's")
+    models.use_threads(config.threads)
+    source = models.find(config.models[0], config.revision, weights=config.weights)
+    for one in sweeps:
+        if any(cell.model_digest != source.digest for cell in one.plan.cells):
+            raise InvalidValue("model", source.name, f"the weights {one.folder} was made with")
+    device = models.resolve_device(config.device)
+    return source, models.load(source, config.dtype, device, config.device_map)
+
+
+def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("data set", "backend"):
+        table.add_column(name)
+    for name in ("traces", "salad", "chunks", "salad", "accuracy", "AUROC", "chopped", "chopped"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_row("", "", "", "traces", "", "chunks", "", "", "salad", "sound", style="dim")
+    for row in rows:
+        counts = ("traces", "salad_traces", "chunks", "salad")
+        shares = ("accuracy", "auroc")
+        table.add_row(
+            escape(row["dataset"]),
+            escape(row["backend"]),
+            *(f"{row[name]:,}" for name in counts),
+            *("—" if row[name] is None else f"{row[name]:.3f}" for name in shares),
+            *(str(row[name]) for name in ("chopped_salad", "chopped_sound")),
+        )
+    return table

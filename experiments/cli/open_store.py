@@ -1,0 +1,422 @@
+"""Which stores and sweeps a command is about, and what is shown of them: tables, drawing, figures,
+one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from attention.errors import InvalidValue
+from attention.spec import IMPORT_PATH
+from experiments.cli.console import Console
+from experiments.cli.parser import Parser
+from experiments.cli.progress import bar
+from experiments.grid.identity import digest
+from experiments.grid.stored import paths_in, paths_set
+from experiments.report import figures, measures, tables, terminal
+from experiments.report.chart_sets import chart_sets
+from experiments.report.exports import check_file
+from experiments.report.page.page import NAME, write
+from experiments.report.report import Report
+from experiments.store import manifest
+from experiments.store import cache as kept
+from experiments.store.files.filesystem import is_locked, require_writable
+from experiments.store.labels import folder_labels
+from experiments.store.study import Results, Study
+from experiments.store.sweeps import read_all
+from experiments.store.workers import processes
+from lil import Detector
+
+#: Samples below which another process is not worth its start.
+FEW = 10_000
+
+
+def open_store(
+    folder: Path, notes: Console, load: Collection[str] = (), scorer: str | None = None
+) -> Study:
+    """A store as its sweeps left it; damage, and what is left out, is said on `notes`.
+
+    Args:
+        folder: of the store.
+        notes: where it is said.
+        load: import paths that were typed.
+
+    Raises:
+        InvalidValue: no store there, or a scorer of one's own that it does not name.
+    """
+    study = Study.open(folder, load=load).judged_by(scorer)
+    say(study.said, notes)
+    return study
+
+
+def say(notices: Sequence[str], notes: Console) -> None:
+    """Each notice once."""
+    for notice in dict.fromkeys(notices):
+        notes.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
+
+
+def found_in(
+    study: Study, detectors: Sequence[Detector], notes: Console, pool: Executor | None = None
+) -> Report:
+    """Rows of the plan under no detector and each of these; what is missing is said."""
+
+    def read(named: list[str]) -> Results:
+        workers = os.cpu_count() or 1
+        with bar("replaying", len(study.plan)) as advance:
+            return study.samples(detectors, advance, texts=False, workers=workers, named=named)
+
+    found = Report(study, detectors, read, pool)
+    if found.missing:
+        notes.print(
+            f"{found.missing} of {len(study.plan)} runs are not in the store; "
+            "the sweep's own command decodes them"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a report is made of."""
+
+    found: Report
+    document: dict[str, Any]
+    code: int = 0  # 2 where everything was shown but figures or page could not be written
+
+
+def add_figure_flags(parser: Parser) -> None:
+    """Where figures and page go, or that there are none."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--figures", metavar="DIR", help="folder of the figures (default: figures in the store)"
+    )
+    where.add_argument("--no-figures", action="store_true", help="draw none")
+    page = parser.add_mutually_exclusive_group()
+    page.add_argument(
+        "--page", metavar="FILE", help=f"the report as one HTML file (default: {NAME} in the store)"
+    )
+    page.add_argument("--no-page", action="store_true", help="write none")
+
+
+def figure_folder(args: argparse.Namespace, store: Path) -> Path | None:
+    """What those flags say."""
+    if args.no_figures:
+        return None
+    return Path(args.figures) if args.figures else store / "figures"
+
+
+def page_file(args: argparse.Namespace, store: Path) -> Path | None:
+    """What those flags say of the page."""
+    if args.no_page:
+        return None
+    return Path(args.page) if args.page else store / NAME
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Refuse what those flags name if it could not be written, before any work.
+
+    Raises:
+        InvalidValue: no file, no folder, or a place that cannot be written.
+    """
+    if args.page is not None:
+        check_file("page", args.page)
+    if args.figures == "":
+        raise InvalidValue("figures", args.figures, "a folder")
+    if args.figures is not None:
+        require_writable(Path(args.figures), "figures")
+
+
+def show(
+    study: Study, console: Console, notes: Console, folder: Path | None, page: Path | None
+) -> Report:
+    """Tables, accuracy and length drawn, figures' and the page's paths and the finding.
+
+    Args:
+        study: what to show.
+        console: where the results go.
+        notes: where it is said what could not be read or written.
+        folder: of the figures; None draws none.
+        page: the file of the page; None writes none.
+    """
+    with _helpers(study) as pool:
+        found = found_in(study, study.detectors, notes, pool)
+        return _show(found, console, notes, folder, page)
+
+
+def _helpers(study: Study) -> AbstractContextManager[ProcessPoolExecutor | None]:
+    """Processes that share the work, where there are many samples; they start when first needed."""
+    samples = len(study.plan) * (1 + len(study.config.detectors))
+    workers = os.cpu_count() or 1
+    return processes(workers) if samples >= FEW and workers > 1 else contextlib.nullcontext()
+
+
+def _show(
+    found: Report, console: Console, notes: Console, folder: Path | None, page: Path | None
+) -> Report:
+    study, rows = found.study, found.rows
+    together = found.together
+
+    for grid in tables.every_grid(rows, together, found.stopping, console.width):
+        console.print(tables.rich_table(grid, console.width))
+    made = tables.every_grid(rows, together, found.stopping)
+    stopping = found.stopping
+    if any(row.backend != "full" for row in rows):
+        console.print(terminal.draw(chart_sets(rows), width=console.width))
+    finding = measures.finding(rows, together, study.config.cap_factor)
+    about = manifest.public(study.manifest) | {
+        "finding": finding,
+        "figures": [],
+        "page": None,
+        "runs_missing": found.missing,
+        "notices": study.said,
+    }
+    paths: list[Path] = []
+    said: str | None = None
+    refused: list[InvalidValue] = []
+    # All that is asked for is known: where they cannot be written, pictures alone are not there.
+    drawn: Callable[[], list[Path]] = list
+    try:
+        drawn = _drawing(found, folder)
+    except OSError as error:
+        refused.append(_unwritten(folder, error))
+    if page is not None:  # while figures of many samples are drawn
+        try:
+            said = _written(found, page, made, about)
+        except InvalidValue as error:
+            refused.append(error)
+    try:
+        paths = drawn()
+    except OSError as error:
+        refused.insert(0, _unwritten(folder, error))
+    for path in paths:
+        console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
+    about["figures"] = [str(path) for path in paths]
+    if said is not None:
+        about["page"] = str(page)
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
+    if refused:
+        errors = f"lil: error: {'; '.join(map(str, refused))}"
+        notes.print(errors, markup=False, highlight=False, soft_wrap=True)
+    _say_spared(rows, console)
+    console.print()
+    console.print(finding, style="bold", highlight=False, markup=False)
+    document = {
+        "manifest": about,
+        "rows": [row.to_dict() for row in rows],
+        "pooled": [row.to_dict() for row in together],
+        "stopping": [asdict(one) for one in stopping],
+    }
+    return Report(found, document, 2 if refused else 0)
+
+
+def _drawing(found: Report, folder: Path | None) -> Callable[[], list[Path]]:
+    """Gives the figures' files when called; drawn again only where what they show has changed."""
+    if folder is None:
+        return list
+    config = found.study.config
+    told = figures.Conditions(config.seed, config.arithmetic, config.cap, config.max_new_tokens)
+    note, key = _note(found, folder), digest([found.key, asdict(told)])
+    before = kept.made(note, key) if found.key else None
+    if before is not None:
+        return lambda: before.paths
+    drawn = figures.drawing(found.samples, found.rows, found.chart_sets, folder, told, found.pool)
+
+    def noted() -> list[Path]:
+        paths = drawn()
+        if paths and found.key:
+            kept.note(note, key, paths)
+        return paths
+
+    return noted
+
+
+def _unwritten(folder: Path | None, error: OSError) -> InvalidValue:
+    return InvalidValue("figures", str(folder), f"a folder to write in ({error.strerror})")
+
+
+def _written(
+    found: Report, page: Path, made: Sequence[tables.Grid], about: Mapping[str, Any]
+) -> str:
+    """What is said of the page, which is written again only where what it shows has changed."""
+    note, key = _note(found, page), digest([found.key, dict(about)])
+    before = kept.made(note, key) if found.key else None
+    if before is not None:
+        return before.said
+    written = write(page, found.study, found.samples, found.rows, found.chart_sets, made, about)
+    said = f"page: {page}"
+    if written.kept < written.of:
+        said += f", {written.kept:,} of {written.of:,} traces in it"
+    if written.left_out:
+        said += f", {written.left_out} charts or tables left out"
+    if found.key:
+        kept.note(note, key, [page], said)
+    return said
+
+
+def _note(found: Report, made: Path) -> Path:
+    return kept.folder(found.study.folder) / f"{digest(os.path.realpath(made))}.made"
+
+
+def _say_spared(rows: Sequence[measures.ReportRow], console: Console) -> None:
+    plain = [row for row in rows if row.detector == "none"]
+    spared = sum(row.reused_tokens for row in plain)
+    failed = sum(row.errors for row in plain)
+    console.print(
+        f"{spared:,} tokens were not decoded again but taken from full attention, where a sparse "
+        "backend still equals it; their cost is charged",
+        highlight=False,
+    )
+    if failed:
+        console.print(f"{failed} runs failed; `status` and `message` of the store say why")
+
+
+# ---------------------------------------------------------------- which stores and sweeps
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One study, what it is called beside the others, and where its figures go by default."""
+
+    label: str
+    study: Study
+    figures: Path
+
+
+def add_sweep_flags(parser: Parser) -> None:
+    """Which sweeps of a store are shown."""
+    group = parser.add_argument_group(
+        "sweeps of a store (default: the last one and all that fit together with it: the same "
+        "weights, problems, caps, sampling, seed and dtype)"
+    )
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--sweep",
+        metavar="ID|last|all",
+        help="one sweep alone, by the beginning of its id; or all, those that fit side by side",
+    )
+    which.add_argument("--sweeps", action="store_true", help="list them instead of results")
+
+
+def add_load_flag(parser: Parser | argparse._ArgumentGroup) -> None:
+    """Which classes may be imported that a store names."""
+    parser.add_argument(
+        "--load",
+        metavar="module:Class,...",
+        help="import these where the store names them, such as a method of yours or a codec",
+    )
+
+
+def to_load(
+    args: argparse.Namespace, detectors: Iterable[str] = (), settings: Iterable[str] = ()
+) -> frozenset[str]:
+    """The import paths that were typed.
+
+    Args:
+        args: parsed flags, --load among them.
+        detectors, settings: as they were typed.
+
+    Raises:
+        InvalidValue: --load has something else.
+    """
+    given = [path.strip() for path in (args.load or "").split(",") if path.strip()]
+    for path in given:
+        if not IMPORT_PATH.fullmatch(path):
+            raise InvalidValue("load", path, "import paths module:Class, separated by commas")
+    return frozenset([*given, *paths_in(detectors), *paths_set(settings)])
+
+
+def add_scorer_flag(parser: Parser) -> None:
+    """A scorer of one's own that a store's problems are judged by."""
+    parser.add_argument(
+        "--scorer",
+        metavar="MODULE:FUNCTION|gym",
+        help="import the scorer of yours that the store names, or ask reasoning-gym of its "
+        "generators' problems; nothing a store names is run by itself",
+    )
+
+
+def opened(
+    folders: Sequence[Path],
+    sweep: str | None,
+    notes: Console,
+    detectors: Sequence[str] = (),
+    load: Collection[str] = (),
+    scorer: str | None = None,
+) -> list[Opened]:
+    """The studies a command line asks for; what a reader should know of them is said on `notes`.
+
+    Args:
+        folders, sweep: which.
+        notes: where it is said.
+        detectors: shown beside those of the stores, as they were typed.
+        load: import paths that were typed.
+
+    Raises:
+        InvalidValue: no store there, no such sweep, a store given twice, or a scorer that none of
+            them names.
+    """
+    _require_apart(folders)
+    if len(folders) > 1 and sweep not in (None, "last", "all"):
+        raise InvalidValue("sweep", sweep, "last or all where there are several stores")
+    found = []
+    for folder, label in zip(folders, folder_labels(folders), strict=True):
+        every = sweep == "all"
+        studies = Study.each(folder, load) if every else [Study.open(folder, sweep, load)]
+        for study in (one.beside(detectors) for one in studies):
+            one = len(studies) == 1
+            newest = study.sweeps[0].id
+            figures = folder / "figures" if one else folder / "figures" / newest
+            found.append(Opened(label if one else f"{label}@{newest}", study, figures))
+    if scorer is not None:
+        asked = [one for one in found if one.study.needs_any(scorer)] or found[:1]
+        judged = {one.label: one.study.judged_by(scorer) for one in asked}
+        found = [replace(one, study=judged.get(one.label, one.study)) for one in found]
+    say([notice for one in found for notice in one.study.said], notes)
+    return found
+
+
+def listing(folders: Sequence[Path], console: Console, notes: Console) -> dict[str, Any]:
+    """Print the sweeps of stores, the newest first; the same as a document.
+
+    Raises:
+        InvalidValue: no store there, or a store given twice.
+    """
+    _require_apart(folders)
+    several = len(folders) > 1
+    document = []
+    notices: list[str] = []
+    for folder, label in zip(folders, folder_labels(folders), strict=True):
+        if several:
+            console.rule(escape(label), align="left")
+        sweeps = read_all(folder, notices)
+        at_work = max((one.id for one in sweeps), default="") if is_locked(folder) else None
+        for sweep in sweeps:
+            told = sweep.told()
+            if told["status"] == "running" and sweep.id != at_work:
+                told["status"] = "killed"
+            document.append(({"store": label} if several else {}) | told)
+            started = told["started"][:16].replace("T", " ")
+            line = f"{told['id']:24}  {told['status']:11}  {started}  {told['runs']:,} runs"
+            command = " ".join(["    lil", *map(shlex.quote, told["arguments"])])
+            for text in (line, command):
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
+    say(notices, notes)
+    return {"sweeps": document}
+
+
+def _require_apart(folders: Sequence[Path]) -> None:
+    seen: list[Path] = []
+    for folder in folders:
+        if folder.resolve() in seen:
+            raise InvalidValue("store", str(folder), "each store once")
+        seen.append(folder.resolve())

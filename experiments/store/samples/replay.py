@@ -1,0 +1,397 @@
+"""From a stored trace to its samples: cut at the cap, and at the verdict of every detector.
+
+A detector changes no token before it fires, and a longer trace holds every shorter one, so one
+decode serves all caps and all detectors. Costs of a cut trace are those the run had at that token.
+
+After the verdict of a detector that continues_after_verdict a run differs from the plain one, so where it fires the
+run is decoded again, with the detector at work; of the others the plain trace is the run.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+from attention.identity import code
+from experiments.grid.identity import Cell, digest, run_id
+from experiments.grid.plan import PlannedProblem, Run
+from experiments.grid.scoring import NO_SCORERS, Judgement, Scorers, judged, shown
+from experiments.store.files.records import Record
+from experiments.store.samples.repetition import exact, repeats, tolerant
+from experiments.store.samples.sample import Points, Sample, Shorter
+from experiments.store.store import Store
+from lil import Detector, Meter, Trace, Verdict, replay
+
+
+def samples_of(
+    run: Run,
+    record: Record | None,
+    caps: Mapping[int | None, int],
+    penalty: str,
+    detectors: Sequence[tuple[str, Detector]],
+    store: Store,
+    scorers: Scorers = NO_SCORERS,
+) -> Iterator[Sample]:
+    """The run's samples, without a detector and with each.
+
+    Args:
+        run, record: what was asked for, and what is stored of it; None where that is nothing.
+        caps: most tokens it may have, by times full attention's length; the last is the largest.
+        penalty: what the cell's penalty is called, or "none".
+        detectors: with what they are called; those whose action the backend can carry out.
+        store: where the runs of detectors that act are.
+        scorers: of one's own that are here.
+    """
+    plain = blank(run, penalty)
+    *smaller, cap = caps.values()
+    if record is None or record.failed or not record.serves(cap):
+        if record is not None and record.failed:
+            plain = _failed(plain, record)
+        yield plain
+        for label, detector in detectors:
+            yield replace(plain, detector=label, action=detector.action.name)
+        return
+    trace = record.trace()
+    whole = min(cap, trace.tokens)
+    judge = partial(measured, scorers=scorers)
+    plain = _with_waste(judge(plain, run.problem, record, trace, whole), trace)
+    if smaller:
+        shorter = _shorter(plain, run.problem, trace, caps, scorers)
+        plain = replace(plain, shorter=shorter)
+    yield plain
+    for label, detector in detectors:
+        one = replace(blank(run, penalty), detector=label, action=detector.action.name)
+        verdict = verdict_on(trace, detector, cap)
+        if verdict is None:
+            same = replace(plain, detector=one.detector, action=one.action)
+            yield _untimed(same) if continues_after_verdict(detector) else same
+        elif not continues_after_verdict(detector):
+            stopped = judge(one, run.problem, record, trace, verdict.token, verdict)
+            yield _with_waste_left(stopped, plain, verdict)
+        else:
+            later = acted_record(store, Firing(run, record, cap, detector, verdict))
+            if later is not None:
+                one = _acted(one, run.problem, later, verdict, scorers)
+            lacks = later is None or later.failed
+            yield one if lacks else _with_waste_left(one, plain, verdict)
+
+
+def blank(run: Run, penalty: str) -> Sample:
+    """A run of which nothing is known yet, missing so far, under no detector."""
+    cell = run.cell
+    params = {k: v for k, v in cell.backend.items() if k not in ("name", "budget")}
+    return Sample(
+        model=cell.model,
+        dataset=cell.dataset,
+        item_id=run.item_id,
+        sample_index=run.sample_index,
+        backend="full again" if cell.is_again else cell.backend["name"],
+        backend_params=tuple(sorted(params.items())),
+        budget=cell.budget,
+        penalty=penalty,
+        role=cell.role,
+        gold=shown(run.problem.gold),
+    )
+
+
+def _shorter(
+    plain: Sample,
+    problem: PlannedProblem,
+    trace: Trace,
+    caps: Mapping[int | None, int],
+    scorers: Scorers,
+) -> tuple[Shorter, ...]:
+    """What each cap but the largest leaves of a trace."""
+    assert plain.tokens is not None
+    found = []
+    for factor, cap in list(caps.items())[:-1]:
+        one = plain
+        if cap < plain.tokens:
+            solved = _judged(_text(trace, cap), problem, scorers, ended=False).correct
+            read = trace.cost_at(cap).keys_read
+            one = replace(plain, status="capped", tokens=cap, correct=solved, keys_read=read)
+        assert factor is not None
+        assert one.tokens is not None
+        found.append(Shorter(factor, one.status, one.tokens, one.correct, one.keys_read))
+    return tuple(found)
+
+
+def _with_waste(plain: Sample, trace: Trace) -> Sample:
+    """With the tokens that a trace wasted, where it is known whether it was solved."""
+    if plain.correct is None:
+        return plain
+    if plain.correct or plain.status != "capped":
+        return replace(plain, wasted_loop=0, wasted_tail=0)
+    ids = trace.new_ids[: plain.tokens]
+    return replace(plain, wasted_loop=exact(ids), wasted_tail=tolerant(ids))
+
+
+def _with_waste_left(one: Sample, plain: Sample, verdict: Verdict) -> Sample:
+    """With what the trace would have wasted and was decoded before the verdict."""
+    assert plain.tokens is not None
+    behind = plain.tokens - verdict.step
+
+    def left(wasted: int | None) -> int | None:
+        return None if wasted is None else wasted - min(wasted, behind)
+
+    return replace(one, wasted_loop=left(plain.wasted_loop), wasted_tail=left(plain.wasted_tail))
+
+
+def _failed(one: Sample, record: Record) -> Sample:
+    return replace(one, status=record.meta["status"], message=record.meta["message"])
+
+
+def _untimed(sample: Sample) -> Sample:
+    """Runs that act are decoded in batches of their own, whose seconds cannot be compared."""
+    return replace(sample, prefill_sec=None, decode_sec=None, cache_byte_sec=None)
+
+
+def _acted(
+    one: Sample, problem: PlannedProblem, record: Record, verdict: Verdict, scorers: Scorers
+) -> Sample:
+    """A run that went on after its verdict, as it was decoded."""
+    if record.failed:
+        return _failed(one, record)
+    trace = record.trace()
+    whole = _untimed(measured(one, problem, record, trace, trace.tokens, scorers=scorers))
+    stopped = trace.finish == verdict.detector
+    return replace(whole, status="stopped" if stopped else whole.status, stopped_at=verdict.step)
+
+
+def measured(
+    one: Sample,
+    problem: PlannedProblem,
+    record: Record,
+    trace: Trace,
+    kept: int,
+    verdict: Verdict | None = None,
+    scorers: Scorers = NO_SCORERS,
+) -> Sample:
+    """A blank sample filled in from a trace's first `kept` tokens, a verdict's if there was one."""
+    paid = kept if verdict is None else verdict.step  # of the trace's tokens
+    cut = kept < trace.tokens
+    if verdict is not None:
+        one = replace(one, status="stopped", finish=verdict.detector, stopped_at=verdict.step)
+    elif cut or trace.finish == "length":
+        one = replace(one, status="capped", finish="length")
+    else:
+        one = replace(one, status="ok", finish=trace.finish)
+    cost = trace.cost_at(paid)
+    ended = not cut and verdict is None and trace.finish == "eos"
+    judgement = _judged(_text(trace, kept), problem, scorers, ended)
+    return replace(
+        _with_reads(one, trace, paid),
+        at_positions=_at_positions(problem, one.finish, len(trace.dropped) + paid),
+        sweep=record.meta["sweep"],
+        batch_size=record.meta["batch_size"],
+        workers=record.meta["workers"],
+        record=record.id,
+        tokens=kept,
+        output=_digest(trace.new_ids[:kept]),
+        correct=judgement.correct,
+        answer=judgement.answer,
+        rule=judgement.rule,
+        prefill_sec=trace.prefill_sec,
+        decode_sec=cost.seconds,
+        keys_read=cost.keys_read,
+        cache_byte_sec=_byte_sec(trace, paid),
+        curve=Points(_curve(trace, kept)),
+        repeated=repeats(trace.new_ids[:kept]),
+        reused_tokens=min(paid, trace.reused_tokens),
+        dropped_tokens=len(trace.dropped) + paid - kept,
+    )
+
+
+def _digest(ids: Sequence[int]) -> str:
+    return hashlib.blake2b(array("q", ids).tobytes(), digest_size=8).hexdigest()
+
+
+def _at_positions(problem: PlannedProblem, finish: str | None, paid: int) -> bool:
+    """Whether so many tokens were cut where the model's positions end, or went beyond them."""
+    room = problem.room
+    return room is not None and (paid > room or (paid == room and finish == "length"))
+
+
+def _text(trace: Trace, kept: int) -> str:
+    pieces = trace.pieces[:kept] if kept < trace.tokens else trace.text_pieces
+    return b"".join(pieces).decode(errors="replace")
+
+
+def with_text(samples: Iterable[Sample], store: Store) -> Iterator[Sample]:
+    """The samples with their texts, read from their traces again: a study's fill gigabytes."""
+    for sample in samples:
+        record = None if sample.record is None else store.get(sample.record)
+        if record is None or sample.tokens is None:
+            yield sample
+        else:
+            yield replace(sample, text=_text(record.trace(), sample.tokens))
+
+
+def _judged(text: str, problem: PlannedProblem, scorers: Scorers, ended: bool) -> Judgement:
+    """Judged whenever it is read: a corrected answer or a better scorer decodes nothing again."""
+    gold, scorer, item = problem.gold, problem.scorer, problem.item_id
+    return judged(text, gold, scorer, scorers, item=item, ended=ended)
+
+
+def _with_reads(one: Sample, trace: Trace, kept: int) -> Sample:
+    """With keys kept and read, and the cache's peak, of the first `kept` tokens."""
+    if kept == trace.tokens:
+        return replace(
+            one,
+            keys_kept_max=trace.keys_kept_max,
+            keys_read_max=trace.keys_read_max,
+            keys_read_mean=trace.keys_read_mean,
+            dense_layer_keys_read_mean=trace.dense_layer_keys_read_mean,
+            cache_bytes_peak=trace.cache_bytes_peak,
+        )
+    seen = len(trace.prompt_ids) + kept - 1  # the last token is chosen, not yet read
+    held = [check.cache_bytes for check in trace.checks if check.tokens < kept]
+    cost = trace.cost_at(kept)
+    held.append(cost.cache_bytes)
+    return replace(
+        one,
+        # Nothing can hold or read more keys than there are tokens.
+        keys_kept_max=min(trace.keys_kept_max, seen),
+        keys_read_max=None if trace.keys_read_max is None else min(trace.keys_read_max, seen),
+        keys_read_mean=_per_step(cost.read_sum, kept),
+        dense_layer_keys_read_mean=_per_step(cost.dense_read_sum, kept),
+        cache_bytes_peak=int(max(held)),
+    )
+
+
+def _per_step(total: float | None, kept: int) -> float | None:
+    """The mean over decode steps: the first token comes from the prompt, without one."""
+    return None if total is None or kept < 2 else total / (kept - 1)
+
+
+def _byte_sec(trace: Trace, kept: int) -> float | None:
+    """Bytes held times seconds held while decoding, the trapezoid between two checks."""
+    points = [check for check in trace.checks if check.tokens < kept] + [trace.cost_at(kept)]
+    points.insert(0, trace.cost_at(0))
+    total = 0.0
+    for before, after in pairwise(points):
+        if before.seconds is None or after.seconds is None:
+            return None
+        held = (before.cache_bytes + after.cache_bytes) / 2
+        total += held * (after.seconds - before.seconds)
+    return total
+
+
+def _curve(trace: Trace, kept: int) -> tuple[tuple[int | None, int, int], ...]:
+    """The compression curve of the first `kept` tokens, its last point at their end."""
+    if kept == trace.tokens:
+        return trace.curve
+    points = [point for point in trace.curve if (point[0] or 0) <= kept]
+    if not points or points[-1][0] != kept:
+        meter = Meter().feed(b"".join(trace.pieces[:kept]))
+        points.append((kept, meter.fed, meter.size()))
+    return tuple(points)
+
+
+# ---------------------------------------------------------------- detectors that act
+
+
+def continues_after_verdict(detector: Detector) -> bool:
+    """Whether something is generated after its verdict."""
+    return not detector.action.ends
+
+
+def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
+    """The verdict on a plain trace, whatever follows it."""
+    if continues_after_verdict(detector):
+        detector = replace(detector, on_stop="stop")
+    return replay(trace, detector, max_tokens=cap)
+
+
+class Firing(NamedTuple):
+    """A plain run, and what a detector that continues_after_verdict says of it now.
+
+    Attributes:
+        run, record: of the plain run.
+        cap: the most tokens it may have.
+        detector, verdict: who fired, and how.
+    """
+
+    run: Run
+    record: Record
+    cap: int
+    detector: Detector
+    verdict: Verdict
+
+    @property
+    def id(self) -> str:
+        """What the run in which it continues_after_verdict is called."""
+        return acted_id(self.run, self.detector, self.cap)
+
+
+def acted_record(store: Store, fired: Firing) -> Record | None:
+    """The run with this detector at work, if it was decoded: for this cap, or for another that it
+    did not come up to, and neither to this one. What acted upon another verdict is no such run.
+    """
+    found = store.get(fired.id)
+    if found is not None and _follows(found, fired):
+        return found
+    key = (fired.run.id, digest(fired.detector.identity()))
+    others = _by_run(store, store.changes).get(key, ())
+    fit = (one for one in others if _ended_below(one, fired.cap))
+    return next((one for one in fit if _follows(one, fired)), None)
+
+
+def _follows(record: Record, fired: Firing) -> bool:
+    """Whether a stored run is what the detector makes of this verdict, by the same methods.
+
+    The same first verdict by other code is enough only where no second one could end the row.
+    """
+    _, plain, _, detector, verdict = fired
+    if not record.made_by(plain.code):
+        return False
+    if not record.made_by(code(detector)) and (record.failed or detector.action.watched):
+        return False
+    return record.meta.get("verdict") == stored_verdict(verdict)
+
+
+def stored_verdict(verdict: Verdict) -> list[int | None]:
+    """What a run that continues_after_verdict upon a verdict follows from: tokens kept, step and anchor."""
+    return [verdict.token, verdict.step, verdict.anchor]
+
+
+@functools.lru_cache(maxsize=4)
+def _by_run(
+    store: Store,
+    changes: int,  # noqa: ARG001 - after another, look again
+) -> dict[tuple[str, str], list[Record]]:
+    """All runs with detectors that act, whatever their caps, by run and detector."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in store:
+        meta = record.meta
+        if meta.get("detector") is not None and not record.failed:
+            cell = Cell(**meta["cell"])
+            run = run_id(cell, meta["item_id"], meta["prompt"], meta["sample_index"])
+            found.setdefault((run, digest(meta["detector"])), []).append(record)
+    return found
+
+
+def _ended_below(record: Record, cap: int) -> bool:
+    """Whether no cap ended this run, nor would this one have."""
+    if record.meta["tokens"] >= cap:
+        return False
+    trace = record.trace()
+    done = trace.action or {}
+    given = done.get("kept", 0) + done.get("cue_tokens", 0)
+    by_itself = trace.finish != "length" or trace.tokens == given + (done.get("tokens") or 0)
+    return by_itself and trace.decoded_tokens < cap
+
+
+def acted_id(run: Run, detector: Detector, cap: int) -> str:
+    """The identity of a run with a detector that continues_after_verdict.
+
+    The cap is part of it: tokens that were dropped count towards it, so a longer run does not hold
+    the shorter one, unless it ended before (`acted_record`).
+    """
+    return digest({"run": run.id, "detector": detector.identity(), "cap": cap})

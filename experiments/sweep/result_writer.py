@@ -1,0 +1,141 @@
+"""Where the outcomes of runs go: store, counts and whoever is told how a sweep goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lil
+from attention.identity import code
+from experiments.grid.data.sets import labels
+from experiments.grid.identity import Cell
+from experiments.store import manifest
+from experiments.store.samples.replay import stored_verdict
+from experiments.store.store import Store
+from experiments.sweep.missing_runs import MissingRuns, PendingRun
+from experiments.sweep.decoder import RowFailure, RowTrace
+from experiments.sweep.schedule import Task
+
+
+class Progress:
+    """Told how a sweep goes; this one does nothing. Weights are expected tokens."""
+
+    def plan(self, runs: int, stored: int, weight: float) -> None:
+        """How many runs there are, how many the store has, and the work left."""
+
+    def cell(self, cell: Cell, datasets: Sequence[str] = ()) -> None:
+        """One configuration begins, with problems of these data sets; the cell's own if none."""
+
+    def step(self, tokens: int) -> None:
+        """So many tokens were decoded since the last call."""
+
+    def run_done(self, weight: float) -> None:
+        """One run ended."""
+
+    def weigh(self, weight: float) -> None:
+        """The work left is now known better."""
+
+    def more(self, runs: int, weight: float) -> None:
+        """So many more runs have turned out to be needed."""
+
+    def note(self, text: str) -> None:
+        """Something a reader should know."""
+
+
+@dataclass
+class Counts:
+    """What a sweep did; tokens are generated ones.
+
+    `acted` runs, with a detector after whose verdict something is generated, are not in the plan's
+    `runs`.
+    """
+
+    runs: int = 0
+    stored_before: int = 0
+    decoded: int = 0
+    failed: int = 0
+    decoded_tokens: int = 0
+    reused_tokens: int = 0
+    acted: int = 0
+
+
+class ResultWriter:
+    """Stores each run as it ends.
+
+    Args:
+        store: which this process alone writes to.
+        progress: told how it goes.
+        counts: raised as it goes.
+        sweep: its id, which every record keeps.
+        workers: that decode at the same time, which every record keeps.
+        backlog: knows the plan, and by what code it is decoded.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        progress: Progress,
+        counts: Counts,
+        sweep: str,
+        workers: int,
+        backlog: MissingRuns,
+    ) -> None:
+        self.store, self.progress, self.counts = store, progress, counts
+        self.sweep, self.workers = sweep, workers
+        self.code, self.notes_code = backlog.code, backlog.notes_code
+        self.runtime = manifest.runtime(backlog.config.runtime)
+        self.names = labels([cell.dataset for cell in backlog.study.plan.cells])
+
+    def keep(self, task: Task[PendingRun], event: RowTrace) -> None:
+        """A run that was decoded."""
+        trace = event.trace
+        outcome = {
+            "status": "capped" if trace.finish == "length" else "ok",
+            "finish": trace.finish,
+            "tokens": trace.tokens,
+            "at_positions": trace.at_positions,
+            "signals": sorted(trace.signals),
+            "batch_size": event.rows,
+        }
+        self._append(task, outcome, trace)
+        self.counts.decoded += 1
+        self.counts.acted += task.what.detector is not None
+        self.counts.decoded_tokens += trace.decoded_tokens - trace.reused_tokens
+        self.counts.reused_tokens += trace.reused_tokens
+
+    def keep_failure(self, task: Task[PendingRun], event: RowFailure) -> None:
+        """A run that cannot be decoded."""
+        outcome = {"status": event.status, "message": event.message, "batch_size": event.rows}
+        self._append(task, outcome, None)
+        self.counts.failed += 1
+        run = task.what.run
+        name = self.names[run.cell.dataset]
+        self.progress.note(f"{run.cell.told}, {name} {run.item_id}: {event.message}")
+
+    def _append(
+        self, task: Task[PendingRun], outcome: Mapping[str, Any], trace: lil.Trace | None
+    ) -> None:
+        run, fired = task.what
+        made_by: dict[str, object] = {"code": self.code(run.cell), "notes_code": self.notes_code}
+        if fired is not None:
+            digests = self.code(run.cell) | code(fired.detector)
+            made_by = {"code": digests, "verdict": stored_verdict(fired.verdict)}
+        meta = {
+            "cell": run.cell.to_dict(),
+            "item_id": run.item_id,
+            "prompt": run.problem.prompt,
+            "sample_index": run.sample_index,
+            "status": None,
+            "finish": None,
+            "tokens": None,
+            "message": None,
+            "detector": None if fired is None else fired.detector.identity(),
+            **{key: value for key, value in made_by.items() if value},
+            "sweep": self.sweep,
+            "workers": self.workers,
+            "runtime": self.runtime,
+            **outcome,
+        }
+        self.store.append(task.key, meta, None if trace is None else trace.to_dict())
+        self.progress.run_done(task.expected)

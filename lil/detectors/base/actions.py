@@ -1,0 +1,207 @@
+"""What follows a verdict: stop, answer, regenerate or densify.
+
+An action is a description; the decode loop carries it out. It says where the output is cut, which
+tokens are given next, and how many more may be generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, TypeAlias
+
+from attention.errors import InvalidValue, check_choice, check_int
+
+#: What may follow a second verdict.
+SECOND = ("stop", "nothing")
+
+#: The Word Salad Chopper's cue (paper, section 4.3), for models that think in English prose.
+FOCUS = "I can find a clearer solution if I focus on the core problem."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """What happens to a row when its detector fires; each row continues_after_verdict once at most.
+
+    After an action that goes on, the row's detectors begin anew behind what was kept, and a second
+    verdict ends the row: an answer that does not end, a new try that loops as well.
+    """
+
+    name: ClassVar[str]
+    ends: ClassVar[bool] = False  # the row is finished
+    rewinds: ClassVar[bool] = False  # back to the last token that still carried information
+    dense: ClassVar[bool] = False  # full attention from here on
+
+    @property
+    def watched(self) -> bool:
+        """Whether a second verdict ends the row."""
+        return getattr(self, "second", "nothing") == "stop"
+
+    @property
+    def gives(self) -> tuple[str, int | None]:
+        """Text given next, token by token, and the most tokens generated after it."""
+        return "", None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and parameters, JSON-able; `action` gives the object back."""
+        return {"name": self.name, **asdict(self)}
+
+    def identity(self) -> dict[str, Any]:
+        """What runs in which it is taken are stored under."""
+        said = self.to_dict()
+        if said.get("second") == "nothing":  # as were all actions once
+            del said["second"]
+        return said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop(Action):
+    """The generation ends with what the verdict keeps (the Lil paper's only action)."""
+
+    name: ClassVar[str] = "stop"
+    ends: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class CueAction(Action):
+    """An action that gives the model a few words to go on from.
+
+    Args:
+        cue: the words.
+        tokens: most tokens generated after them.
+        second: what follows a second verdict: "stop" or "nothing".
+
+    Raises:
+        InvalidValue: an empty cue, `tokens` below 1, or another `second`.
+    """
+
+    cue: str
+    tokens: int
+    second: str = "stop"
+
+    def __post_init__(self) -> None:
+        check_choice("second", self.second, SECOND)
+        if not isinstance(self.cue, str) or not self.cue:
+            raise InvalidValue("cue", self.cue, "a text")
+        object.__setattr__(self, "tokens", check_int("tokens", self.tokens, 1))
+
+    @property
+    def gives(self) -> tuple[str, int | None]:
+        return self.cue, self.tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(CueAction):
+    """The end of thinking is given, and the model answers within a few tokens.
+
+    As budget forcing in s1 (arXiv 2501.19393). Where the cue already stands in the output, or the
+    prompt has ended the thinking, the model is past it and the row stops.
+
+    Args:
+        cue: text that ends the thinking.
+        tokens: most tokens of the answer.
+        second: what follows a second verdict: "stop" or "nothing".
+
+    Raises:
+        InvalidValue: an empty cue, `tokens` below 1, or another `second`.
+    """
+
+    name: ClassVar[str] = "answer"
+    cue: str = "</think>"
+    tokens: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regenerate(CueAction):
+    """Back to the last token that still carried information, a cue, and on from there.
+
+    The Word Salad Chopper's second half (paper, section 4.3): one cue, one more try, no second
+    chop. Where we differ: a second verdict stops, unless `second` says otherwise. What was dropped
+    had been decoded: it is charged.
+
+    Args:
+        cue: text that starts the new try; its words must be in the model's vocabulary.
+        tokens: most tokens generated after it.
+        second: what follows a second verdict: "stop" or "nothing".
+
+    Raises:
+        InvalidValue: an empty cue, `tokens` below 1, or another `second`.
+    """
+
+    name: ClassVar[str] = "regenerate"
+    rewinds: ClassVar[bool] = True
+    cue: str = FOCUS
+    tokens: int = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Densify(Action):
+    """The row goes on under full attention; for backends that keep every key.
+
+    Keys and values are those the sparse method computed: only what is read changes.
+
+    Args:
+        second: what follows a second verdict: "stop" or "nothing".
+
+    Raises:
+        InvalidValue: another `second`.
+    """
+
+    name: ClassVar[str] = "densify"
+    dense: ClassVar[bool] = True
+    second: str = "stop"
+
+    def __post_init__(self) -> None:
+        check_choice("second", self.second, SECOND)
+
+
+#: How an action is given: as it is, by name, or as `Action.to_dict` wrote it.
+OnStop: TypeAlias = Action | str | Mapping[str, Any]
+
+ACTIONS: Mapping[str, type[Action]] = {a.name: a for a in (Stop, Answer, Regenerate, Densify)}
+
+
+def action(value: OnStop) -> Action:
+    """An action from its name, from `to_dict`'s table, or as it is.
+
+    Raises:
+        InvalidValue: none of these, an unknown name or parameter, or a value it refuses.
+    """
+    if isinstance(value, Action):
+        return value
+    if not isinstance(value, (str, Mapping)):
+        raise InvalidValue("on_stop", value, "an action, its name, or a table of it")
+    given = {"name": value} if isinstance(value, str) else dict(value)
+    name = str(given.pop("name", None))
+    if name not in ACTIONS:
+        raise InvalidValue("on_stop", name, "one of " + ", ".join(ACTIONS), list(ACTIONS))
+    kind = ACTIONS[name]
+    known = [f.name for f in fields(kind)]
+    for key in given:
+        if key not in known:
+            allowed = f"a parameter of {name}: " + (", ".join(known) or "it has none")
+            raise InvalidValue("on_stop", key, allowed, known)
+    return kind(**given)
+
+
+def cue_ids(what: Action, tokenizer: Any, table: Sequence[bytes]) -> list[int]:
+    """Token ids of an action's cue, none where it gives none.
+
+    Args:
+        what: the action.
+        tokenizer: of the model that is given the cue.
+        table: bytes of each of its token ids.
+
+    Raises:
+        InvalidValue: a cue with words that the tokenizer does not have.
+    """
+    cue, _ = what.gives
+    if not cue:
+        return []
+    ids: list[int] = tokenizer(cue, add_special_tokens=False)["input_ids"]
+    text = b"".join(table[i] for i in ids)
+    # SentencePiece begins a text with a space of its own.
+    if text.removeprefix(b" ") != cue.encode().removeprefix(b" "):
+        told = text.decode(errors="replace")
+        raise InvalidValue("cue", cue, f"a text whose words the tokenizer has (it reads {told!r})")
+    return ids

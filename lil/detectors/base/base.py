@@ -1,0 +1,304 @@
+"""What a detector is: its parameters, the watcher of one sequence, and the verdict it gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
+
+import numpy as np
+
+from attention.errors import InvalidValue, check_choice
+from attention.identity import named
+from attention.registry import parameters
+from attention.sources import import_path, ships
+from attention.spec import Twins
+from lil.detectors.base.actions import ACTIONS, Action, OnStop, action
+from lil.detectors.base.region import LAST, WITHIN, Place, require_end, require_part
+from lil.trace import Signal
+
+if TYPE_CHECKING:
+    from lil.hidden_states import Reading
+
+_GREATER, _BRACKET = LAST
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a generation should end: a stop without evidence is a bug.
+
+    Args:
+        detector: the detector's name.
+        token: generated tokens that are kept.
+        evidence: what the detector saw, JSON-able; `step` in it says how many tokens had been
+            generated, where more than `token`.
+        anchor: generated tokens up to the last that still carried information, at most `token`;
+            None where the detector cannot tell.
+    """
+
+    detector: str
+    token: int
+    evidence: Mapping[str, object]
+    anchor: int | None = None
+
+    @property
+    def step(self) -> int:
+        """Generated tokens when the verdict came, dropped ones among them."""
+        step = self.evidence.get("step", self.token)
+        assert isinstance(step, int)
+        return step
+
+
+@dataclass(frozen=True)
+class Detector(ABC):
+    """When a generation should end: parameters alone; `watch` begins a sequence.
+
+    A subclass is a frozen dataclass with a `name`, its parameters as fields, checked in
+    `__post_init__` (which calls this one), and `watch`.
+
+    Args:
+        on_stop: what follows a verdict, see `lil.detectors.Action`.
+        within: what is watched. None: the output up to the end of its thinking (`</think>`,
+            `[/THINK]`), and all of an output that never ends any, as those of models that do not
+            think; behind the end nothing is seen and nothing stopped. "thinking": the thinking
+            alone, from where it is opened. "output": all of it, the answer as well.
+
+    Raises:
+        InvalidValue: an unknown action, or one that goes back, where no verdict has an anchor; or
+            an unknown `within`.
+    """
+
+    on_stop: OnStop = field(default="stop", kw_only=True)
+    # A parameter that came later is no part of an identity where it has its first value.
+    within: str | None = field(default=None, kw_only=True, metadata={"left_out": None})
+
+    name: ClassVar[str]
+    #: Raised where the same parameters give other verdicts than before.
+    version: ClassVar[int] = 1
+    #: Whether verdicts say up to where the text still carried information.
+    anchors: ClassVar[bool] = False
+    #: A parameter and values of it, the most cautious first: what calibration tries. One reads it
+    #: with `steps`, which refuses another form.
+    ladder: ClassVar[tuple[str, Sequence[Any]]] = ("", ())
+    #: Parameters that say the same, in groups: one that comes later takes the others' place.
+    twins: ClassVar[Twins] = ()
+    #: The parameter with what was trained on one model, and the command that trains it.
+    trained: ClassVar[tuple[str, str]] = ("", "")
+    #: Whether requests to a server may ask for it: it reads tokens alone, and no files.
+    served: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, np.generic):  # numpy's numbers are no JSON
+                object.__setattr__(self, one.name, value.item())
+        if self.within is not None:
+            check_choice("within", self.within, WITHIN)
+        what = action(self.on_stop)
+        if what.rewinds and not self.anchors:
+            allowed = [name for name, kind in ACTIONS.items() if not kind.rewinds]
+            why = f"one of {', '.join(allowed)}: {self.name} does not know where to go back to"
+            raise InvalidValue("on_stop", what.name, why, allowed)
+        object.__setattr__(self, "on_stop", what)
+
+    @property
+    def action(self) -> Action:
+        """What follows a verdict."""
+        return cast("Action", self.on_stop)
+
+    def params(self) -> dict[str, Any]:
+        """The parameters, resolved and JSON-able."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
+        del own["on_stop"], own["within"]
+        return {**own, "within": self.within, "on_stop": self.action.to_dict()}
+
+    def identity(self) -> dict[str, Any]:
+        """What runs in which it continues_after_verdict are stored under.
+
+        Name, version above 1, the import path of a class that does not ship, parameters, action.
+        """
+        later = (one for one in fields(self) if "left_out" in one.metadata)
+        left_out = {one.name: one.metadata["left_out"] for one in later}
+        own = {k: v for k, v in self.params().items() if left_out.get(k, ...) != v}
+        said = named(self, {**own, "on_stop": self.action.identity()})
+        kind = type(self)
+        return said if ships(kind) else {"class": import_path(kind), **said}
+
+    @property
+    def uses(self) -> Sequence[Any]:
+        """Detectors and classes of codecs that it is made of."""
+        return ()
+
+    @classmethod
+    def steps(cls) -> tuple[str, Sequence[Any]]:
+        """The `ladder`: a parameter and values of it; an empty name and none where there is none.
+
+        Raises:
+            InvalidValue: it has another form, or names no parameter.
+        """
+        ladder: object = cls.ladder
+        match ladder:
+            case (str(name), (tuple() | list()) as values):
+                known = [one.name for one in parameters(cls)]
+                if bool(name) == bool(values) and (not name or name in known):
+                    return name, values
+                allowed = f"a parameter of {cls.name} ({', '.join(known)}) and values of it"
+                raise InvalidValue("ladder", name or ladder, allowed, known)
+        raise InvalidValue("ladder", ladder, 'a name and its values, as ("rate", (0.01, 0.02))')
+
+    @abstractmethod
+    def watch(self, prompt: bytes = b"") -> Watcher[Any]:
+        """The watcher of a new sequence.
+
+        Args:
+            prompt: its text before the first generated token.
+        """
+
+    # What a detector of tokens alone leaves as it is
+
+    @property
+    def signals(self) -> frozenset[str]:
+        """Names of the numbers that its watchers make of what the model computes.
+
+        A trace stores them, so that the same verdicts follow without the model. Detectors that make
+        the same numbers share the name; one of tokens alone makes none.
+        """
+        return frozenset()
+
+    @property
+    def blocks(self) -> frozenset[int]:
+        """Blocks whose hidden states are read, counted from the last if negative."""
+        return frozenset()
+
+    @property
+    def compared(self) -> frozenset[bytes]:
+        """Tokens, by their bytes, whose margins below the best token are read."""
+        return frozenset()
+
+    def quiet(self) -> Self:
+        """The detector that makes the same signals and never fires."""
+        return self
+
+    def anew(self) -> Detector | None:
+        """What watches after an action, behind what was kept; None for nothing.
+
+        A second verdict ends the row, so what only counts is left out.
+        """
+        return self
+
+    def everywhere(self) -> Self:
+        """The same over the whole output."""
+        return replace(self, within="output")
+
+    def require_tokens(self, table: Sequence[bytes]) -> None:
+        """Refuse a tokenizer with whose tokens it could never fire; a subclass calls this one.
+
+        Args:
+            table: bytes of each token id.
+
+        Raises:
+            InvalidValue: it could not.
+        """
+        require_end(table, self.within)
+
+    def require_text(self, text: bytes) -> None:
+        """Refuse a finished text on which it could never have fired.
+
+        Args:
+            text: prompt and output.
+
+        Raises:
+            InvalidValue: the thinking alone is watched, and there is none.
+        """
+        require_part(text, self.within)
+
+
+D = TypeVar("D", bound=Detector)
+
+
+class Watcher(ABC, Generic[D]):
+    """One sequence under watch.
+
+    A verdict does not depend on how the stream was cut into `update` calls; after it, further
+    updates give the same verdict.
+
+    A watcher that reads what the model computes gets it one step after the token was chosen:
+    `update` sees the token, then, if `wants`, `see` gets what was read there, and the next `update`
+    answers. What it made of it is a signal, one number a token; with `recall` the same verdict
+    follows from the numbers.
+
+    Where the detector watches the thinking, `push` is not shown what stands behind its end.
+
+    Args:
+        detector: whose parameters it has.
+        prompt: text before the first generated token, which may have opened the thinking.
+    """
+
+    def __init__(self, detector: D, prompt: bytes = b"") -> None:
+        self.detector = detector
+        self.tokens = 0  # generated so far, up to the end of what is watched
+        self.verdict: Verdict | None = None
+        self.place = Place(detector.within, prompt)
+
+    def update(self, pieces: Sequence[bytes]) -> Verdict | None:
+        """See the next generated tokens, one element each; the verdict, once there is one.
+
+        Raises:
+            InvalidValue: one bytes or str object, whose elements would be bytes, not tokens; or
+                `push` gave something else than a verdict.
+        """
+        given: object = pieces
+        if isinstance(given, (bytes, str)):
+            raise InvalidValue("pieces", pieces, "a list with the bytes of each token")
+        place, newest = self.place, self.place.newest
+        for piece in pieces:
+            if self.verdict is not None or place.over:
+                break
+            newest.append(piece)  # as `Place.step`, without a call for every token
+            if (_GREATER in piece or _BRACKET in piece) and place.look():
+                break
+            self.tokens += 1
+            if place.counts:
+                found: object = self.push(piece)
+                if not isinstance(found, (Verdict, NoneType)):
+                    allowed = "a lil.Verdict from `push`, or None"
+                    raise InvalidValue(self.detector.name, found, allowed)
+                self.verdict = found
+        return self.verdict
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing that follows will be looked at."""
+        return self.verdict is not None or self.place.over
+
+    @abstractmethod
+    def push(self, piece: bytes) -> Verdict | None:
+        """See the next token, the `tokens`-th; the verdict if it brings one."""
+
+    def returns(self) -> Sequence[int]:
+        """Numbers of generated tokens that a coming verdict may cut or rewind to.
+
+        All of them, asked after every token. A number is named first while it is `tokens`, the
+        present one: the state is remembered from then until the number is no longer named. None
+        is needed where the verdict keeps all tokens, or where nothing is decoded behind it.
+        """
+        return ()
+
+    # What a watcher of tokens alone leaves as it is
+
+    @property
+    def wants(self) -> bool:
+        """Whether it needs what the model reads at the newest token."""
+        return False
+
+    def see(self, reading: Reading) -> None:
+        """What the model computed at the newest token."""
+
+    def seen(self) -> Mapping[str, Signal]:
+        """The signals so far, by name."""
+        return {}
+
+    def recall(self, signals: Mapping[str, Signal]) -> None:
+        """Take numbers from these signals instead of from the model."""

@@ -1,1 +1,0 @@
-"""Inputs nobody should type and files nobody should keep, by the thousand, in one process."""

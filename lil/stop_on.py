@@ -115,7 +115,7 @@ class StopOn(StoppingCriteria):
             made of the tokenizer if None.
 
     Raises:
-        InvalidValue: no detector, one that continues_after_verdict instead of stopping, one that reads hidden states
+        InvalidValue: no detector, one that acts instead of stopping, one that reads hidden states
             of no model, or a width that is no integer of at least 0.
     """
 

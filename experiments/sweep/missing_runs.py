@@ -45,14 +45,14 @@ class Preparation:
 
 
 class PendingRun(NamedTuple):
-    """A run to decode, and what a detector that continues_after_verdict in it said of the plain one, None for none."""
+    """A run to decode, and what a detector that acts in it said of the plain one, None for none."""
 
     run: Run
     fired: Firing | None = None
 
     @property
     def detector(self) -> lil.Detector | None:
-        """The one that continues_after_verdict."""
+        """The one that acts."""
         return None if self.fired is None else self.fired.detector
 
 
@@ -106,7 +106,7 @@ class MissingRuns:
         return self._codes[id(cell)]
 
     def acted(self, cell: Cell) -> Iterator[PendingRun]:
-        """Runs in which a detector that continues_after_verdict fires, and that have not been decoded with it."""
+        """Runs in which a detector that acts fires, and that have not been decoded with it."""
         able = [detector for detector in self.acting if self.study.able(detector, cell)]
         for run in self.study.plan.runs(cell) if able else ():
             plain, cap = self.study.store.get(run.id), self.study.cap(run)

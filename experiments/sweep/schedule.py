@@ -18,7 +18,7 @@ TRIES = 2
 
 
 class BatchGroup(NamedTuple):
-    """What can be decoded together: a configuration, and the detector that continues_after_verdict in it.
+    """What can be decoded together: a configuration, and the detector that acts in it.
 
     `acting` is 0 where none does. Among groups that are worth the same, lower ones come first.
     """

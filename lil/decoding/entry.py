@@ -112,7 +112,7 @@ def _check_forced(options: DecodeOptions, requests: Sequence[Request]) -> None:
             continue
         for one in options.detectors:
             if one.signals or not one.action.ends:
-                allowed = "none beside a detector that continues_after_verdict or reads: it must see them decoded"
+                allowed = "none beside a detector that acts or reads: it must see them decoded"
                 raise InvalidValue("forced", one.name, allowed)
         if any(probe.signals - request.signals.keys() for probe in options.probes):
             allowed = "the signals of forced tokens, for every probe"

@@ -49,7 +49,7 @@ class DecodeLoop:
     next step reads them, and the host looks at them when that step has been launched. A row that
     turns out to have ended was then stepped once too often; nothing of that is kept, so traces are
     those of a CPU, where every token is looked at at once, but for the rounding of sums over
-    batches of another size. Looked at at once they are too where a detector continues_after_verdict instead of
+    batches of another size. Looked at at once they are too where a detector acts instead of
     stopping (going back and giving tokens begin at the newest one), and when a prompt was read.
 
     Args:

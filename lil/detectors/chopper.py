@@ -103,7 +103,7 @@ class Chopper(SignalDetector):
         return super().params() | {"weights": self.classifier.source}
 
     def identity(self) -> dict[str, Any]:
-        """What runs in which it continues_after_verdict are stored under: its digest, wherever the file lies."""
+        """What runs in which it acts are stored under: its digest, wherever the file lies."""
         said = super().identity()
         del said["weights"]
         return said

@@ -63,7 +63,7 @@ class Calls(CallSequence):
 
 @dataclass(frozen=True, kw_only=True)
 class Penalty(LogitsProcessor, ABC):
-    """A transformers `LogitsProcessor` that continues_after_verdict on each row's history.
+    """A transformers `LogitsProcessor` that acts on each row's history.
 
     A subclass is a frozen dataclass of parameters that names itself and defines `penalise`, a
     function of history and scores alone; `generate()` and `lil.decode` need nothing else.

@@ -3,7 +3,7 @@
 A detector changes no token before it fires, and a longer trace holds every shorter one, so one
 decode serves all caps and all detectors. Costs of a cut trace are those the run had at that token.
 
-After the verdict of a detector that continues_after_verdict a run differs from the plain one, so where it fires the
+After the verdict of a detector that acts a run differs from the plain one, so where it fires the
 run is decoded again, with the detector at work; of the others the plain trace is the run.
 """
 
@@ -310,7 +310,7 @@ def verdict_on(trace: Trace, detector: Detector, cap: int) -> Verdict | None:
 
 
 class Firing(NamedTuple):
-    """A plain run, and what a detector that continues_after_verdict says of it now.
+    """A plain run, and what a detector that acts says of it now.
 
     Attributes:
         run, record: of the plain run.
@@ -326,7 +326,7 @@ class Firing(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What the run in which it continues_after_verdict is called."""
+        """What the run in which it acts is called."""
         return acted_id(self.run, self.detector, self.cap)
 
 
@@ -357,7 +357,7 @@ def _follows(record: Record, fired: Firing) -> bool:
 
 
 def stored_verdict(verdict: Verdict) -> list[int | None]:
-    """What a run that continues_after_verdict upon a verdict follows from: tokens kept, step and anchor."""
+    """What a run that acts upon a verdict follows from: tokens kept, step and anchor."""
     return [verdict.token, verdict.step, verdict.anchor]
 
 
@@ -389,7 +389,7 @@ def _ended_below(record: Record, cap: int) -> bool:
 
 
 def acted_id(run: Run, detector: Detector, cap: int) -> str:
-    """The identity of a run with a detector that continues_after_verdict.
+    """The identity of a run with a detector that acts.
 
     The cap is part of it: tokens that were dropped count towards it, so a longer run does not hold
     the shorter one, unless it ended before (`acted_record`).

@@ -96,7 +96,7 @@ class Sample:
     """What one problem gave under one configuration. Missing is None, never 0.
 
     A detector's sample is the same trace cut where the detector fired: tokens, keys, seconds and
-    the curve end there; `detector="none"` is the trace as decoded. One that continues_after_verdict when it fires has
+    the curve end there; `detector="none"` is the trace as decoded. One that acts when it fires has
     a trace of its own; its seconds are None, for its rows were decoded in other, smaller batches.
 
     A run of the plan that the store cannot serve is "missing": a row that lacks any compares

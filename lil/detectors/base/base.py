@@ -115,7 +115,7 @@ class Detector(ABC):
         return {**own, "within": self.within, "on_stop": self.action.to_dict()}
 
     def identity(self) -> dict[str, Any]:
-        """What runs in which it continues_after_verdict are stored under.
+        """What runs in which it acts are stored under.
 
         Name, version above 1, the import path of a class that does not ship, parameters, action.
         """

@@ -54,7 +54,7 @@ class Combination(Detector):
         return {**super().params(), "parts": [described(part) for part in self.detectors]}
 
     def identity(self) -> dict[str, Any]:
-        """What runs in which it continues_after_verdict are stored under; parts say theirs."""
+        """What runs in which it acts are stored under; parts say theirs."""
         parts = [part.identity() for part in self.detectors]
         for part in parts:
             del part["on_stop"]

@@ -30,7 +30,7 @@ from experiments.report.exports import check_file
 from experiments.report.page.page import NAME, write
 from experiments.report.report import Report
 from experiments.store import manifest
-from experiments.store import cache as kept
+from experiments.store.files import cache as kept
 from experiments.store.files.filesystem import is_locked, require_writable
 from experiments.store.labels import folder_labels
 from experiments.store.study import Results, Study
@@ -86,7 +86,7 @@ def found_in(
 
 
 @dataclass(frozen=True)
-class Report:
+class ShownReport:
     """Everything a report is made of."""
 
     found: Report
@@ -138,7 +138,7 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 def show(
     study: Study, console: Console, notes: Console, folder: Path | None, page: Path | None
-) -> Report:
+) -> ShownReport:
     """Tables, accuracy and length drawn, figures' and the page's paths and the finding.
 
     Args:
@@ -162,7 +162,7 @@ def _helpers(study: Study) -> AbstractContextManager[ProcessPoolExecutor | None]
 
 def _show(
     found: Report, console: Console, notes: Console, folder: Path | None, page: Path | None
-) -> Report:
+) -> ShownReport:
     study, rows = found.study, found.rows
     together = found.together
 
@@ -216,7 +216,7 @@ def _show(
         "pooled": [row.to_dict() for row in together],
         "stopping": [asdict(one) for one in stopping],
     }
-    return Report(found, document, 2 if refused else 0)
+    return ShownReport(found, document, 2 if refused else 0)
 
 
 def _drawing(found: Report, folder: Path | None) -> Callable[[], list[Path]]:

@@ -16,7 +16,7 @@ from experiments.report.chart_sets import chart_sets
 from experiments.report.charts import ChartSet
 from experiments.report.pooled import DetectorPool, detector_pools
 from experiments.report.row import ReportRow
-from experiments.store import cache as kept
+from experiments.store.files import cache as kept
 from experiments.store.samples import load as reading
 from experiments.store.samples.sample import Sample
 from experiments.store.study import Results, Study

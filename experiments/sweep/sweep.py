@@ -31,7 +31,7 @@ from experiments.grid.plan import (
     describe_penalties,
 )
 from experiments.store import manifest
-from experiments.store import cache as kept
+from experiments.store.files import cache as kept
 from experiments.store.files.filesystem import StoreBusyError, drop_halves, is_locked, lock
 from experiments.store.store import Store, require_writable
 from experiments.store.study import Study

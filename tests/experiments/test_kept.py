@@ -15,7 +15,7 @@ from experiments.cli import main
 from experiments.grid.detectors import build_detectors
 from experiments.report.report import Report
 from experiments.store.files import records
-from experiments.store import cache as kept
+from experiments.store.files import cache as kept
 from experiments.store.samples import load as reading
 from experiments.store.samples.sample import Point, Points
 from experiments.store.store import Store
@@ -129,7 +129,7 @@ def test_an_index_of_other_code_is_not_used(store: Path, monkeypatch: pytest.Mon
     once = len(seen)
     Store(store)
     assert len(seen) == once > 0
-    monkeypatch.setattr("experiments.store.cache.code", lambda _: "other code")
+    monkeypatch.setattr("experiments.store.files.cache.code", lambda _: "other code")
     Store(store)
     assert len(seen) == 2 * once
 

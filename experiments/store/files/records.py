@@ -35,7 +35,7 @@ import zstandard
 
 from attention.errors import InvalidValue
 from experiments.grid import schema
-from experiments.store import cache as kept
+from experiments.store.files import cache as kept
 from experiments.store.files.filesystem import disk, sync_folder
 from experiments.store.files.fields import RunFields, StoredTrace
 from lil.trace import Trace

@@ -24,7 +24,7 @@ from attention.identity import code as code_of
 from experiments.grid.data.sets import labels as dataset_labels
 from experiments.grid.identity import Cell, digest
 from experiments.grid.scoring import Scorers
-from experiments.store import cache as kept
+from experiments.store.files import cache as kept
 from experiments.store.files.records import Record
 from experiments.store.labels import labels, penalty_labels
 from experiments.store.samples.replay import continues_after_verdict, samples_of

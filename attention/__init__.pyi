@@ -5,9 +5,9 @@ from .methods import describe as describe
 from .methods import get as get
 from .methods import names as names
 from .methods.controls.noise import Noise as Noise
-from .methods.controls.uniform import Uniform as Uniform
 from .methods.controls.oracle import Oracle as Oracle
 from .methods.controls.random import Random as Random
+from .methods.controls.uniform import Uniform as Uniform
 from .methods.full import Full as Full
 from .methods.h2o import H2O as H2O
 from .methods.infllm import InfLLM as InfLLM

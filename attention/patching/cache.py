@@ -18,9 +18,9 @@ from attention.engines import select as chosen
 from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, Layer, Method
 from attention.patching.positions import check_kind, new_tokens, open_step
+from attention.patching.recurrent import StateCache
 from attention.patching.rows import RowCounts, row_index, taken_over
 from attention.patching.session import Session
-from attention.patching.recurrent import StateCache
 from attention.patching.stats import CacheStats, RowStats, cache_stats, row_stats
 
 # Marks the keys a cache returns, so that the attention function finds the cache without globals.

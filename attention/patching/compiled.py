@@ -21,10 +21,10 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from attention.patching.attention_op import VERSION, constants, exported, operator, refusal
 from attention.patching.cache import AttentionCache
 from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
 from attention.patching.graphed import GRAPHS, graphed
-from attention.patching.attention_op import VERSION, constants, exported, operator, refusal
 from attention.user_cache import UnusableFolder, user_cache
 
 

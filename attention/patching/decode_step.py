@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attention.errors import InvalidValue
-from attention.patching.cache import AttentionCache
 from attention.patching.attention_op import CALL, Call
+from attention.patching.cache import AttentionCache
 
 #: What such a step may differ by from an eager one, of the largest score: roundings of sums.
 #: Norms of many models are in float32 whatever the model is in.

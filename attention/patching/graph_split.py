@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, fx
 
-from attention.patching.decode_step import NotCompiled
 from attention.patching.attention_op import operator
+from attention.patching.decode_step import NotCompiled
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

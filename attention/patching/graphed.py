@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, fx
 from transformers import PreTrainedModel
 
+from attention.patching.attention_op import CALL, Call, constants, empty_output, exported
 from attention.patching.cache import AttentionCache
 from attention.patching.decode_step import DecodeStep, NotCompiled, probe, quiet
-from attention.patching.attention_op import CALL, Call, constants, empty_output, exported
 from attention.patching.graph_split import CutStep, computed, cut, value_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.grid import schema
-from experiments.store.files.filesystem import write_atomically
 from experiments.store.files.fields import SweepFields
+from experiments.store.files.filesystem import write_atomically
 
 #: Where the sweeps of a store have their manifests.
 FOLDER = "sweeps"

@@ -22,8 +22,8 @@ from experiments.grid.stored import backend_of, paths_in, penalties_of
 from experiments.store.files.filesystem import is_locked
 from experiments.store.files.records import Record
 from experiments.store.manifest import paths
-from experiments.store.samples.replay import with_text
 from experiments.store.samples.load import read
+from experiments.store.samples.replay import with_text
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.sweeps import Sweep, SweepGroup, grouped, named, read_all, together

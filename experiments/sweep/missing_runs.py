@@ -14,7 +14,12 @@ from experiments.grid.data.sets import stream_name
 from experiments.grid.identity import OWN_RUNTIME, Cell
 from experiments.grid.plan import Plan, Run
 from experiments.grid.scoring import Scorers
-from experiments.store.samples.replay import Firing, acted_record, continues_after_verdict, verdict_on
+from experiments.store.samples.replay import (
+    Firing,
+    acted_record,
+    continues_after_verdict,
+    verdict_on,
+)
 from experiments.store.study import Study
 from experiments.sweep.decoder import DecodeJob
 

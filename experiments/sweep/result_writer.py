@@ -13,8 +13,8 @@ from experiments.grid.identity import Cell
 from experiments.store import manifest
 from experiments.store.samples.replay import stored_verdict
 from experiments.store.store import Store
-from experiments.sweep.missing_runs import MissingRuns, PendingRun
 from experiments.sweep.decoder import RowFailure, RowTrace
+from experiments.sweep.missing_runs import MissingRuns, PendingRun
 from experiments.sweep.schedule import Task
 
 

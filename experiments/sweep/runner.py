@@ -12,7 +12,6 @@ from experiments.grid.plan import Run
 from experiments.store.samples import load as reading
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep.missing_runs import MissingRuns, PendingRun, Preparation
 from experiments.sweep.decoder import (
     IN_VAIN,
     Event,
@@ -25,7 +24,8 @@ from experiments.sweep.decoder import (
     WorkerPlace,
 )
 from experiments.sweep.executors import Executor, Open
-from experiments.sweep.result_writer import Counts, ResultWriter, Progress
+from experiments.sweep.missing_runs import MissingRuns, PendingRun, Preparation
+from experiments.sweep.result_writer import Counts, Progress, ResultWriter
 from experiments.sweep.schedule import BatchGroup, Schedule, Task
 
 

@@ -35,9 +35,9 @@ from experiments.store.files import cache as kept
 from experiments.store.files.filesystem import StoreBusyError, drop_halves, is_locked, lock
 from experiments.store.store import Store, require_writable
 from experiments.store.study import Study
-from experiments.sweep.missing_runs import MissingRuns, Preparation
 from experiments.sweep.decoder import require_supported
 from experiments.sweep.executors import begin, open_executor
+from experiments.sweep.missing_runs import MissingRuns, Preparation
 from experiments.sweep.result_writer import Counts, Progress
 from experiments.sweep.runner import Runner
 from lil.detectors import cue_ids

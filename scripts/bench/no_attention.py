@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from attention.patching.compiled import CompiledStep
 from attention.patching.attention_op import CALL, Call
+from attention.patching.compiled import CompiledStep
 from experiments.bench import seconds
 
 NAME = "lil_no_attention"

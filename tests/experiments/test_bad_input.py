@@ -191,8 +191,8 @@ def test_a_full_disk_is_one_message(
     place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from experiments.store import manifest
-    from experiments.store.files import records
     from experiments.store.files import filesystem as disk
+    from experiments.store.files import records
 
     def refuse(_self: object, _blob: bytes) -> int:
         with disk.disk(place / "out"):

@@ -26,8 +26,8 @@ from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
-from experiments.sweep.missing_runs import MissingRuns
 from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, IN_VAIN, compile_step
+from experiments.sweep.missing_runs import MissingRuns
 from lil.decoding import compiling
 from tests.graphs import on_a_cpu
 

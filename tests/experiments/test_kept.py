@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from experiments.cli import main
 from experiments.grid.detectors import build_detectors
 from experiments.report.report import Report
-from experiments.store.files import records
 from experiments.store.files import cache as kept
+from experiments.store.files import records
 from experiments.store.samples import load as reading
 from experiments.store.samples.sample import Point, Points
 from experiments.store.store import Store

@@ -17,8 +17,8 @@ from sweeping import go
 
 from attention.errors import InvalidValue
 from experiments.cli import main
-from experiments.cli.console import Console
 from experiments.cli.commands.sweep import default_folder
+from experiments.cli.console import Console
 from experiments.cli.open_store import listing
 from experiments.grid.config import Config
 from experiments.grid.presets import load

@@ -31,8 +31,8 @@ from experiments.store.labels import penalty_labels
 from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import sweep
 from experiments.sweep import replay_check as check_live
+from experiments.sweep import sweep
 
 Make = Callable[..., Config]
 

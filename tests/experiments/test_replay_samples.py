@@ -22,8 +22,8 @@ from experiments.store.labels import labels
 from experiments.store.samples.replay import blank, measured
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import sweep
 from experiments.sweep import replay_check as check_live
+from experiments.sweep import sweep
 
 Make = Callable[..., Config]
 

@@ -24,8 +24,8 @@ from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import decoder
-from experiments.sweep.replay_check import check_decoded
 from experiments.sweep.executors import on_vllm, vllm_limits
+from experiments.sweep.replay_check import check_decoded
 from lil.detectors import Guardian
 
 Make = Callable[..., Config]

@@ -20,8 +20,8 @@ from experiments.grid.plan import Plan
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep import sweep
 from experiments.sweep import missing_runs as backlog
+from experiments.sweep import sweep
 
 Make = Callable[..., Config]
 

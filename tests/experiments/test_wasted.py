@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.store.samples import repetition
-
 from experiments.store.samples import replay as of_trace
 from experiments.store.samples.sample import Sample
 from lil import Verdict

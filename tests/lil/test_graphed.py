@@ -27,8 +27,8 @@ import lil
 from attention.patching import graphed
 from attention.patching.compiled import compiled
 from attention.patching.decode_step import NotCompiled
-from attention.patching.graphed import GraphedStep, padded
 from attention.patching.graph_split import cut
+from attention.patching.graphed import GraphedStep, padded
 from lil.decoding.compiling import CompileWarning
 from tests.attention.examples import BACKENDS
 from tests.attention.zoo import FAMILIES, config

@@ -14,11 +14,11 @@ from rich.table import Table
 import lil
 from attention.errors import InvalidValue
 from attention.spec import parse
-from experiments.cli.console import Console
 from experiments.cli.commands.report import DEFAULT_STORE
+from experiments.cli.console import Console
+from experiments.cli.open_store import add_load_flag, open_store, to_load
 from experiments.cli.parser import Done, Parser, comma_list
 from experiments.cli.progress import bar
-from experiments.cli.open_store import add_load_flag, open_store, to_load
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import build_backends

@@ -14,14 +14,14 @@ from rich.table import Table
 
 from attention.errors import InvalidValue, check_number
 from attention.spec import Spec, over
-from experiments.cli.console import Console
 from experiments.cli.commands.replay import require_notes
 from experiments.cli.commands.report import DEFAULT_STORE
-from experiments.cli.parser import Done, Parser
+from experiments.cli.console import Console
 from experiments.cli.open_store import add_load_flag, found_in, open_store, to_load
+from experiments.cli.parser import Done, Parser
 from experiments.grid.detectors import choices_of, in_sweep
-from experiments.report.exports import check_file
 from experiments.report.calibration import Half, by_problem, chosen, in_halves, needed
+from experiments.report.exports import check_file
 from experiments.store import manifest
 from experiments.store.files.filesystem import write_atomically
 from experiments.store.labels import labels

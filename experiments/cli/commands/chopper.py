@@ -13,10 +13,10 @@ from rich.table import Table
 
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
+from experiments.cli.open_store import add_load_flag, open_store, to_load
 from experiments.cli.parser import Done, Parser
 from experiments.cli.progress import Bars, bar
 from experiments.cli.settings import add_config_flags, config_from
-from experiments.cli.open_store import add_load_flag, open_store, to_load
 from experiments.grid import data, models
 from experiments.grid.config import Config, check
 from experiments.grid.data.sets import expand

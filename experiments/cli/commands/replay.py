@@ -13,12 +13,12 @@ from rich.table import Table
 
 from attention.errors import InvalidValue
 from attention.spec import values
-from experiments.cli.console import Console
 from experiments.cli.commands.report import DEFAULT_STORE
-from experiments.cli.parser import Done, Parser
-from experiments.cli.progress import bar
+from experiments.cli.console import Console
 from experiments.cli.open_store import add_load_flag, add_scorer_flag, found_in, open_store, to_load
+from experiments.cli.parser import Done, Parser
 from experiments.cli.plain_text import COLUMNS, over_texts
+from experiments.cli.progress import bar
 from experiments.grid import models
 from experiments.grid.config import Config, check
 from experiments.grid.data.sets import is_file

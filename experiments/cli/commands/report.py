@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.markup import escape
 
 from experiments.cli.console import Console
-from experiments.cli.parser import Done, Parser
 from experiments.cli.open_store import (
     Opened,
     Report,
@@ -22,6 +21,7 @@ from experiments.cli.open_store import (
     show,
     to_load,
 )
+from experiments.cli.parser import Done, Parser
 from experiments.evals.inspect_logs import require_inspect, write_logs
 from experiments.grid.config import check
 from experiments.report import exports

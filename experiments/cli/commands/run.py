@@ -13,10 +13,10 @@ from rich.markup import escape
 import lil
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
-from experiments.cli.parser import Done, Parser
-from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.open_store import say
+from experiments.cli.parser import Done, Parser
 from experiments.cli.plain_text import SHOWN, beginning_and_end, dim
+from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import unknown_words

@@ -13,8 +13,8 @@ from rich.table import Table
 from attention.errors import InvalidValue
 from attention.spec import split
 from experiments.cli.console import Console
-from experiments.cli.parser import Done, Parser
 from experiments.cli.open_store import add_scorer_flag, say
+from experiments.cli.parser import Done, Parser
 from experiments.cli.plain_text import beginning_and_end, dim, ending
 from experiments.grid.answers import boxed
 from experiments.grid.data.sets import labels as dataset_labels

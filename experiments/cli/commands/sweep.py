@@ -14,9 +14,6 @@ from rich.table import Table
 
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
-from experiments.cli.parser import Done, Parser
-from experiments.cli.progress import Bars
-from experiments.cli.settings import add_config_flags, config_from
 from experiments.cli.open_store import (
     add_figure_flags,
     check_outputs,
@@ -25,6 +22,9 @@ from experiments.cli.open_store import (
     say,
     show,
 )
+from experiments.cli.parser import Done, Parser
+from experiments.cli.progress import Bars
+from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import expand, labels

@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue
-from experiments.cli.console import Console
 from experiments.cli.commands.show import find
-from experiments.cli.parser import Done, Parser, comma_list
+from experiments.cli.console import Console
 from experiments.cli.open_store import say
+from experiments.cli.parser import Done, Parser, comma_list
 from experiments.grid import models
 from experiments.grid.stored import model_of
 from experiments.store.study import Study

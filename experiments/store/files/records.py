@@ -36,8 +36,8 @@ import zstandard
 from attention.errors import InvalidValue
 from experiments.grid import schema
 from experiments.store.files import cache as kept
-from experiments.store.files.filesystem import disk, sync_folder
 from experiments.store.files.fields import RunFields, StoredTrace
+from experiments.store.files.filesystem import disk, sync_folder
 from lil.trace import Trace
 
 # A skippable frame: its magic number and size in little endian, then id, length, checksum.

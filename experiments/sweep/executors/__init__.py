@@ -9,10 +9,10 @@ from dataclasses import replace
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
-from experiments.sweep.missing_runs import Preparation
 from experiments.sweep.decoder import Setup, compile_step, require_supported
 from experiments.sweep.executors import on_ray, processes
 from experiments.sweep.executors.contract import Executor, InProcess, Open, Tell
+from experiments.sweep.missing_runs import Preparation
 
 __all__ = ["Executor", "Open", "Tell", "begin", "open_executor"]
 

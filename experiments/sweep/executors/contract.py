@@ -9,7 +9,6 @@ from typing import Generic, Protocol, TypeVar
 
 from attention.errors import InvalidValue
 from experiments.grid import models
-from experiments.sweep.missing_runs import Preparation
 from experiments.sweep.decoder import (
     ELSEWHERE,
     DecodeJob,
@@ -21,6 +20,7 @@ from experiments.sweep.decoder import (
     WorkerPlace,
     decode,
 )
+from experiments.sweep.missing_runs import Preparation
 
 #: Called with a worker's number and what it has to say.
 Tell = Callable[[int, Event], None]

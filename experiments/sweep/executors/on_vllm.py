@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from experiments.grid import models, positions
-from experiments.sweep.missing_runs import Preparation
 from experiments.sweep.decoder import (
     DecodeJob,
     JobEnd,
@@ -21,6 +20,7 @@ from experiments.sweep.decoder import (
 )
 from experiments.sweep.executors.contract import Here, Tell
 from experiments.sweep.executors.vllm_engine import ServedModel, VLLMEngine
+from experiments.sweep.missing_runs import Preparation
 from lil import token_bytes
 from lil.decoding.entry import eos_ids
 

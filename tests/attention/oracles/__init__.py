@@ -6,13 +6,12 @@ at a time and recomputes from a list of slots, so that it can be read beside the
 
 from __future__ import annotations
 
-from .noise import NoiseLayer
 from .full import FullLayer
 from .h2o import H2OLayer
-from .uniform import UniformLayer
 from .infllm import InfLLMLayer
 from .layer import Layer, Slot
 from .naive_model import NaiveModel, rope_table
+from .noise import NoiseLayer
 from .oracle_topk import TrueTopLayer
 from .quest import QuestLayer
 from .raas import RaaSLayer
@@ -21,6 +20,7 @@ from .rkv import RKVLayer
 from .sink import SinkLayer
 from .snapkv import SnapKVLayer
 from .tova import TOVALayer
+from .uniform import UniformLayer
 from .window import WindowLayer
 
 METHODS: dict[str, type[Layer]] = {

@@ -25,7 +25,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from attention.contract import Full
 from attention.contract.backend import Backend
 from attention.core import kernels
-from attention.engines import select as chosen
+from attention.engines import select
 from attention.errors import InvalidValue, check_choice, check_int
 from attention.methods import METHODS, find, get
 from attention.patching.cache import ATTENTION, AttentionCache
@@ -96,7 +96,7 @@ class Shape:
         if resolve_device(self.device) != self.device:
             raise InvalidValue("device", self.device, "cpu, or cuda and a number")
         check_choice("dtype", self.dtype, DTYPES)
-        chosen(self.engine, torch.device(self.device), self.torch_dtype)
+        select(self.engine, torch.device(self.device), self.torch_dtype)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ ENGINES: dict[str, Engine] = {
 FASTEST = {"cpu": "cpp", "cuda": "triton"}
 
 
-def chosen(name: str, device: torch.device, dtype: torch.dtype) -> Engine:
+def select(name: str, device: torch.device, dtype: torch.dtype) -> Engine:
     """The engine of this name; "auto" is the fastest that can work.
 
     Args:

@@ -14,7 +14,7 @@ from transformers import Cache
 from attention.core import devices
 from attention.core.compiling import uncompiled
 from attention.core.step import Counts, Step
-from attention.engines import select as chosen
+from attention.engines import select
 from attention.errors import InvalidValue, check_int
 from attention.layers.layer import Geometry, Layer, Method
 from attention.patching.positions import check_kind, new_tokens, open_step
@@ -315,7 +315,7 @@ class AttentionCache(StateCache):
                 rope=self.session.ropes[index],
                 model_window=self.session.windows[index],
                 sink_logits=None if sink_logits is None else sink_logits.detach(),
-                engine=chosen(self.session.engine, k.device, k.dtype),
+                engine=select(self.session.engine, k.device, k.dtype),
             )
         )
 

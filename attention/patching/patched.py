@@ -17,7 +17,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from attention.core.compiling import uncompiled
-from attention.engines import select as chosen
+from attention.engines import select
 from attention.errors import InvalidValue
 from attention.families import check_family
 from attention.layers.layer import Method
@@ -217,7 +217,7 @@ def through(
         parts: columns of each forward.
         turn: which two texts.
     """
-    engine = chosen("torch", model.device, model.dtype).name
+    engine = select("torch", model.device, model.dtype).name
     session, patch = Session(full, full, model, engine, anatomy), Patch(model, anatomy)
     try:
         return batched(model, AttentionCache(session), parts, turn)
@@ -243,7 +243,7 @@ def anatomy_of(model: PreTrainedModel, full: Method) -> Anatomy:
 def patched(backend: Method, full: Method, model: Any, engine: str) -> Iterator[AttentionCache]:
     """Let `model` attend through `backend` inside the block; see `Backend.on`."""
     check_model(model)
-    engine = chosen(engine, model.device, model.dtype).name
+    engine = select(engine, model.device, model.dtype).name
     with _LOCK:
         session = Session(backend, full, model, engine, anatomy_of(model, full))
         check_method(backend, session)

@@ -3,8 +3,8 @@
     python scripts/bench/attention_speed.py                 # 1k to 128k tokens
     python scripts/bench/attention_speed.py --contexts 32768 --backends full,quest --budget 512
 
-ms: median, the same layer over and over; mean: of the same steps; cold: median with the caches
-overwritten before each step, as the other layers of a large model do. full, cold, sdpa: times
+ms: median, the same layer over and over; cold: median with the caches overwritten before each
+step, as the other layers of a large model do. full, cold, sdpa: times
 faster than full attention and than transformers' sdpa with DynamicCache. floor: share reached of
 the time that reading the bytes takes at the bandwidth measured in this run; beyond 100% they lay
 in a cache. MB: keys, values and method state.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ from transformers import DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from attention.contract.backend import Backend
-from attention.engines import select as chosen
+from attention.engines import select
 from attention.errors import InvalidValue
 from attention.patching.cache import AttentionCache
 from experiments import bench
@@ -54,7 +54,6 @@ class Timing:
 
     Attributes:
         ms: median milliseconds of one step when the same layer is stepped over and over.
-        mean_ms: the mean of the same steps of all turns, where the rare ones that tidy up show.
         cold_ms: median when the caches between memory and cores are overwritten before each step,
             as the other layers of a large model do.
         read_bytes: bytes of keys, values and index structures a step must read.
@@ -68,7 +67,6 @@ class Timing:
     batch: int
     context: int
     ms: float
-    mean_ms: float
     cold_ms: float
     read_bytes: int
     floor_ms: float
@@ -82,7 +80,6 @@ COLUMNS = (
     Column("context", "context", ","),
     Column("backend", "backend", words=True),
     Column("ms", "ms", ".2f"),
-    Column("mean", "mean_ms", ".2f"),
     Column("cold", "cold_ms", ".2f"),
     Column("full", "faster_than_full", ".1f"),
     Column("cold", "faster_than_full_cold", ".1f"),
@@ -111,10 +108,8 @@ def attention(
 ) -> dict[str, Any]:
     """Time decode steps of a layer, keys already roped: state update, choice, attention, counting.
 
-    What is compared takes turns, `TURNS` of them, and a ratio is the median of the ratios of the
-    turns, so that a machine whose speed changes tells the same of all. All points take turns with
-    each other where memory allows, so that the cost after many tokens can be compared with that
-    after few; else the backends of one point do.
+    All backends of a point take turns, `TURNS` of them; a ratio is the median of the turns' ratios,
+    so that a machine whose speed changes disturbs all alike.
 
     The whole path a patched model takes is timed, from `cache.update` on; what a model of many
     layers shares between them (lengths, masks) is charged to this one layer. Keys, values and
@@ -129,7 +124,7 @@ def attention(
         steps: timed steps a point, as many again with cold caches.
         memory: bytes that may be used, larger points are listed as left out; None for what the
             device has free.
-        progress: told what is measured next.
+        progress: receives what is measured next.
 
     Raises:
         InvalidValue: a backend, a budget, a dtype, a device, an engine or a number of steps that
@@ -145,22 +140,19 @@ def attention(
     rows: list[dict[str, Any]] = []
     left_out: list[str] = []
     speed = {device: bandwidth(device) for device in {shape.device for shape in shapes}}
-    for group in _groups(shapes, built.values(), memory):
-        fitting = []
-        for shape in group:
-            free = free_memory(shape.device) if memory is None else memory
-            if len(group) == 1 and _memory(shape, built.values()) > free:
-                left_out.append(f"context {shape.context}, batch {shape.batch}: not enough memory")
-            else:
-                fitting.append(shape)
-        rows += _in_turns(fitting, built, steps, speed, progress)
+    for shape in shapes:
+        free = free_memory(shape.device) if memory is None else memory
+        if _memory(shape, built.values()) > free:
+            left_out.append(f"context {shape.context}, batch {shape.batch}: not enough memory")
+        else:
+            rows += _in_turns(shape, built, steps, speed[shape.device], progress)
     return {
         "rows": rows,
         "left_out": left_out,
         "bandwidth_bytes_per_s": speed,
         "shape": {k: getattr(shapes[0], k) for k in ("heads", "kv_heads", "head_size", "dtype")},
         "engines": {
-            d: chosen(shapes[0].engine, torch.device(d), shapes[0].torch_dtype).name for d in speed
+            d: select(shapes[0].engine, torch.device(d), shapes[0].torch_dtype).name for d in speed
         },
         "steps": steps,
         "turns": min(TURNS, steps),
@@ -176,107 +168,70 @@ def _memory(shape: Shape, backends: Iterable[Backend]) -> int:
     return (3 + 2 * keeping) * shape.cache_bytes
 
 
-def _groups(
-    shapes: Sequence[Shape], backends: Collection[Backend], memory: int | None
-) -> list[Sequence[Shape]]:
-    """What takes turns: all points of one device if half of its memory holds them, or each."""
-    devices = {shape.device for shape in shapes}
-    if len(devices) == 1:
-        free = free_memory(*devices) if memory is None else memory
-        if sum(_memory(shape, backends) for shape in shapes) <= free // 2:
-            return [shapes]
-    return [[shape] for shape in shapes]
-
-
-Steps = Callable[[Tensor, Tensor, Tensor], object]
+Step = Callable[[Tensor, Tensor, Tensor], object]
 
 
 @torch.inference_mode()
 def _in_turns(
-    shapes: Sequence[Shape],
+    shape: Shape,
     built: dict[str, Backend],
     steps: int,
-    speed: dict[str, float],
+    speed: float,
     progress: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """The rows of these points; every backend of every point is timed once in each turn."""
-    at_work: dict[tuple[Shape, str], Steps] = {}
-    caches: dict[tuple[Shape, str], AttentionCache] = {}
-    for shape in shapes:
-        progress(f"context {shape.context}, batch {shape.batch}: filling")
-        torch.manual_seed(0)
-        k, v = (shape.random(shape.kv_heads, shape.context) for _ in range(2))
-        at_work[shape, BASELINE] = _baseline(shape, k, v)
-        for name, backend in built.items():
-            caches[shape, name] = filled(backend, shape, k, v)
-            at_work[shape, name] = partial(forward, caches[shape, name])
+    """The rows of one point; every backend is timed once in each turn."""
+    progress(f"context {shape.context}, batch {shape.batch}: filling")
+    torch.manual_seed(0)
+    k, v = (shape.random(shape.kv_heads, shape.context) for _ in range(2))
+    caches = {name: filled(backend, shape, k, v) for name, backend in built.items()}
+    ways: dict[str, Step] = {BASELINE: _baseline(shape, k, v)}
+    ways |= {name: partial(forward, cache) for name, cache in caches.items()}
     turns = min(TURNS, steps)
-    times: dict[tuple[Shape, str], list[Times]] = {key: [] for key in at_work}
+    times: dict[str, list[Times]] = {name: [] for name in ways}
     for turn in range(turns):
-        for (shape, name), step in at_work.items():
+        for name, step in ways.items():
             progress(f"turn {turn + 1}: context {shape.context}, batch {shape.batch}, {name}")
-            times[shape, name].append(_steps(shape, step, -(-steps // turns)))
+            times[name].append(_steps(shape, step, -(-steps // turns)))
     rows = []
-    for (shape, name), found in times.items():
-        read, held = shape.cache_bytes, shape.cache_bytes
+    for name, taken in times.items():
+        read, stored, budget = shape.cache_bytes, shape.cache_bytes, None
         if name != BASELINE:
-            cache = caches[shape, name]
-            read, held = int(_read_bytes(cache, shape)), int(cache.row_stats().bytes.sum())
-        budget = None if name == BASELINE else built[name].budget
-        timing = _timing(name, budget, shape, found, read, held, speed[shape.device])
-        shortest = min((s for s in shapes if s.batch == shape.batch), key=lambda s: s.context)
+            budget = built[name].budget
+            read = _read_bytes(caches[name], shape)
+            stored = int(caches[name].row_stats().bytes.sum())
+        ms, cold = (statistics.median(getattr(t, x) for t in taken) for x in ("warm", "cold"))
+        floor = 1e3 * read / speed
+        timing = Timing(
+            name, budget, shape.batch, shape.context, ms, cold, read, floor, floor / ms, stored
+        )
         rows.append(
             {
                 **asdict(timing),
-                "faster_than_full": _ratio(times, (shape, "full"), (shape, name), "warm"),
-                "faster_than_full_cold": _ratio(times, (shape, "full"), (shape, name), "cold"),
-                "faster_than_transformers": _ratio(times, (shape, BASELINE), (shape, name), "warm"),
-                "of_shortest": _ratio(times, (shape, name), (shortest, name), "warm"),
+                "faster_than_full": _ratio(times, "full", name, "warm"),
+                "faster_than_full_cold": _ratio(times, "full", name, "cold"),
+                "faster_than_transformers": _ratio(times, BASELINE, name, "warm"),
             }
         )
     return rows
 
 
-def _ratio(
-    times: dict[tuple[Shape, str], list[Times]],
-    over: tuple[Shape, str],
-    under: tuple[Shape, str],
-    measure: str,
-) -> float | None:
+def _ratio(times: dict[str, list[Times]], over: str, under: str, measure: str) -> float | None:
     """The median over turns of one time by another; None without the other, or of the same."""
     if over not in times or over == under:
         return None
     pairs = zip(times[over], times[under], strict=True)
-    found: float = statistics.median(getattr(a, measure) / getattr(b, measure) for a, b in pairs)
-    return found
-
-
-def _timing(
-    name: str,
-    budget: int | None,
-    shape: Shape,
-    turns: Sequence[Times],
-    read: int,
-    held: int,
-    speed: float,
-) -> Timing:
-    floor = 1e3 * read / speed
-    warm, cold = (statistics.median(getattr(t, x) for t in turns) for x in ("warm", "cold"))
-    mean = statistics.mean(t.mean for t in turns)
-    return Timing(
-        name, budget, shape.batch, shape.context, warm, mean, cold, read, floor, floor / warm, held
-    )
+    ratio: float = statistics.median(getattr(a, measure) / getattr(b, measure) for a, b in pairs)
+    return ratio
 
 
 class Times(NamedTuple):
-    """Milliseconds of a turn's steps: median, mean, and median with cold caches."""
+    """Median milliseconds of a turn's steps, and with cold caches."""
 
     warm: float
-    mean: float
     cold: float
 
 
-def _steps(shape: Shape, step: Steps, count: int) -> Times:
+def _steps(shape: Shape, step: Step, count: int) -> Times:
     """Times of `count` steps, each with new tensors."""
     other = torch.zeros(BEYOND_CACHES // 4, device=shape.device)
 
@@ -290,10 +245,10 @@ def _steps(shape: Shape, step: Steps, count: int) -> Times:
     for _ in range(UNTIMED):
         timed(False)
     warm, cold = ([timed(c) for _ in range(count)] for c in (False, True))
-    return Times(statistics.median(warm), statistics.mean(warm), statistics.median(cold))
+    return Times(statistics.median(warm), statistics.median(cold))
 
 
-def _baseline(shape: Shape, k: Tensor, v: Tensor) -> Steps:
+def _baseline(shape: Shape, k: Tensor, v: Tensor) -> Step:
     cache = DynamicCache()
     cache.update(k, v, 0)
     module = SimpleNamespace(
@@ -313,7 +268,7 @@ def _read_bytes(cache: AttentionCache, shape: Shape) -> int:
     seen = cache.seen.cpu().numpy()
     tokens = int(layer.reads(seen).sum()) * shape.kv_heads
     entries = int(layer.cost(seen).sum()) - tokens
-    return (2 * tokens + entries) * shape.bytes_per_key
+    return int(2 * tokens + entries) * shape.bytes_per_key
 
 
 @one_message
@@ -330,14 +285,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument("--engine", default="auto", help="cpp, triton, flash, torch, or auto")
     flags.add_argument("--steps", type=int, default=64, help="a point; the median counts (64)")
     args = flags.parse_args(argv)
-    own = {"dtype": args.dtype, "device": args.device, "engine": args.engine}
-    shapes = [Shape(batch=b, context=n, **own) for b in args.batches for n in args.contexts]
+    common = {"dtype": args.dtype, "device": args.device, "engine": args.engine}
+    shapes = [Shape(batch=b, context=n, **common) for b in args.batches for n in args.contexts]
     with measuring() as progress:
-        found = attention(args.backends, args.budget, shapes, args.steps, progress=progress)
+        result = attention(args.backends, args.budget, shapes, args.steps, progress=progress)
     title = f"milliseconds of a decode step of one layer at budget {args.budget}"
-    left_out = [f"left out: {line}" for line in found["left_out"]]
-    rows = table(title, COLUMNS, found["rows"])
-    return printed(found, args.json, rows, *left_out, conditions(found))
+    left_out = [f"left out: {line}" for line in result["left_out"]]
+    rows = table(title, COLUMNS, result["rows"])
+    return printed(result, args.json, rows, *left_out, conditions(result))
 
 
 if __name__ == "__main__":

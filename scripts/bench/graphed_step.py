@@ -3,10 +3,10 @@
     python scripts/bench/graphed_step.py                      # 1.5B random weights on a GPU
     python scripts/bench/graphed_step.py --shape tiny --context 64 --steps 8
 
-eager, graphs: median milliseconds of a step, until the device has done it; ratio: the median of
-pairs; same: rows of all steps in which both chose the same token, each step after the same tokens;
-apart: the largest difference of scores, of the largest score. A row that cannot be measured says
-why, and the others are measured all the same; then the exit code is 1.
+eager, graphs: median milliseconds of a step, until the device is done; ratio: the median of
+pairs; same: share of rows in which both chose the same token, each step after the same tokens; gap:
+the largest difference of scores, relative to the largest score. A failed row is printed with its
+reason, the others are measured, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from compiled_step import eager
 from programs import Column, conditions, counts, measuring, names, one_message, parser, printed
 from programs import table as made_table
 from random_model import SHAPES, random_model
@@ -26,6 +25,7 @@ from torch import Tensor
 from transformers import Qwen2Config
 
 from attention.errors import check_choice
+from attention.patching.cache import AttentionCache
 from attention.patching.compiled import compiled
 from attention.patching.decode_step import DecodeStep
 from experiments import bench
@@ -39,7 +39,7 @@ COLUMNS = (
     Column("graphs ms", "graphs_ms", ".2f"),
     Column("ratio", "ratio", ".2f"),
     Column("same", "same", ".2%"),
-    Column("apart", "apart", ".1e"),
+    Column("gap", "gap", ".1e"),
     Column("failed", "failed", words=True),
 )
 DTYPES = ("float32", "bfloat16")
@@ -68,7 +68,7 @@ def graphed_step(
         steps: timed, of each.
         dtypes: of the weights.
         device: where.
-        progress: told what is measured next.
+        progress: receives what is measured next.
 
     Raises:
         InvalidValue: no such shape, dtype or device.
@@ -85,7 +85,7 @@ def graphed_step(
             with bench.sparse("full", budget).on(model) as cache:
                 step = compiled(model, cache)
         except Exception as error:  # the other dtypes are measured
-            rows.append(_EMPTY | {"dtype": dtype, "failed": _told(error)})
+            rows.append(_EMPTY | {"dtype": dtype, "failed": _first_line(error)})
             continue
         assert step is not None
         captured[dtype] = round(step.seconds, 1)
@@ -96,7 +96,7 @@ def graphed_step(
                 try:
                     rows.append(row | _row(model, step, name, budget, batch, context, steps))
                 except Exception as error:  # the other rows are measured
-                    rows.append(row | {"failed": _told(error)})
+                    rows.append(row | {"failed": _first_line(error)})
         del model, step
     return {
         "rows": rows,
@@ -111,6 +111,13 @@ def graphed_step(
     }
 
 
+def eager(model: Any, cache: AttentionCache, ids: Tensor, positions: Tensor) -> Tensor:
+    """Scores (B, V) of the model itself, of one token a row."""
+    inputs = {"input_ids": ids, "position_ids": positions, "past_key_values": cache}
+    scores: Tensor = model(**inputs, use_cache=True, logits_to_keep=1).logits[:, -1]
+    return scores
+
+
 @torch.inference_mode()
 def _row(
     model: Any, step: DecodeStep, name: str, budget: int, batch: int, context: int, steps: int
@@ -123,35 +130,35 @@ def _row(
         ways = {"eager": partial(eager, model), "graphs": step}
         caches = {way: cache.clone() for way in ways}
         times: dict[str, list[float]] = {way: [] for way in ways}
-        same, apart = 0, 0.0
+        same, gap = 0, 0.0
         for turn in range(bench.UNTIMED + steps):
             scores: dict[str, Tensor] = {}
             for way, run in ways.items():
                 at, token = caches[way].seen[:, None], newest[:, None]
 
-                def one(run=run, way=way, at=at, token=token, scores=scores) -> None:
+                def step_once(run=run, way=way, at=at, token=token, scores=scores) -> None:
                     scores[way] = run(caches[way], token, at)
 
-                taken = bench.seconds(one, place)
+                taken = bench.seconds(step_once, place)
                 if turn >= bench.UNTIMED:
                     times[way].append(1e3 * taken)
             newest, other = (scores[way].argmax(-1) for way in ways)
-            wanted, found = (scores[way].double() for way in ways)
-            if not bool(found.isfinite().all()):
+            expected, graphed = (scores[way].double() for way in ways)
+            if not bool(graphed.isfinite().all()):
                 raise FloatingPointError("scores of graphs that are not finite")
             if turn >= bench.UNTIMED:
                 same += int((newest == other).sum())
-                apart = max(apart, float((found - wanted).abs().max() / wanted.abs().max()))
+                gap = max(gap, float((graphed - expected).abs().max() / expected.abs().max()))
     pairs = zip(times["eager"], times["graphs"], strict=True)
     return {
         **{f"{way}_ms": statistics.median(of) for way, of in times.items()},
-        "ratio": statistics.median(one / other for one, other in pairs),
+        "ratio": statistics.median(eager_ms / graphs_ms for eager_ms, graphs_ms in pairs),
         "same": same / (steps * batch),
-        "apart": apart,
+        "gap": gap,
     }
 
 
-def _told(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"
 
 
@@ -168,13 +175,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument("--device", default="cuda")
     args = flags.parse_args(argv)
     with measuring() as progress:
-        found = graphed_step(
+        result = graphed_step(
             args.shape, args.backends, args.budget, args.batches, args.context, args.steps,
             args.dtypes, args.device, progress,
         )  # fmt: skip
-    title = f"a decode step of {found['shape']}, as graphs and as it is"
-    printed(found, args.json, made_table(title, COLUMNS, found["rows"]), conditions(found))
-    failed = [row for row in found["rows"] if row["failed"]]
+    title = f"a decode step of {result['shape']}, as graphs and as it is"
+    printed(result, args.json, made_table(title, COLUMNS, result["rows"]), conditions(result))
+    failed = [row for row in result["rows"] if row["failed"]]
     for row in failed:
         named = ", ".join(str(row[of]) for of in ("dtype", "backend", "batch") if row[of])
         print(f"WRONG: {named}: {row['failed']}", file=sys.stderr)

@@ -4,8 +4,7 @@
     python scripts/bench/model_speed.py --shape tiny --contexts 512
 
 ms: median of a step, least: the fastest, which other work on the machine disturbs least. full,
-sdpa: times faster than our full attention and than transformers' sdpa with DynamicCache.
-attention: share of the step beyond the same forward with attention and cache left out. MB: keys,
+sdpa: times faster than our full attention and than transformers' sdpa with DynamicCache. MB: keys,
 values and method state.
 """
 
@@ -20,7 +19,6 @@ from typing import Any
 
 import torch
 from attention_speed import BASELINE
-from no_attention import rest_seconds
 from programs import Column, counts, measuring, names, one_message, parser, printed, table
 from programs import conditions as shown
 from random_model import SHAPES, count_weights, random_model
@@ -28,7 +26,7 @@ from torch import Tensor
 from transformers import DynamicCache, Qwen2Config
 
 from attention.contract.backend import Backend
-from attention.engines import select as chosen
+from attention.engines import select
 from attention.errors import InvalidValue, check_choice, check_int
 from attention.patching.cache import AttentionCache
 from experiments.bench import (
@@ -62,8 +60,6 @@ class Timing:
 
     Attributes:
         ms, least_ms: median and fastest step.
-        rest_ms: median of the same forward without attention and without a cache.
-        attention_share: what of `ms` is beyond `rest_ms`; 0 where noise makes it less.
         held_bytes: keys, values and method state, without spare room.
     """
 
@@ -73,8 +69,6 @@ class Timing:
     context: int
     ms: float
     least_ms: float
-    rest_ms: float
-    attention_share: float
     held_bytes: int
 
 
@@ -87,7 +81,6 @@ COLUMNS = (
     Column("least", "least_ms", ".1f"),
     Column("full", "faster_than_full", ".1f"),
     Column("sdpa", "faster_than_transformers", ".1f"),
-    Column("attention", "attention_share", ".0%"),
     Column("MB", "held_bytes", ",.0f", 1e-6),
 )
 
@@ -123,7 +116,7 @@ def model(
         steps: timed steps a point.
         memory: bytes that may be used, larger points are listed as left out; None for what the
             device has free.
-        progress: told what is measured next.
+        progress: receives what is measured next.
 
     Raises:
         InvalidValue: a name or a number that cannot be, or a context that a method refuses.
@@ -137,21 +130,21 @@ def model(
     check_choice("shape", shape, SHAPES)
     check_choice("dtype", dtype, DTYPES)
     device = resolve_device(device)
-    named = chosen(engine, torch.device(device), getattr(torch, dtype)).name
+    engine_name = select(engine, torch.device(device), getattr(torch, dtype)).name
     built = {name: sparse(name, budget) for name in backends}
     config = _config(shape, layers, max(point.context for point in points))
-    found: dict[str, Any] = {"rows": [], "left_out": []}
+    result: dict[str, Any] = {"rows": [], "left_out": []}
     about = {
         "model": f"{shape}, {config.num_hidden_layers} layers, {dtype}, random weights",
         "budget": budget,
         "steps": steps,
-        "engine": named,
+        "engine": engine_name,
         **conditions(),
         "device": device_name(device),
     }
     size = count_weights(config) * getattr(torch, dtype).itemsize
     if size > (free_memory(device) if memory is None else memory):
-        return {**found, "left_out": [f"all: no memory for {size:,} bytes of weights"], **about}
+        return {**result, "left_out": [f"all: no memory for {size:,} bytes of weights"], **about}
     progress("random weights")
     torch.manual_seed(0)
     measured = random_model(config, getattr(torch, dtype), device)
@@ -162,13 +155,13 @@ def model(
             needed = _needed(config, measured.dtype, point, backend)
             free = free_memory(device) if memory is None else memory - size
             if needed > free:
-                found["left_out"].append(
+                result["left_out"].append(
                     f"{where}: takes up to {needed / 1e9:.1f} GB, free are {max(free, 0) / 1e9:.1f}"
                 )
                 continue
             progress(where)
-            rows.append(_timing(measured, point, name, backend, named, steps))
-    return {**found, "rows": _ratios(rows), **about}
+            rows.append(_timing(measured, point, name, backend, engine_name, steps))
+    return {**result, "rows": _ratios(rows), **about}
 
 
 def _config(shape: str, layers: int | None, context: int) -> Qwen2Config:
@@ -195,34 +188,29 @@ def _needed(config: Qwen2Config, dtype: torch.dtype, point: Point, backend: Back
         # Stores double when they grow; what finds pages in them takes less than a quarter.
         return int((2.25 * layers + 4) * layer)
     # What is dropped lies there until its layer has chosen.
-    held = min(1.0, 2 * backend.budget / point.context)
-    return int((held * layers + 8) * layer)
+    share = min(1.0, 2 * backend.budget / point.context)
+    return int((share * layers + 8) * layer)
 
 
 def _timing(
     model: Any, point: Point, name: str, backend: Backend | None, engine: str, steps: int
 ) -> Timing:
     filled = _baseline(model, point) if backend is None else _filled(model, point, backend, engine)
-    times, rests = [], []
-    with filled as (step, held), torch.inference_mode():
+    times = []
+    with filled as (step, stored), torch.inference_mode():
         for _ in range(UNTIMED + steps):
             size = (point.batch, 1)
             newest = torch.randint(model.config.vocab_size, size, device=model.device)
             times.append(1e3 * seconds(lambda newest=newest: step(newest), str(model.device)))  # type: ignore[misc]
-            # In turn with the steps, so that other work on the machine disturbs both alike.
-            rests.append(1e3 * rest_seconds(model, point.batch, repeats=1, untimed=0))
-        size_now = held()
-    ms, rest = (statistics.median(some[UNTIMED:]) for some in (times, rests))
+        held_bytes = stored()
     return Timing(
         backend=name,
         budget=None if backend is None else backend.budget,
         batch=point.batch,
         context=point.context,
-        ms=ms,
+        ms=statistics.median(times[UNTIMED:]),
         least_ms=min(times[UNTIMED:]),
-        rest_ms=rest,
-        attention_share=max(0.0, 1 - rest / ms),
-        held_bytes=size_now,
+        held_bytes=held_bytes,
     )
 
 
@@ -248,10 +236,10 @@ def _baseline(model: Any, point: Point) -> Iterator[tuple[Stepping, Callable[[],
     def step(newest: Tensor) -> None:
         model(newest, past_key_values=cache, use_cache=True, logits_to_keep=1)
 
-    def held() -> int:
+    def stored() -> int:
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
 
-    yield step, held
+    yield step, stored
 
 
 @contextmanager
@@ -319,13 +307,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = flags.parse_args(argv)
     points = [Point(batch, context) for batch in args.batches for context in args.contexts]
     options = ("shape", "layers", "dtype", "device", "engine", "steps")
-    asked = {name: getattr(args, name) for name in options}
+    chosen_options = {name: getattr(args, name) for name in options}
     with measuring() as progress:
-        found = model(args.backends, args.budget, points, **asked, progress=progress)
-    title = f"a decode step of {found['model']}, budget {args.budget}"
-    left_out = [f"left out: {line}" for line in found["left_out"]]
-    rows = table(title, COLUMNS, found["rows"])
-    return printed(found, args.json, rows, *left_out, shown(found))
+        result = model(args.backends, args.budget, points, **chosen_options, progress=progress)
+    title = f"a decode step of {result['model']}, budget {args.budget}"
+    left_out = [f"left out: {line}" for line in result["left_out"]]
+    rows = table(title, COLUMNS, result["rows"])
+    return printed(result, args.json, rows, *left_out, shown(result))
 
 
 if __name__ == "__main__":

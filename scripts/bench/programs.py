@@ -38,7 +38,7 @@ class Column:
     words: bool = False
 
     def cell(self, row: Row) -> str:
-        """What stands in it."""
+        """Its text."""
         value = row[self.field]
         if value is None or self.words:
             return str(value or "")
@@ -47,21 +47,21 @@ class Column:
 
 def table(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     """Rows under a title."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
-        made.add_column(column.head, justify="left" if column.words else "right")
+        grid.add_column(column.head, justify="left" if column.words else "right")
     for row in rows:
-        made.add_row(*(column.cell(row) for column in columns))
-    return made
+        grid.add_row(*(column.cell(row) for column in columns))
+    return grid
 
 
-def conditions(found: Row, *apart: str) -> Table:
+def conditions(result: Row) -> Table:
     """Names and values of what is no row."""
-    made = Table(title="conditions", title_justify="left", box=None, show_header=False)
-    for name, value in found.items():
-        if name not in ("rows", *apart):
-            made.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
-    return made
+    grid = Table(title="conditions", title_justify="left", box=None, show_header=False)
+    for name, value in result.items():
+        if name != "rows":
+            grid.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
+    return grid
 
 
 def counts(text: str) -> list[int]:
@@ -84,17 +84,17 @@ def names(text: str) -> list[str]:
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
-    """A parser that says what a module says of itself; it has `--json`."""
-    made = argparse.ArgumentParser(
+    """A parser with the module's docstring as its help, and `--json`."""
+    flags = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    made.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    return made
+    flags.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    return flags
 
 
 @contextlib.contextmanager
 def measuring() -> Iterator[Callable[[str], None]]:
-    """While this runs nothing is written to stdout; yields what is to be told what comes next."""
+    """Keep stdout free meanwhile; yields a function that shows what is measured next."""
     with (
         contextlib.redirect_stdout(sys.stderr),
         Console(stderr=True).status("measuring") as status,
@@ -102,10 +102,10 @@ def measuring() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def printed(found: Row, as_json: bool, *parts: Table | str) -> int:
+def printed(result: Row, as_json: bool, *parts: Table | str) -> int:
     """The document, or its tables and sentences; exit code 0."""
     if as_json:
-        print(json.dumps(found, allow_nan=False))
+        print(json.dumps(result, allow_nan=False))
         return 0
     console = Console()
     for part in parts:

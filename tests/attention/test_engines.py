@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import attention
 from attention.core.step import Occupancy
-from attention.engines import ENGINES, QKV, Engine, cpp
-from attention.engines import select as chosen
+from attention.engines import ENGINES, QKV, Engine, cpp, select
 from attention.errors import InvalidValue
 from attention.testing.driving import follow, text, tiny_model
 from tests.attention.oracles.decode_query import attended
@@ -48,7 +47,7 @@ def able(engine: Engine, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", sorted(ENGINES))
 def test_an_engine_is_here_or_says_why(name: str) -> None:
     able(ENGINES[name], torch.float32)
-    assert chosen(name, DEVICE, torch.float32) is ENGINES[name]
+    assert select(name, DEVICE, torch.float32) is ENGINES[name]
 
 
 def drawn(dtype, *shape, seed=0):
@@ -277,7 +276,7 @@ def test_the_engine_is_a_value_one_can_ask_for(engine: Engine) -> None:
         assert cache.new().session.engine == engine.name
     with quest.on(model) as cache:
         assert (follow(model, cache, prompts, given) - first).abs().max() < 1e-4
-        assert cache.stats().engine == chosen("auto", DEVICE, torch.float32).name
+        assert cache.stats().engine == select("auto", DEVICE, torch.float32).name
 
 
 METHODS = {

@@ -18,8 +18,7 @@ import torch
 
 import attention
 from attention.core.step import Occupancy
-from attention.engines import ENGINES, QKV, TorchEngine, flash, triton
-from attention.engines import select as chosen
+from attention.engines import ENGINES, QKV, TorchEngine, flash, select, triton
 from attention.errors import InvalidValue
 from attention.testing.driving import tiny_model
 
@@ -68,21 +67,21 @@ def there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
 
 def test_a_gpu_is_read_by_triton_and_nothing_else_is(there: pytest.MonkeyPatch) -> None:
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        assert chosen("auto", GPU, dtype).name == "triton"
-    assert chosen("auto", GPU, torch.float64).name == "torch"
-    assert chosen("auto", torch.device("meta"), torch.float32).name == "torch"
-    assert chosen("flash", GPU, torch.float16).name == "flash"
-    before = chosen("auto", CPU, torch.float32).name
+        assert select("auto", GPU, dtype).name == "triton"
+    assert select("auto", GPU, torch.float64).name == "torch"
+    assert select("auto", torch.device("meta"), torch.float32).name == "torch"
+    assert select("flash", GPU, torch.float16).name == "flash"
+    before = select("auto", CPU, torch.float32).name
     assert before in ("cpp", "torch")
     there.setenv("TRITON_INTERPRET", "1")
-    assert chosen("auto", CPU, torch.float32).name == before
-    assert chosen("triton", CPU, torch.float32).name == "triton"
+    assert select("auto", CPU, torch.float32).name == before
+    assert select("triton", CPU, torch.float32).name == "triton"
 
 
 def test_what_is_missing_is_said(there: pytest.MonkeyPatch) -> None:
     def refused(name: str, device: torch.device, dtype: torch.dtype) -> str:
         with pytest.raises(InvalidValue) as error:
-            chosen(name, device, dtype)
+            select(name, device, dtype)
         return str(error.value)
 
     assert "float16, bfloat16, float32, not float64" in refused("triton", GPU, torch.float64)
@@ -96,15 +95,15 @@ def test_what_is_missing_is_said(there: pytest.MonkeyPatch) -> None:
         assert "the engine triton beside it, which expects a C" in refused(
             "flash", GPU, torch.float16
         )
-        assert chosen("auto", GPU, torch.float16).name == "torch"
+        assert select("auto", GPU, torch.float16).name == "torch"
     with there.context() as now:
         now.setattr(sysconfig, "get_paths", lambda: {"include": "/nowhere"})
         assert "there is no /nowhere/Python.h" in refused("triton", GPU, torch.float16)
-        assert chosen("auto", GPU, torch.float16).name == "torch"
+        assert select("auto", GPU, torch.float16).name == "torch"
     with there.context() as now:
         now.setitem(sys.modules, "flash_attn", None)  # as an import that fails
         assert "a package flash_attn that can be imported: " in refused("flash", GPU, torch.float16)
-        assert chosen("triton", GPU, torch.float16).name == "triton"
+        assert select("triton", GPU, torch.float16).name == "triton"
     with there.context() as now:
         now.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))  # noqa: ARG005
         assert "capability 8.0 or higher, not 7.5" in refused("triton", GPU, torch.float16)

@@ -42,14 +42,14 @@ print(json.dumps(found))
 ENGINES = """
 import json, torch
 from attention.engines import ENGINES
-from attention.engines import select as chosen
+from attention.engines import select
 
 devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 dtypes = ("float32", "float16", "bfloat16")
 print(json.dumps({
     device: {
         dtype: {
-            "auto": chosen("auto", torch.device(device), getattr(torch, dtype)).name,
+            "auto": select("auto", torch.device(device), getattr(torch, dtype)).name,
             **{
                 name: engine.refusal(torch.device(device), getattr(torch, dtype))
                 for name, engine in ENGINES.items()

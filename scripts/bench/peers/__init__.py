@@ -1,1 +1,0 @@
-"""Other ways to generate the same tokens, and ours, measured in turn."""

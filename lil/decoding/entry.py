@@ -45,7 +45,7 @@ def stream(
     comes from (seed, item id, sample index). In bfloat16 sums depend on the batch's shape, and with
     them now and then a token.
 
-    What follows a verdict is the detector's `on_stop` (`lil.Action`); a row continues_after_verdict once. What it
+    What follows a verdict is the detector's `on_stop` (`lil.Action`); a row acts once. What it
     drops is charged and counts towards the cap: `max_new_tokens` bounds what is paid for. Random
     draws go on where they were. States that a verdict may go back to are kept in memory: for
     backends that drop tokens one or two copies of a row's state.

@@ -131,7 +131,7 @@ def test_a_verdict_may_keep_less_than_was_decoded(qwen, tokenizer):
     some_slow([(actions.Regenerate(cue=CUE, tokens=20), "h2o"), ("densify", "quest")], 1),
 )
 def test_rows_act_alone(what, name, qwen, tokenizer):
-    """Three places, eight prompts: whoever continues_after_verdict, the others' tokens are those of a lonely run."""
+    """Three places, eight prompts: whoever acts, the others' tokens are those of a lonely run."""
     prompts = PROMPTS * 2
     guardian = lil.Guardian(f=10, rate=0.7, on_stop=what)
     together = run(qwen, tokenizer, [guardian], prompts=prompts, backend=backend(name))

@@ -1,4 +1,4 @@
-"""`either` and `both`: verdicts by those of the parts, each watching alone; the whole continues_after_verdict."""
+"""`either` and `both`: verdicts by those of the parts, each watching alone; the whole acts."""
 
 from __future__ import annotations
 

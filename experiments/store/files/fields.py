@@ -19,7 +19,7 @@ class RunFields(msgspec.Struct, frozen=True):
 
     `batch_size` rows were decoded together, and `workers` decoded at the same time. `code` are
     digests of classes that do not ship, and of their files, see `attention.identity.code`: method,
-    penalties and the detector that continues_after_verdict; `notes_code` of those that took notes. `verdict` is the
+    penalties and the detector that acts; `notes_code` of those that took notes. `verdict` is the
     one that was acted upon: tokens kept, step and anchor. `at_positions`: it was cut where the
     model's positions end, or went beyond them. `runtime` decoded it, with its version.
     """

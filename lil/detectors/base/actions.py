@@ -21,7 +21,7 @@ FOCUS = "I can find a clearer solution if I focus on the core problem."
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """What happens to a row when its detector fires; each row continues_after_verdict once at most.
+    """What happens to a row when its detector fires; each row acts once at most.
 
     After an action that goes on, the row's detectors begin anew behind what was kept, and a second
     verdict ends the row: an answer that does not end, a new try that loops as well.

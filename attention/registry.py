@@ -22,7 +22,7 @@ from importlib.metadata import EntryPoint, distributions
 from typing import Any, Generic, TypeVar
 
 from attention.errors import InvalidValue
-from attention.spec import Spec, over, parse
+from attention.spec import Spec, merge, parse
 
 #: The distribution this project's own classes come from.
 OWN = "lil-attention"
@@ -186,7 +186,7 @@ class Registry(Generic[T]):
         if isinstance(name, str) and ("(" in name or name.rpartition(":")[2] in self._actions):
             spec = self.spec(name)
             action = {"on_stop": spec.action} if spec.action else {}
-            name, params = spec.name, self.over(spec.name, spec.params, action, params)
+            name, params = spec.name, self.merge(spec.name, spec.params, action, params)
         found = self.find(name)
         declared = parameters(found)
         choices = [p.name for p in declared]
@@ -212,14 +212,14 @@ class Registry(Generic[T]):
         shipped = self._own() if self._actions else ()
         return parse(text, field or self.kind, self._example, self._actions, shipped)
 
-    def over(self, name: str, *tables: Mapping[str, Any]) -> dict[str, Any]:
+    def merge(self, name: str, *tables: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters of `name` in several places, the later over the earlier.
 
         Raises:
             InvalidValue: nothing of that name, or it cannot be used.
         """
-        twins = getattr(self.find(name), "twins", ())
-        return functools.reduce(lambda params, own: over(params, own, twins), tables, {})
+        aliases = getattr(self.find(name), "aliases", ())
+        return functools.reduce(lambda params, own: merge(params, own, aliases), tables, {})
 
     def known(self) -> tuple[Entry, ...]:
         """Every name with its package and parameters, sorted; what cannot be used says why."""

@@ -31,7 +31,7 @@ FILE = ".json"
 _NO_TOML = (ValueError, RecursionError)
 
 #: Parameters that say the same in other words, in groups: one of them takes the others' place.
-Twins = Sequence[tuple[str, ...]]
+Aliases = Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,11 @@ def _number(text: str) -> Any:
     return text
 
 
-def over(params: Mapping[str, Any], own: Mapping[str, Any], twins: Twins = ()) -> dict[str, Any]:
+def merge(
+    params: Mapping[str, Any], own: Mapping[str, Any], aliases: Aliases = ()
+) -> dict[str, Any]:
     """Parameters with others over them; of those that say the same, what comes later stands."""
-    said = {name for group in twins if not own.keys().isdisjoint(group) for name in group}
+    said = {name for group in aliases if not own.keys().isdisjoint(group) for name in group}
     return {**{key: params[key] for key in params if key not in said}, **own}
 
 

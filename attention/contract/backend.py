@@ -17,7 +17,7 @@ from attention.layers.layer import Geometry, KeepAll, Layer
 from attention.layers.sliding import SlidingLayer
 from attention.patching.cache import AttentionCache
 from attention.patching.patched import patched
-from attention.spec import Twins
+from attention.spec import Aliases
 
 #: No sequence is longer; far beyond, a budget is no number that a tensor or a float can hold.
 MOST_TOKENS = 2**31 - 1
@@ -37,7 +37,7 @@ class Backend(ABC):
             are held against; "null", which changes nothing but chance.
         version: raised where the same parameters give other tokens than before.
         least_budget: the smallest budget.
-        twins: parameters that say the same, in groups: where parameters come from several places,
+        aliases: parameters that say the same, in groups: where parameters come from several places,
             one that comes later takes the others' place.
         layer_class: state of a sparsified layer, made as layer_class(geometry, backend). A method
             whose parameters choose among classes answers `layer`, and names here one that can do
@@ -54,7 +54,7 @@ class Backend(ABC):
     role: ClassVar[Literal["method", "control", "null"]] = "method"
     version: ClassVar[int] = 1
     least_budget: ClassVar[int] = 1
-    twins: ClassVar[Twins] = ()
+    aliases: ClassVar[Aliases] = ()
     layer_class: ClassVar[type[Layer]]
     budget: int | None
     # Results are stored under `params`: what most methods never set is no part of them.

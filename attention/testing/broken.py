@@ -40,16 +40,18 @@ def require(holds: bool, found: str) -> None:
         raise Breach(found)
 
 
-def require_twins(kind: type) -> None:
-    """Raise Breach unless the groups of a class's `twins` are names of its parameters."""
-    twins, known = getattr(kind, "twins", ()), [one.name for one in parameters(kind)]
+def require_aliases(kind: type) -> None:
+    """Raise Breach unless the groups of a class's `aliases` are names of its parameters."""
+    aliases, known = getattr(kind, "aliases", ()), [one.name for one in parameters(kind)]
     form = "groups of names, as (('rate', 't'),)"
-    require(isinstance(twins, tuple | list), f"twins = {twins!r}: expected {form}")
-    for group in twins:
+    require(isinstance(aliases, tuple | list), f"aliases = {aliases!r}: expected {form}")
+    for group in aliases:
         right = isinstance(group, tuple | list) and len(group) > 1
-        require(right, f"twins = {twins!r}: expected {form}; {group!r} is no group of two or more")
+        require(
+            right, f"aliases = {aliases!r}: expected {form}; {group!r} is no group of two or more"
+        )
         for name in group:
-            found = f"twins = {twins!r}: {name!r} is no parameter; there are {', '.join(known)}"
+            found = f"aliases = {aliases!r}: {name!r} is no parameter; there are {', '.join(known)}"
             require(name in known, found)
 
 

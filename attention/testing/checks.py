@@ -14,7 +14,7 @@ from attention.contract.backend import Backend
 from attention.errors import InvalidValue
 from attention.layers.layer import Geometry, Layer
 from attention.patching.cache import AttentionCache
-from attention.testing.broken import Breach, require, require_twins, run, same
+from attention.testing.broken import Breach, require, require_aliases, run, same
 from attention.testing.case import Case, RowRecord
 from attention.testing.driving import OneLayer, follow, left_padded, prefill, step, text, tiny_model
 from attention.testing.hooks import by_head, hooks
@@ -31,7 +31,7 @@ def declared(case: Case) -> str:
     own = "<locals>" not in kind.__qualname__ and kind.__module__ != "__main__"
     if own:
         methods.find(f"{kind.__module__}:{kind.__qualname__}")
-    require_twins(kind)
+    require_aliases(kind)
     fields = dataclasses.fields(backend)
     require(all(f.kw_only for f in fields), "its parameters must be keywords only (kw_only=True)")
     require("\n" not in kind.source and bool(kind.source), "`source` must be one line")

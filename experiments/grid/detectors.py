@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
-from attention.spec import Spec, over, setting, values
+from attention.spec import Spec, merge, setting, values
 from experiments.grid.config import Config
 from experiments.grid.plan import SHIPPED_CHOPPERS, require_known, require_own_names
 from lil.detectors import ACTIONS, DETECTORS, made, opened, parts
@@ -89,7 +89,7 @@ def completed(config: Config, spec: Spec, around: tuple[str, ...] = ()) -> Spec:
             was trained on the sweep's model.
     """
     name, kind = spec.name, DETECTORS.find(spec.name)
-    params = DETECTORS.over(name, config.detector_params.get(name, {}), spec.params)
+    params = DETECTORS.merge(name, config.detector_params.get(name, {}), spec.params)
     if isinstance(params.get("parts"), str):
         if name in around and "parts" not in spec.params:
             raise InvalidValue("parts", params["parts"], f"other detectors than {name} itself")
@@ -177,9 +177,9 @@ def combined(config: Config, asked: Sequence[Spec], choices: Choices) -> list[De
     found: list[Detector] = []
     for spec in specs:
         tried = {} if spec.is_file else choices.get(spec.name, {})
-        twins = () if spec.is_file else DETECTORS.find(spec.name).twins
+        aliases = () if spec.is_file else DETECTORS.find(spec.name).aliases
         for chosen in itertools.product(*tried.values()):
-            own = over(spec.params, dict(zip(tried, chosen, strict=True)), twins)
+            own = merge(spec.params, dict(zip(tried, chosen, strict=True)), aliases)
             detector = in_sweep(config, opened(replace(spec, params=own)))
             if detector not in found:  # which would be two rows of one name
                 found.append(detector)

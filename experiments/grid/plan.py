@@ -213,7 +213,7 @@ def _backends(config: Config, methods: Any) -> list[Backend]:
         own = config.backend_params.get(spec.name, {}), spec.params
         given = [{"budget": budget} for budget in config.budgets] if takes_budget(entry) else [{}]
         for budget in given:
-            backend = methods.get(spec.name, **methods.METHODS.over(spec.name, budget, *own))
+            backend = methods.get(spec.name, **methods.METHODS.merge(spec.name, budget, *own))
             # A method may be asked for by name and by import path, and bring a budget of its own.
             if backend not in backends:
                 backends.append(backend)
@@ -234,7 +234,7 @@ def lacks_budget(config: Config, entry: str) -> bool:
 
     spec = METHODS.spec(entry)
     own = config.backend_params.get(spec.name, {}), spec.params
-    given = METHODS.over(spec.name, {"budget": None}, *own)
+    given = METHODS.merge(spec.name, {"budget": None}, *own)
     return takes_budget(entry) and given.get("budget", 0) is None
 
 
@@ -289,7 +289,7 @@ def _penalties(config: Config, penalties: Any) -> list[Penalties]:
         if spec == Spec("none"):
             continue
         given = config.penalty_params.get(spec.name, {})
-        made = registry.get(spec.name, **registry.over(spec.name, given, spec.params))
+        made = registry.get(spec.name, **registry.merge(spec.name, given, spec.params))
         if made not in found:
             found.append(made)
     require_own_names(found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention import spec as spelling
 from attention.errors import InvalidValue
-from attention.spec import Twins, over, setting
+from attention.spec import Aliases, merge, setting
 from experiments.grid.config import Config, check
 
 if TYPE_CHECKING:
@@ -103,10 +103,10 @@ def merged(key: str, table: Mapping[str, Any], later: Mapping[str, Any]) -> dict
         table, later: parameters by the name of what has them.
     """
     both = ((name, table[name], later[name]) for name in later if name in table)
-    return {**table, **later, **{name: over(a, b, _twins(key, name)) for name, a, b in both}}
+    return {**table, **later, **{name: merge(a, b, _aliases(key, name)) for name, a, b in both}}
 
 
-def _twins(key: str, name: str) -> Twins:
+def _aliases(key: str, name: str) -> Aliases:
     """Parameters that say the same; none of what is not there, which is told where it is made."""
     from attention.methods import METHODS
     from lil.detectors import DETECTORS
@@ -118,7 +118,7 @@ def _twins(key: str, name: str) -> Twins:
         "detector_params": DETECTORS,
     }
     try:
-        return kinds[key].find(name).twins if key in kinds else ()
+        return kinds[key].find(name).aliases if key in kinds else ()
     except InvalidValue:
         return ()
 

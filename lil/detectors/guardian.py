@@ -69,7 +69,7 @@ class Guardian(Detector):
         (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12),
     )
     anchors: ClassVar[bool] = True
-    twins = (("rate", "t"),)
+    aliases = (("rate", "t"),)
     served: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

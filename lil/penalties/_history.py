@@ -18,7 +18,7 @@ from transformers import LogitsProcessor
 
 from attention.errors import InvalidValue, check_flag, check_int
 from attention.identity import named
-from attention.spec import Twins
+from attention.spec import Aliases
 from lil.compression.matching import EMPTY
 from lil.generate_calls import CallSequence
 
@@ -91,7 +91,7 @@ class Penalty(LogitsProcessor, ABC):
     #: Raised where the same parameters give another result than before.
     version: ClassVar[int] = 1
     #: Parameters that say the same, in groups: one that comes later takes the others' place.
-    twins: ClassVar[Twins] = ()
+    aliases: ClassVar[Aliases] = ()
 
     def __post_init__(self) -> None:
         check_flag("include_prompt", self.include_prompt)

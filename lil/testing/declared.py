@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from attention.registry import Registry
-from attention.testing.broken import Breach, require, require_twins
+from attention.testing.broken import Breach, require, require_aliases
 
 
 def by_path(registry: Registry[Any], kind: type) -> None:
@@ -18,7 +18,7 @@ def by_path(registry: Registry[Any], kind: type) -> None:
 def parameters(registry: Registry[Any], thing: Any) -> str:
     """Found by its path, a frozen dataclass, and the same again from its params() in JSON."""
     by_path(registry, type(thing))
-    require_twins(type(thing))
+    require_aliases(type(thing))
     params = thing.params()
     try:
         stored = json.loads(json.dumps(params))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attention.errors import InvalidValue
-from attention.spec import over
+from attention.spec import merge
 from attention.testing.broken import Breach, require
 from lil.detectors import DETECTORS, Detector, Verdict, Watcher, replay
 from lil.hidden_states import Reading
@@ -96,7 +96,7 @@ def declared(case: DetectorCase) -> str:
     try:
         parameter, values = type(detector).steps()
         for value in values:
-            type(detector)(**over(detector.params(), {parameter: value}, detector.twins))
+            type(detector)(**merge(detector.params(), {parameter: value}, detector.aliases))
     except InvalidValue as error:
         raise Breach(f"of its `ladder`: {error}") from error
     return said

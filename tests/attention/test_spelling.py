@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
 from attention.methods import METHODS
-from attention.spec import Spec, over, parse, paths, setting, split
+from attention.spec import Spec, merge, parse, paths, setting, split
 
 TEXTS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=8)
 SCALARS = (
@@ -62,11 +62,11 @@ def test_other_brackets_are_refused(bad: str) -> None:
 
 
 def test_what_comes_later_stands_and_takes_its_twins_place() -> None:
-    assert over({"f": 1, "rate": 2}, {"f": 3}) == {"f": 3, "rate": 2}
-    assert over({"f": 1, "rate": 2}, {"t": 3}, [("rate", "t")]) == {"f": 1, "t": 3}
-    assert METHODS.over("oracle", {"budget": 8}, {}, {"top_p": 0.5}) == {"top_p": 0.5}
-    assert METHODS.over("oracle", {"top_p": 0.5}, {"budget": 8}) == {"budget": 8}
-    assert METHODS.over("quest", {"budget": 8, "page": 4}, {"page": 2}) == {"budget": 8, "page": 2}
+    assert merge({"f": 1, "rate": 2}, {"f": 3}) == {"f": 3, "rate": 2}
+    assert merge({"f": 1, "rate": 2}, {"t": 3}, [("rate", "t")]) == {"f": 1, "t": 3}
+    assert METHODS.merge("oracle", {"budget": 8}, {}, {"top_p": 0.5}) == {"top_p": 0.5}
+    assert METHODS.merge("oracle", {"top_p": 0.5}, {"budget": 8}) == {"budget": 8}
+    assert METHODS.merge("quest", {"budget": 8, "page": 4}, {"page": 2}) == {"budget": 8, "page": 2}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an author of a detector may get wrong in `returns`, `ladder` and `twins` is found."""
+"""What an author of a detector may get wrong in `returns`, `ladder` and `aliases` is found."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def test_sound_returns_pass() -> None:
         ),
         ({"ladder": ("token", (9, 5))}, "ladder = 'token'.*did you mean 'tokens'"),
         ({"ladder": ("tokens", (9, -5))}, "ladder`: tokens = -5"),
-        ({"twins": (("foo", "bar"),)}, "twins = .*'foo' is no parameter; there are .*tokens"),
-        ({"twins": ("tokens", "within")}, "twins = .*'tokens' is no group"),
-        ({"twins": (("tokens",),)}, "twins = .* is no group of two"),
+        ({"aliases": (("foo", "bar"),)}, "aliases = .*'foo' is no parameter; there are .*tokens"),
+        ({"aliases": ("tokens", "within")}, "aliases = .*'tokens' is no group"),
+        ({"aliases": (("tokens",),)}, "aliases = .* is no group of two"),
     ],
 )
 def test_a_wrong_declaration_is_found(declared: dict[str, Any], message: str) -> None:

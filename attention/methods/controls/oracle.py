@@ -99,7 +99,7 @@ class Oracle(Backend):
     role = "control"
     source: ClassVar[str] = "control: the tokens with most probability, known beforehand"
     layer_class = OracleLayer
-    twins = (("budget", "top_p"),)
+    aliases = (("budget", "top_p"),)
     budget: int | None = None
     top_p: float | None = None
     gqa: str = "sum"

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from attention.errors import InvalidValue, check_number
-from attention.spec import Spec, over
+from attention.spec import Spec, merge
 from experiments.cli.commands.replay import require_notes
 from experiments.cli.commands.report import DEFAULT_STORE
 from experiments.cli.console import Console
@@ -151,7 +151,7 @@ def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
     if len(several) > 1:
         raise InvalidValue("--set", ", ".join(args.set), "several values of one parameter alone")
     parameter, values = ("", ()) if several else kind.steps()
-    same = next((group for group in kind.twins if parameter in group), (parameter,))
+    same = next((group for group in kind.aliases if parameter in group), (parameter,))
     if own := several or [key for key in same if key in given]:
         parameter = own[0]
         values = given[parameter]
@@ -159,9 +159,11 @@ def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
         allowed = f"--set {spec.name}.PARAMETER=VALUE,... with the settings to try: "
         raise InvalidValue("detector", spec.name, f"{allowed}{spec.name} has none")
     fixed = {key: found[0] for key, found in given.items() if key != parameter}
-    params = over(spec.params, fixed, kind.twins)
+    params = merge(spec.params, fixed, kind.aliases)
     tried = [
-        in_sweep(study.config, Spec(spec.name, over(params, {parameter: one}, kind.twins), "stop"))
+        in_sweep(
+            study.config, Spec(spec.name, merge(params, {parameter: one}, kind.aliases), "stop")
+        )
         for one in values
     ]
     for one, again in itertools.combinations(tried, 2):

@@ -187,7 +187,7 @@ def _detectors(
     """Every combination of the parameters given, on top of the sweep's own."""
     choices = choices_of(_settings(args))
     for name, tried in choices.items():
-        for group in DETECTORS.find(name).twins:
+        for group in DETECTORS.find(name).aliases:
             if len(both := [one for one in group if one in tried]) > 1:
                 short = [one in _SHORT and getattr(args, one) is not None for one in both]
                 said = [

@@ -14,7 +14,7 @@ from attention.errors import InvalidValue, check_choice
 from attention.identity import named
 from attention.registry import parameters
 from attention.sources import import_path, ships
-from attention.spec import Twins
+from attention.spec import Aliases
 from lil.detectors.base.actions import ACTIONS, Action, OnStop, action
 from lil.detectors.base.region import LAST, WITHIN, Place, require_end, require_part
 from lil.trace import Signal
@@ -83,7 +83,7 @@ class Detector(ABC):
     #: with `steps`, which refuses another form.
     ladder: ClassVar[tuple[str, Sequence[Any]]] = ("", ())
     #: Parameters that say the same, in groups: one that comes later takes the others' place.
-    twins: ClassVar[Twins] = ()
+    aliases: ClassVar[Aliases] = ()
     #: The parameter with what was trained on one model, and the command that trains it.
     trained: ClassVar[tuple[str, str]] = ("", "")
     #: Whether requests to a server may ask for it: it reads tokens alone, and no files.

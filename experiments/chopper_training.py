@@ -76,7 +76,7 @@ def labelled(
     """
     found = []
     for run in study.runs():
-        if run.cell.role != "null" and (record := study.served(run)) is not None:
+        if run.configuration.role != "null" and (record := study.usable(run)) is not None:
             trace = _cut(record.trace(), study.cap(run))
             parts = chunks(trace.text_pieces)
             texts = [_text(trace, chunk) for chunk in parts]
@@ -121,7 +121,7 @@ def with_states(
     # Where a penalty chose the tokens, the states are still the backend's.
     groups: list[tuple[Backend, list[ChunkedTrace]]] = []
     for one in traces:
-        backend = study.backend(one.run.cell)
+        backend = study.backend(one.run.configuration)
         group = next((group for other, group in groups if other == backend), None)
         if group is None:
             groups.append((backend, group := []))
@@ -198,10 +198,10 @@ def held_out_by_problem(
     Raises:
         InvalidValue: fewer than five problems in every data set.
     """
-    held = every_fifth((one.run.cell.dataset, one.run.item_id) for one in traces)
+    held = every_fifth((one.run.configuration.dataset, one.run.item_id) for one in traces)
     split: tuple[list[ChunkedTrace], list[ChunkedTrace]] = ([], [])
     for one in traces:
-        split[(one.run.cell.dataset, one.run.item_id) in held].append(one)
+        split[(one.run.configuration.dataset, one.run.item_id) in held].append(one)
     return split
 
 
@@ -211,9 +211,9 @@ def refuse_shared_problems(train: Sequence[ChunkedTrace], held_out: Sequence[Chu
     Raises:
         InvalidValue: a problem of both.
     """
-    known = {(one.run.cell.dataset, one.run.item_id) for one in train}
+    known = {(one.run.configuration.dataset, one.run.item_id) for one in train}
     for one in held_out:
-        if (one.run.cell.dataset, one.run.item_id) in known:
+        if (one.run.configuration.dataset, one.run.item_id) in known:
             allowed = "other problems than those of the training"
             raise InvalidValue("held-out", one.run.item_id, allowed)
 
@@ -247,10 +247,10 @@ def fit(
     )
     problems: dict[str, set[str]] = {}
     for one in traces:
-        problems.setdefault(one.run.cell.dataset, set()).add(one.run.item_id)
+        problems.setdefault(one.run.configuration.dataset, set()).add(one.run.item_id)
     counts = {
         "problems": {name: len(items) for name, items in sorted(problems.items())},
-        "backends": _apart(dict(one.run.cell.backend) for one in traces),
+        "backends": _apart(dict(one.run.configuration.backend) for one in traces),
         "traces": len(traces),
         "salad_traces": sum(one.salad_from is not None for one in traces),
         "chunks": sum(len(one.chunks) for one in traces),
@@ -298,7 +298,7 @@ def tabled(known: Sequence[tuple[ChunkedTrace, list[float]]], short: int) -> lis
     """The same from the probabilities of each trace's chunks, as signals keep them."""
     groups: dict[tuple[str, str], list[tuple[ChunkedTrace, list[float]]]] = {}
     for one, numbers in known:
-        cell = one.run.cell
+        cell = one.run.configuration
         groups.setdefault((cell.dataset, cell.backend["name"]), []).append((one, numbers))
     rows = [_row(*names, group, short) for names, group in sorted(groups.items())]
     return [*rows, _row("all", "all", known, short)]

@@ -56,7 +56,7 @@ def open_store(
         InvalidValue: no store there, or a scorer of one's own that it does not name.
     """
     study = Study.open(folder, load=load).judged_by(scorer)
-    say(study.said, notes)
+    say(study.warnings, notes)
     return study
 
 
@@ -178,7 +178,7 @@ def _show(
         "figures": [],
         "page": None,
         "runs_missing": found.missing,
-        "notices": study.said,
+        "notices": study.warnings,
     }
     paths: list[Path] = []
     said: str | None = None
@@ -372,7 +372,7 @@ def opened(
     for folder, label in zip(folders, folder_labels(folders), strict=True):
         every = sweep == "all"
         studies = Study.each(folder, load) if every else [Study.open(folder, sweep, load)]
-        for study in (one.beside(detectors) for one in studies):
+        for study in (one.with_detectors(detectors) for one in studies):
             one = len(studies) == 1
             newest = study.sweeps[0].id
             figures = folder / "figures" if one else folder / "figures" / newest
@@ -381,7 +381,7 @@ def opened(
         asked = [one for one in found if one.study.needs_any(scorer)] or found[:1]
         judged = {one.label: one.study.judged_by(scorer) for one in asked}
         found = [replace(one, study=judged.get(one.label, one.study)) for one in found]
-    say([notice for one in found for notice in one.study.said], notes)
+    say([notice for one in found for notice in one.study.warnings], notes)
     return found
 
 
@@ -401,7 +401,7 @@ def listing(folders: Sequence[Path], console: Console, notes: Console) -> dict[s
         sweeps = read_all(folder, notices)
         at_work = max((one.id for one in sweeps), default="") if is_locked(folder) else None
         for sweep in sweeps:
-            told = sweep.told()
+            told = sweep.summary()
             if told["status"] == "running" and sweep.id != at_work:
                 told["status"] = "killed"
             document.append(({"store": label} if several else {}) | told)

@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Column
 
 from experiments.cli.console import Console
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from experiments.sweep import result_writer as keeper
 
 
@@ -72,10 +72,10 @@ class Bars(keeper.Progress):
             self._progress.update(self._task, description="nothing left to decode")
         self._weighed(weight)
 
-    def cell(self, cell: Cell, datasets: Sequence[str] = ()) -> None:
+    def configuration(self, configuration: Configuration, datasets: Sequence[str] = ()) -> None:
         """One configuration begins, with problems of these data sets; the cell's own if none."""
-        named = (self._names.get(name, name) for name in datasets or (cell.dataset,))
-        text = f"{cell.told} · {', '.join(named)}"
+        named = (self._names.get(name, name) for name in datasets or (configuration.dataset,))
+        text = f"{configuration.name} · {', '.join(named)}"
         self._progress.update(self._task, description=text)
         if not self.console.is_terminal:  # a log file gets a line instead of a moving bar
             times = f"{_clock(monotonic() - self._started)} so far, {self._left()}"

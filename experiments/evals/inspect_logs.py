@@ -183,7 +183,9 @@ def _spec(
 
 
 def _digest_of(study: Study, model: str) -> str | None:
-    return next((cell.model_digest for cell in study.plan.cells if cell.model == model), None)
+    return next(
+        (cell.model_digest for cell in study.plan.configurations if cell.model == model), None
+    )
 
 
 def _completed(row: Mapping[str, Any]) -> int:
@@ -214,9 +216,9 @@ def _results(row: Mapping[str, Any], scorers: set[str]) -> Any:
 def problems_of(study: Study) -> dict[tuple[str, str, str], StoredProblem]:
     """Every problem of the plan by model, data set's label and id, from any run with a trace."""
     found: dict[tuple[str, str, str], StoredProblem] = {}
-    called = labels([cell.dataset for cell in study.plan.cells])
+    called = labels([cell.dataset for cell in study.plan.configurations])
     for run in study.runs():
-        name = (run.cell.model, called[run.cell.dataset], run.item_id)
+        name = (run.configuration.model, called[run.configuration.dataset], run.item_id)
         if name in found and found[name].prompt is not None:
             continue
         gold, scorer = run.problem.gold, run.problem.scorer

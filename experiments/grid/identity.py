@@ -47,7 +47,7 @@ def sampling(temperature: float, top_k: int | None, top_p: float, seed: int) -> 
 
 
 @dataclass(frozen=True)
-class Cell:
+class Configuration:
     """One configuration: everything the decode runs of one grid cell share.
 
     `model_digest` is the revision of a hub model or the digest of a folder's weights; `backend` is
@@ -91,7 +91,7 @@ class Cell:
         return bool(self.backend["name"] == "full" and self.role == "null")
 
     @property
-    def told(self) -> str:
+    def name(self) -> str:
         """Backend, budget and penalties, as messages name them."""
         budget = [] if self.budget is None else [str(self.budget)]
         added = [f"+ {penalty['name']}" for penalty in self.penalties]
@@ -103,7 +103,7 @@ class Cell:
         return {**asdict(self), "penalties": [dict(p) for p in self.penalties]}
 
 
-def run_id(cell: Cell, item_id: str, prompt: str, sample_index: int) -> str:
+def run_id(configuration: Configuration, item_id: str, prompt: str, sample_index: int) -> str:
     """The identity of one decode run, 32 hexadecimal digits.
 
     Args:
@@ -116,17 +116,17 @@ def run_id(cell: Cell, item_id: str, prompt: str, sample_index: int) -> str:
     return digest(
         {
             "version": VERSION,
-            "model_digest": cell.model_digest,
+            "model_digest": configuration.model_digest,
             # A file moved to another folder holds the same problems.
-            "dataset": PurePath(cell.dataset).name,
-            "backend": dict(cell.backend),
-            "penalties": [dict(penalty) for penalty in cell.penalties],
-            "sampling": dict(cell.sampling),
-            "dtype": cell.dtype,
+            "dataset": PurePath(configuration.dataset).name,
+            "backend": dict(configuration.backend),
+            "penalties": [dict(penalty) for penalty in configuration.penalties],
+            "sampling": dict(configuration.sampling),
+            "dtype": configuration.dtype,
             "item_id": item_id,
             "prompt": prompt,
             "sample_index": sample_index,
             # What was stored before there was another keeps its name.
-            **({} if cell.runtime == OWN_RUNTIME else {"runtime": cell.runtime}),
+            **({} if configuration.runtime == OWN_RUNTIME else {"runtime": configuration.runtime}),
         }
     )

@@ -14,7 +14,7 @@ from attention.registry import parameters
 from attention.spec import Spec
 from experiments.grid import schema
 from experiments.grid.config import Config
-from experiments.grid.identity import Cell, prompt_digest, run_id, sampling
+from experiments.grid.identity import Configuration, prompt_digest, run_id, sampling
 from experiments.grid.models import REASONER
 from experiments.grid.scoring import Gold
 
@@ -60,7 +60,7 @@ class PlannedProblem(NamedTuple):
 class Run:
     """One decode run: a problem under one configuration."""
 
-    cell: Cell
+    configuration: Configuration
     problem: PlannedProblem
     sample_index: int
 
@@ -72,7 +72,7 @@ class Run:
     @cached_property
     def id(self) -> str:
         """The run's identity, its key in the store."""
-        return run_id(self.cell, self.item_id, self.problem.prompt, self.sample_index)
+        return run_id(self.configuration, self.item_id, self.problem.prompt, self.sample_index)
 
 
 @dataclass(frozen=True)
@@ -83,27 +83,27 @@ class Plan:
     `items` maps (model, data set) to its problems.
     """
 
-    cells: tuple[Cell, ...]
+    configurations: tuple[Configuration, ...]
     items: Mapping[tuple[str, str], tuple[PlannedProblem, ...]]
     samples_per_problem: int
 
-    def runs(self, cell: Cell) -> tuple[Run, ...]:
+    def runs(self, configuration: Configuration) -> tuple[Run, ...]:
         """The runs of one cell."""
-        return self._runs[self.cells.index(cell)]
+        return self._runs[self.configurations.index(configuration)]
 
     def full(self, run: Run) -> Run:
         """The full-attention run this one is measured against: itself, if it is one."""
-        key = (run.cell.model, run.cell.dataset, run.item_id, run.sample_index)
+        key = (run.configuration.model, run.configuration.dataset, run.item_id, run.sample_index)
         try:
             return self._full[key]
         except KeyError:
             allowed = "full attention beside every other backend"
-            raise InvalidValue("plan", run.cell.dataset, allowed) from None
+            raise InvalidValue("plan", run.configuration.dataset, allowed) from None
 
     def fulls(self, run: Run) -> tuple[Run, ...]:
         """The full-attention runs of its problem: one for each sample."""
         return tuple(
-            self._full[run.cell.model, run.cell.dataset, run.item_id, index]
+            self._full[run.configuration.model, run.configuration.dataset, run.item_id, index]
             for index in range(self.samples_per_problem)
         )
 
@@ -112,28 +112,31 @@ class Plan:
         # Made once: each run works out its identity when it is first asked for.
         return tuple(
             tuple(
-                Run(cell, problem, index)
-                for problem in self.items[cell.model, cell.dataset]
+                Run(configuration, problem, index)
+                for problem in self.items[configuration.model, configuration.dataset]
                 for index in range(self.samples_per_problem)
             )
-            for cell in self.cells
+            for configuration in self.configurations
         )
 
     @cached_property
     def _full(self) -> dict[tuple[str, str, str, int], Run]:
-        found = (run for runs in self._runs for run in runs if run.cell.is_full)
-        return {(r.cell.model, r.cell.dataset, r.item_id, r.sample_index): r for r in found}
+        found = (run for runs in self._runs for run in runs if run.configuration.is_full)
+        return {
+            (r.configuration.model, r.configuration.dataset, r.item_id, r.sample_index): r
+            for r in found
+        }
 
     def __len__(self) -> int:
         return sum(
-            len(self.items[cell.model, cell.dataset]) * self.samples_per_problem
-            for cell in self.cells
+            len(self.items[configuration.model, configuration.dataset]) * self.samples_per_problem
+            for configuration in self.configurations
         )
 
     def to_dict(self) -> dict[str, Any]:
         """The plan ready for JSON."""
         return {
-            "cells": [cell.to_dict() for cell in self.cells],
+            "cells": [configuration.to_dict() for configuration in self.configurations],
             "items": [
                 {"model": model, "dataset": dataset, "problems": [list(p) for p in problems]}
                 for (model, dataset), problems in self.items.items()
@@ -154,7 +157,7 @@ class Plan:
         """
         fields = schema.checked(values, _Fields, what)
         items = {(one.model, one.dataset): one.problems for one in fields.items}
-        plan = cls(fields.cells, items, fields.samples_per_problem)
+        plan = cls(fields.configurations, items, fields.samples_per_problem)
         for one in fields.items:
             if len({problem.item_id for problem in one.problems}) < len(one.problems):
                 raise InvalidValue(f"problems of {what}", one.dataset, "no problem twice")
@@ -165,13 +168,17 @@ class Plan:
 
     def _require_whole(self, what: str) -> None:
         known = {dataset for _, dataset in self.items}
-        for at, cell in enumerate(self.cells):
-            if (cell.model, cell.dataset) not in self.items:
+        for at, configuration in enumerate(self.configurations):
+            if (configuration.model, configuration.dataset) not in self.items:
                 allowed = "a data set whose problems are there"
-                raise InvalidValue(f"cell {at} of {what}", cell.dataset, allowed, known)
-            if cell in self.cells[:at]:
-                raise InvalidValue(f"cell {at} of {what}", cell.told, "no cell twice")
-        full = {(cell.model, cell.dataset) for cell in self.cells if cell.is_full}
+                raise InvalidValue(f"cell {at} of {what}", configuration.dataset, allowed, known)
+            if configuration in self.configurations[:at]:
+                raise InvalidValue(f"cell {at} of {what}", configuration.name, "no cell twice")
+        full = {
+            (configuration.model, configuration.dataset)
+            for configuration in self.configurations
+            if configuration.is_full
+        }
         if lacking := [dataset for model, dataset in self.items if (model, dataset) not in full]:
             raise InvalidValue(what, lacking[0], "full attention beside every other backend")
 
@@ -187,7 +194,7 @@ class _Items(msgspec.Struct, forbid_unknown_fields=True):
 class _Fields(msgspec.Struct, forbid_unknown_fields=True):
     """A plan as it is written down."""
 
-    cells: tuple[Cell, ...]
+    configurations: tuple[Configuration, ...] = msgspec.field(name="cells")
     items: tuple[_Items, ...]
     samples_per_problem: schema.Count
 
@@ -321,18 +328,18 @@ def describe_backend(backend: Backend) -> dict[str, Any]:
     return backend.identity()
 
 
-def build_cells(
+def build_configurations(
     config: Config,
     model: str,
     digest: str,
     datasets: Sequence[str],
     backends: Sequence[Backend],
     penalties: Sequence[Penalties] = ((),),
-) -> tuple[Cell, ...]:
+) -> tuple[Configuration, ...]:
     """The cells of one model: all without penalty, full attention first, then with each."""
     drawn = sampling(config.temperature, config.top_k, config.top_p, config.seed)
-    cells = tuple(
-        Cell(
+    configurations = tuple(
+        Configuration(
             model,
             digest,
             dataset,
@@ -348,8 +355,10 @@ def build_cells(
         for dataset in datasets
     )
     if null_of(config) != "seed":
-        return cells
+        return configurations
     again = {**drawn, "seed": (config.seed + 1) % 2**63}
-    return cells + tuple(
-        replace(cell, sampling=again, role="null") for cell in cells if cell.is_full
+    return configurations + tuple(
+        replace(configuration, sampling=again, role="null")
+        for configuration in configurations
+        if configuration.is_full
     )

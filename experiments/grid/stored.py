@@ -15,7 +15,7 @@ from attention.identity import version_of
 from attention.registry import following, parameters
 from attention.spec import parse, paths, setting, values
 from experiments.grid.config import Config
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from lil.detectors import DETECTORS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def paths_set(settings: Iterable[str]) -> Iterator[str]:
         yield from paths(values(raw))
 
 
-def backend_of(config: Config, cell: Cell) -> Backend:
+def backend_of(config: Config, configuration: Configuration) -> Backend:
     """The backend that a cell names, with the parameters it was decoded with.
 
     Raises:
@@ -78,10 +78,10 @@ def backend_of(config: Config, cell: Cell) -> Backend:
     from attention import methods
 
     with config.following():
-        return cast("Backend", _rebuilt(methods, config, config.backends, cell.backend))
+        return cast("Backend", _rebuilt(methods, config, config.backends, configuration.backend))
 
 
-def penalties_of(config: Config, cell: Cell) -> Penalties:
+def penalties_of(config: Config, configuration: Configuration) -> Penalties:
     """The penalties that a cell names, with the parameters it was decoded with.
 
     Raises:
@@ -91,7 +91,8 @@ def penalties_of(config: Config, cell: Cell) -> Penalties:
 
     with config.following():
         return tuple(
-            _rebuilt(penalties, config, config.penalties, table) for table in cell.penalties
+            _rebuilt(penalties, config, config.penalties, table)
+            for table in configuration.penalties
         )
 
 
@@ -115,7 +116,9 @@ def _rebuilt(
     return registry.get(path, **params)
 
 
-def model_of(config: Config, cell: Cell, shelf: dict[str, LoadedModel]) -> LoadedModel:
+def model_of(
+    config: Config, configuration: Configuration, shelf: dict[str, LoadedModel]
+) -> LoadedModel:
     """The model that a cell was decoded with.
 
     Args:
@@ -128,13 +131,15 @@ def model_of(config: Config, cell: Cell, shelf: dict[str, LoadedModel]) -> Loade
     """
     from experiments.grid import models
 
-    loaded = shelf.get(cell.model_digest)
+    loaded = shelf.get(configuration.model_digest)
     if loaded is None:
-        source = models.find(cell.model, config.revision, weights=config.weights)
-        if source.digest != cell.model_digest:
-            allowed = f"the weights that the run was decoded with ({cell.model_digest[:12]})"
-            raise InvalidValue("model", cell.model, allowed)
+        source = models.find(configuration.model, config.revision, weights=config.weights)
+        if source.digest != configuration.model_digest:
+            allowed = (
+                f"the weights that the run was decoded with ({configuration.model_digest[:12]})"
+            )
+            raise InvalidValue("model", configuration.model, allowed)
         device = models.resolve_device(config.device)
-        loaded = models.load(source, cell.dtype, device, config.device_map)
-        shelf[cell.model_digest] = loaded
+        loaded = models.load(source, configuration.dtype, device, config.device_map)
+        shelf[configuration.model_digest] = loaded
     return loaded

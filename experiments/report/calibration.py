@@ -165,7 +165,7 @@ Traces = Mapping[Problem, Sequence[tuple[Sample, Sequence[Sample]]]]
 def by_problem(samples: Sequence[Sample], names: Sequence[str]) -> Traces:
     """Every trace there is, by its problem.
 
-    Those of nulls are left out: no detector watches them, see `Study.able`.
+    Those of nulls are left out: no detector watches them, see `Study.supports`.
 
     Args:
         samples: of a study under all settings.

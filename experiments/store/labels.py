@@ -24,12 +24,14 @@ def labels(detectors: Sequence[Detector]) -> list[str]:
 
 def penalty_labels(plan: Plan) -> list[str]:
     """A name for the penalty of each cell of the plan, as `labels`; "none" where it has none."""
-    tables = [dict(table) for cell in plan.cells for table in cell.penalties]
+    tables = [
+        dict(table) for configuration in plan.configurations for table in configuration.penalties
+    ]
     apart = [table for at, table in enumerate(tables) if table not in tables[:at]]
     names = _labels([(table["name"], table) for table in apart])
     return [
-        "+".join(names[apart.index(dict(table))] for table in cell.penalties) or "none"
-        for cell in plan.cells
+        "+".join(names[apart.index(dict(table))] for table in configuration.penalties) or "none"
+        for configuration in plan.configurations
     ]
 
 

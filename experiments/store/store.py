@@ -116,8 +116,10 @@ class Store:
         records: dict[tuple[str, str], list[Record]] = {}
         for record in self:
             if not record.failed and record.meta.get("detector") is None:
-                cell = record.meta["cell"]
-                records.setdefault((cell["model"], cell["backend"]["name"]), []).append(record)
+                configuration = record.meta["cell"]
+                records.setdefault(
+                    (configuration["model"], configuration["backend"]["name"]), []
+                ).append(record)
         found = {}
         for key, some in records.items():
             step = max(1, len(some) // _TIMED)  # spread evenly: later runs are longer
@@ -217,25 +219,25 @@ def _frame(records: Iterable[Record], folder: Path, answers: Answers | None) -> 
 
 def _row(record: Record, known: Answers) -> dict[str, Any]:
     meta = dict(record.meta)
-    cell = meta.pop("cell")
+    configuration = meta.pop("cell")
     for key in ("code", "notes_code", "verdict"):
         meta.pop(key, None)
-    backend = dict(cell["backend"])
+    backend = dict(configuration["backend"])
     values = {} if record.failed else record.values()
     trace = None if record.failed else Trace.from_dict(values)
     text = None if trace is None else trace.text
-    gold, scorer = known.get((cell["dataset"], meta["item_id"]), (None, "none"))
+    gold, scorer = known.get((configuration["dataset"], meta["item_id"]), (None, "none"))
     found = Judgement(None)
     if trace is not None:
         ended = trace.finish == "eos"
         found = judged(trace.text, gold, scorer, item=meta["item_id"], ended=ended)
     return {
         "id": record.id,
-        **{key: cell[key] for key in ("model", "dataset", "dtype")},
+        **{key: configuration[key] for key in ("model", "dataset", "dtype")},
         "backend": backend.pop("name"),
         "budget": backend.pop("budget", None),
         "backend_params": ", ".join(f"{key}={backend[key]}" for key in sorted(backend)),
-        "penalty": "+".join(p["name"] for p in cell["penalties"]) or "none",
+        "penalty": "+".join(p["name"] for p in configuration["penalties"]) or "none",
         **meta,
         "acted": meta.get("detector") is not None,
         "correct": found.correct,

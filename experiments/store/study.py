@@ -15,7 +15,7 @@ from attention.spec import IMPORT_PATH
 from experiments.grid import gym
 from experiments.grid.config import Config
 from experiments.grid.detectors import detectors_of
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from experiments.grid.plan import Plan, Run
 from experiments.grid.scoring import Scorers, is_path, loaded
 from experiments.grid.stored import backend_of, paths_in, penalties_of
@@ -108,12 +108,12 @@ class Study:
         cls, store: Store, group: SweepGroup, notices: Sequence[str], load: Collection[str]
     ) -> Study:
         writing = paths(store.path)[-1].stem if is_locked(store.path) else None
-        said = [*notices, *group.said(store.path, writing)]
-        values = dict(group.sweeps[0].values) | {"sweeps": [one.told() for one in group.sweeps]}
+        said = [*notices, *group.warnings(store.path, writing)]
+        values = dict(group.sweeps[0].values) | {"sweeps": [one.summary() for one in group.sweeps]}
         config: Config = dataclasses.replace(group.config, load=frozenset(load))
         return cls(store, group.plan, config, values, group.sweeps, tuple(said))
 
-    def beside(self, detectors: Sequence[str]) -> Study:
+    def with_detectors(self, detectors: Sequence[str]) -> Study:
         """The same with more detectors, as they are typed; what is there already stays as it is.
 
         Raises:
@@ -135,7 +135,7 @@ class Study:
         return study
 
     @property
-    def said(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What a reader should know: what could not be read, is left out, unfinished or mixed."""
         return [
             *self.store.notices,
@@ -170,7 +170,7 @@ class Study:
         if not detector.signals:
             return 0
         signals, made_by = sorted(detector.signals), code(detector)
-        served = [record for run in self.runs() if (record := self.served(run)) is not None]
+        served = [record for run in self.runs() if (record := self.usable(run)) is not None]
         if other_code:
             return sum(one.has(signals) and not one.noted_by(made_by) for one in served)
         return sum(not (one.has(signals) and one.noted_by(made_by)) for one in served)
@@ -214,13 +214,13 @@ class Study:
         """Configurations measured against full attention that something else has decoded."""
         apart: dict[tuple[str, str, str], int] = {}
         for run in self.runs():
-            record = None if run.cell.is_full else self.store.get(run.id)
+            record = None if run.configuration.is_full else self.store.get(run.id)
             full = self.store.get(self.plan.full(run).id)
             if record is None or full is None:
                 continue
             mine, theirs = record.meta.get("runtime"), full.meta.get("runtime")
             if mine and theirs and mine != theirs:  # before there were several it was not noted
-                key = (run.cell.told, mine, theirs)
+                key = (run.configuration.name, mine, theirs)
                 apart[key] = apart.get(key, 0) + 1
         for (told, mine, theirs), count in apart.items():
             yield (
@@ -284,8 +284,8 @@ class Study:
 
     def runs(self) -> Iterator[Run]:
         """Every run of the plan."""
-        for cell in self.plan.cells:
-            yield from self.plan.runs(cell)
+        for configuration in self.plan.configurations:
+            yield from self.plan.runs(configuration)
 
     def cap(self, run: Run) -> int:
         """The most tokens a run may have; a sparse one's follows from full attention's trace.
@@ -301,7 +301,7 @@ class Study:
         a comparison and not the other.
         """
         factors: tuple[int | None, ...] = self.config.factors or (None,)
-        if run.cell.is_full:
+        if run.configuration.is_full:
             return dict.fromkeys(factors, self.full_cap(run))
         longest = self.full_tokens(run)
         caps = {factor: self.config.sparse_cap(longest, factor) for factor in factors}
@@ -341,43 +341,45 @@ class Study:
         lengths = [int(record.meta["tokens"]) for record in self._fulls(run)]
         return min(max(lengths), self.full_cap(run)) if lengths else None
 
-    def served(self, run: Run) -> Record | None:
+    def usable(self, run: Run) -> Record | None:
         """The run's record if it has a trace, as long as its cap asks for."""
         record = self.store.get(run.id)
-        usable = record is not None and not record.failed and record.serves(self.cap(run))
+        usable = record is not None and not record.failed and record.covers_cap(self.cap(run))
         return record if usable else None
 
-    def backend(self, cell: Cell) -> Backend:
+    def backend(self, configuration: Configuration) -> Backend:
         """The backend that a cell names.
 
         Raises:
             InvalidValue: it is not installed here, or no longer takes these parameters.
         """
-        return backend_of(self.config, cell)
+        return backend_of(self.config, configuration)
 
-    def penalties(self, cell: Cell) -> Penalties:
+    def penalties(self, configuration: Configuration) -> Penalties:
         """The penalties that a cell names.
 
         Raises:
             InvalidValue: one is not installed here, or no longer takes these parameters.
         """
-        return penalties_of(self.config, cell)
+        return penalties_of(self.config, configuration)
 
-    def able(self, detector: Detector, cell: Cell) -> bool:
+    def supports(self, detector: Detector, configuration: Configuration) -> bool:
         """Whether the cell's backend can do what follows the detector's verdict, and is watched:
         a null is there to be compared as it was decoded.
         """
-        if cell.role == "null":
+        if configuration.role == "null":
             return False
         if not detector.action.dense:
             return True
         try:
-            return self.backend(cell).keeps_all
+            return self.backend(configuration).keeps_all
         except InvalidValue:
             if self.config.typed:
                 raise
             # It is not here: the sweep said of which it knew that they keep all.
-            return any(cell.backend in one.values.get("keeps_all", ()) for one in self.sweeps)
+            return any(
+                configuration.backend in one.values.get("keeps_all", ()) for one in self.sweeps
+            )
 
     def samples(
         self,

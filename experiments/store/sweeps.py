@@ -11,7 +11,7 @@ from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.grid.config import check
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from experiments.grid.plan import Plan, PlannedProblem
 from experiments.grid.stored import StoredConfig
 from experiments.store import manifest
@@ -48,7 +48,7 @@ class Sweep:
         """ "running", "finished", "interrupted" or "failed"; "running" as well if it was killed."""
         return str(self.values["status"])
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Id, start, status, runs and arguments, as lists of sweeps show them."""
         return {
             "id": self.id,
@@ -73,13 +73,17 @@ class SweepGroup:
     @property
     def plan(self) -> Plan:
         """All their cells; problems as the newest has them, with its answers."""
-        cells: list[Cell] = []
+        configurations: list[Configuration] = []
         items: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
         for sweep in self.sweeps:
-            cells += [cell for cell in sweep.plan.cells if cell not in cells]
+            configurations += [
+                configuration
+                for configuration in sweep.plan.configurations
+                if configuration not in configurations
+            ]
             for key, problems in sweep.plan.items.items():
                 items.setdefault(key, problems)
-        return Plan(tuple(cells), items, self.sweeps[0].plan.samples_per_problem)
+        return Plan(tuple(configurations), items, self.sweeps[0].plan.samples_per_problem)
 
     @property
     def config(self) -> StoredConfig:
@@ -93,7 +97,7 @@ class SweepGroup:
         every: dict[str, Any] = {key: names(key) for key in keys}
         return dataclasses.replace(self.sweeps[0].config, **every)
 
-    def said(self, folder: Path, writing: str | None) -> list[str]:
+    def warnings(self, folder: Path, writing: str | None) -> list[str]:
         """What a reader of their results should know, a sentence each.
 
         Args:
@@ -122,11 +126,11 @@ class SweepGroup:
     def unfinished(self) -> list[Sweep]:
         """Sweeps that did not end by themselves, unless a newer one has all their cells."""
         found: list[Sweep] = []
-        done: list[Cell] = []
+        done: list[Configuration] = []
         for sweep in self.sweeps:
             if sweep.status == "finished":
-                done += sweep.plan.cells
-            elif any(cell not in done for cell in sweep.plan.cells):
+                done += sweep.plan.configurations
+            elif any(configuration not in done for configuration in sweep.plan.configurations):
                 found.append(sweep)
         return found
 
@@ -207,8 +211,8 @@ def _unfit(one: Sweep, other: Sweep) -> str | None:
 
 def _digests(plan: Plan) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for cell in plan.cells:
-        found.setdefault(cell.model, set()).add(cell.model_digest)
+    for configuration in plan.configurations:
+        found.setdefault(configuration.model, set()).add(configuration.model_digest)
     return found
 
 

@@ -145,7 +145,7 @@ class DecodeJob:
     """Rows of one configuration, and how to decode them.
 
     Args:
-        told: the configuration, as messages name it.
+        name: the configuration, as messages name it.
         requests: one a row, in order of admission.
         backend, penalties: of all rows.
         detectors: that act in all rows.
@@ -153,7 +153,7 @@ class DecodeJob:
         options: the others that `lil.stream` takes.
     """
 
-    told: str
+    name: str
     requests: tuple[lil.Request, ...]
     backend: attention.Backend
     penalties: tuple[Penalty, ...]
@@ -247,7 +247,7 @@ def _decode(
         yield RowFailure(rest[0], status, message(failure), together)
         return
     yield Remark(
-        f"{job.told}: a batch failed ({message(failure)}); "
+        f"{job.name}: a batch failed ({message(failure)}); "
         f"its {len(rest)} unfinished rows are tried again in halves"
     )
     del failure

@@ -17,13 +17,13 @@ from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.sets import SIZES, expand, labels
 from experiments.grid.detectors import build_detectors
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from experiments.grid.plan import (
     Plan,
     PlannedProblem,
     Run,
     build_backends,
-    build_cells,
+    build_configurations,
     build_penalties,
 )
 from experiments.grid.stored import backend_of
@@ -47,7 +47,7 @@ _ASKS = (
 )
 
 
-class CellForecast(TypedDict):
+class ConfigurationForecast(TypedDict):
     """One configuration: its runs, what is stored of them, the tokens and seconds left.
 
     `stored` is None where that is not known, `seconds` and `tokens_per_sec` where nothing was
@@ -97,9 +97,9 @@ class _Known:
         if sentence not in self.unknown:
             self.unknown.append(sentence)
 
-    def rooms(self, cell: Cell, total: int) -> list[int | None]:
+    def rooms(self, configuration: Configuration, total: int) -> list[int | None]:
         """Tokens that the model's positions leave each run of a cell, of `total`; None: unknown."""
-        problems = self.problems.get((cell.model, cell.dataset))
+        problems = self.problems.get((configuration.model, configuration.dataset))
         if problems is None or self.config.beyond_positions:
             return [None] * total
         return [one.room for one in problems for _ in range(self.config.samples_per_problem)]
@@ -128,7 +128,7 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
         if not vllm_limits.is_installed():
             known.miss(vllm_limits.NOT_HERE)
     sets = _sets(known)
-    cells: list[CellForecast] = []
+    configurations: list[ConfigurationForecast] = []
     memory: list[MemoryForecast] = []
     speeds = {} if known.stored is None else known.stored.store.seconds_per_token()
     for name in config.models:
@@ -136,19 +136,31 @@ def dry_run(config: Config, out: Path) -> dict[str, Any]:
         planned = _planned(known, name, source, sets)
         size = _size(known, name, source)
         digest = source.digest if source else _digest(known, name)
-        of_model = build_cells(config, name, digest or "", tuple(sets), backends, penalties)
-        here = tuple(cell for cell in of_model if digest and (name, cell.dataset) in planned)
+        of_model = build_configurations(
+            config, name, digest or "", tuple(sets), backends, penalties
+        )
+        here = tuple(
+            configuration
+            for configuration in of_model
+            if digest and (name, configuration.dataset) in planned
+        )
         study = None
         if known.stored is not None and here:
             plan = Plan(here, planned, config.samples_per_problem)
             study = Study(known.stored.store, plan, config)
-        for cell in of_model:
-            speed = speeds.get((name, cell.backend["name"]))
-            cells.append(
-                _cell(known, cell, sets[cell.dataset], study if cell in here else None, speed)
+        for configuration in of_model:
+            speed = speeds.get((name, configuration.backend["name"]))
+            configurations.append(
+                _cell(
+                    known,
+                    configuration,
+                    sets[configuration.dataset],
+                    study if configuration in here else None,
+                    speed,
+                )
             )
         memory += _memory(known, name, size, of_model)
-    return _document(known, cells, memory)
+    return _document(known, configurations, memory)
 
 
 # ---------------------------------------------------------------- what is here
@@ -188,8 +200,15 @@ def _source(known: _Known, name: str) -> models.ModelSource | None:
 
 def _digest(known: _Known, name: str) -> str | None:
     """Which weights an earlier sweep into this store had under this name."""
-    cells = known.stored.plan.cells if known.stored else ()
-    return next((cell.model_digest for cell in cells if cell.model == name), None)
+    configurations = known.stored.plan.configurations if known.stored else ()
+    return next(
+        (
+            configuration.model_digest
+            for configuration in configurations
+            if configuration.model == name
+        ),
+        None,
+    )
 
 
 def _planned(
@@ -252,11 +271,11 @@ def _size(known: _Known, name: str, source: models.ModelSource | None) -> Footpr
 
 def _cell(
     known: _Known,
-    cell: Cell,
+    configuration: Configuration,
     one: data.DataSet | int,
     study: Study | None,
     per_token: float | None,
-) -> CellForecast:
+) -> ConfigurationForecast:
     """What one configuration would take.
 
     Args:
@@ -268,15 +287,17 @@ def _cell(
     problems = len(one.items) if isinstance(one, data.DataSet) else one
     total = problems * config.samples_per_problem
     stored = 0 if known.stored is None else None
-    longest = config.max_new_tokens if cell.is_full else _most(config)
+    longest = config.max_new_tokens if configuration.is_full else _most(config)
     lengths: list[int | None] = [None] * total
-    rooms = known.rooms(cell, total)
+    rooms = known.rooms(configuration, total)
     most = [_cut(longest, room) for room in rooms]
     if study is not None:
-        made_by = code(study.backend(cell), *study.penalties(cell))
-        left = [run for run in study.plan.runs(cell) if _pending(study, run, made_by)]
-        if any(study.served(run) for run in left):
-            known.miss(f"some runs of {cell.told} are of other code: --again decodes them anew")
+        made_by = code(study.backend(configuration), *study.penalties(configuration))
+        left = [run for run in study.plan.runs(configuration) if _pending(study, run, made_by)]
+        if any(study.usable(run) for run in left):
+            known.miss(
+                f"some runs of {configuration.name} are of other code: --again decodes them anew"
+            )
         rooms = [None if config.beyond_positions else run.problem.room for run in left]
         stored = total - len(left)
         lengths = [study.full_tokens(run) for run in left]
@@ -285,17 +306,19 @@ def _cell(
             for run, length, room in zip(left, lengths, rooms, strict=True)
         ]
     elif known.stored is not None:
-        known.miss(f"what is stored of {cell.dataset} under {cell.model} is not known")
+        known.miss(
+            f"what is stored of {configuration.dataset} under {configuration.model} is not known"
+        )
     expected = sum(
         _cut(config.max_new_tokens, room) if length is None else length
         for length, room in zip(lengths, rooms, strict=True)
     )
     return {
-        "model": cell.model,
-        "dataset": cell.dataset,
-        "backend": cell.backend["name"],
-        "budget": cell.budget,
-        "penalty": "+".join(str(table["name"]) for table in cell.penalties) or "none",
+        "model": configuration.model,
+        "dataset": configuration.dataset,
+        "backend": configuration.backend["name"],
+        "budget": configuration.budget,
+        "penalty": "+".join(str(table["name"]) for table in configuration.penalties) or "none",
         "runs": total,
         "stored": stored,
         "tokens_expected": expected,
@@ -308,7 +331,7 @@ def _cell(
 
 def _pending(study: Study, run: Run, made_by: Mapping[str, str]) -> bool:
     record = study.store.get(run.id)
-    return record is None or not record.serves(study.cap(run)) or not record.made_by(made_by)
+    return record is None or not record.covers_cap(study.cap(run)) or not record.made_by(made_by)
 
 
 def _cut(tokens: int, room: int | None) -> int:
@@ -325,17 +348,17 @@ def _most(config: Config) -> int:
 
 
 def _memory(
-    known: _Known, name: str, size: Footprint | None, cells: Sequence[Cell]
+    known: _Known, name: str, size: Footprint | None, configurations: Sequence[Configuration]
 ) -> list[MemoryForecast]:
     """Weights, and keys and values of a row and of a batch, of every backend and budget."""
     config = known.config
     prompts = [n for (model, _), of in known.prompts.items() if model == name for n in of]
     found: dict[tuple[str, int | None], MemoryForecast] = {}
-    for cell in cells:
-        backend = str(cell.backend["name"])
-        if (backend, cell.budget) in found:
+    for configuration in configurations:
+        backend = str(configuration.backend["name"])
+        if (backend, configuration.budget) in found:
             continue  # the same under another penalty
-        asked = config.max_new_tokens if cell.is_full else _most(config)
+        asked = config.max_new_tokens if configuration.is_full else _most(config)
         tokens = max(prompts, default=0) + asked
         ends = [
             prompt + room
@@ -345,11 +368,11 @@ def _memory(
         ]
         if ends and not config.beyond_positions:
             tokens = min(tokens, max(ends))
-        row = None if size is None else size.kv_bytes(backend_of(config, cell), tokens)
-        found[backend, cell.budget] = {
+        row = None if size is None else size.kv_bytes(backend_of(config, configuration), tokens)
+        found[backend, configuration.budget] = {
             "model": name,
             "backend": backend,
-            "budget": cell.budget,
+            "budget": configuration.budget,
             "weight_bytes": None if size is None else size.weight_bytes,
             "row_tokens": tokens,
             "prompt_tokens_max": max(prompts, default=None),
@@ -363,29 +386,35 @@ def _memory(
 
 
 def _document(
-    known: _Known, cells: list[CellForecast], memory: list[MemoryForecast]
+    known: _Known, configurations: list[ConfigurationForecast], memory: list[MemoryForecast]
 ) -> dict[str, Any]:
     unmeasured: dict[str, list[str]] = {}
-    for cell in cells:
-        if cell["seconds"] is None and cell["backend"] not in unmeasured.get(cell["model"], []):
-            unmeasured.setdefault(cell["model"], []).append(cell["backend"])
+    for configuration in configurations:
+        if configuration["seconds"] is None and configuration["backend"] not in unmeasured.get(
+            configuration["model"], []
+        ):
+            unmeasured.setdefault(configuration["model"], []).append(configuration["backend"])
     for model, backends in unmeasured.items():
         known.miss(
             f"time of {model} under {', '.join(backends)} is not known: nothing of it is stored; "
             "the same command with --limit 8 into the same folder measures it"
         )
     return {
-        "runs": sum(cell["runs"] for cell in cells),
-        "stored": total(cell["stored"] for cell in cells),
-        "tokens_expected": sum(cell["tokens_expected"] for cell in cells),
-        "runs_of_unknown_length": sum(cell["runs_of_unknown_length"] for cell in cells),
-        "tokens_at_most": sum(cell["tokens_at_most"] for cell in cells),
-        "seconds": total(cell["seconds"] for cell in cells),
+        "runs": sum(configuration["runs"] for configuration in configurations),
+        "stored": total(configuration["stored"] for configuration in configurations),
+        "tokens_expected": sum(
+            configuration["tokens_expected"] for configuration in configurations
+        ),
+        "runs_of_unknown_length": sum(
+            configuration["runs_of_unknown_length"] for configuration in configurations
+        ),
+        "tokens_at_most": sum(configuration["tokens_at_most"] for configuration in configurations),
+        "seconds": total(configuration["seconds"] for configuration in configurations),
         "batch_size": known.config.batch_size,
         "dtype": known.config.dtype,
         "config": known.config.to_dict(),
-        "labels": labels([cell["dataset"] for cell in cells]),
-        "cells": cells,
+        "labels": labels([configuration["dataset"] for configuration in configurations]),
+        "cells": configurations,
         "memory": memory,
         "unknown": known.unknown,
         "notices": known.said,

@@ -11,7 +11,7 @@ from attention.identity import code
 from experiments.grid import data, models
 from experiments.grid.config import Config
 from experiments.grid.data.sets import stream_name
-from experiments.grid.identity import OWN_RUNTIME, Cell
+from experiments.grid.identity import OWN_RUNTIME, Configuration
 from experiments.grid.plan import Plan, Run
 from experiments.grid.scoring import Scorers
 from experiments.store.samples.replay import (
@@ -45,7 +45,7 @@ class Preparation:
     problems: Mapping[tuple[str, str, str], tuple[data.Item, list[int]]]
     about: Mapping[str, Any] = field(default_factory=dict)  # more for the manifest
     scorers: Scorers = field(default_factory=dict)
-    said: tuple[str, ...] = ()  # what nobody should overlook
+    warnings: tuple[str, ...] = ()  # what nobody should overlook
     steps: float = 0.0  # decode steps to expect, of the model that comes next
 
 
@@ -82,7 +82,7 @@ class MissingRuns:
     def pending(self, run: Run) -> bool:
         """Whether the store lacks a run, or has less of it than is asked for."""
         record = self.study.store.get(run.id)
-        if record is None or not record.serves(self.study.cap(run)) or self.of_other_code(run):
+        if record is None or not record.covers_cap(self.study.cap(run)) or self.of_other_code(run):
             return True
         if not record.has(self._signals):
             return True
@@ -97,23 +97,27 @@ class MissingRuns:
         record = self.study.store.get(run.id)
         if record is None:
             return {}
-        wanted = self.code(run.cell)
+        wanted = self.code(run.configuration)
         found = {key: now for key, now in wanted.items() if record.code.get(key) != now}
         if record.failed or not record.has(self._signals):
             return found  # it has no notes that could be read
         notes = self.notes_code.items()
         return found | {key: now for key, now in notes if record.notes_code.get(key) != now}
 
-    def code(self, cell: Cell) -> dict[str, str]:
+    def code(self, configuration: Configuration) -> dict[str, str]:
         """Digests of the methods and penalties of a cell that do not ship."""
-        if id(cell) not in self._codes:
-            self._codes[id(cell)] = code(self.study.backend(cell), *self.study.penalties(cell))
-        return self._codes[id(cell)]
+        if id(configuration) not in self._codes:
+            self._codes[id(configuration)] = code(
+                self.study.backend(configuration), *self.study.penalties(configuration)
+            )
+        return self._codes[id(configuration)]
 
-    def acted(self, cell: Cell) -> Iterator[PendingRun]:
+    def acted(self, configuration: Configuration) -> Iterator[PendingRun]:
         """Runs in which a detector that acts fires, and that have not been decoded with it."""
-        able = [detector for detector in self.acting if self.study.able(detector, cell)]
-        for run in self.study.plan.runs(cell) if able else ():
+        able = [
+            detector for detector in self.acting if self.study.supports(detector, configuration)
+        ]
+        for run in self.study.plan.runs(configuration) if able else ():
             plain, cap = self.study.store.get(run.id), self.study.cap(run)
             if plain is None or plain.failed or self.pending(run):
                 continue
@@ -142,25 +146,32 @@ class MissingRuns:
 
     def steps_left(self, model: str) -> float:
         """Decode steps to expect of a model's runs, in full batches."""
-        runs = (run for run in self.study.runs() if run.cell.model == model and self.pending(run))
+        runs = (
+            run
+            for run in self.study.runs()
+            if run.configuration.model == model and self.pending(run)
+        )
         return sum(map(self.weight, runs)) / self.config.batch_size
 
     def prompt(self, run: Run) -> list[int]:
         """Token ids of its prompt."""
-        return self.prepared.problems[run.cell.model, run.cell.dataset, run.item_id][1]
+        return self.prepared.problems[
+            run.configuration.model, run.configuration.dataset, run.item_id
+        ][1]
 
     def job(self, pending: Sequence[PendingRun]) -> DecodeJob:
         """What is asked for: runs of one configuration and one detector."""
         run, detector = pending[0].run, pending[0].detector
         return DecodeJob(
-            told=run.cell.told,
+            name=run.configuration.name,
             requests=tuple(self._request(one.run, one.detector) for one in pending),
-            backend=self.study.backend(run.cell),
-            penalties=self.study.penalties(run.cell),
+            backend=self.study.backend(run.configuration),
+            penalties=self.study.penalties(run.configuration),
             # Where none continues_after_verdict, those that read hidden states take notes.
             detectors=() if detector is None else (detector,),
             probes=self.readers if detector is None else (),
-            options=self.config.decode_options() | {"seed": run.cell.sampling.get("seed", 0)},
+            options=self.config.decode_options()
+            | {"seed": run.configuration.sampling.get("seed", 0)},
         )
 
     def _request(self, run: Run, detector: lil.Detector | None) -> lil.Request:
@@ -168,7 +179,7 @@ class MissingRuns:
         forced, signals = self._known_prefix(run, len(prompt_ids), cap)
         if detector is not None:  # it has to see every token decoded
             forced, signals = (), {}
-        name = stream_name(run.cell.dataset, run.item_id)
+        name = stream_name(run.configuration.dataset, run.item_id)
         return lil.Request(prompt_ids, cap, name, run.sample_index, forced, signals)
 
     def _known_prefix(
@@ -179,12 +190,12 @@ class MissingRuns:
         Prompt and prefix are read in one dense pass, so together they may be `exact_until` long.
         The last token is decoded all the same: something has to measure the run's speed.
         """
-        cell = run.cell
-        other = cell.runtime != OWN_RUNTIME  # which takes no known beginning
-        if cell.is_full or cell.penalties or self.config.temperature or other:
+        configuration = run.configuration
+        other = configuration.runtime != OWN_RUNTIME  # which takes no known beginning
+        if configuration.is_full or configuration.penalties or self.config.temperature or other:
             return (), {}
         full = self.study.full(run)
-        room = self.study.backend(cell).exact_until - prompt
+        room = self.study.backend(configuration).exact_until - prompt
         if full is None or full.failed or room <= 0:
             return (), {}
         trace = full.trace()

@@ -89,7 +89,7 @@ def check_fed(
     """Every trace of a sweep: its tokens fed one by one against its replay."""
     agreement = Agreement()
     for run in study.runs():
-        if (record := study.served(run)) is not None:
+        if (record := study.usable(run)) is not None:
             trace, cap = record.trace(), study.cap(run)
             live = feed(trace, detector, cap)
             agreement.compare(_name(run), live, replayed(trace, detector, cap))
@@ -113,12 +113,12 @@ def check_decoded(
         InvalidValue: the model is not there, its weights are no longer those of the sweep, or
             another runtime decoded it.
     """
-    chosen = [(run, record) for run in study.runs() if (record := study.served(run))]
+    chosen = [(run, record) for run in study.runs() if (record := study.usable(run))]
     if limit < len(chosen):
         chosen = [chosen[i * len(chosen) // limit] for i in range(limit)]
     agreement = Agreement()
-    for model in dict.fromkeys(run.cell.model for run, _ in chosen):
-        of_model = [pair for pair in chosen if pair[0].cell.model == model]
+    for model in dict.fromkeys(run.configuration.model for run, _ in chosen):
+        of_model = [pair for pair in chosen if pair[0].configuration.model == model]
         _decode_model(study, detector, device, of_model, agreement, on_run)
     return agreement
 
@@ -131,16 +131,18 @@ def _decode_model(
     agreement: Agreement,
     on_run: Callable[[], None] | None,
 ) -> None:
-    config, digest = study.config, chosen[0][0].cell.model_digest
+    config, digest = study.config, chosen[0][0].configuration.model_digest
     if config.runtime != OWN_RUNTIME:
         allowed = f"{OWN_RUNTIME}: here detectors are at work in `lil.decode`"
         raise InvalidValue("runtime", config.runtime, allowed)
-    source = models.find(chosen[0][0].cell.model, config.revision, weights=config.weights)
+    source = models.find(chosen[0][0].configuration.model, config.revision, weights=config.weights)
     if source.digest != digest:
         raise InvalidValue("model", source.name, "the weights the store was made with")
     loaded = models.load(source, config.dtype, device, config.device_map)
-    for cell in study.plan.cells:
-        mine = [(run, record.trace()) for run, record in chosen if run.cell == cell]
+    for configuration in study.plan.configurations:
+        mine = [
+            (run, record.trace()) for run, record in chosen if run.configuration == configuration
+        ]
         if not mine:
             continue
         for index, trace in lil.stream(
@@ -150,13 +152,13 @@ def _decode_model(
                 lil.Request(
                     stored.prompt_ids,
                     study.cap(run),
-                    stream_name(cell.dataset, run.item_id),
+                    stream_name(configuration.dataset, run.item_id),
                     run.sample_index,
                 )
                 for run, stored in mine
             ],
-            backend=study.backend(cell),
-            penalties=study.penalties(cell),
+            backend=study.backend(configuration),
+            penalties=study.penalties(configuration),
             detectors=[detector],
             token_bytes=loaded.token_bytes,
             **config.decode_options(),
@@ -173,4 +175,4 @@ def _decode_model(
 
 
 def _name(run: Run) -> str:
-    return f"{run.cell.told} {run.cell.dataset} {run.item_id}"
+    return f"{run.configuration.name} {run.configuration.dataset} {run.item_id}"

@@ -9,7 +9,7 @@ from typing import Any
 import lil
 from attention.identity import code
 from experiments.grid.data.sets import labels
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from experiments.store import manifest
 from experiments.store.samples.replay import stored_verdict
 from experiments.store.store import Store
@@ -24,7 +24,7 @@ class Progress:
     def plan(self, runs: int, stored: int, weight: float) -> None:
         """How many runs there are, how many the store has, and the work left."""
 
-    def cell(self, cell: Cell, datasets: Sequence[str] = ()) -> None:
+    def configuration(self, configuration: Configuration, datasets: Sequence[str] = ()) -> None:
         """One configuration begins, with problems of these data sets; the cell's own if none."""
 
     def step(self, tokens: int) -> None:
@@ -85,7 +85,9 @@ class ResultWriter:
         self.sweep, self.workers = sweep, workers
         self.code, self.notes_code = backlog.code, backlog.notes_code
         self.runtime = manifest.runtime(backlog.config.runtime)
-        self.names = labels([cell.dataset for cell in backlog.study.plan.cells])
+        self.names = labels(
+            [configuration.dataset for configuration in backlog.study.plan.configurations]
+        )
 
     def keep(self, task: Task[PendingRun], event: RowTrace) -> None:
         """A run that was decoded."""
@@ -110,19 +112,22 @@ class ResultWriter:
         self._append(task, outcome, None)
         self.counts.failed += 1
         run = task.what.run
-        name = self.names[run.cell.dataset]
-        self.progress.note(f"{run.cell.told}, {name} {run.item_id}: {event.message}")
+        name = self.names[run.configuration.dataset]
+        self.progress.note(f"{run.configuration.name}, {name} {run.item_id}: {event.message}")
 
     def _append(
         self, task: Task[PendingRun], outcome: Mapping[str, Any], trace: lil.Trace | None
     ) -> None:
         run, fired = task.what
-        made_by: dict[str, object] = {"code": self.code(run.cell), "notes_code": self.notes_code}
+        made_by: dict[str, object] = {
+            "code": self.code(run.configuration),
+            "notes_code": self.notes_code,
+        }
         if fired is not None:
-            digests = self.code(run.cell) | code(fired.detector)
+            digests = self.code(run.configuration) | code(fired.detector)
             made_by = {"code": digests, "verdict": stored_verdict(fired.verdict)}
         meta = {
-            "cell": run.cell.to_dict(),
+            "cell": run.configuration.to_dict(),
             "item_id": run.item_id,
             "prompt": run.problem.prompt,
             "sample_index": run.sample_index,

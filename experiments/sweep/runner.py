@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from experiments.grid import models
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from experiments.grid.plan import Run
 from experiments.store.samples import load as reading
 from experiments.store.store import Store
@@ -70,7 +70,14 @@ class Runner:
 
     def _decode_model(self, source: models.ModelSource) -> None:
         """One model's runs; when it returns, nothing here holds the model any more."""
-        work = _Work(self, [cell for cell in self.plan.cells if cell.model == source.name])
+        work = _Work(
+            self,
+            [
+                configuration
+                for configuration in self.plan.configurations
+                if configuration.model == source.name
+            ],
+        )
         if work.schedule.left:
             prepared = replace(self.prepared, steps=self.backlog.steps_left(source.name))
             with self.open_executor(prepared, source) as executor:
@@ -89,16 +96,16 @@ class _Work:
         cells: of the model.
     """
 
-    def __init__(self, runner: Runner, cells: Sequence[Cell]) -> None:
+    def __init__(self, runner: Runner, configurations: Sequence[Configuration]) -> None:
         self.study, self.backlog, self.keeper = runner.study, runner.backlog, runner.keeper
         self.progress, self.detectors = runner.progress, runner.prepared.detectors
         config = runner.prepared.config
         self.schedule = Schedule[PendingRun](config.workers, max(1, config.batch_size // 4))
         self.jobs: dict[int, dict[int, Task[PendingRun]]] = {}  # by worker, then place in the job
-        self.unread: list[Cell] = []  # complete, their samples not yet kept for the report
+        self.unread: list[Configuration] = []  # complete, their samples not yet kept for the report
         self.acting_left = 0.0  # tokens expected of runs with detectors that act
         self.ended: set[str] = set()  # full attention's runs that ended here, well or not
-        self.configs = _configs(cells)
+        self.configs = _configs(configurations)
         for number in range(len(self.configs)):
             self._plan(number)
         for number in range(len(self.configs)):
@@ -112,7 +119,7 @@ class _Work:
     def _begin_or_wait(self, group: BatchGroup, pending: PendingRun) -> None:
         """The length of a sparse run follows from all of full attention's on the problem."""
         run = pending.run
-        for full in () if run.cell.is_full else self.study.plan.fulls(run):
+        for full in () if run.configuration.is_full else self.study.plan.fulls(run):
             if full.id not in self.ended and self.backlog.pending(full):
                 self.schedule.hold(full.id, group, pending)
                 return
@@ -120,8 +127,8 @@ class _Work:
             self._add(group, pending)
 
     def _runs(self, number: int) -> Iterator[Run]:
-        for cell in self.configs[number]:
-            yield from self.study.plan.runs(cell)
+        for configuration in self.configs[number]:
+            yield from self.study.plan.runs(configuration)
 
     def _add(self, group: BatchGroup, pending: PendingRun) -> Task[PendingRun]:
         expected, prompt = self.backlog.weight(pending.run), len(self.backlog.prompt(pending.run))
@@ -146,8 +153,8 @@ class _Work:
     def _begin(self, executor: Executor, worker: int, tasks: Sequence[Task[PendingRun]]) -> None:
         self.jobs[worker] = dict(enumerate(tasks))
         pending = [task.what for task in tasks]
-        datasets = dict.fromkeys(one.run.cell.dataset for one in pending)
-        self.progress.cell(pending[0].run.cell, tuple(datasets))
+        datasets = dict.fromkeys(one.run.configuration.dataset for one in pending)
+        self.progress.configuration(pending[0].run.configuration, tuple(datasets))
         executor.submit(worker, self.backlog.job(pending))
 
     def _hear(self, worker: int, event: Event) -> None:
@@ -180,7 +187,7 @@ class _Work:
             self.keeper.keep_failure(task, RowFailure(0, "error", said, 1))
             self._ended(task)
         if len(tasks) > len(given_up):
-            told = tasks[0].what.run.cell.told
+            told = tasks[0].what.run.configuration.name
             rows = f"{len(tasks)} unfinished row{'' if len(tasks) == 1 else 's'}"
             self.progress.note(f"{told}: a worker was lost ({reason}); {rows} are tried again")
 
@@ -190,7 +197,7 @@ class _Work:
         """A run is stored: what waited for it can begin."""
         if task.group.acting:
             self.acting_left -= task.expected
-        plain_full = task.what.run.cell.is_full and not task.group.acting
+        plain_full = task.what.run.configuration.is_full and not task.group.acting
         if plain_full:
             self.ended.add(task.key)
         released = self.schedule.done(task)
@@ -208,7 +215,11 @@ class _Work:
         if not self.schedule.finished(group):
             return
         if not group.acting:
-            acted = [one for cell in self.configs[number] for one in self.backlog.acted(cell)]
+            acted = [
+                one
+                for configuration in self.configs[number]
+                for one in self.backlog.acted(configuration)
+            ]
             for at, detector in enumerate(self.backlog.acting, start=1):
                 mine = [one for one in acted if one.detector == detector]
                 tasks = [self._add(BatchGroup(number, at), one) for one in mine]
@@ -222,15 +233,21 @@ class _Work:
     def _read(self) -> None:
         """Keep samples for the report."""
         while self.unread:
-            cell = self.unread.pop()
-            reading.read(self.study, self.detectors, cells=[cell])
+            configuration = self.unread.pop()
+            reading.read(self.study, self.detectors, configurations=[configuration])
 
 
-def _configs(cells: Sequence[Cell]) -> list[list[Cell]]:
+def _configs(configurations: Sequence[Configuration]) -> list[list[Configuration]]:
     """Cells that differ in their data set alone, full attention first."""
-    found: dict[str, list[Cell]] = {}
-    for cell in sorted(cells, key=lambda cell: not cell.is_full):
-        method = [dict(cell.backend), [dict(p) for p in cell.penalties], dict(cell.sampling)]
+    found: dict[str, list[Configuration]] = {}
+    for configuration in sorted(
+        configurations, key=lambda configuration: not configuration.is_full
+    ):
+        method = [
+            dict(configuration.backend),
+            [dict(p) for p in configuration.penalties],
+            dict(configuration.sampling),
+        ]
         key = json.dumps(method, sort_keys=True)
-        found.setdefault(key, []).append(cell)
+        found.setdefault(key, []).append(configuration)
     return list(found.values())

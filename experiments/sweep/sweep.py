@@ -21,12 +21,12 @@ from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
 from experiments.grid.data.prompts import read_template, unknown_words
 from experiments.grid.detectors import build_detectors
-from experiments.grid.identity import OWN_RUNTIME, Cell
+from experiments.grid.identity import OWN_RUNTIME, Configuration
 from experiments.grid.plan import (
     Plan,
     PlannedProblem,
     build_backends,
-    build_cells,
+    build_configurations,
     build_penalties,
     describe_penalties,
 )
@@ -88,7 +88,7 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
     scorers = scoring.loaded(*{item.scorer for one in sets.values() for item in one.items})
     threads = models.use_threads(config.threads, config.workers)
 
-    cells: list[Cell] = []
+    configurations: list[Configuration] = []
     unknown: list[str] = []
     problems: dict[tuple[str, str, str], tuple[data.Item, list[int]]] = {}
     planned: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
@@ -97,7 +97,9 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
         table = token_bytes(tokenizer)
         for detector in detectors:
             cue_ids(detector.action, tokenizer, table)  # unknown words are refused now
-        cells += build_cells(config, source.name, source.digest, tuple(sets), backends, penalties)
+        configurations += build_configurations(
+            config, source.name, source.digest, tuple(sets), backends, penalties
+        )
         most, lengths = positions.positions(source), []
         for dataset, of_set in sets.items():
             prompts = {item.id: item.prompt_ids(tokenizer) for item in of_set.items}
@@ -109,12 +111,12 @@ def prepare(config: Config, out: Path, *, again: bool = False) -> Preparation:
                 PlannedProblem.of(item, prompts[item.id], most) for item in of_set.items
             )
         positions.require_room(source.name, most, lengths, beyond=config.beyond_positions)
-    plan = Plan(tuple(cells), planned, config.samples_per_problem)
+    plan = Plan(tuple(configurations), planned, config.samples_per_problem)
     shelf = models.Shelf(config.dtype, device, None if remote else config.device_map)
     made_by = code(*backends, *itertools.chain(*penalties), *detectors)
     said = (*(line for one in sets.values() for line in one.said), *unknown)
     prepared = Preparation(
-        config, plan, threads, sources, shelf, detectors, problems, scorers=scorers, said=said
+        config, plan, threads, sources, shelf, detectors, problems, scorers=scorers, warnings=said
     )
     if made_by and not again:
         _require_same_code(prepared, out)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from experiments.store.study import Study
 from lil import Acceptance, Trace
 
 
-def texts(study: Study, limit: int | None = None) -> list[tuple[Cell, dict[str, Trace]]]:
+def texts(study: Study, limit: int | None = None) -> list[tuple[Configuration, dict[str, Trace]]]:
     """Full attention's greedy text of each problem that the store has, by model and data set.
 
     Args:
@@ -21,21 +21,21 @@ def texts(study: Study, limit: int | None = None) -> list[tuple[Cell, dict[str, 
     Returns:
         The first cell that decoded such texts, which names the model, and the texts.
     """
-    cells: dict[tuple[str, str], Cell] = {}
+    configurations: dict[tuple[str, str], Configuration] = {}
     found: dict[tuple[str, str], dict[str, Trace]] = {}
-    for cell in study.plan.cells:
-        if not cell.is_full or cell.sampling["temperature"]:
+    for configuration in study.plan.configurations:
+        if not configuration.is_full or configuration.sampling["temperature"]:
             continue
-        key = cell.model_digest, cell.dataset
-        cells.setdefault(key, cell)
+        key = configuration.model_digest, configuration.dataset
+        configurations.setdefault(key, configuration)
         mine = found.setdefault(key, {})
-        for run in study.plan.runs(cell):
+        for run in study.plan.runs(configuration):
             if limit is not None and len(mine) >= limit:
                 break
-            record = study.served(run)
+            record = study.usable(run)
             if record is not None and run.item_id not in mine:
                 mine[run.item_id] = record.trace()
-    return [(cells[key], mine) for key, mine in found.items() if mine]
+    return [(configurations[key], mine) for key, mine in found.items() if mine]
 
 
 def counted(found: Sequence[Acceptance]) -> dict[str, Any]:

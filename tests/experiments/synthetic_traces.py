@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from experiments.grid.plan import Plan, PlannedProblem
 from experiments.grid.presets import load
 from experiments.store.store import Store
@@ -86,7 +86,9 @@ def study(folder: Path, problems: int = 3) -> Study:
     for backend, budget in (("full", None), ("h2o", 32), ("h2o", 64)):
         for dataset in ("easy", HOSTILE):
             table: dict[str, Any] = {"name": backend} | ({"budget": budget} if budget else {})
-            cells.append(Cell(MODEL, "0" * 32, dataset, table, (), {"temperature": 0.0}, "float32"))
+            cells.append(
+                Configuration(MODEL, "0" * 32, dataset, table, (), {"temperature": 0.0}, "float32")
+            )
             items[MODEL, dataset] = tuple(
                 PlannedProblem(ITEM if item == 2 else str(item), f"{item}", str(item), "exact")
                 for item in range(problems)

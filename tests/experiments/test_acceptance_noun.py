@@ -40,7 +40,7 @@ def test_cells_of_the_store_are_read(store: Path, capsys: Any) -> None:
     ]  # fmt: skip
     model = models.load(models.find("reasoner"), "float32", "cpu").model
     study = Study.open(store)
-    (full,) = (cell for cell in study.plan.cells if cell.is_full)
+    (full,) = (cell for cell in study.plan.configurations if cell.is_full)
     traces = [study.store.get(run.id).trace() for run in study.plan.runs(full)]
     for row in found:
         if row["budget"] == 64:

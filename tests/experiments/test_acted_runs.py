@@ -95,7 +95,7 @@ def test_a_sample_is_what_the_detector_does_live(tiny_config: Make, tmp_path: Pa
         record = store.get(run.id)
         assert record is not None
         for detector in build_detectors(config):
-            name = run.cell.backend["name"]
+            name = run.configuration.backend["name"]
             action = detector.action.name
             if (name, action) == ("h2o", "densify"):
                 continue
@@ -104,7 +104,7 @@ def test_a_sample_is_what_the_detector_does_live(tiny_config: Make, tmp_path: Pa
                 loaded.model,
                 loaded.tokenizer,
                 [record.values()["prompt_ids"]],
-                backend=study.backend(run.cell),
+                backend=study.backend(run.configuration),
                 detectors=[detector],
                 max_new_tokens=cap,
             )
@@ -180,14 +180,14 @@ def test_a_run_serves_the_caps_it_did_not_come_up_to(
 ) -> None:
     config = tiny_config(**OPTIONS)
     prepared = sweep.prepare(config, tmp_path)
-    run = prepared.plan.runs(prepared.plan.cells[0])[0]
+    run = prepared.plan.runs(prepared.plan.configurations[0])[0]
     detector = lil.Guardian(on_stop={"name": "answer", "tokens": 4})
     done = {"name": "answer", "kept": kept, "step": 11, "cue_tokens": 2, "tokens": 4}
     trace = replace(
         synthetic_traces.trace([b"x"] * 12, {}, None), finish=finish, dropped=(1,) * 5, action=done
     )
     meta = {
-        "cell": run.cell.to_dict(),
+        "cell": run.configuration.to_dict(),
         "item_id": run.item_id,
         "prompt": run.problem.prompt,
         "sample_index": run.sample_index,
@@ -223,7 +223,7 @@ def test_the_identity_of_an_acting_run(tiny_config: Make, tmp_path: Path) -> Non
     config = tiny_config(**OPTIONS)
     prepared_plan = go(config, tmp_path)[0].manifest["plan"]
     plan = Plan.from_dict(prepared_plan)
-    run = plan.runs(plan.cells[0])[0]
+    run = plan.runs(plan.configurations[0])[0]
     answer, other = lil.Guardian(on_stop="answer"), lil.Guardian(f=10, on_stop="answer")
     ids = {
         acted_id(run, answer, 40),

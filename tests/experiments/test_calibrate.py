@@ -50,9 +50,9 @@ def test_it_chooses_on_one_half_and_tells_of_the_other(
     study = Study.open(store)
     ended: dict[str, list[int]] = defaultdict(list)
     for run in study.runs():
-        record = study.served(run)
+        record = study.usable(run)
         trace = record.trace() if record else None
-        if trace is not None and trace.finish == "eos" and run.cell.is_full:
+        if trace is not None and trace.finish == "eos" and run.configuration.is_full:
             ended[run.item_id].append(trace.tokens)
     clean = sum(map(len, ended.values()))
     halves = told["chosen_on"], told["other_half"]

@@ -93,8 +93,8 @@ def test_steps_to_expect_are_those_of_full_batches(tiny_config: Make, tmp_path: 
     config = tiny_config(**GRID, batch_size=2)
     prepared = sweep.prepare(config, tmp_path)
     left = MissingRuns(prepared, Study(Store(tmp_path), prepared.plan, config), False)
-    (model,) = {cell.model for cell in prepared.plan.cells}
-    runs = 3 * len(prepared.plan.cells)
+    (model,) = {cell.model for cell in prepared.plan.configurations}
+    runs = 3 * len(prepared.plan.configurations)
     assert left.steps_left(model) == runs * 24 / 4 / 2
     assert left.steps_left("another") == 0
 

@@ -15,7 +15,7 @@ from experiments.grid import config
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import run_id
-from experiments.grid.plan import build_backends, build_cells, build_penalties
+from experiments.grid.plan import build_backends, build_configurations, build_penalties
 from experiments.grid.presets import load, parse_assignment, preset_names, preset_text
 from experiments.grid.stored import penalties_of
 
@@ -125,7 +125,9 @@ def test_one_penalty_at_two_strengths_is_rebuilt_as_it_was() -> None:
     config = load("demo", {"penalties": entries, "penalty_params": {"repetition": {"penalty": 3}}})
     penalties = build_penalties(config)
     assert [one.params()["penalty"] for (one,) in penalties[1:]] == [1.2, 1.5]
-    cells = build_cells(config, "m", "00", ("easy",), build_backends(config)[:1], penalties)
+    cells = build_configurations(
+        config, "m", "00", ("easy",), build_backends(config)[:1], penalties
+    )
     assert [penalties_of(config, cell) for cell in cells] == penalties
     assert len({run_id(cell, "i", "p", 0) for cell in cells}) == 3
 

@@ -33,7 +33,7 @@ def test_the_same_tokens_with_a_map(
         outcome, _ = go(config, tmp_path / name)
         assert outcome.manifest["config"]["device_map"] == more.get("device_map")
         study = Study.open(tmp_path / name)
-        records = [study.served(run) for run in study.runs()]
+        records = [study.usable(run) for run in study.runs()]
         tokens.append([record.trace().new_ids for record in records if record])
     assert tokens[0] == tokens[1]
     assert len(tokens[0]) == 4

@@ -43,7 +43,7 @@ def test_before_during_and_after_a_sweep(
     go(tiny_config(backends="full,h2o", budgets="32", detectors="none"), out)
     before = _files(out)
     study = Study.open(out)
-    records = [study.served(run) for run in study.runs() if run.cell.is_full]
+    records = [study.usable(run) for run in study.runs() if run.configuration.is_full]
     full = [record.meta["tokens"] for record in records if record]
     capped = sum(record.meta["finish"] == "length" for record in records if record)
     assert 0 < capped < 4
@@ -79,10 +79,10 @@ def test_memory_is_what_a_run_takes(tmp_path: Path, tiny_config: Callable[..., C
     go(config, tmp_path)
     study = Study.open(tmp_path)
     for run in study.runs():
-        record = study.served(run)
+        record = study.usable(run)
         assert record is not None
         trace = record.trace()
-        backend = study.backend(run.cell)
+        backend = study.backend(run.configuration)
         # The newest token is chosen, not yet held.
         held = size.kv_bytes(backend, len(trace.prompt_ids) + trace.tokens - 1)
         if backend.name == "full":

@@ -25,7 +25,7 @@ from experiments.grid.config import Config
 from experiments.grid.data import ProblemChoice
 from experiments.grid.data.prompts import GYM_TEMPLATE
 from experiments.grid.data.sets import expand, labels
-from experiments.grid.identity import Cell, run_id
+from experiments.grid.identity import Configuration, run_id
 from experiments.grid.presets import load
 from experiments.store.study import Study
 
@@ -239,7 +239,9 @@ def test_an_identity_follows_from_generator_parameters_seed_and_version(site: Pa
     found = [ids(name) for name in names]
     assert len(set(found)) == len(names)
     assert all(one.partition("/")[2].startswith("9.1/") for one in found)
-    cell = Cell("m", "d", "gym:sums", {"name": "full"}, (), {"temperature": 0.0}, "float32")
+    cell = Configuration(
+        "m", "d", "gym:sums", {"name": "full"}, (), {"temperature": 0.0}, "float32"
+    )
     assert len({run_id(cell, one, "prompt", 0) for one in found}) == len(names)
     shutil.rmtree(site)
     _package(site, "9.2")

@@ -10,14 +10,14 @@ import pytest
 
 from experiments.grid import identity, schema
 from experiments.grid.config import Config
-from experiments.grid.identity import Cell, run_id
-from experiments.grid.plan import build_cells, describe_backend, describe_penalties
+from experiments.grid.identity import Configuration, run_id
+from experiments.grid.plan import build_configurations, describe_backend, describe_penalties
 from experiments.grid.presets import load
 from experiments.store.study import Study
 
 SMALL = Path(__file__).parent / "data" / "small"
 
-BASE = Cell(
+BASE = Configuration(
     model="reasoner",
     model_digest="00ff",
     dataset="easy",
@@ -89,7 +89,7 @@ def test_every_stored_run_has_the_identity_it_is_planned_with() -> None:
 
 def test_every_stored_cell_gives_back_its_backend_and_its_penalties() -> None:
     study = Study.open(SMALL)
-    for cell in study.plan.cells:
+    for cell in study.plan.configurations:
         assert describe_backend(study.backend(cell)) == cell.backend
         assert describe_penalties(study.penalties(cell)) == cell.penalties
 
@@ -97,7 +97,7 @@ def test_every_stored_cell_gives_back_its_backend_and_its_penalties() -> None:
 def _cells(config: Config) -> list[str]:
     from experiments.grid.plan import build_backends
 
-    cells = build_cells(config, "m", "00", ("easy",), build_backends(config))
+    cells = build_configurations(config, "m", "00", ("easy",), build_backends(config))
     return [run_id(cell, "i", "p", 0) for cell in cells]
 
 
@@ -130,6 +130,6 @@ def test_a_backends_defaults_are_resolved_before_hashing() -> None:
 def test_a_cell_survives_json() -> None:
     import json
 
-    back = schema.checked(json.loads(json.dumps(BASE.to_dict())), Cell, "a cell")
+    back = schema.checked(json.loads(json.dumps(BASE.to_dict())), Configuration, "a cell")
     assert back == BASE
     assert run_id(back, "i", "p", 0) == run_id(BASE, "i", "p", 0)

@@ -70,7 +70,7 @@ def test_what_samples_follow_from_is_in_the_key(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = Study.open(store)
-    cell = next(cell for cell in study.plan.cells if not cell.is_full)
+    cell = next(cell for cell in study.plan.configurations if not cell.is_full)
     (detector,) = [d for d in build_detectors(study.config) if d.name == "guardian"][:1]
 
     def key(

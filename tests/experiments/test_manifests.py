@@ -42,7 +42,7 @@ SMALL = Path(__file__).parent / "data" / "small"
 
 
 def _budgets(study: Study) -> set[int | None]:
-    return {cell.budget for cell in study.plan.cells}
+    return {cell.budget for cell in study.plan.configurations}
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_what_does_not_fit_is_left_out_with_its_reason(
         return
     assert group.sweeps == (last,)
     assert reason in group.apart["a"]
-    (notice,) = group.said(tmp_path, None)
+    (notice,) = group.warnings(tmp_path, None)
     assert f"lil report {tmp_path} --sweep ID" in notice
     assert [one.sweeps for one in grouped([last, other])] == [(last,), (other,)]
 
@@ -206,7 +206,7 @@ def test_a_damaged_manifest_is_named_and_never_hides_behind_an_older_one(
     first.write_text("{")
     study = Study.open(store)
     assert [sweep.id for sweep in study.sweeps] == [ids[1]]
-    assert any(str(first) in notice for notice in study.said)
+    assert any(str(first) in notice for notice in study.warnings)
     last.write_text("{")
     with pytest.raises(InvalidValue, match=last.name):
         Study.open(store)

@@ -70,7 +70,7 @@ def test_a_problem_has_one_cap_for_all_its_samples(tiny_config: Make, tmp_path: 
     assert len(cut) < len(longest)
     seen = 0
     for run in study.runs():
-        if not run.cell.is_full:
+        if not run.configuration.is_full:
             most = 300 if run.item_id in cut else 2 * longest[run.item_id]
             assert study.cap(run) == most
             seen += run.item_id not in cut

@@ -190,7 +190,7 @@ def test_a_method_in_its_second_version(folder: Folder, tiny_config: Make, tmp_p
     outcome, _ = go(config, out)
     assert outcome.counts.decoded == 2
     study = Study.open(out, load=import_paths(config))
-    cells = [cell for cell in study.plan.cells if not cell.is_full]
+    cells = [cell for cell in study.plan.configurations if not cell.is_full]
     assert [cell.backend.get("version") for cell in cells] == [2, None]
     assert study.backend(cells[0]).identity() == cells[0].backend
     with pytest.raises(InvalidValue, match="version = 1: expected 2"):

@@ -145,13 +145,15 @@ def test_where_there_is_no_room_some_of_every_kind_are_kept(made: Report, tmp_pa
     assert sorted(map(id, order)) == sorted(map(id, all_of))
     seen = set()
     for one in order:
-        assert one.run.cell.is_full or one.plain.pair in seen, "full attention's comes first"
-        seen |= {one.plain.pair} if one.run.cell.is_full else set()
+        assert one.run.configuration.is_full or one.plain.pair in seen, (
+            "full attention's comes first"
+        )
+        seen |= {one.plain.pair} if one.run.configuration.is_full else set()
     # The longest of each configuration comes before anyone's second.
     configurations = {one.configuration for one in all_of}
     first = {}
     for one in order:
-        if not one.run.cell.is_full:
+        if not one.run.configuration.is_full:
             first.setdefault(one.configuration, one)
     for configuration, one in first.items():
         mine = [other for other in all_of if other.configuration == configuration]
@@ -299,7 +301,7 @@ def test_charts_hold_the_rows_numbers_and_say_what_is_missing() -> None:
 
 
 def test_no_text_becomes_an_element(made: Report) -> None:
-    assert made.study.plan.cells[0].model == MODEL
+    assert made.study.plan.configurations[0].model == MODEL
     read = Cells(made.html)
     blocks = len({run["block"] for run in listed(made.html)})
     assert read.tags.count("script") == 1 + 1 + 1 + blocks  # charts, index, problems, the script

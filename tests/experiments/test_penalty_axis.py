@@ -19,7 +19,7 @@ from experiments.cli import main
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import run_id
-from experiments.grid.plan import Plan, build_backends, build_cells, build_penalties
+from experiments.grid.plan import Plan, build_backends, build_configurations, build_penalties
 from experiments.grid.presets import load
 from experiments.report.chart_sets import chart_sets
 from experiments.report.headline import finding
@@ -72,7 +72,7 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[A
 def _ids(overrides: dict[str, Any]) -> list[str]:
     config = load("demo-small", overrides)
     backends, penalties = build_backends(config), build_penalties(config)
-    cells = build_cells(config, "m", "00", ("easy",), backends, penalties)
+    cells = build_configurations(config, "m", "00", ("easy",), backends, penalties)
     return [run_id(cell, "i", "p", 0) for cell in cells]
 
 
@@ -90,7 +90,7 @@ def test_cells_without_penalty_keep_their_identity_and_each_penalty_adds_as_many
 
 def test_every_backend_and_budget_is_decoded_with_and_without(swept: Any) -> None:
     store, plan, config, _, outcome = swept
-    grid = [(c.told, c.is_full) for c in plan.cells]
+    grid = [(c.told, c.is_full) for c in plan.configurations]
     told = ["full", "sink 32", "full + lz", "sink 32 + lz"]
     assert grid == [(name, name == "full") for name in told]
     assert (outcome.counts.decoded, outcome.counts.failed) == (16, 0)
@@ -99,7 +99,7 @@ def test_every_backend_and_budget_is_decoded_with_and_without(swept: Any) -> Non
     for run in study.runs():
         cap = study.cap(run)
         cut = lengths[run.item_id] == 40  # where full attention was cut, all are
-        assert cap == (40 if run.cell.is_full or cut else 2 * lengths[run.item_id])
+        assert cap == (40 if run.configuration.is_full or cut else 2 * lengths[run.item_id])
     assert all(r.values()["reused_tokens"] == 0 for r in store if r.meta["cell"]["penalties"])
     assert sorted(set(store.frame()["penalty"])) == ["lz", "none"]
 
@@ -113,7 +113,7 @@ def test_the_tokens_are_those_of_the_penalty(swept: Any, tiny_model: Path) -> No
     store, plan, config, *_ = swept
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    (cell,) = [c for c in plan.cells if c.told == "full + lz"]
+    (cell,) = [c for c in plan.configurations if c.told == "full + lz"]
     changed = 0
     for run in plan.runs(cell):
         record, full = store.get(run.id), Study(store, plan, config).full(run)
@@ -164,7 +164,7 @@ def test_live_and_replayed_agree_under_a_penalty(swept: Any) -> None:
 
 def test_penalties_that_share_a_name_are_told_apart(swept: Any) -> None:
     _, plan, *_ = swept
-    full, _, lz, _ = plan.cells
+    full, _, lz, _ = plan.configurations
     weak = type(lz)(**{**vars(lz), "penalties": ({**lz.penalties[0], "alpha": 0.1},)})
     dry = type(lz)(**{**vars(lz), "penalties": ({"name": "dry", "base": 1.75},)})
     both = Plan((full, lz, weak, dry), plan.items, 1)

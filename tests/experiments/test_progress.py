@@ -12,7 +12,7 @@ from rich.console import Console
 from experiments.cli import progress
 
 LONG = SimpleNamespace(
-    told="infllm 1024 + lz", dataset="/data/of/all/[kinds]/problems-of-2026.jsonl"
+    name="infllm 1024 + lz", dataset="/data/of/all/[kinds]/problems-of-2026.jsonl"
 )
 
 
@@ -37,7 +37,7 @@ def _line(bars: Any, width: int) -> str:
 def test_the_time_left_is_never_cut(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bars, _ = _bars(monkeypatch, width, terminal=True)
     bars.plan(1632, 0, 4000.0)
-    bars.cell(LONG)
+    bars.configuration(LONG)
     for _ in range(3):
         bars.step(500)
         bars.run_done(1000.0)
@@ -60,7 +60,7 @@ def test_all_stored_is_all_done(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "144/144 100%" in line
     assert "nothing left to decode" in line
     bars.more(2, 50.0)  # runs with a detector that continues_after_verdict
-    bars.cell(LONG)
+    bars.configuration(LONG)
     assert "144/146 0%" in " ".join(_line(bars, 80).split())
     bars.run_done(25.0)
     assert "145/146 50%" in " ".join(_line(bars, 80).split())
@@ -70,11 +70,11 @@ def test_a_log_tells_how_long_it_took_and_will_take(monkeypatch: pytest.MonkeyPa
     bars, out = _bars(monkeypatch, 80, terminal=False)
     bars._names = {LONG.dataset: "problems-of-2026"}
     bars.plan(4, 0, 400.0)
-    bars.cell(LONG)
+    bars.configuration(LONG)
     bars.run_done(100.0)
-    bars.cell(LONG)
+    bars.configuration(LONG)
     first, second = (line for line in out.getvalue().splitlines() if "infllm" in line)
-    bars.cell(LONG, (LONG.dataset, "easy"))
+    bars.configuration(LONG, (LONG.dataset, "easy"))
     assert out.getvalue().endswith("infllm 1024 + lz · problems-of-2026, easy\n")
     assert "0/4 runs" in first
     assert "time left not known yet: infllm 1024 + lz · problems-of-2026" in first

@@ -202,7 +202,7 @@ def test_labels_are_as_short_as_they_can_be_and_never_the_same() -> None:
 
 def _plan_ids(config: Config, out: Path) -> list[str]:
     plan = sweep.prepare(config, out).plan
-    return [run.id for cell in plan.cells for run in plan.runs(cell)]
+    return [run.id for cell in plan.configurations for run in plan.runs(cell)]
 
 
 def test_template_and_system_prompt_are_part_of_a_runs_identity_and_the_gold_is_not(

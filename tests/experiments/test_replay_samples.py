@@ -100,7 +100,7 @@ def test_costs_of_a_stop_are_those_of_a_run_capped_there(swept: Any, tiny_model:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     backends = {repr(sorted(describe_backend(b).items())): b for b in build_backends(config)}
     checked = set()
-    for cell in plan.cells:
+    for cell in plan.configurations:
         for run in plan.runs(cell):
             (stopped,) = [
                 s
@@ -154,7 +154,7 @@ def test_what_the_store_lacks_is_counted(swept: Any, tmp_path: Path) -> None:
 
 def test_the_answer_in_a_cut_text_still_counts(swept: Any) -> None:
     store, plan, _, _ = swept
-    run = plan.runs(plan.cells[0])[0]
+    run = plan.runs(plan.configurations[0])[0]
     record = store.get(run.id)
     trace = record.trace()
     text = b"".join(trace.pieces[:5]).decode()
@@ -217,7 +217,7 @@ def test_other_weights_are_not_compared(swept: Any, tmp_path: Path) -> None:
     moved = tmp_path / "model"
     shutil.copytree(config.models[0], moved)
     there = {(str(moved), dataset): items for (_, dataset), items in plan.items.items()}
-    cells = tuple(dataclasses.replace(cell, model=str(moved)) for cell in plan.cells)
+    cells = tuple(dataclasses.replace(cell, model=str(moved)) for cell in plan.configurations)
     copied = Plan(cells, there, 1)
     (guardian,) = build_detectors(config)
     assert check_live.check_decoded(Study(store, copied, config), guardian, "cpu", 1).differ == []
@@ -273,7 +273,7 @@ def test_evidence_agrees_up_to_rounding_of_its_numbers() -> None:
 
 def test_only_a_stop_can_be_replayed(swept: Any) -> None:
     store, plan, _, _ = swept
-    trace = store.get(plan.runs(plan.cells[0])[0].id).trace()
+    trace = store.get(plan.runs(plan.configurations[0])[0].id).trace()
     for on_stop in ("answer", "regenerate", "densify"):
         with pytest.raises(InvalidValue, match=f"on_stop = '{on_stop}': expected stop"):
             lil.replay(trace, lil.Guardian(on_stop=on_stop))

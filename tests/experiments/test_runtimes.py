@@ -19,7 +19,7 @@ from attention.errors import InvalidValue
 from experiments.cli import main
 from experiments.grid import models
 from experiments.grid.config import Config
-from experiments.grid.identity import Cell, run_id
+from experiments.grid.identity import Configuration, run_id
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -161,7 +161,7 @@ def test_a_request_says_what_a_penalty_is() -> None:
 
 
 def test_a_run_of_another_runtime_is_another_run() -> None:
-    own = Cell("m", "00", "easy", {"name": "full"}, (), {"temperature": 0.0}, "float32")
+    own = Configuration("m", "00", "easy", {"name": "full"}, (), {"temperature": 0.0}, "float32")
     other = dataclasses.replace(own, runtime="vllm")
     assert run_id(own, "i", "p", 0) != run_id(other, "i", "p", 0)
     assert run_id(own, "i", "p", 0) == run_id(
@@ -187,10 +187,10 @@ def test_a_store_holds_both_and_serves_neither_as_the_other(
     again, _ = go(tiny_config(**given, runtime="vllm"), tmp_path)
     assert (again.counts.decoded, again.counts.stored_before) == (0, 4)
     study = Study.open(tmp_path)
-    assert {run.cell.runtime for run in study.runs()} == {"vllm"}
+    assert {run.configuration.runtime for run in study.runs()} == {"vllm"}
     assert study.manifest["runtime"] == "vllm 1"
-    assert any("runtime transformers, not vllm" in line for line in study.said)
-    assert not any("measured against full attention decoded by" in line for line in study.said)
+    assert any("runtime transformers, not vllm" in line for line in study.warnings)
+    assert not any("measured against full attention decoded by" in line for line in study.warnings)
     with pytest.raises(InvalidValue, match="runtime = 'vllm'"):
         check_decoded(study, Guardian(), "cpu", 1)
 
@@ -203,7 +203,7 @@ def test_a_pair_that_mixes_runtimes_is_said_by_name(
     of_version(vllm, 2)
     go(tiny_config(**given, backends="full,window"), tmp_path)
     told = "2 runs of window 96, decoded by vllm 2, are measured against full attention decoded by "
-    (line,) = [one for one in Study.open(tmp_path).said if "decoded by" in one]
+    (line,) = [one for one in Study.open(tmp_path).warnings if "decoded by" in one]
     assert line == f"{tmp_path}: {told}vllm 1"
     assert main(["report", str(tmp_path), "--no-figures", "--json"]) == 0
     out, err = capfd.readouterr()

@@ -186,9 +186,9 @@ def test_whatever_stands_in_a_manifest_is_read_or_refused(tmp_path: Path) -> Non
                     _written(tmp_path, _changed(document, path, change)) / "sweeps" / "1.json"
                 )
                 build_detectors(changed.config)
-                for cell in changed.plan.cells:
+                for cell in changed.plan.configurations:
                     backend_of(changed.config, cell)
-                    assert changed.plan.full(changed.plan.runs(cell)[0]).cell.is_full
+                    assert changed.plan.full(changed.plan.runs(cell)[0]).configuration.is_full
             except InvalidValue:
                 refused += 1
     assert refused > 200
@@ -218,7 +218,7 @@ def test_a_record_of_another_version_is_named_and_skipped(tmp_path: Path) -> Non
                 )
                 for one in store:
                     assert isinstance(one.trace().text, str)
-                    assert one.serves(5) in (True, False)
+                    assert one.covers_cap(5) in (True, False)
                 assert len(store) + len(store.notices) == 1
                 skipped += len(store.notices)
                 for notice in store.notices:

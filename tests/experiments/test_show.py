@@ -60,13 +60,15 @@ def test_it_says_what_the_samples_of_a_report_say(store, capsys):
     assert any(sample.stopped_at for sample in samples), "no detector fires in this store"
     for run in study.runs():
         told = _shown(capsys, store, run.id[:12])
-        budget = [run.cell.budget] if run.cell.budget else []
-        assert told == _shown(capsys, store, run.item_id, run.cell.backend["name"], *budget)
+        budget = [run.configuration.budget] if run.configuration.budget else []
+        assert told == _shown(
+            capsys, store, run.item_id, run.configuration.backend["name"], *budget
+        )
         mine = [
             sample
             for sample in samples
             if (sample.item_id, sample.backend, sample.budget)
-            == (run.item_id, run.cell.backend["name"], run.cell.budget)
+            == (run.item_id, run.configuration.backend["name"], run.configuration.budget)
         ]
         plain, *watched = mine
         assert (told["tokens"], told["status"], told["correct"], told["text"]) == (
@@ -82,13 +84,15 @@ def test_it_says_what_the_samples_of_a_report_say(store, capsys):
             (one.stopped_at, one.tokens, one.correct) for one in watched
         ]
         full = told["full"]
-        assert (full is None) is run.cell.is_full
+        assert (full is None) is run.configuration.is_full
     rows = measures.rows(samples, 0)
     assert len(rows) == 5 * 3
 
 
 def test_a_reader_sees_answer_cap_and_detectors(store, capsys):
-    run = next(run for run in Study.open(store).runs() if run.cell.backend["name"] == "h2o")
+    run = next(
+        run for run in Study.open(store).runs() if run.configuration.backend["name"] == "h2o"
+    )
     record = Store(store).get(run.id)
     assert main(["show", str(store), run.id[:8]]) == 0
     out = capsys.readouterr().out
@@ -108,7 +112,7 @@ def test_why_an_answer_counts_as_it_does_and_where_that_is_from(
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     go(load("demo-small", _values(tiny_model, store.parent) | {"max_new_tokens": 5}), copy)
-    runs = [run for run in Study.open(copy).runs() if run.cell.is_full]
+    runs = [run for run in Study.open(copy).runs() if run.configuration.is_full]
     run = max(runs, key=lambda run: Store(copy).get(run.id).meta["tokens"])
     record = Store(copy).get(run.id)
     trace = record.trace()

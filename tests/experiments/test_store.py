@@ -228,7 +228,7 @@ def test_which_caps_a_record_serves(
     tmp_path: Path, meta: dict[str, Any], cap: int, expected: bool
 ) -> None:
     with Store(tmp_path) as store:
-        assert store.append(_id(1), meta, _trace()).serves(cap) is expected
+        assert store.append(_id(1), meta, _trace()).covers_cap(cap) is expected
 
 
 def test_a_failure_has_a_message_and_no_trace(tmp_path: Path) -> None:

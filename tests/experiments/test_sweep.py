@@ -47,7 +47,7 @@ def test_full_runs_first_and_caps_every_other_run(tiny_config: Make, tmp_path: P
         cap = study.cap(run)
         record = store.get(run.id)
         assert record is not None
-        if not run.cell.is_full:
+        if not run.configuration.is_full:
             full = Study(store, plan, config).full(run)
             assert full is not None
             cut = full.meta["finish"] == "length"  # then all are cut there

@@ -214,10 +214,10 @@ def test_nothing_is_imported_because_a_manifest_names_it(
     written(store, ATTACKS[name])
     with contextlib.suppress(InvalidValue):
         study = Study.open(store)
-        assert isinstance(study.said, list)
+        assert isinstance(study.warnings, list)
         study = dataclasses.replace(study, plan=few(study.plan))
         study.samples(build_detectors(study.config), texts=False)
-        for cell in study.plan.cells:
+        for cell in study.plan.configurations:
             for rebuilt in (study.backend, study.penalties):
                 with contextlib.suppress(InvalidValue):
                     rebuilt(cell)
@@ -302,7 +302,7 @@ def test_an_entry_point_beside_the_store_is_not_installed(store: Path, mark: Pat
             file.write(f"[{group}]\nevil = evil:D\n")
     written(store, params(evil={}, guardian={"codec": "evil"}))
     study = Study.open(store)
-    assert (study.detectors, len(study.said)) == ([], 2)
+    assert (study.detectors, len(study.warnings)) == ([], 2)
     for name in ("detectors", "compression.codecs", "penalties"):
         assert "evil" not in importlib.import_module(f"lil.{name}").names()
     assert not mark.exists()

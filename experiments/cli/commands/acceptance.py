@@ -74,7 +74,7 @@ def _backends(args: argparse.Namespace, study: Study) -> list[Backend]:
         if args.budget is not None:
             raise InvalidValue("budget", args.budget, "none without --backend")
         found: list[Backend] = []
-        for cell in study.plan.cells:
+        for cell in study.plan.configurations:
             if cell.backend["name"] != "full" and cell.role != "null":
                 backend = study.backend(cell)
                 if backend not in found:

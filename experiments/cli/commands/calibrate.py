@@ -78,7 +78,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         check_file("out", args.out)
     notes = Console(stderr=True)
     study = open_store(Path(args.store), notes, to_load(args, [args.detector], args.set))
-    models = sorted({cell.model for cell in study.plan.cells})
+    models = sorted({cell.model for cell in study.plan.configurations})
     if args.model not in models and (args.model or len(models) > 1):
         raise InvalidValue("model", args.model, f"one of {', '.join(models)}", models)
     model = args.model or models[0]

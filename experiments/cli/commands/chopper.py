@@ -238,7 +238,7 @@ def _model(
     models.use_threads(config.threads)
     source = models.find(config.models[0], config.revision, weights=config.weights)
     for one in sweeps:
-        if any(cell.model_digest != source.digest for cell in one.plan.cells):
+        if any(cell.model_digest != source.digest for cell in one.plan.configurations):
             raise InvalidValue("model", source.name, f"the weights {one.folder} was made with")
     device = models.resolve_device(config.device)
     return source, models.load(source, config.dtype, device, config.device_map)

@@ -214,7 +214,7 @@ def require_notes(detector: Detector, study: Study) -> None:
         InvalidValue: runs of the study lack these notes.
     """
     if lacking := study.without_notes(detector):
-        served = sum(study.served(run) is not None for run in study.runs())
+        served = sum(study.usable(run) is not None for run in study.runs())
         allowed = (
             f"runs decoded with it at work: {lacking} of {served} in {study.folder} lack its "
             f"notes of hidden states; the sweep's own command with --detector {detector.name} "

@@ -80,7 +80,7 @@ def add_arguments(parser: Parser) -> None:
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Print one run: prompt, output, why its answer counts as it does, cap, costs, detectors."""
     study, run = find(studies_of(Path(args.store), args.scorer), args.run)
-    say(study.said, Console(stderr=True))
+    say(study.warnings, Console(stderr=True))
     document = _document(study, run)
     _print(document, args.whole, console)
     return Done(document)
@@ -130,8 +130,8 @@ def find(studies: Sequence[Study], words: Sequence[str]) -> tuple[Study, Run]:
 
 def _told(study: Study) -> Iterator[tuple[Run, tuple[str, ...]]]:
     """Each run with the words for it: the id of its problem, backend and budget first."""
-    called = dataset_labels([cell.dataset for cell in study.plan.cells])
-    for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
+    called = dataset_labels([cell.dataset for cell in study.plan.configurations])
+    for cell, penalty in zip(study.plan.configurations, penalty_labels(study.plan), strict=True):
         budget = [] if cell.budget is None else [str(cell.budget)]
         rest = [called[cell.dataset], cell.model, penalty]
         rest += [f"{name}={value}" for name, value in _params(cell.backend).items()]
@@ -216,12 +216,12 @@ class FullRun(TypedDict):
 
 
 def _document(study: Study, run: Run) -> dict[str, Any]:
-    cell, record = run.cell, study.store.get(run.id)
+    cell, record = run.configuration, study.store.get(run.id)
     detectors = study.detectors
     able = [
         (label, one)
         for label, one in zip(labels(detectors), detectors, strict=True)
-        if study.able(one, cell)
+        if study.supports(one, cell)
     ]
     cap, caps = study.cap(run), study.caps(run)
     plain, *watched = samples_of(run, record, caps, "none", able, study.store, study.scorers)
@@ -232,7 +232,7 @@ def _document(study: Study, run: Run) -> dict[str, Any]:
     if text is not None:
         ended = plain.status == "ok"
         found = judged(text, gold, scorer, study.scorers, item=run.item_id, ended=ended)
-    called = dataset_labels([one.dataset for one in study.plan.cells])
+    called = dataset_labels([one.dataset for one in study.plan.configurations])
     return {
         "id": run.id,
         "model": cell.model,
@@ -291,7 +291,7 @@ def _plan_of(study: Study, run: Run) -> str | None:
 
     None for a study without manifests.
     """
-    key = (run.cell.model, run.cell.dataset)
+    key = (run.configuration.model, run.configuration.dataset)
     sweep = next((one for one in study.sweeps if key in one.plan.items), None)
     return None if sweep is None else f"{manifest.FOLDER}/{sweep.id}.json"
 
@@ -313,7 +313,7 @@ def _cap_from(study: Study, run: Run, cap: int) -> str:
     config, room = study.config, run.problem.room
     if room is not None and cap == room and not config.beyond_positions:
         return "what the model's positions leave behind the prompt"
-    if run.cell.is_full:
+    if run.configuration.is_full:
         return f"--max-new-tokens {config.max_new_tokens}"
     tokens = study.full_tokens(run)
     if tokens is None:

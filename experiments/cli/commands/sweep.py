@@ -33,7 +33,7 @@ from experiments.grid.presets import load, preset_names
 from experiments.grid.stored import import_paths
 from experiments.store.study import Study
 from experiments.sweep import sweep
-from experiments.sweep.dry_run import CellForecast, MemoryForecast, dry_run, total
+from experiments.sweep.dry_run import ConfigurationForecast, MemoryForecast, dry_run, total
 
 EXAMPLES = """\
 examples:
@@ -134,8 +134,8 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         return Done(found)
     with Console(stderr=True).status("loading model and problems"):
         prepared = sweep.prepare(config, out, again=args.again)
-    say(prepared.said, Console(stderr=True))
-    names = labels([cell.dataset for cell in prepared.plan.cells])
+    say(prepared.warnings, Console(stderr=True))
+    names = labels([cell.dataset for cell in prepared.plan.configurations])
     with Bars(names) as bars:
         try:
             outcome = sweep.run(
@@ -208,9 +208,11 @@ def _memory(found: dict[str, Any], sized: Sequence[MemoryForecast]) -> Table:
     return table
 
 
-def _by_backend(cells: Sequence[CellForecast], names: Mapping[str, str]) -> Iterator[list[str]]:
+def _by_backend(
+    cells: Sequence[ConfigurationForecast], names: Mapping[str, str]
+) -> Iterator[list[str]]:
     """Lines of a model's table: budgets of a backend together."""
-    groups: dict[tuple[str, str], list[CellForecast]] = {}
+    groups: dict[tuple[str, str], list[ConfigurationForecast]] = {}
     for one in cells:
         added = "" if one["penalty"] == "none" else f" + {one['penalty']}"
         groups.setdefault((names[one["dataset"]], one["backend"] + added), []).append(one)

@@ -54,7 +54,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         raise InvalidValue("keys", args.keys, "one number of keys or more")
     top, seed = _number("top", args.top, 1), _number("seed", args.seed, 0)
     study, run = find(Study.each(Path(args.store)), args.run)
-    say(study.said, Console(stderr=True))
+    say(study.warnings, Console(stderr=True))
     document = why(study, run, keys, seed)
     document["texts"] = document.get("texts", [])[:top]
     _print(document, console)
@@ -88,9 +88,9 @@ def why(
     """
     from experiments.why.parting import Texts, explained
 
-    cell = run.cell
+    cell = run.configuration
     if cell.backend["name"] == "full":
-        raise InvalidValue("run", cell.told, "a run of a sparse method")
+        raise InvalidValue("run", cell.name, "a run of a sparse method")
     if cell.sampling["temperature"]:
         told = f"sampled at temperature {cell.sampling['temperature']}"
         raise InvalidValue("run", told, "a greedy run: sampled texts part by chance")
@@ -102,7 +102,7 @@ def why(
     assert full is not None
     sparse, dense = mine.trace(), full.trace()
     if sparse.action is not None or dense.action is not None:
-        raise InvalidValue("run", cell.told, "a run in which no detector acted")
+        raise InvalidValue("run", cell.name, "a run in which no detector acted")
     about = {
         "id": run.id,
         "full_id": study.plan.full(run).id,

@@ -42,8 +42,8 @@ def page_runs(study: Study, samples: Sequence[Sample]) -> list[PageRun]:
     for sample in samples:
         by_run[sample.run].append(sample)
     found = []
-    called = labels([cell.dataset for cell in study.plan.cells])
-    for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
+    called = labels([cell.dataset for cell in study.plan.configurations])
+    for cell, penalty in zip(study.plan.configurations, penalty_labels(study.plan), strict=True):
         runs = study.plan.runs(cell)
         method = blank(runs[0], penalty).key[2:] if runs else ()
         for run in runs:
@@ -61,7 +61,7 @@ def by_worth(runs: Sequence[PageRun]) -> Iterator[PageRun]:
 
     Configurations take turns, so that none is left without while another has two.
     """
-    full = {one.plain.pair: one for one in runs if one.run.cell.is_full}
+    full = {one.plain.pair: one for one in runs if one.run.configuration.is_full}
     apart: dict[Key, list[PageRun]] = defaultdict(list)
     for one in runs:
         apart[one.configuration].append(one)

@@ -161,7 +161,7 @@ def _line(one: PageRun, label: str, detectors: Mapping[tuple[str, str], str]) ->
     }
     return [
         plain.model, plain.dataset, plain.item_id, plain.sample_index, label, plain.budget,
-        plain.penalty, one.run.cell.is_full, plain.tokens, plain.correct, plain.status, fired,
+        plain.penalty, one.run.configuration.is_full, plain.tokens, plain.correct, plain.status, fired,
     ]  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def _read(
     pieces = trace.pieces[:kept] if kept < trace.tokens else trace.text_pieces
     text, lengths = spelled(pieces)
     ids = trace.new_ids[:kept]
-    if one.run.cell.is_full:
+    if one.run.configuration.is_full:
         full[plain.pair] = ids
     partner = full.get(plain.pair)
     values = {

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from experiments.grid.schema import Count, Natural
 from lil.trace import CostFields, TraceFields
 
@@ -24,7 +24,7 @@ class RunFields(msgspec.Struct, frozen=True):
     model's positions end, or went beyond them. `runtime` decoded it, with its version.
     """
 
-    cell: Cell
+    configuration: Configuration = msgspec.field(name="cell")
     item_id: str
     prompt: str
     sample_index: Natural

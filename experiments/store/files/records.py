@@ -79,7 +79,7 @@ class Record:
         """Whether there is no trace, only a message."""
         return self.meta["status"] in ("error", "out_of_memory")
 
-    def serves(self, cap: int) -> bool:
+    def covers_cap(self, cap: int) -> bool:
         """Whether nothing has to be decoded for this cap: it ended by itself, or is long enough."""
         return self.failed or self.meta["finish"] != "length" or self.meta["tokens"] >= cap
 

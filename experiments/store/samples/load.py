@@ -22,7 +22,7 @@ import zstandard
 
 from attention.identity import code as code_of
 from experiments.grid.data.sets import labels as dataset_labels
-from experiments.grid.identity import Cell, digest
+from experiments.grid.identity import Configuration, digest
 from experiments.grid.scoring import Scorers
 from experiments.store.files import cache as kept
 from experiments.store.files.records import Record
@@ -62,7 +62,7 @@ class SampleSource(Protocol):
     def caps(self, run: Run) -> Mapping[int | None, int]:
         """The most tokens a run may have, by times full attention's length."""
 
-    def able(self, detector: Detector, cell: Cell) -> bool:
+    def supports(self, detector: Detector, configuration: Configuration) -> bool:
         """Whether the cell's backend can do what follows the detector's verdict."""
 
 
@@ -71,7 +71,7 @@ class ReadingJob(NamedTuple):
     is able to have, with what they are called.
     """
 
-    cell: Cell
+    configuration: Configuration
     dataset: str
     penalty: str
     able: tuple[tuple[str, Detector], ...]
@@ -82,7 +82,7 @@ def read(
     detectors: Sequence[Detector],
     on_run: Callable[[], None] | None = None,
     workers: int = 1,
-    cells: Sequence[Cell] | None = None,
+    configurations: Sequence[Configuration] | None = None,
     named: Sequence[str] | None = None,
 ) -> list[Sample]:
     """Every run as decoded and as each detector would have left it, without texts.
@@ -96,7 +96,11 @@ def read(
         cells: those alone; None for all.
         named: what `names` gave of all cells, where that has been asked.
     """
-    jobs = [job for job in _jobs(study, detectors) if cells is None or job.cell in cells]
+    jobs = [
+        job
+        for job in _jobs(study, detectors)
+        if configurations is None or job.configuration in configurations
+    ]
     cache = Cache(study.store.path)
     keys = [key(study, *job) for job in jobs] if named is None else named
     found = {}
@@ -122,18 +126,20 @@ def names(study: SampleSource, detectors: Sequence[Detector]) -> list[str]:
 
 def _jobs(study: SampleSource, detectors: Sequence[Detector]) -> Iterator[ReadingJob]:
     named = list(zip(labels(detectors), detectors, strict=True))
-    called = dataset_labels([cell.dataset for cell in study.plan.cells])
-    for cell, penalty in zip(study.plan.cells, penalty_labels(study.plan), strict=True):
+    called = dataset_labels([configuration.dataset for configuration in study.plan.configurations])
+    for configuration, penalty in zip(
+        study.plan.configurations, penalty_labels(study.plan), strict=True
+    ):
         yield ReadingJob(
-            cell,
-            called[cell.dataset],
+            configuration,
+            called[configuration.dataset],
             penalty,
-            tuple(one for one in named if study.able(one[1], cell)),
+            tuple(one for one in named if study.supports(one[1], configuration)),
         )
 
 
 def _tell(on_run: Callable[[], None] | None, study: SampleSource, job: ReadingJob) -> None:
-    for _ in study.plan.runs(job.cell) if on_run is not None else ():
+    for _ in study.plan.runs(job.configuration) if on_run is not None else ():
         assert on_run is not None
         on_run()
 
@@ -141,7 +147,7 @@ def _tell(on_run: Callable[[], None] | None, study: SampleSource, job: ReadingJo
 def _made(
     study: SampleSource, jobs: Sequence[ReadingJob], left: Sequence[int], workers: int
 ) -> Iterator[tuple[int, list[Sample]]]:
-    traces = sum(len(study.plan.runs(jobs[at].cell)) for at in left)
+    traces = sum(len(study.plan.runs(jobs[at].configuration)) for at in left)
     if workers < 2 or traces < FEW:
         for at in left:
             yield at, _samples(study, jobs[at])
@@ -155,7 +161,7 @@ def _made(
 def _samples(study: SampleSource, job: ReadingJob) -> list[Sample]:
     return [
         replace(sample, dataset=job.dataset)
-        for run in study.plan.runs(job.cell)
+        for run in study.plan.runs(job.configuration)
         for sample in samples_of(
             run,
             study.store.get(run.id),
@@ -187,7 +193,7 @@ def _work(job: ReadingJob) -> list[Sample]:
 
 def key(
     study: SampleSource,
-    cell: Cell,
+    configuration: Configuration,
     dataset: str,
     penalty: str,
     able: Sequence[tuple[str, Detector]],
@@ -206,7 +212,7 @@ def key(
     if code_of(*(detector for _, detector in able)):
         return ""
     runs = []
-    for run in study.plan.runs(cell):
+    for run in study.plan.runs(configuration):
         record = study.store.get(run.id)
         judged = (run.problem.gold, run.problem.scorer)
         caps = list(study.caps(run).items())
@@ -217,7 +223,7 @@ def key(
     return digest(
         {
             "code": kept.code(kept.READING),
-            "cell": cell.to_dict(),
+            "cell": configuration.to_dict(),
             "called": [dataset, penalty],
             "detectors": [[label, one.identity()] for label, one in able],
             "runs": runs,

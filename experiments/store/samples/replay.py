@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from attention.identity import code
-from experiments.grid.identity import Cell, digest, run_id
+from experiments.grid.identity import Configuration, digest, run_id
 from experiments.grid.plan import PlannedProblem, Run
 from experiments.grid.scoring import NO_SCORERS, Judgement, Scorers, judged, shown
 from experiments.store.files.records import Record
@@ -50,7 +50,7 @@ def samples_of(
     """
     plain = blank(run, penalty)
     *smaller, cap = caps.values()
-    if record is None or record.failed or not record.serves(cap):
+    if record is None or record.failed or not record.covers_cap(cap):
         if record is not None and record.failed:
             plain = _failed(plain, record)
         yield plain
@@ -84,18 +84,18 @@ def samples_of(
 
 def blank(run: Run, penalty: str) -> Sample:
     """A run of which nothing is known yet, missing so far, under no detector."""
-    cell = run.cell
-    params = {k: v for k, v in cell.backend.items() if k not in ("name", "budget")}
+    configuration = run.configuration
+    params = {k: v for k, v in configuration.backend.items() if k not in ("name", "budget")}
     return Sample(
-        model=cell.model,
-        dataset=cell.dataset,
+        model=configuration.model,
+        dataset=configuration.dataset,
         item_id=run.item_id,
         sample_index=run.sample_index,
-        backend="full again" if cell.is_again else cell.backend["name"],
+        backend="full again" if configuration.is_again else configuration.backend["name"],
         backend_params=tuple(sorted(params.items())),
-        budget=cell.budget,
+        budget=configuration.budget,
         penalty=penalty,
-        role=cell.role,
+        role=configuration.role,
         gold=shown(run.problem.gold),
     )
 
@@ -371,8 +371,8 @@ def _by_run(
     for record in store:
         meta = record.meta
         if meta.get("detector") is not None and not record.failed:
-            cell = Cell(**meta["cell"])
-            run = run_id(cell, meta["item_id"], meta["prompt"], meta["sample_index"])
+            configuration = Configuration(**meta["cell"])
+            run = run_id(configuration, meta["item_id"], meta["prompt"], meta["sample_index"])
             found.setdefault((run, digest(meta["detector"])), []).append(record)
     return found
 

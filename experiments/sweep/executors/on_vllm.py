@@ -110,7 +110,7 @@ class OnVLLM(Here):
             tell(0, RowFailure(left[0], status, said, together))
             return []
         again = f"its {len(left)} unfinished rows are tried again in halves"
-        tell(0, Remark(f"{job.told}: a batch failed ({said}); {again}"))
+        tell(0, Remark(f"{job.name}: a batch failed ({said}); {again}"))
         middle = (len(left) + 1) // 2
         return [left[:middle], left[middle:]]
 

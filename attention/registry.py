@@ -118,7 +118,7 @@ class Registry(Generic[T]):
     Args:
         kind: what messages call one, such as "backend".
         packages: this project's folders of them, one file a class, whose attribute `name` is the
-            file's name; files that begin with an underscore are the folder's own business.
+            file's name; a module `base` and files that begin with an underscore are no classes.
         group: entry points of other packages.
         base: gives the class that all are subclasses of; called when the first is looked at.
         example: how one may be typed, for messages.
@@ -244,7 +244,9 @@ class Registry(Generic[T]):
             m.name: f"{package}.{m.name}"
             for package in self._packages
             for m in pkgutil.iter_modules(importlib.import_module(package).__path__)
-            if not m.name.startswith("_") and f"{package}.{m.name}" not in self._packages
+            if not m.name.startswith("_")
+            and m.name != "base"
+            and f"{package}.{m.name}" not in self._packages
         }
         return self._read
 

@@ -11,7 +11,7 @@ from attention.errors import InvalidValue
 from attention.spec import Spec, merge, setting, values
 from experiments.grid.config import Config
 from experiments.grid.plan import SHIPPED_CHOPPERS, require_known, require_own_names
-from lil.detectors import ACTIONS, DETECTORS, made, opened, parts
+from lil.detectors import ACTIONS, DETECTORS, Defaults, build, opened
 
 if TYPE_CHECKING:
     from lil import Detector
@@ -43,6 +43,7 @@ def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue
     """
     found: list[Detector] = []
     absent: dict[str, InvalidValue] = {}
+    defaults = defaults_of(config)
     with config.following():
         if config.typed:
             require_known(DETECTORS, config.detector_params)
@@ -50,7 +51,7 @@ def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue
         for entry in config.detectors:
             try:
                 spec = DETECTORS.spec(entry)
-                detector = in_sweep(config, opened(spec) if config.typed else spec)
+                detector = build(opened(spec) if config.typed else spec, defaults=defaults)
             except InvalidValue as error:
                 if config.typed:
                     raise
@@ -63,63 +64,14 @@ def detectors_of(config: Config) -> tuple[list[Detector], dict[str, InvalidValue
     return found, absent
 
 
-def in_sweep(config: Config, spec: Spec) -> Detector:
-    """The detector that is asked for, with a sweep's parameters where it brings none of its own.
-
-    Raises:
-        InvalidValue: an unknown detector, parameter or action, a value it refuses, or none of what
-            was trained on the sweep's model.
-    """
-    return made(completed(config, spec), "detector")
-
-
-def completed(config: Config, spec: Spec, around: tuple[str, ...] = ()) -> Spec:
-    """What is asked for, with all that the sweep says of it.
-
-    Parts of a detector, as `a+b`, have their parameters in the sweep too. What was trained on a
-    model may be named by that model where it ships; without a name the sweep's own is meant.
-
-    Args:
-        config: of the sweep.
-        spec: what is asked for.
-        around: the detectors that it is a part of.
-
-    Raises:
-        InvalidValue: an unknown detector or action, one that is a part of itself, or none of what
-            was trained on the sweep's model.
-    """
-    name, kind = spec.name, DETECTORS.find(spec.name)
-    params = DETECTORS.merge(name, config.detector_params.get(name, {}), spec.params)
-    if isinstance(params.get("parts"), str):
-        if name in around and "parts" not in spec.params:
-            raise InvalidValue("parts", params["parts"], f"other detectors than {name} itself")
-        inside = (completed(config, one, (*around, name)) for one in parts(params["parts"]))
-        params["parts"] = [{"name": one.name, **one.params} for one in inside]
-    trained, command = kind.trained
-    if trained:
-        params[trained] = _weights(config, name, params.get(trained), trained, command)
-    if spec.action:
-        params["on_stop"] = {"name": spec.action, **config.action_params.get(spec.action, {})}
-    return Spec(name, params)
-
-
-def _weights(config: Config, name: str, given: Any, parameter: str, command: str) -> Any:
-    """What was trained: as it is given, or what ships with the model that is named or decoded.
-
-    Raises:
-        InvalidValue: none is given, and none ships with the model.
-    """
-    model = config.models[0] if given is None else given
-    shipped = SHIPPED_WEIGHTS.get(name, {})
-    if isinstance(model, str) and model in shipped:
-        return shipped[model]
-    if given is None:
-        allowed = (
-            f"{parameter} for {model} (--set detector_params.{name}.{parameter}=FILE; "
-            f"`{command} --model {model}` makes them), or another: --detector guardian"
-        )
-        raise InvalidValue("detector", name, allowed)
-    return given
+def defaults_of(config: Config) -> Defaults:
+    """What a sweep adds to detectors that bring no parameters of their own."""
+    return Defaults(
+        config.detector_params,
+        config.action_params,
+        SHIPPED_WEIGHTS,
+        next(iter(config.models), None),
+    )
 
 
 def _require_actions(config: Config) -> None:
@@ -175,12 +127,13 @@ def combined(config: Config, asked: Sequence[Spec], choices: Choices) -> list[De
             what = f"{name}.{next(iter(parameters))}"
             raise InvalidValue("--set", what, f"a parameter of {', '.join(names)}", names)
     found: list[Detector] = []
+    defaults = defaults_of(config)
     for spec in specs:
         tried = {} if spec.is_file else choices.get(spec.name, {})
         aliases = () if spec.is_file else DETECTORS.find(spec.name).aliases
         for chosen in itertools.product(*tried.values()):
-            own = merge(spec.params, dict(zip(tried, chosen, strict=True)), aliases)
-            detector = in_sweep(config, opened(replace(spec, params=own)))
+            own = over(spec.params, dict(zip(tried, chosen, strict=True)), twins)
+            detector = build(opened(replace(spec, params=own)), defaults=defaults)
             if detector not in found:  # which would be two rows of one name
                 found.append(detector)
     return found

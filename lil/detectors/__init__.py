@@ -16,18 +16,19 @@ from lil.detectors.base.actions import (
     cue_ids,
 )
 from lil.detectors.base.base import Detector, Verdict, Watcher
-from lil.detectors.base.region import OUTSIDE, Place, ends_thinking, is_answering
+from lil.detectors.base.region import OUTSIDE, RegionTracker, ends_thinking, is_answering
 from lil.detectors.base.registry import DETECTORS
 from lil.detectors.base.replay import replay, require_stop, watch_trace
 from lil.detectors.base.specs import (
     CALIBRATED,
+    Defaults,
+    build,
     calibrated,
-    described,
     load,
-    made,
     opened,
-    parts,
+    part_specs,
     spec_of,
+    to_spec,
 )
 from lil.detectors.guardian import Guardian
 
@@ -38,33 +39,34 @@ __all__ = [
     "OUTSIDE",
     "Action",
     "Answer",
+    "Defaults",
     "Densify",
     "Detector",
     "Guardian",
     "OnStop",
-    "Place",
+    "RegionTracker",
     "Regenerate",
     "Stop",
     "Verdict",
     "Watcher",
     "action",
+    "build",
     "calibrated",
     "cue_ids",
     "describe",
-    "described",
     "ends_thinking",
     "find",
     "get",
     "is_answering",
     "known",
     "load",
-    "made",
     "names",
     "opened",
-    "parts",
+    "part_specs",
     "replay",
     "require_stop",
     "spec_of",
+    "to_spec",
     "watch_trace",
 ]
 

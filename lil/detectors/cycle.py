@@ -45,7 +45,7 @@ class Cycle(Detector):
             difference between the two. Meant for tokens of several characters.
         on_stop: what follows; not `regenerate`: where a loop began is known only
             when its repeats have been read, and a state that dropped tokens cannot go back to it.
-        within: what is watched, see `Detector`.
+        region: what is watched, see `Detector`.
 
     Raises:
         InvalidValue: a number that is no integer, a period below 1, max_period below min_period,
@@ -110,7 +110,7 @@ class Repeats(Watcher[Cycle]):
         if not self.holding:
             return None
         of, tokens = self.detector, self.tokens
-        least = of.min_tokens if self.place.thinking else max(of.min_tokens, of.outside)
+        least = of.min_tokens if self.tracker.thinking else max(of.min_tokens, of.outside)
         fits = [
             period
             for period, since in self.holding.items()

@@ -32,7 +32,7 @@ class Guardian(Detector):
         - the paper fixes t = 20 bytes with f = 250. Here the rate t / f = 0.08 is the parameter, so
           that another f scales t: with t fixed at 20 a verbatim loop at f >= 1000 is never seen,
           because each loop still costs 3-14 bytes per 250 tokens;
-        - the paper watches all of an output; that is `within="output"` here.
+        - the paper watches all of an output; that is `region="output"` here.
 
     What it does not see: counter loops ("For k=1 ... For k=600") still grow by 33-51 bytes per 250
     tokens and paraphrase loops by 30-41, above the threshold of 20. With `deflate` a loop longer
@@ -51,7 +51,7 @@ class Guardian(Detector):
         t: the threshold as the paper has it, in bytes per `f` tokens: another way to give the rate.
         on_stop: what follows a verdict. The paper only stops; `regenerate` goes back to the last
             check, all that is known to carry information.
-        within: as for every detector: the thinking where there is any, else the output.
+        region: as for every detector: the thinking where there is any, else the output.
 
     Raises:
         InvalidValue: f not an integer of at least 1, rate or t not a number above 0, a `t` that is
@@ -116,7 +116,7 @@ class Growth(Watcher[Guardian]):
         # Replays hand over whole texts: what lies between two checks is taken at once.
         given: object = pieces
         one = isinstance(given, (bytes, str)) or len(pieces) == 1
-        if one or self.detector.within == "thinking":
+        if one or self.detector.region == "thinking":
             return super().update(pieces)
         at = 0
         while at < len(pieces) and not self.done:
@@ -131,8 +131,8 @@ class Growth(Watcher[Guardian]):
 
     def _inside(self, piece: bytes) -> bool:
         """Whether the next token is watched."""
-        self.place.step(piece)
-        return not self.place.over
+        self.tracker.step(piece)
+        return not self.tracker.over
 
     def push(self, piece: bytes) -> Verdict | None:
         self.pending.append(piece)

@@ -43,7 +43,7 @@ class Recurrence(Detector):
             difference between the two. Meant for tokens of several characters.
         on_stop: what follows; not `regenerate`: where a loop began is known only when it has been
             read several times, and a state that dropped tokens cannot go back to it.
-        within: what is watched, see `Detector`.
+        region: what is watched, see `Detector`.
 
     Raises:
         InvalidValue: a number that is no integer or below 1 (outside: below 0), unknown action, or
@@ -92,7 +92,7 @@ class Occurrences(Watcher[Recurrence]):
         before = self.times.get(self.passage, 0)
         self.times[self.passage] = before + 1
         self.held = self.held + 1 if before >= of.before else 0
-        if self.held < (of.run if self.place.thinking else max(of.run, of.outside)):
+        if self.held < (of.run if self.tracker.thinking else max(of.run, of.outside)):
             return None
         first = self.tokens - self.held
         evidence = {"step": self.tokens, "first_token": first, "times_before": before}

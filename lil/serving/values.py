@@ -22,10 +22,10 @@ from lil.detectors import (
     DETECTORS,
     Answer,
     Detector,
+    build,
     calibrated,
-    made,
     opened,
-    parts,
+    part_specs,
     spec_of,
 )
 from lil.penalties import Penalty
@@ -202,12 +202,12 @@ def _made(spec: Spec, trusted: bool) -> Detector:
         allowed = f"an action behind the colon: {', '.join(ACTING)}"
         raise InvalidValue("stop_on", str(spec), allowed, ACTING)
     if trusted:
-        return made(opened(spec), "stop_on")
+        return build(opened(spec), "stop_on")
     if spec.is_file:
         allowed = "a detector's name: files are for who starts the server, or send its text"
         raise InvalidValue("stop_on", spec.name, allowed)
     _require_harmless(spec)
-    return made(spec, "stop_on")
+    return build(spec, "stop_on")
 
 
 @functools.cache
@@ -227,7 +227,7 @@ def _require_harmless(spec: Spec) -> None:
         check_choice("codec", params["codec"], names)
     _require_small(params)
     inner = params.get("parts", [])
-    inner = parts(inner) if isinstance(inner, str) else inner
+    inner = part_specs(inner) if isinstance(inner, str) else inner
     if not isinstance(inner, list):
         raise InvalidValue("parts", inner, "names joined by +, or a list")
     for part in inner:

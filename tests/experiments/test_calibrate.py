@@ -70,7 +70,7 @@ def test_it_chooses_on_one_half_and_tells_of_the_other(
     assert told["detector"] == {
         "name": "budget",
         "tokens": (110, 60, 40, 30, 20, 10, 5)[last],
-        "within": None,
+        "region": None,
     }
     assert json.loads(file.read_text())["detector"] == told["detector"]
 

@@ -11,11 +11,11 @@ import torch
 import lil
 from attention.errors import InvalidValue
 from attention.spec import Spec, values
-from experiments.grid.detectors import build_detectors, choices_of, combined, completed
+from experiments.grid.detectors import build_detectors, choices_of, combined, defaults_of
 from experiments.grid.presets import load
 from experiments.store.labels import labels
 from lil.chopper import Classifier
-from lil.detectors import DETECTORS
+from lil.detectors import DETECTORS, build
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,11 @@ def test_parts_have_the_parameters_they_have_in_the_sweep() -> None:
     demo = load("demo", {"detector_params": {"either": {"parts": "cycle + guardian"}}})
     guardian = {"name": "guardian", **demo.detector_params["guardian"]}
     assert guardian["f"] == 100
-    assert completed(demo, Spec("either")).params == {"parts": [{"name": "cycle"}, guardian]}
-    own = completed(demo, Spec("both", {"parts": "guardian(f=7)+cycle"})).params["parts"]
-    assert own == [{**guardian, "f": 7}, {"name": "cycle"}]
+    defaults = defaults_of(demo)
+    cycle, first = DETECTORS.get("cycle"), DETECTORS.get(**guardian)
+    assert build(Spec("either"), defaults=defaults) == lil.Either([cycle, first])
+    both = build(Spec("both", {"parts": "guardian(f=7)+cycle"}), defaults=defaults)
+    assert both == lil.Both([DETECTORS.get(**{**guardian, "f": 7}), cycle])
     choices = choices_of(["both.parts=guardian+cycle,cycle"])
     assert choices == {"both": {"parts": ["guardian+cycle", "cycle"]}}
     found = combined(demo, [Spec("both")], choices)
@@ -65,9 +67,10 @@ def test_parts_have_the_parameters_they_have_in_the_sweep() -> None:
 def test_a_detector_is_no_part_of_itself() -> None:
     demo = load("demo", {"detector_params": {"either": {"parts": "cycle+either"}}})
     with pytest.raises(InvalidValue, match="other detectors than either itself"):
-        completed(demo, Spec("either"))
+        build(Spec("either"), defaults=defaults_of(demo))
     inner = Spec("either", {"parts": "cycle+either(parts='budget+cycle')"})
-    assert [one["name"] for one in completed(demo, inner).params["parts"]] == ["cycle", "either"]
+    detector = build(inner, defaults=defaults_of(demo))
+    assert [part.name for part in detector.detectors] == ["cycle", "either"]
 
 
 def test_an_action_is_said_of_the_whole() -> None:

@@ -102,7 +102,7 @@ def test_by_name_with_parameters():
         "f": 100,
         "rate": 0.08,
         "codec": "deflate",
-        "within": None,
+        "region": None,
         "on_stop": {"name": "stop"},
     }
     assert "guardian" in detectors.names()

@@ -126,7 +126,7 @@ def test_sound_returns_pass() -> None:
         ({"ladder": ("token", (9, 5))}, "ladder = 'token'.*did you mean 'tokens'"),
         ({"ladder": ("tokens", (9, -5))}, "ladder`: tokens = -5"),
         ({"aliases": (("foo", "bar"),)}, "aliases = .*'foo' is no parameter; there are .*tokens"),
-        ({"aliases": ("tokens", "within")}, "aliases = .*'tokens' is no group"),
+        ({"aliases": ("tokens", "region")}, "aliases = .*'tokens' is no group"),
         ({"aliases": (("tokens",),)}, "aliases = .* is no group of two"),
     ],
 )

@@ -19,7 +19,7 @@ from experiments.cli.commands.report import DEFAULT_STORE
 from experiments.cli.console import Console
 from experiments.cli.open_store import add_load_flag, found_in, open_store, to_load
 from experiments.cli.parser import Done, Parser
-from experiments.grid.detectors import choices_of, in_sweep
+from experiments.grid.detectors import choices_of, defaults_of
 from experiments.report.calibration import Half, by_problem, chosen, in_halves, needed
 from experiments.report.exports import check_file
 from experiments.store import manifest
@@ -28,7 +28,7 @@ from experiments.store.labels import labels
 from experiments.store.samples.sample import is_usable
 from experiments.store.study import Study
 from lil import Detector
-from lil.detectors import CALIBRATED, DETECTORS, described
+from lil.detectors import CALIBRATED, DETECTORS, build, to_spec
 
 EXAMPLES = """\
 examples:
@@ -104,7 +104,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     path = Path(args.out or f"{settings[0].name}-calibrated.json")
     made = {
         "format": CALIBRATED,
-        "detector": described(settings[at]),
+        "detector": _table_of(settings[at]),
         "rate": args.rate,
         "model": model,
         "datasets": sorted({dataset for dataset, _ in traces}),
@@ -129,9 +129,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     return Done({"manifest": about, "file": str(path), **made, "settings": _told(first, second)})
 
 
+def _table_of(detector: Detector) -> dict[str, Any]:
+    spec = to_spec(detector)
+    return {"name": spec.name, **spec.params}
+
+
 def _spelt(detector: Detector) -> str:
     """How one that does not ship is given: a file names no import path."""
-    spec = Spec.of(described(detector))
+    spec = to_spec(detector)
     return f", which loads no code: --detector {str(spec)!r}" if ":" in spec.name else ""
 
 
@@ -160,11 +165,13 @@ def _settings(args: argparse.Namespace, study: Study) -> list[Detector]:
         raise InvalidValue("detector", spec.name, f"{allowed}{spec.name} has none")
     fixed = {key: found[0] for key, found in given.items() if key != parameter}
     params = merge(spec.params, fixed, kind.aliases)
+    defaults = defaults_of(study.config)
     tried = [
-        in_sweep(
-            study.config, Spec(spec.name, merge(params, {parameter: one}, kind.aliases), "stop")
+        build(
+            Spec(spec.name, merge(params, {parameter: value}, kind.aliases), "stop"),
+            defaults=defaults,
         )
-        for one in values
+        for value in values
     ]
     for one, again in itertools.combinations(tried, 2):
         if one == again:

@@ -181,6 +181,8 @@ class _Text:
     ) -> list[TextStop]:
         if self.trace is not None:
             pieces = self.trace.text_pieces
+            for detector in detectors:
+                detector.require_text(self.trace.prompt_bytes + b"".join(pieces))
             return [
                 stop_of(label, pieces, lil.replay(self.trace, one))
                 for label, one in zip(labels(detectors), detectors, strict=True)

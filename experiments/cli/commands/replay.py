@@ -231,8 +231,8 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
         table.add_column(name, justify="right")
     for label, detector in zip(labels(detectors), detectors, strict=True):
         told = {k: v for k, v in detector.params().items() if k != "on_stop"}  # always stop
-        if told["within"] is None:
-            del told["within"]
+        if told["region"] is None:
+            del told["region"]
         params = ", ".join(f"{k}={short(v)}" for k, v in told.items())
         shown = label if len(detectors) > 1 else f"{detector.name}({params})"
         parts = [

@@ -16,7 +16,13 @@ from attention.registry import parameters
 from attention.sources import import_path, ships
 from attention.spec import Aliases
 from lil.detectors.base.actions import ACTIONS, Action, OnStop, action
-from lil.detectors.base.region import LAST, WITHIN, Place, require_end, require_part
+from lil.detectors.base.region import (
+    LAST,
+    REGIONS,
+    RegionTracker,
+    require_end,
+    require_thinking,
+)
 from lil.trace import Signal
 
 if TYPE_CHECKING:
@@ -60,19 +66,19 @@ class Detector(ABC):
 
     Args:
         on_stop: what follows a verdict, see `lil.detectors.Action`.
-        within: what is watched. None: the output up to the end of its thinking (`</think>`,
+        region: what is watched. None: the output up to the end of its thinking (`</think>`,
             `[/THINK]`), and all of an output that never ends any, as those of models that do not
             think; behind the end nothing is seen and nothing stopped. "thinking": the thinking
             alone, from where it is opened. "output": all of it, the answer as well.
 
     Raises:
         InvalidValue: an unknown action, or one that goes back, where no verdict has an anchor; or
-            an unknown `within`.
+            an unknown `region`.
     """
 
     on_stop: OnStop = field(default="stop", kw_only=True)
     # A parameter that came later is no part of an identity where it has its first value.
-    within: str | None = field(default=None, kw_only=True, metadata={"left_out": None})
+    region: str | None = field(default=None, kw_only=True, metadata={"left_out": None})
 
     name: ClassVar[str]
     #: Raised where the same parameters give other verdicts than before.
@@ -94,8 +100,8 @@ class Detector(ABC):
             value = getattr(self, one.name)
             if isinstance(value, np.generic):  # numpy's numbers are no JSON
                 object.__setattr__(self, one.name, value.item())
-        if self.within is not None:
-            check_choice("within", self.within, WITHIN)
+        if self.region is not None:
+            check_choice("region", self.region, REGIONS)
         what = action(self.on_stop)
         if what.rewinds and not self.anchors:
             allowed = [name for name, kind in ACTIONS.items() if not kind.rewinds]
@@ -111,8 +117,8 @@ class Detector(ABC):
     def params(self) -> dict[str, Any]:
         """The parameters, resolved and JSON-able."""
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
-        del own["on_stop"], own["within"]
-        return {**own, "within": self.within, "on_stop": self.action.to_dict()}
+        del own["on_stop"], own["region"]
+        return {**own, "region": self.region, "on_stop": self.action.to_dict()}
 
     def identity(self) -> dict[str, Any]:
         """What runs in which it acts are stored under.
@@ -190,7 +196,7 @@ class Detector(ABC):
 
     def everywhere(self) -> Self:
         """The same over the whole output."""
-        return replace(self, within="output")
+        return replace(self, region="output")
 
     def require_tokens(self, table: Sequence[bytes]) -> None:
         """Refuse a tokenizer with whose tokens it could never fire; a subclass calls this one.
@@ -201,7 +207,7 @@ class Detector(ABC):
         Raises:
             InvalidValue: it could not.
         """
-        require_end(table, self.within)
+        require_end(table, self.region)
 
     def require_text(self, text: bytes) -> None:
         """Refuse a finished text on which it could never have fired.
@@ -212,7 +218,7 @@ class Detector(ABC):
         Raises:
             InvalidValue: the thinking alone is watched, and there is none.
         """
-        require_part(text, self.within)
+        require_thinking(text, self.region)
 
 
 D = TypeVar("D", bound=Detector)
@@ -240,7 +246,7 @@ class Watcher(ABC, Generic[D]):
         self.detector = detector
         self.tokens = 0  # generated so far, up to the end of what is watched
         self.verdict: Verdict | None = None
-        self.place = Place(detector.within, prompt)
+        self.tracker = RegionTracker(detector.region, prompt)
 
     def update(self, pieces: Sequence[bytes]) -> Verdict | None:
         """See the next generated tokens, one element each; the verdict, once there is one.
@@ -252,15 +258,15 @@ class Watcher(ABC, Generic[D]):
         given: object = pieces
         if isinstance(given, (bytes, str)):
             raise InvalidValue("pieces", pieces, "a list with the bytes of each token")
-        place, newest = self.place, self.place.newest
+        tracker, newest = self.tracker, self.tracker.newest
         for piece in pieces:
-            if self.verdict is not None or place.over:
+            if self.verdict is not None or tracker.over:
                 break
-            newest.append(piece)  # as `Place.step`, without a call for every token
-            if (_GREATER in piece or _BRACKET in piece) and place.look():
+            newest.append(piece)  # as `RegionTracker.step`, without a call
+            if (_GREATER in piece or _BRACKET in piece) and tracker.look():
                 break
             self.tokens += 1
-            if place.counts:
+            if tracker.counts:
                 found: object = self.push(piece)
                 if not isinstance(found, (Verdict, NoneType)):
                     allowed = "a lil.Verdict from `push`, or None"
@@ -271,7 +277,7 @@ class Watcher(ABC, Generic[D]):
     @property
     def done(self) -> bool:
         """Whether nothing that follows will be looked at."""
-        return self.verdict is not None or self.place.over
+        return self.verdict is not None or self.tracker.over
 
     @abstractmethod
     def push(self, piece: bytes) -> Verdict | None:

@@ -25,8 +25,8 @@ def replay(trace: Trace, detector: Detector, max_tokens: int | None = None) -> V
 
     Raises:
         InvalidValue: the trace was acted upon, so that it is no longer what a detector would have
-            seen; the detector's action goes on after a verdict; it reads hidden states, and the
-            trace has no such signal; or it watches the thinking alone, and there is none.
+            seen; the detector's action goes on after a verdict; or it reads hidden states and the
+            trace has no such signal.
     """
     if trace.action is not None or trace.dropped:
         raise InvalidValue("trace", "one that was cut and went on", "a trace decoded to its end")
@@ -42,14 +42,12 @@ def watch_trace(trace: Trace, detector: Detector) -> Watcher[Any]:
     """A watcher at the beginning of this trace, about to see its first token.
 
     Raises:
-        InvalidValue: the detector's action goes on after a verdict, or the trace lacks its signals
-            or the thinking that it watches alone.
+        InvalidValue: the detector's action goes on after a verdict, or the trace lacks its signals.
     """
     require_stop(detector, "what follows was not decoded")
     for name in detector.signals - trace.signals.keys():
         allowed = f"a trace decoded with probes=[{detector.name}], with these weights: {name}"
         raise InvalidValue("signals", ", ".join(trace.signals) or None, allowed)
-    detector.require_text(trace.prompt_bytes + b"".join(trace.pieces))
     watcher = detector.watch(trace.prompt_bytes)
     watcher.recall(trace.signals)
     return watcher

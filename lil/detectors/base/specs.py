@@ -1,10 +1,10 @@
-"""A detector as data, name and parameters: as it is typed, and in a file of `lil calibrate`."""
+"""From what a user writes about a detector to the detector, and back."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,52 +18,109 @@ from lil.detectors.base.registry import DETECTORS
 CALIBRATED = "lil-calibrated-1"
 
 
-def described(detector: Detector) -> dict[str, Any]:
-    """Name, or import path where that finds another class, and all parameters but the action."""
-    kind = type(detector)
-    own = detector.name in DETECTORS.names() and DETECTORS.find(detector.name) is kind
-    params = {key: value for key, value in detector.params().items() if key != "on_stop"}
-    return {"name": detector.name if own else f"{kind.__module__}:{kind.__qualname__}", **params}
-
-
-def spec_of(given: object, field: str) -> Spec:
-    """What is asked for: as it is typed, or as `described` gives it.
+@dataclass(frozen=True)
+class Defaults:
+    """What a sweep adds to a detector that does not say it itself.
 
     Args:
-        given: a text, a mapping that has a name, or a `Spec`.
+        params: parameters, by detector.
+        actions: parameters of actions, by action.
+        weights: files of what was trained on a model, by detector and model.
+        model: the sweep's own model, of which weights are taken where none are named; None requires
+            a name.
+    """
+
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    actions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    weights: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    model: str | None = None
+
+
+def to_spec(detector: Detector) -> Spec:
+    """Name, or import path where the name finds another class, and all parameters but the action.
+
+    `build` gives the detector back, with the action "stop".
+    """
+    kind = type(detector)
+    registered = detector.name in DETECTORS.names() and DETECTORS.find(detector.name) is kind
+    params = {key: value for key, value in detector.params().items() if key != "on_stop"}
+    return Spec(detector.name if registered else f"{kind.__module__}:{kind.__qualname__}", params)
+
+
+def spec_of(value: object, field: str = "detector") -> Spec:
+    """A detector's text, a mapping of its name and parameters, or a `Spec`, as a `Spec`.
+
+    Args:
+        value: what the user wrote.
         field: what a message calls it.
 
     Raises:
         InvalidValue: none of these.
     """
-    if isinstance(given, str):
-        return DETECTORS.spec(given)
-    if isinstance(given, Mapping) and isinstance(given.get("name"), str):
-        return Spec.of(given)
-    if isinstance(given, Spec):
-        return given
-    raise InvalidValue(field, given, "a detector's name, or a mapping of name and parameters")
+    if isinstance(value, str):
+        return DETECTORS.spec(value)
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return Spec.of(value)
+    if isinstance(value, Spec):
+        return value
+    raise InvalidValue(field, value, "a detector's name, or a mapping of name and parameters")
 
 
-def made(given: object, field: str) -> Detector:
-    """The detector that is asked for.
+def build(value: object, field: str = "detector", defaults: Defaults | None = None) -> Detector:
+    """The detector that a text, a mapping or a `Spec` describes.
 
     Args:
-        given, field: see `spec_of`.
+        value, field: see `spec_of`.
+        defaults: what a sweep adds; None adds nothing.
 
     Raises:
-        InvalidValue: nothing is asked for, or a detector that cannot be found or made.
+        InvalidValue: an unknown detector, parameter or action, a value it refuses, a detector that
+            is a part of itself, or none of what was trained on the sweep's model.
     """
-    spec = spec_of(given, field)
+    spec = spec_of(value, field)
+    if defaults is not None:
+        spec = _completed(spec, defaults, ())
     action = {"on_stop": spec.action} if spec.action else {}
     return DETECTORS.get(spec.name, **{**spec.params, **action})
 
 
-def parts(text: str) -> list[Spec]:
-    """The detectors of `a+b`, which is how those are typed that another one is made of.
+def _completed(spec: Spec, defaults: Defaults, outer: tuple[str, ...]) -> Spec:
+    """`spec` with a sweep's defaults, as a part of the detectors `outer`."""
+    name, kind = spec.name, DETECTORS.find(spec.name)
+    params = DETECTORS.merge(name, defaults.params.get(name, {}), spec.params)
+    if isinstance(params.get("parts"), str):
+        if name in outer and "parts" not in spec.params:
+            raise InvalidValue("parts", params["parts"], f"other detectors than {name} itself")
+        inner = [_completed(p, defaults, (*outer, name)) for p in part_specs(params["parts"])]
+        params["parts"] = [{"name": part.name, **part.params} for part in inner]
+    parameter, command = kind.trained
+    if parameter:
+        params[parameter] = _weights(name, parameter, command, params.get(parameter), defaults)
+    if spec.action:
+        params["on_stop"] = {"name": spec.action, **defaults.actions.get(spec.action, {})}
+    return Spec(name, params)
+
+
+def _weights(name: str, parameter: str, command: str, value: Any, defaults: Defaults) -> Any:
+    """What was trained: `value`, or the shipped file where it names a model or is None."""
+    model = defaults.model if value is None else value
+    shipped = defaults.weights.get(name, {})
+    if isinstance(model, str) and model in shipped:
+        return shipped[model]
+    if value is None:
+        allowed = (
+            f"{parameter} for {model} (--set detector_params.{name}.{parameter}=FILE; "
+            f"`{command} --model {model}` makes them), or another: --detector guardian"
+        )
+        raise InvalidValue("detector", name, allowed)
+    return value
+
+
+def part_specs(text: str) -> list[Spec]:
+    """The detectors of `a+b`, the parts of a combined detector.
 
     Raises:
-        InvalidValue: one that has an action: what follows is said of the whole.
+        InvalidValue: a part with an action: an action belongs to the whole.
     """
     specs = [DETECTORS.spec(part) for part in split(text, "+")]
     for spec in specs:
@@ -73,24 +130,24 @@ def parts(text: str) -> list[Spec]:
 
 
 def opened(spec: Spec) -> Spec:
-    """The same with name and parameters where it names a file of `lil calibrate`.
+    """`spec`, or the content of the file of `lil calibrate` that it names.
 
     Raises:
         InvalidValue: a file that cannot be read, or names no detector that there is.
     """
     if not spec.is_file:
         return spec
-    return replace(Spec.of(described(load(spec.name))), action=spec.action)
+    return replace(to_spec(load(spec.name)), action=spec.action)
 
 
 def load(path: str | Path) -> Detector:
-    """The detector that `lil calibrate` chose; what follows a verdict is to stop.
+    """The detector that `lil calibrate` chose; it stops after its verdict.
 
     For another action: `dataclasses.replace(load(path), on_stop="answer")`. A file is data: it
     names what ships or is installed, and no import path.
 
     Args:
-        path: of the file it wrote.
+        path: of the file that `lil calibrate` wrote.
 
     Raises:
         InvalidValue: no such file, another kind of file, a detector that cannot be made, or an
@@ -102,15 +159,15 @@ def load(path: str | Path) -> Detector:
         raise InvalidValue("detector", str(path), f"a file of `lil calibrate` ({error})") from error
     spec = calibrated(text, "detector", str(path), "a file of `lil calibrate`")
     with following(()):
-        return made(spec, f"detector in {path}")
+        return build(spec, f"detector in {path}")
 
 
 def calibrated(text: str, field: str, source: str, allowed: str) -> Spec:
-    """What the text of a file of `lil calibrate` asks for.
+    """The detector in the text of a file of `lil calibrate`.
 
     Args:
-        text: what the file holds.
-        field, source, allowed: what a message calls it, where it comes from, and what it should be.
+        text: content of the file.
+        field, source, allowed: for messages: the field, where the text is from, what it should be.
 
     Raises:
         InvalidValue: it is another kind of file.

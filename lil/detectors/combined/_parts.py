@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from attention.errors import InvalidValue
 from lil.detectors.base.base import Detector, Verdict, Watcher
-from lil.detectors.base.region import Place
-from lil.detectors.base.specs import described, made, parts
+from lil.detectors.base.region import RegionTracker
+from lil.detectors.base.specs import build, part_specs, to_spec
 from lil.trace import Signal
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ Parts = str | Sequence[str | Mapping[str, Any] | Detector]
 class Combination(Detector):
     """A detector whose verdict follows from those of its parts.
 
-    What follows a verdict is said of the whole; an `on_stop` of a part is not looked at. What is
-    watched is said of the whole too, unless a part has a `within` of its own.
+    What follows a verdict belongs to the whole; an `on_stop` of a part counts for nothing. What is
+    watched too, unless a part has a `region` of its own.
     """
 
     parts: Parts
@@ -34,15 +34,16 @@ class Combination(Detector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = parts(self.parts) if isinstance(self.parts, str) else self.parts
+        parts = part_specs(self.parts) if isinstance(self.parts, str) else self.parts
         allowed = "names joined by +, or a list of names, mappings with a name, and detectors"
-        if not isinstance(given, Sequence) or not given:
+        if not isinstance(parts, Sequence) or not parts:
             raise InvalidValue("parts", self.parts, allowed)
-        found = [one if isinstance(one, Detector) else made(one, "parts") for one in given]
-        whole = tuple(
-            replace(one, on_stop=self.on_stop, within=one.within or self.within) for one in found
+        detectors = (p if isinstance(p, Detector) else build(p, "parts") for p in parts)
+        alike = tuple(
+            replace(part, on_stop=self.on_stop, region=part.region or self.region)
+            for part in detectors
         )
-        object.__setattr__(self, "parts", whole)
+        object.__setattr__(self, "parts", alike)
 
     @property
     def detectors(self) -> tuple[Detector, ...]:
@@ -51,7 +52,8 @@ class Combination(Detector):
 
     def params(self) -> dict[str, Any]:
         """The parameters, resolved and JSON-able; of parts, all but the action."""
-        return {**super().params(), "parts": [described(part) for part in self.detectors]}
+        parts = [(spec.name, spec.params) for spec in map(to_spec, self.detectors)]
+        return {**super().params(), "parts": [{"name": name, **own} for name, own in parts]}
 
     def identity(self) -> dict[str, Any]:
         """What runs in which it acts are stored under; parts say theirs."""
@@ -118,7 +120,7 @@ class PartWatchers(Watcher[Combination]):
 
     def __init__(self, detector: Combination, prompt: bytes) -> None:
         super().__init__(detector, prompt)
-        self.place = Place("output", prompt)  # what is watched is for the parts to say
+        self.tracker = RegionTracker("output", prompt)  # each part has a region of its own
         self.watchers: list[Watcher[Any]] = [part.watch(prompt) for part in detector.detectors]
 
     @abstractmethod

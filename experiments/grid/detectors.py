@@ -132,7 +132,7 @@ def combined(config: Config, asked: Sequence[Spec], choices: Choices) -> list[De
         tried = {} if spec.is_file else choices.get(spec.name, {})
         aliases = () if spec.is_file else DETECTORS.find(spec.name).aliases
         for chosen in itertools.product(*tried.values()):
-            own = over(spec.params, dict(zip(tried, chosen, strict=True)), twins)
+            own = merge(spec.params, dict(zip(tried, chosen, strict=True)), aliases)
             detector = build(opened(replace(spec, params=own)), defaults=defaults)
             if detector not in found:  # which would be two rows of one name
                 found.append(detector)

@@ -17,7 +17,6 @@ from typing import Any
 from attention.errors import InvalidValue
 from experiments.grid.gguf.cache import converted, is_gguf
 from experiments.grid.gguf.cache import tokenizer as gguf_tokenizer
-from experiments.grid.gguf.folder import converted_from
 from experiments.grid.gguf.packaged import PACKAGED, located
 
 #: The model that ships with the project, by the name users type.
@@ -117,8 +116,8 @@ def _found(name: str, revision: str | None, here: bool) -> ModelSource:
 
 def _gguf(name: str) -> ModelSource:
     path, sha256 = _gguf_path(name)
-    made = converted(name, path, sha256)
-    return ModelSource(name, str(made.folder), None, made.identity)
+    folder, identity = converted(name, path, sha256)
+    return ModelSource(name, str(folder), None, identity)
 
 
 def _gguf_path(name: str) -> tuple[Path, str | None]:
@@ -158,8 +157,6 @@ def _folder(name: str, folder: Path) -> ModelSource:
     files = sorted({path for pattern in _DIGESTED for path in folder.glob(pattern)})
     if not any(path.suffix in (".safetensors", ".bin") for path in files):
         raise InvalidValue("model", name, "a folder with weights (*.safetensors)")
-    if (identity := converted_from(folder)) is not None:
-        return ModelSource(name, str(folder), None, identity)
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.name}:{path.stat().st_size}\n".encode())

@@ -1,19 +1,17 @@
-"""Converted models in the user's cache, found by what their files contain."""
+"""GGUF files as folders in the user's cache, made by the reader of transformers.
+
+The reader takes a minute for a file of 100 MB, so what it made is kept, by the file's digest.
+"""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import importlib.util
 import os
-import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +19,19 @@ from filelock import FileLock
 
 from attention.errors import InvalidValue
 from attention.user_cache import UnusableFolder, user_cache
-from experiments.grid.gguf import folder as folders
-from experiments.grid.gguf.header import Header, Unconvertible, read_header
+from experiments.grid.gguf.checks import require_known, require_same
+from experiments.grid.gguf.header import Header, UnreadableFile, read_header
 
 SUFFIX = ".gguf"
+#: Raised whenever the same file would become another model.
+VERSION = 2
 
-#: Room on the disk that a conversion leaves.
-_SPARE = 64 << 20
-
-
-@dataclass(frozen=True)
-class ConvertedModel:
-    """A GGUF file's model as transformers loads it.
-
-    Args:
-        folder: in the cache.
-        identity: of the file's content.
-    """
-
-    folder: Path
-    identity: str
+_CONTROL, _USER = 3, 4  # kinds of tokens
+#: Tokens that end a turn or a text by these names, whatever a file calls its end.
+_ENDS = (
+    *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
+    *("<end_of_turn>", "<|end|>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+)
 
 
 def is_gguf(name: str) -> bool:
@@ -48,166 +39,158 @@ def is_gguf(name: str) -> bool:
     return name.lower().endswith(SUFFIX) and not os.path.isdir(name)
 
 
-def converted(name: str, path: Path, sha256: str | None = None) -> ConvertedModel:
-    """The model of a GGUF file, converted where it is not in the cache yet.
+def converted(name: str, path: Path, sha256: str | None = None) -> tuple[Path, str]:
+    """The folder of a GGUF file's model and its identity, converted where it is not there yet.
 
     Args:
         name: as typed, for messages.
         path: of the file.
-        sha256: its digest, where that is known beforehand.
+        sha256: that the file has to have; None for any.
 
     Raises:
-        InvalidValue: no such file, one that cannot be converted, another digest, no room, or a
-            cache that cannot be used. Nothing is left in the cache.
+        InvalidValue: no such file, one that cannot be read rightly, another digest, or a cache
+            that cannot be used. Nothing is left in the cache.
     """
-    with _refusing("model", name, path), _opened(path) as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        if sha256 is not None and found != sha256:
-            raise Unconvertible(f"its sha256 is {found[:16]}..., not {sha256[:16]}...")
-        kept = user_cache("models")
-        place = kept / f"{found[:32]}-{folders.VERSION}"
-        if not folders.is_complete(place, found):
-            _convert(path, file, found, place)
-        return ConvertedModel(place, folders.identity(found))
+    with _refusing("model", name, path):
+        digest = _digest(path)
+        if sha256 is not None and digest != sha256:
+            raise UnreadableFile(f"its sha256 is {digest[:16]}..., not {sha256[:16]}...")
+        folder = user_cache("models") / f"{digest[:32]}-{VERSION}"
+        if not folder.exists():
+            header = _checked_header(path)
+            with FileLock(f"{folder}.lock"), _linked(path, folder.parent) as link:
+                if not folder.exists():
+                    _write(link, header, link.parent / "model")
+                    if _digest(path) != digest:
+                        raise UnreadableFile("it has changed while it was read")
+                    (link.parent / "model").rename(folder)
+        return folder, hashlib.sha256(f"gguf {digest} {VERSION}".encode()).hexdigest()[:32]
 
 
 def tokenizer(name: str, path: Path) -> Any:
-    """The tokenizer of a GGUF file alone; nothing is converted or kept.
-
-    Args:
-        name: as typed, for messages.
-        path: of the file.
+    """The tokenizer of a GGUF file alone.
 
     Raises:
-        InvalidValue: no such file, or a vocabulary that is not known here.
+        InvalidValue: no such file, or one that cannot be read rightly.
     """
-    from experiments.grid.gguf.vocabulary import vocabulary
-
-    with _refusing("tokenizer", name, path), _opened(path) as file:
-        return _guarded(vocabulary, read_header(file)).tokenizer
+    with _refusing("tokenizer", name, path):
+        header = _checked_header(path)
+        with _linked(path, None) as link:
+            return _tokenizer(link, header)
 
 
 @contextmanager
 def _refusing(field: str, name: str, path: Path) -> Iterator[None]:
-    """Whatever is wrong with a file or the cache becomes one message."""
+    """Turn whatever is wrong with a file or the cache into one message."""
     try:
         yield
-    except Unconvertible as error:
-        raise InvalidValue(field, name, f"a GGUF file that can be used ({error})") from error
+    except FileNotFoundError as error:
+        near = [str(other) for other in path.parent.glob(f"*{SUFFIX}")]
+        raise InvalidValue(field, name, "a GGUF file that exists", near) from error
+    except (InvalidValue, KeyboardInterrupt, SystemExit):
+        raise
     except UnusableFolder as error:
         raise InvalidValue(field, name, f"a cache for its weights ({error})") from error
-    except FileNotFoundError as error:
-        near = [str(one) for one in path.parent.glob(f"*{SUFFIX}")]
-        raise InvalidValue(field, name, "a GGUF file that exists", near) from error
-    except InvalidValue:
-        raise
-    except (OSError, ValueError, MemoryError) as error:  # a name may hold a NUL
-        full = getattr(error, "errno", None) == errno.ENOSPC
-        reason = "no room for its weights" if full else str(error) or "no memory for it"
+    except BaseException as error:  # panics of compiled code are no Exception
+        reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
         raise InvalidValue(field, name, f"a GGUF file that can be used ({reason})") from error
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[BufferedReader]:
-    """A file, open; no pipe is waited for and no device read."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise Unconvertible("it is no file")
+def _digest(path: Path) -> str:
+    if not stat.S_ISREG(path.stat().st_mode):  # nothing waits for a pipe
+        raise UnreadableFile("it is no file")
     with path.open("rb") as file:
-        yield file
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _convert(path: Path, file: BufferedReader, sha256: str, place: Path) -> None:
-    """Make the folder, unless another process has made it meanwhile."""
-    if importlib.util.find_spec("gguf") is None:
-        raise Unconvertible("the package gguf is not installed: pip install gguf")
-    before = os.fstat(file.fileno())
-    header = read_header(file)
-    write = _planned(file, header, sha256, before.st_size, place.parent)
-    lock = Path(f"{place}.lock")
-    with FileLock(lock):
-        if folders.is_complete(place, sha256):
-            return
-        for left in place.parent.glob(f"{place.name}.making-*"):  # of a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        made = Path(tempfile.mkdtemp(prefix=f"{place.name}.making-", dir=place.parent))
-        try:
-            write(made)
-            if _state(os.fstat(file.fileno())) != _state(before) or _state(path.stat()) != _state(
-                before
-            ):
-                raise Unconvertible("it has changed while it was read")
-            shutil.rmtree(place, ignore_errors=True)  # a folder that somebody has damaged
-            made.rename(place)
-            folders.synced(place.parent)
-        except BaseException:
-            lock.unlink(missing_ok=True)
-            raise
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
+def _checked_header(path: Path) -> Header:
+    for package in ("gguf", "accelerate"):  # the reader of transformers asks for both
+        if importlib.util.find_spec(package) is None:
+            raise UnreadableFile(f"the package {package} is not installed: pip install {package}")
+    with path.open("rb") as file:
+        header = read_header(file)
+    require_known(header)
+    return header
 
 
-def _state(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+@contextmanager
+def _linked(path: Path, parent: Path | None) -> Iterator[Path]:
+    """A link to the file in a folder of its own, where nothing else could be read beside it."""
+    with tempfile.TemporaryDirectory(prefix="making-", dir=parent) as folder:
+        link = Path(folder, f"file{SUFFIX}")
+        link.symlink_to(path.resolve())
+        yield link
 
 
-def _planned(file: BufferedReader, header: Header, sha256: str, size: int, kept: Path) -> Any:
-    """What writes a file's folder, once everything is checked that can be without writing."""
-    from experiments.grid.gguf.architectures import conversion
-    from experiments.grid.gguf.tensors import small, sources
-    from experiments.grid.gguf.vocabulary import vocabulary
-
-    planned = conversion(header, partial(small, file, header.tensors))
-    read = sources(header, planned, size)
-    words = _guarded(vocabulary, header)
-    tokens, embeddings = len(words.tokenizer), planned.config["vocab_size"]
-    if tokens != embeddings:
-        raise Unconvertible(f"it has {tokens:,} tokens and {embeddings:,} embeddings")
-    kinds = {one.made for one in read if len(one.part.shape) > 1}
-    dtype = {"F16": "float16", "BF16": "bfloat16"}.get("".join(kinds), "float32")
-    config = {**planned.config, **words.config(), "dtype": dtype}
-    _guarded(_require_loadable, config, {one.part.name: one.part.shape for one in read})
-    needed = sum(one.nbytes for one in read) + _SPARE
-    if needed > (free := shutil.disk_usage(kept).free):
-        raise Unconvertible(
-            f"its weights take {needed / 1e9:.1f} GB and {kept} has {free / 1e9:.1f} GB left"
-        )
-    return partial(
-        folders.write,
-        file=file,
-        sha256=sha256,
-        config=config,
-        ends=words.config(),
-        tokenizer=words.tokenizer,
-        sources=read,
-    )
-
-
-def _guarded(make: Any, *args: Any) -> Any:
-    """What a library makes of values that nobody has seen before: it, or the reason why not."""
-    try:
-        return make(*args)
-    except Unconvertible:
-        raise
-    except BaseException as error:
-        # What panics in a library's compiled code is no Exception.
-        if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
-            raise
-        said = str(error).strip().split("\n")[0] or type(error).__name__
-        raise Unconvertible(said[:200]) from error
-
-
-def _require_loadable(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a config whose model has other tensors than will be written."""
+def _write(file: Path, header: Header, folder: Path) -> None:
+    """Write the model in float32, which holds what every type of storage stands for."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from safetensors.torch import save_model
+    from transformers import AutoModelForCausalLM
 
-    with torch.device("meta"):  # shapes without numbers
-        model = AutoModelForCausalLM.from_config(
-            AutoConfig.for_model(**config), trust_remote_code=False
+    words = _tokenizer(file, header)
+    model, info = AutoModelForCausalLM.from_pretrained(
+        file.parent,
+        gguf_file=file.name,
+        dtype=torch.float32,
+        output_loading_info=True,
+        trust_remote_code=False,
+    )
+    if missing := sorted(info["missing_keys"]):
+        raise UnreadableFile(f"it has no tensor for {missing[0]}")
+    require_same(header, model)
+    config = model.config
+    config.architectures = [type(model).__name__]
+    ends = _ends(header)
+    for place in (config, model.generation_config):
+        place.bos_token_id = header.values.get("tokenizer.ggml.bos_token_id")
+        place.eos_token_id = ends if len(ends) > 1 else next(iter(ends), None)
+        place.pad_token_id = header.values.get("tokenizer.ggml.padding_token_id")
+    for note in ("quantization_config", "_name_or_path", "_model_name_or_path"):
+        config.__dict__.pop(note, None)
+    folder.mkdir()
+    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
+    words.save_pretrained(folder)
+
+
+def _ends(header: Header) -> list[int]:
+    """Ids of the tokens that end an output, the file's own first."""
+    values = header.values
+    tokens = values["tokenizer.ggml.tokens"]
+    kinds = values.get("tokenizer.ggml.token_type") or [_CONTROL] * len(tokens)
+    ids = {token: i for i, token in enumerate(tokens)}
+    found = [values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    named = [ids[name] for name in _ENDS if name in ids]
+    found += [token for token in named if kinds[token] in (_CONTROL, _USER)]
+    return list(dict.fromkeys(token for token in found if token is not None))
+
+
+def _tokenizer(file: Path, header: Header) -> Any:
+    """The tokenizer of transformers, with texts cut as the file's name for its cut says."""
+    from tokenizers import normalizers, pre_tokenizers
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    backend = AutoTokenizer.from_pretrained(
+        file.parent, gguf_file=file.name, trust_remote_code=False
+    ).backend_tokenizer
+    values = header.values
+    tokens, cut = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.pre"]
+    if cut in ("gpt-2", "smollm"):  # SmolLM cuts digits out before GPT-2's cut
+        digits = [pre_tokenizers.Digits(individual_digits=True)] if cut == "smollm" else []
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [*digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
-    wanted = {name: tuple(x.shape) for name, x in model.state_dict().items()}
-    if config["tie_word_embeddings"]:
-        wanted.pop("lm_head.weight", None)
-    if wanted != dict(shapes):
-        other = sorted(wanted.items() ^ shapes.items())[:1]
-        raise Unconvertible(f"its model would have other tensors, {other} the first")
+    else:  # Qwen composes characters
+        backend.normalizer = normalizers.NFC()
+    if backend.get_vocab_size() != len(tokens):
+        raise UnreadableFile("transformers reads another vocabulary than the file's")
+    names = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
+    ids = {name: values.get(f"tokenizer.ggml.{key}_token_id") for name, key in names.items()}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        clean_up_tokenization_spaces=False,
+        chat_template=values.get("tokenizer.chat_template"),
+        **{name: tokens[token] for name, token in ids.items() if token is not None},
+    )

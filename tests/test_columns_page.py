@@ -11,7 +11,7 @@ from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "columns.md"
+PAGE = ROOT / "docs" / "measures.md"
 
 
 def named(title: str) -> list[str]:

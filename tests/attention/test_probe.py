@@ -28,7 +28,7 @@ from attention.testing.driving import follow, prefill
 from attention.testing.driving import text as tokens
 from tests.attention.oracles.models import tiny_model
 
-FOUND = json.loads((Path(__file__).parents[2] / "docs" / "families.json").read_text())
+FOUND = json.loads((Path(__file__).parents[2] / "docs" / "results" / "methods.json").read_text())
 common_cache = pytest.mark.skipif(
     not hasattr(Cache, "get_conv_state"), reason="this transformers gives each hybrid its own cache"
 )

@@ -25,7 +25,7 @@ pytest.importorskip("lm_eval", reason="the extra `lm-eval` is not installed")
 if TYPE_CHECKING:
     from experiments.evals.harness import LilLM
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "evals.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 PROMPTS = [problem("easy", "train", index).prompt for index in range(3)]
 
 

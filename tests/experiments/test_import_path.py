@@ -12,7 +12,7 @@ import pytest
 from experiments.cli import main
 from experiments.report import figures
 
-PAGE = Path(__file__).parents[2] / "docs" / "new_backend.md"
+PAGE = Path(__file__).parents[2] / "docs" / "write_a_method.md"
 
 MINE = '''
 from dataclasses import dataclass

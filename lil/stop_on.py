@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import torch
+import transformers
 from torch import Tensor
-from transformers import StoppingCriteria
+from transformers import GenerationMixin, StoppingCriteria
+from transformers.generation.configuration_utils import GenerationMode
+from transformers.generation.utils import GENERATION_MODES_MAPPING
 
 from attention.errors import InvalidValue, check_int
 from lil import token_table
@@ -71,9 +74,17 @@ class _Calls(CallSequence):
 
 
 def _drafted() -> bool:
-    """Whether assisted decoding is what calls: a criterion is given no other sign of it."""
-    callers = (frame.f_code.co_name for frame, _ in traceback.walk_stack(None))
-    return "_assisted_decoding" in callers
+    """Whether assisted decoding calls: a criterion has no other sign of it than its callers.
+
+    Raises:
+        InvalidValue: this release of transformers names no method of assisted decoding.
+    """
+    method = GENERATION_MODES_MAPPING.get(GenerationMode.ASSISTED_GENERATION)
+    if not isinstance(method, str) or not hasattr(GenerationMixin, method):
+        release = f"transformers {transformers.__version__}"
+        allowed = f"the prompts' width: {release} does not say which of its methods drafts tokens"
+        raise InvalidValue("prompt_tokens", None, allowed)
+    return any(frame.f_code.co_name == method for frame, _ in traceback.walk_stack(None))
 
 
 class StopOn(StoppingCriteria):
@@ -159,8 +170,12 @@ class StopOn(StoppingCriteria):
         mask_tokens = None if attention_mask is None else attention_mask.shape[1]
         self._following = _Calls(prompt_tokens, mask_tokens)
         self._rows: list[_Row] = []
-        blocks = sorted(frozenset[int]().union(*(one.blocks for one in detectors)))
-        compared = {token: self._pieces.index(token) for one in detectors for token in one.compared}
+        blocks = sorted(frozenset[int]().union(*(detector.blocks for detector in detectors)))
+        compared = {
+            piece: token_table.token_id(self._pieces, piece, tokenizer)
+            for detector in detectors
+            for piece in detector.compared
+        }
         self._hidden = HiddenStates(model, blocks, compared) if blocks or compared else None
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attention.errors import InvalidValue
@@ -37,6 +37,26 @@ def token_bytes(tokenizer: Any) -> list[bytes]:
         table[index] = piece_of(token)
     _compare_with_decode(tokenizer, table)
     return table
+
+
+def token_id(table: Sequence[bytes], piece: bytes, tokenizer: Any) -> int:
+    """The id of the token with these bytes; of several, the one that the tokenizer writes.
+
+    Args:
+        table: bytes of each token id.
+        piece: the token's bytes.
+        tokenizer: the model's.
+
+    Raises:
+        InvalidValue: no token has these bytes, or several do and the tokenizer writes none of them.
+    """
+    ids = [i for i, text in enumerate(table) if text == piece]
+    if len(ids) == 1:
+        return ids[0]
+    written = tokenizer(piece.decode(errors="replace"), add_special_tokens=False)["input_ids"]
+    if len(written) != 1 or written[0] not in ids:
+        raise InvalidValue("token", piece, f"the text of one token id, not of {ids}")
+    return int(written[0])
 
 
 def byte_alphabet() -> dict[str, int]:

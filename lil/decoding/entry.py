@@ -20,7 +20,7 @@ from lil.decoding.options import (
 )
 from lil.decoding.speculation import SpeculativeLoop
 from lil.detectors import cue_ids
-from lil.token_table import token_bytes
+from lil.token_table import token_bytes, token_id
 from lil.trace import Trace
 
 
@@ -84,7 +84,14 @@ def stream(
         detector.require_tokens(table)
     actions = [detector.action for detector in options.detectors]
     cues = {action.gives[0]: cue_ids(action, tokenizer, table) for action in actions}
-    shared = RunContext(options, table, eos_ids(model, tokenizer), cues, positions_of(model.config))
+    watching = (*options.detectors, *options.probes)
+    compared = {
+        piece: token_id(table, piece, tokenizer)
+        for piece in frozenset[bytes]().union(*(detector.compared for detector in watching))
+    }
+    shared = RunContext(
+        options, table, eos_ids(model, tokenizer), cues, positions_of(model.config), compared
+    )
     loop = SpeculativeLoop if options.speculate else DecodeLoop
     return loop(model, requests, shared, Callbacks(on_token, on_action, on_step)).run()
 

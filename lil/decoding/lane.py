@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from attention import AttentionCache
@@ -143,6 +143,7 @@ class RunContext:
         eos: ids that end a sequence.
         cues: token ids of each cue.
         positions: of the model, in tokens; None where its config names none.
+        compared: ids of the tokens whose margins detectors read, by their bytes.
     """
 
     options: DecodeOptions
@@ -150,6 +151,7 @@ class RunContext:
     eos: frozenset[int]
     cues: Mapping[str, Sequence[int]]
     positions: int | None = None
+    compared: Mapping[bytes, int] = field(default_factory=dict)
 
 
 class PendingAction(NamedTuple):

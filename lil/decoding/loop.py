@@ -67,9 +67,7 @@ class DecodeLoop:
         self.backend, self.check_every = options.backend, options.check_every
         self.sampler = Sampler(options.temperature, options.top_k, options.top_p)
         watching = (*options.detectors, *options.probes)
-        self.blocks = sorted({block for one in watching for block in one.blocks})
-        compared = {token for one in watching for token in one.compared}
-        self.compared = {token: shared.table.index(token) for token in compared}
+        self.blocks = sorted({block for detector in watching for block in detector.blocks})
         self.queue = deque(enumerate(requests))
         self.places = min(options.batch_size, len(requests))
         self.sparse: Batch  # under the backend
@@ -87,7 +85,7 @@ class DecodeLoop:
         """Every request's index and trace, as they finish."""
         if not self.queue:
             return
-        self.hidden = HiddenStates(self.model, self.blocks, self.compared)
+        self.hidden = HiddenStates(self.model, self.blocks, self.shared.compared)
         with self.backend.on(self.model, self.shared.options.engine) as cache:
             self.sparse, self.dense = (
                 Batch(cache, self.model.device, self.shared.options.penalties) for _ in range(2)

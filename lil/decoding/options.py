@@ -222,7 +222,7 @@ def resolve(
 ) -> list[Request]:
     """Requests that can be carried out: prompts in token ids, caps and item ids filled in.
 
-    Text is tokenized as the tokenizer does by default. A cap is at most what the model's positions
+    A cap is at most what the model's positions
     leave behind the prompt, unless the options say otherwise.
 
     Raises:
@@ -241,7 +241,7 @@ def resolve(
             asked,
             prompt=_ids(
                 f"prompts[{index}]",
-                tokenizer(text)["input_ids"] if isinstance(text, str) else text,
+                encode(tokenizer, text) if isinstance(text, str) else text,
             ),
             max_new_tokens=check_int(f"max_new_tokens[{index}]", cap, 1),
             item_id=str(index) if asked.item_id is None else asked.item_id,
@@ -264,6 +264,19 @@ def _within(index: int, request: Request, positions: int) -> Request:
         raise InvalidValue(f"prompts[{index}]", f"{read} tokens", allowed)
     assert request.max_new_tokens is not None  # it has been resolved
     return replace(request, max_new_tokens=min(request.max_new_tokens, room))
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a prompt, special tokens included, but no second BOS before a text with its own.
+
+    Chat templates write a BOS that many tokenizers would add again.
+    """
+    ids: list[int] = tokenizer(text)["input_ids"]
+    bos = getattr(tokenizer, "bos_token", None)
+    if not bos or not text.startswith(bos):
+        return ids
+    plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids[1:] if ids[1 : len(plain) + 1] == plain else ids
 
 
 def _require_list(prompts: Any, pad: int | None) -> None:
@@ -296,7 +309,10 @@ def _ids(where: str, given: Any) -> tuple[int, ...]:
     except InvalidValue as error:
         allowed = "a text, a list of token ids, or a lil.Request"
         if isinstance(error.value, Mapping):
-            allowed += "; of chat messages tokenizer.apply_chat_template(..., tokenize=False)"
+            allowed += (
+                "; of chat messages "
+                'tokenizer.apply_chat_template(..., add_generation_prompt=True)["input_ids"]'
+            )
         raise InvalidValue(where, error.value, allowed) from None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import asked, build_tokenizer
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import TopKLogitsWarper
 
@@ -264,7 +265,7 @@ def test_prompts_are_refused_with_their_place(qwen, tokenizer):
         ([lil.Request([5], 0)], r"max_new_tokens\[0\] = 0"),
         ([[5], lil.Request([5], forced=[60])], r"forced\[1\] = 60"),
         ([[{"role": "user", "content": "Anna"}]], "apply_chat_template"),
-        ([{"role": "user", "content": "Anna"}], "apply_chat_template"),
+        ([{"role": "user", "content": "Anna"}], r"apply_chat_template.*add_generation_prompt=True"),
         (tokenizer(["Anna has", "Anna"]), "BatchEncoding.*pass the texts"),
         (torch.tensor([[5, 6], [1, 7]]), "2 rows of 2 ids.*without padding .id 1"),
         ([[5, 6], [7, 1]], "2 rows of 2 ids.*without padding .id 1"),
@@ -272,6 +273,21 @@ def test_prompts_are_refused_with_their_place(qwen, tokenizer):
     ):
         with pytest.raises(InvalidValue, match=message):
             lil.stream(qwen, padding, prompts)
+
+
+def test_a_text_that_begins_with_bos_gets_no_second(qwen):
+    tokenizer = build_tokenizer()
+    tokenizer.bos_token = "<unk>"
+    bos = tokenizer.bos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<unk> $A", special_tokens=[("<unk>", bos)]
+    )
+    texts = [" Anna has", "<unk> Anna has", "<unk><unk> Anna has"]
+    plain, templated, doubled = lil.decode(qwen, tokenizer, texts, max_new_tokens=1)
+    assert plain.prompt_ids[0] == bos
+    assert plain.prompt_ids[1] != bos
+    assert templated.prompt_ids == plain.prompt_ids
+    assert doubled.prompt_ids == (bos, *plain.prompt_ids)
 
 
 def test_what_is_as_good_is_taken(qwen, tokenizer):

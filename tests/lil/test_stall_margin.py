@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import Endings
+from tiny_models import WORDS, Endings
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 import attention
@@ -231,3 +231,15 @@ def test_an_end_that_no_token_has_is_refused(qwen, tokenizer):
         lil.decode(qwen, tokenizer, PROMPTS, detectors=[lil.Margin(end="no such end")])
     with pytest.raises(InvalidValue, match="margin reads"):
         lil.StopOn(lil.Margin(end=tokenizer.decode([7])), tokenizer=tokenizer)
+
+
+def test_of_several_ids_with_the_bytes_the_one_that_is_written_is_compared(qwen, tokenizer):
+    margin = lil.Margin(end=" has")
+    table = [*WORDS[:7], *["."] * 50]  # most tokens end a sentence
+    signals = []
+    for first in ("<eos>", " has"):
+        options = {"token_bytes": [first.encode(), *(word.encode() for word in table[1:])]}
+        (trace,) = lil.decode(qwen, tokenizer, [[5]], probes=[margin], max_new_tokens=9, **options)
+        signals.append(trace.signals[margin.signal])
+    assert signals[0]
+    assert signals[1] == signals[0]

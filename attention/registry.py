@@ -181,7 +181,8 @@ class Registry(Generic[T]):
             params: more of them, over those in brackets.
 
         Raises:
-            InvalidValue: unknown name, unknown or missing parameter, or a value it refuses.
+            InvalidValue: unknown name, unknown or missing parameter, or values that the class
+                refuses, be it by a plain ValueError.
         """
         if isinstance(name, str) and ("(" in name or name.rpartition(":")[2] in self._actions):
             spec = self.spec(name)
@@ -197,7 +198,13 @@ class Registry(Generic[T]):
         for p in declared:
             if p.required and p.name not in params:
                 raise InvalidValue(p.name, None, f"a value: {name} has no default for it")
-        return found(**params)
+        try:
+            return found(**params)
+        except InvalidValue:
+            raise
+        except ValueError as error:  # of a class that somebody else wrote
+            allowed = f"parameters that {found.__name__} takes ({error})"
+            raise InvalidValue(self.kind, str(Spec(name, params)), allowed) from error
 
     def spec(self, text: str, field: str | None = None) -> Spec:
         """What somebody asks for who types `NAME(PARAMETER=VALUE)`, see `attention.spec`.

@@ -99,7 +99,7 @@ def parse(
     try:
         if not rest.endswith(")"):
             raise ValueError
-        params = tomllib.loads(f"one = {{{rest[:-1]}}}")["one"]
+        params = _toml_value(f"{{{rest[:-1]}}}")
     except _NO_TOML as error:
         allowed = f"NAME or NAME(PARAMETER=VALUE), such as {example}"
         raise InvalidValue(kind, text, allowed) from error
@@ -111,9 +111,9 @@ def _split_action(text: str, actions: Collection[str], shipped: Collection[str])
     if bracket and tail[:1] in ("", ":"):  # what stands in brackets may have colons of its own
         return head + bracket, tail[1:]
     name, colon, action = text.rpartition(":")
-    # Of what ships a wrong action is told. Others' names may be those of their modules as well.
-    told = ":" in name or action in actions or name in shipped or name.endswith(FILE)
-    return (name, action) if colon and told else (text, "")
+    # Behind a name that ships a wrong action is an error; other names may be those of modules too.
+    has_action = ":" in name or action in actions or name in shipped or name.endswith(FILE)
+    return (name, action) if colon and has_action else (text, "")
 
 
 def split(text: str, mark: str = ",") -> list[str]:
@@ -151,7 +151,7 @@ def setting(text: str) -> tuple[list[str], str]:
 def value(raw: str) -> Any:
     """The value behind an equals sign: what TOML has, else the text."""
     try:
-        return tomllib.loads(f"value = {raw}")["value"]
+        return _toml_value(raw)
     except _NO_TOML:
         return raw.strip()
 
@@ -159,9 +159,20 @@ def value(raw: str) -> Any:
 def values(raw: str) -> list[Any]:
     """The values of `a,b,c`: numbers, texts, or whatever TOML has."""
     try:
-        return list(tomllib.loads(f"values = [{raw}]")["values"])
+        return list(_toml_value(f"[{raw}]"))
     except _NO_TOML:
         return [_number(part) for part in split(raw) if part]
+
+
+def _toml_value(text: str) -> Any:
+    """The TOML value that a whole text is.
+
+    Raises:
+        ValueError: it is none, or it has a line break, behind which TOML reads another key.
+    """
+    if "\n" in text or "\r" in text:
+        raise ValueError("a value is one line")
+    return tomllib.loads(f"value = {text}")["value"]
 
 
 def _number(text: str) -> Any:
@@ -176,15 +187,15 @@ def _number(text: str) -> Any:
 def merge(
     params: Mapping[str, Any], own: Mapping[str, Any], aliases: Aliases = ()
 ) -> dict[str, Any]:
-    """Parameters with others over them; of those that say the same, what comes later stands."""
-    said = {name for group in aliases if not own.keys().isdisjoint(group) for name in group}
-    return {**{key: params[key] for key in params if key not in said}, **own}
+    """Parameters with others over them; a later alias takes the place of an earlier one."""
+    replaced = {name for group in aliases if not own.keys().isdisjoint(group) for name in group}
+    return {**{key: params[key] for key in params if key not in replaced}, **own}
 
 
-def paths(given: object) -> Iterator[str]:
+def paths(value: object) -> Iterator[str]:
     """The import paths in a value, however deep: by themselves, in brackets, or joined by +."""
-    if isinstance(given, str):
-        for part in split(given, "+"):
+    if isinstance(value, str):
+        for part in split(value, "+"):
             try:
                 spec = parse(part, "", "")
             except InvalidValue:  # a text of another kind
@@ -192,18 +203,15 @@ def paths(given: object) -> Iterator[str]:
             if IMPORT_PATH.fullmatch(spec.name):
                 yield spec.name
             yield from paths(spec.params)
-    elif isinstance(given, Mapping):
-        for one in given.values():
-            yield from paths(one)
-    elif isinstance(given, list | tuple):
-        for one in given:
-            yield from paths(one)
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from paths(item)
 
 
 def _inside(params: Mapping[str, Any]) -> str:
     """Parameters as TOML has them in a table of one line, which knows no null."""
-    told = ((_key(key), _toml(one)) for key, one in params.items() if one is not None)
-    return ", ".join(f"{key} = {one}" for key, one in told)
+    pairs = ((_key(key), _toml(item)) for key, item in params.items() if item is not None)
+    return ", ".join(f"{key} = {item}" for key, item in pairs)
 
 
 def _key(key: str) -> str:
@@ -211,12 +219,12 @@ def _key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _quoted(key)
 
 
-def _toml(one: Any) -> str:
-    if isinstance(one, Mapping):
-        return f"{{{_inside(one)}}}"
-    if isinstance(one, list | tuple):
-        return f"[{', '.join(map(_toml, one))}]"
-    return _quoted(one) if isinstance(one, str) else json.dumps(one)
+def _toml(item: Any) -> str:
+    if isinstance(item, Mapping):
+        return f"{{{_inside(item)}}}"
+    if isinstance(item, list | tuple):
+        return f"[{', '.join(map(_toml, item))}]"
+    return _quoted(item) if isinstance(item, str) else json.dumps(item)
 
 
 def _quoted(text: str) -> str:

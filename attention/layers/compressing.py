@@ -164,7 +164,7 @@ class Compressing(Bounded):
             self.geometry.engine.put_all(arriving, behind)
         else:
             for slots, new in arriving:
-                self.write(slots, new, step)
+                step.write(slots.data, self.held, new)
         if not self.observers:
             return
         if step.decode:
@@ -180,14 +180,6 @@ class Compressing(Bounded):
     def remembered(self, step: Step) -> Sequence[tuple[Slots, Tensor]]:  # noqa: ARG002
         """Memories, and what the new tokens bring to them, (B, Hkv, T, ...)."""
         return ()
-
-    def write(self, slots: Slots, new: Tensor, step: Step) -> None:
-        """Write what the new tokens bring, (B, Hkv, T, ...), behind the slots held."""
-        if step.decode:
-            at = step.flat(self.held, new.shape[1], slots.capacity, "compressing")
-            self.geometry.engine.put(slots, at, new)
-        else:
-            step.write(slots.data, self.held, new)
 
     def cut(self, full: Counts, step: Step) -> None:
         """Keep `target` tokens of these rows, which hold the same number of tokens."""
@@ -247,13 +239,17 @@ class Compressing(Bounded):
     def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
         super().replace(rows, source, source_rows)
         assert isinstance(source, Compressing)
-        self.held = self.held.copy()
-        self.held[rows.cpu().numpy()] = source.held[source_rows.cpu().numpy()]
+        self._count(rows, source.held[source_rows.cpu().numpy()])
 
     def clear(self, rows: Tensor) -> None:
         super().clear(rows)
-        self.held = self.held.copy()
-        self.held[rows.cpu().numpy()] = 0
+        self._count(rows, 0)
+
+    def _count(self, rows: Tensor, stored_tokens: Counts | int) -> None:
+        """Rows store so many tokens from now on, of which no query has read one."""
+        index = rows.cpu().numpy()
+        self.held, self.last_read = self.held.copy(), self.last_read.copy()
+        self.held[index], self.last_read[index] = stored_tokens, 0
 
     # Accounting: what is held depends on where prompts were cut, not on lengths alone
 

@@ -118,8 +118,7 @@ def compiled(
     except NotCompiled:
         raise
     except Exception as error:  # whatever exporter, code generator or C++ compiler raise
-        lines = str(error).strip().splitlines() or [""]
-        raise NotCompiled(f"{type(error).__name__}: {lines[0][:200]}") from error
+        raise NotCompiled.because(error) from error
 
 
 def _kept(path: Path, model: PreTrainedModel, states: tuple[str, ...]) -> CompiledStep | None:

@@ -32,6 +32,12 @@ TIMES_OWN = 2
 class NotCompiled(Exception):  # noqa: N818 - it names a state that callers go on from, not a fault
     """A step that could not be compiled, with the reason; the model runs as it is."""
 
+    @classmethod
+    def because(cls, error: Exception) -> NotCompiled:
+        """The first line of what torch or a compiler raised."""
+        lines = str(error).strip().splitlines() or [""]
+        return cls(f"{type(error).__name__}: {lines[0][:200]}")
+
 
 class DecodeStep(ABC):
     """A model's decode step, attention being one operator in it: the same for every method.

@@ -30,6 +30,9 @@ from attention.patching.graph_split import CutStep, computed, cut, value_of
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+#: What the exporter raises of a model that it cannot trace: its own errors, and those of the model.
+EXPORT_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError)
+
 # Before a capture its work runs so often as it is: libraries set themselves up in a first run.
 _WARM_UPS = 2
 
@@ -221,9 +224,8 @@ class GraphedStep(DecodeStep):
         values |= {node: weight.tensor for node, weight in self._weights.items()}
         try:
             return _Rows(self._cut, values, self.graphs, rows)
-        except Exception as error:  # whatever torch raises where work cannot be captured
-            lines = str(error).strip().splitlines() or [""]
-            reason = f"{type(error).__name__}: {lines[0][:200]}"
+        except RuntimeError as error:  # torch's, where work cannot be captured
+            reason = NotCompiled.because(error)
             raise NotCompiled(f"a step of {rows} rows cannot be captured: {reason}") from error
 
 
@@ -355,13 +357,13 @@ def graphed(
         try:
             with quiet():
                 program = exported(model, states)
+        except EXPORT_ERRORS as error:
+            raise NotCompiled.because(error) from error
+        try:
             step = GraphedStep(program, model, made(model.device), states)
             probe(step, model, cache)
-        except NotCompiled:
-            raise
-        except Exception as error:  # whatever exporter and device raise
-            lines = str(error).strip().splitlines() or [""]
-            raise NotCompiled(f"{type(error).__name__}: {lines[0][:200]}") from error
+        except RuntimeError as error:  # of the device
+            raise NotCompiled.because(error) from error
         step.seconds = time.perf_counter() - started
         kept[key] = step
         return step

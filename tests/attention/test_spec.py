@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attention.errors import InvalidValue
 from attention.methods import METHODS
-from attention.spec import Spec, merge, parse, paths, setting, split
+from attention.spec import Spec, merge, parse, paths, setting, split, value, values
 
 TEXTS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=8)
 SCALARS = (
@@ -61,7 +61,15 @@ def test_other_brackets_are_refused(bad: str) -> None:
         METHODS.spec(bad)
 
 
-def test_what_comes_later_stands_and_takes_its_twins_place() -> None:
+@pytest.mark.parametrize("bad", ["guardian(f=100}\nrate={x=1)", "guardian(f=1}\r\n#)"])
+def test_a_line_break_drops_nothing(bad: str) -> None:
+    with pytest.raises(InvalidValue, match="NAME"):
+        parse(bad, "detector", "guardian(f=250)")
+    assert value("1\nb = 2") == "1\nb = 2"
+    assert values("1]\nb = [2") == ["1]\nb = [2"]
+
+
+def test_a_later_alias_takes_the_place_of_an_earlier_one() -> None:
     assert merge({"f": 1, "rate": 2}, {"f": 3}) == {"f": 3, "rate": 2}
     assert merge({"f": 1, "rate": 2}, {"t": 3}, [("rate", "t")]) == {"f": 1, "t": 3}
     assert METHODS.merge("oracle", {"budget": 8}, {}, {"top_p": 0.5}) == {"top_p": 0.5}
@@ -70,7 +78,7 @@ def test_what_comes_later_stands_and_takes_its_twins_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_", "expected"),
+    ("text", "expected"),
     [
         ("evil:C", ["evil:C"]),
         ("cycle+m:A(codec='m:B')", ["m:A", "m:B"]),
@@ -79,8 +87,8 @@ def test_what_comes_later_stands_and_takes_its_twins_place() -> None:
         ("broken(", []),
     ],
 )
-def test_import_paths_wherever_they_stand(given_: Any, expected: list[str]) -> None:
-    assert [*paths(given_)] == expected
+def test_import_paths_wherever_they_stand(text: Any, expected: list[str]) -> None:
+    assert [*paths(text)] == expected
 
 
 def test_the_dots_of_an_import_path_part_nothing() -> None:

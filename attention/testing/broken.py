@@ -1,4 +1,4 @@
-"""How checks are run, and how one says what it found."""
+"""How checks are run, and how a check reports what is wrong."""
 
 from __future__ import annotations
 
@@ -17,81 +17,82 @@ TOLERANCE = 1e-6
 
 
 class ContractBroken(AssertionError):  # noqa: N818
-    """A class does not keep its contract: which class, which check, what was found.
+    """A class does not keep its contract.
 
     Args:
-        method: name of the backend, or of what else is checked.
+        method: name of the class that is checked.
         check: a name of `CHECKS`.
-        found: what was found, and where to look.
+        reason: what is wrong, and where to look.
     """
 
-    def __init__(self, method: str, check: str, found: str) -> None:
-        self.method, self.check, self.found = method, check, found
-        super().__init__(f"{method} fails the check {check!r}: {found}")
+    def __init__(self, method: str, check: str, reason: str) -> None:
+        self.method, self.check, self.reason = method, check, reason
+        super().__init__(f"{method} fails the check {check!r}: {reason}")
 
 
 class Breach(Exception):  # noqa: N818
-    """What was found, before it is known in which check."""
+    """What is wrong, before it is known which check fails."""
 
 
-def require(holds: bool, found: str) -> None:
+def require(holds: bool, reason: str) -> None:
     """Raise Breach unless a condition holds."""
     if not holds:
-        raise Breach(found)
+        raise Breach(reason)
 
 
 def require_aliases(kind: type) -> None:
     """Raise Breach unless the groups of a class's `aliases` are names of its parameters."""
-    aliases, known = getattr(kind, "aliases", ()), [one.name for one in parameters(kind)]
+    aliases = getattr(kind, "aliases", ())
+    names = [parameter.name for parameter in parameters(kind)]
     form = "groups of names, as (('rate', 't'),)"
     require(isinstance(aliases, tuple | list), f"aliases = {aliases!r}: expected {form}")
     for group in aliases:
-        right = isinstance(group, tuple | list) and len(group) > 1
-        require(
-            right, f"aliases = {aliases!r}: expected {form}; {group!r} is no group of two or more"
-        )
+        is_group = isinstance(group, tuple | list) and len(group) > 1
+        reason = f"aliases = {aliases!r}: expected {form}; {group!r} is no group of two or more"
+        require(is_group, reason)
         for name in group:
-            found = f"aliases = {aliases!r}: {name!r} is no parameter; there are {', '.join(known)}"
-            require(name in known, found)
+            known = ", ".join(names)
+            reason = f"aliases = {aliases!r}: {name!r} is no parameter; there are {known}"
+            require(name in names, reason)
 
 
-def same(got: Tensor, want: Tensor, found: str) -> None:
+def same(got: Tensor, want: Tensor, reason: str) -> None:
     """Raise Breach where logits (n, V) differ.
 
     Args:
-        found: what to say; `{at}` becomes the first place, `{by}` how far apart they are.
+        reason: the message; `{at}` becomes the first place, `{by}` the difference there.
     """
-    apart = (got - want).abs().amax(-1)
-    wrong = (~(apart <= TOLERANCE)).nonzero()
+    difference = (got - want).abs().amax(-1)
+    wrong = (~(difference <= TOLERANCE)).nonzero()
     if len(wrong):
         at = int(wrong[0])
-        raise Breach(found.format(at=at, by=f"{float(apart[at]):.2g}"))
+        raise Breach(reason.format(at=at, by=f"{float(difference[at]):.2g}"))
 
 
 def run(
     name: str, checks: Mapping[str, Callable[[T], str]], case: T, skip: Iterable[str] = ()
 ) -> dict[str, str]:
-    """What each check found in a case, by the check's name.
+    """The result of each check of a case, by the check's name.
 
     Args:
         name: of what is checked.
         skip: names of checks to leave out.
 
     Raises:
-        ContractBroken: with what was found.
+        ContractBroken: a check fails.
         InvalidValue: `skip` names no check.
     """
-    left = set(skip)
-    for one in left - set(checks):
-        raise InvalidValue("skip", one, "names among " + ", ".join(checks), list(checks))
-    found = {}
-    for one, holds in checks.items():
-        if one in left:
+    skipped = set(skip)
+    for unknown in skipped - set(checks):
+        raise InvalidValue("skip", unknown, "names among " + ", ".join(checks), list(checks))
+    results = {}
+    for check, holds in checks.items():
+        if check in skipped:
             continue
         try:
-            found[one] = holds(case)
+            results[check] = holds(case)
         except Breach as broken:
-            raise ContractBroken(name, one, str(broken)) from None
+            raise ContractBroken(name, check, str(broken)) from None
         except Exception as error:  # whatever it does wrong, the check is named
-            raise ContractBroken(name, one, f"{type(error).__name__}: {error}") from error
-    return found
+            raise ContractBroken(name, check, f"{type(error).__name__}: {error}") from error
+    return results

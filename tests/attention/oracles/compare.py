@@ -6,7 +6,7 @@ The backend is handed in, so that nothing here imports the package under test.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,17 +19,6 @@ from .naive_model import NaiveModel
 
 STEPS = 200
 TOLERANCE = {torch.float32: 5e-5, torch.float64: 1e-9}
-MINIMUM = {"sink": 5, "h2o": 2, "quest": 32, "infllm": 16}
-FURTHER_MINIMUM = {
-    "window": 1,
-    "tova": 2,
-    "random": 5,
-    "oracle": 1,
-    "raas": 32,
-    "rkv": 11,
-    "snapkv": 4,
-    "uniform": 1,
-}
 SELECTING = ("quest", "infllm", "oracle")
 
 # Below this relative gap a choice among scores is a coin flip in that dtype: rounding decides
@@ -87,14 +76,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a comparison found; `first` describes the first difference in positions."""
+    """The result of a comparison; `first` describes the first difference in positions."""
 
     logits: float
     step: int  # where the largest logit difference is; 0 is the prompt
     first: str | None
-
-    def within(self, dtype: torch.dtype) -> bool:
-        return self.first is None and self.logits <= TOLERANCE[dtype]
 
 
 def oracle(model: Any, method: str, params: Mapping[str, Any], dtype: torch.dtype) -> NaiveModel:
@@ -131,12 +117,12 @@ def follow(naive: NaiveModel, tokens: list[int], prompt: int) -> Run:
     return run
 
 
-def decisive(case: Case, tries: int = 30) -> tuple[Case, int]:
-    """The case with the first seed on which no choice is a coin flip, and the seeds passed over."""
+def decisive(case: Case, tries: int = 30) -> Case:
+    """The case with the first seed on which no choice is a coin flip."""
     for skipped in range(tries):
-        candidate = Case(**{**case.__dict__, "seed": case.seed + skipped})
+        candidate = replace(case, seed=case.seed + skipped)
         if run_oracle(candidate).margin > DECISIVE[case.dtype]:
-            return candidate, skipped
+            return candidate
     raise RuntimeError(f"{case}: every choice of {tries} seeds is a coin flip")
 
 
@@ -233,9 +219,3 @@ def difference(case: Case, make_backend: Callable[..., Any]) -> Difference:
         backend, case.model, [tokens[: case.prompt]], [tokens[case.prompt :]], selecting
     )
     return compare(run_oracle(case), got, selecting)
-
-
-@torch.no_grad()
-def transformers_logits(model: Any, tokens: list[int]) -> np.ndarray:
-    """transformers' own attention in one pass -> logits (n, vocabulary)."""
-    return model(input_ids=torch.tensor([tokens])).logits[0].numpy()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .compare import FURTHER_MINIMUM, MINIMUM, STEPS, Case
+from .compare import STEPS, Case
 from .models import HEADS
 from .naive_model import FAMILIES
 
@@ -55,6 +55,9 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sink", {"budget": 16, "positions": "hf_sinkcache"}),
     ("sink", {"budget": 33, "positions": "hf_sinkcache", "sinks": 2}),
     ("sink", {"budget": 5, "positions": "hf_sinkcache"}),
+    ("sink", {"budget": 16, "positions": "absolute"}),
+    ("h2o", {"budget": 32, "gqa": "mean"}),
+    ("h2o", {"budget": 32, "gqa": "max"}),
     ("h2o", {"budget": 32, "heavy": 5}),
     ("h2o", {"budget": 16, "heavy": 0}),
     ("h2o", {"budget": 16, "heavy": 15}),
@@ -72,6 +75,8 @@ FURTHER_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "h2o",
         {"budget": 24, "decay": 0.8, "normalise": "age", "score_from_prefill": False},
     ),
+    ("quest", {"budget": 32, "dense_layers": 0, "gqa": "mean"}),
+    ("quest", {"budget": 32, "dense_layers": 0, "gqa": "max"}),
     ("quest", {"budget": 32, "dense_layers": 0, "gqa": "query_head"}),
     ("quest", {"budget": 24, "page": 4, "dense_layers": 1, "gqa": "query_head"}),
     ("quest", {"budget": 32, "dense_layers": 0, "rule": "paper_script"}),
@@ -114,7 +119,7 @@ KEPT_PROMPTS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("rkv", {"budget": 40, "window": 2, "mix": 0.9}, 20),
 )
 DTYPES = (torch.float32, torch.float64)
-SHORT = 20
+SHORT = 12
 PROMPTS = (37, 80, 5)  # longer than every budget, in between, and shorter than most
 
 
@@ -131,42 +136,41 @@ class Variant:
 
 
 def variants() -> list[Variant]:
-    found = [Variant("full")]
+    """The backends of the paper at several budgets."""
+    result = [Variant("full")]
     for method, budgets in BUDGETS.items():
-        assert budgets[0] == MINIMUM[method]
         for budget in budgets:
             params: tuple[tuple[str, Any], ...] = (("budget", budget),)
             if method == "quest":
                 # With its two dense layers quest needs a deeper model to differ at all.
-                found.append(Variant(method, params, layers=4))
-                found.append(Variant(method, (*params, ("dense_layers", 0))))
+                result.append(Variant(method, params, layers=4))
+                result.append(Variant(method, (*params, ("dense_layers", 0))))
             else:
-                found.append(Variant(method, params))
+                result.append(Variant(method, params))
     # After a prompt longer than the budget h2o's heavy set hardly ever changes again: nobody
     # outscores what a whole prompt added up. Short prompts and sharper attention let newcomers in.
-    found += [Variant("h2o", (("budget", b),), sharp=2.0, prompt=5) for b in (7, 16, 33, 64)]
-    found += [Variant("infllm", (("budget", b),), sharp=2.0, prompt=5) for b in (16, 64)]
-    return found
+    result += [Variant("h2o", (("budget", b),), sharp=2.0, prompt=5) for b in (7, 16, 33, 64)]
+    return result + [Variant("infllm", (("budget", b),), sharp=2.0, prompt=5) for b in (16, 64)]
 
 
 def further_variants() -> list[Variant]:
     """The backends beyond the five of the paper, and the options of those five."""
-    found = []
+    result = []
     for method, budgets in FURTHER_BUDGETS.items():
-        assert budgets[0] == FURTHER_MINIMUM[method]
         for budget in budgets:
             params: dict[str, Any] = {"budget": budget}
             if method == "uniform":
                 params["dense_layers"] = 1
             if method == "snapkv" and budget == 4:
                 params["kernel"] = 1  # 5 would average over all three candidates: always ties
-            found.append(further(method, params))
-    found += [further(method, params) for method, params in FURTHER_OPTIONS]
+            result.append(further(method, params))
+    result += [further(method, params) for method, params in FURTHER_OPTIONS]
     for method, params, room in KEPT_PROMPTS:
-        kept = tuple({**params, "keep_prompt": True}.items())
+        keeping = tuple({**params, "keep_prompt": True}.items())
         steps = 80 if method == "tova" else STEPS
-        found.append(Variant(method, kept, sharp=1.5, prompt=params["budget"] - room, steps=steps))
-    return found
+        prompt = params["budget"] - room
+        result.append(Variant(method, keeping, sharp=1.5, prompt=prompt, steps=steps))
+    return result
 
 
 def further(method: str, params: dict[str, Any]) -> Variant:
@@ -185,80 +189,47 @@ def further(method: str, params: dict[str, Any]) -> Variant:
     return Variant(method, tuple(params.items()), sharp=1.5, prompt=prompt, steps=steps)
 
 
-def further_ties() -> list[Case]:
+def tied_cases() -> list[Case]:
     """Cases whose scores are equal zeros at a cut: the older stay. Not for `decisive`."""
     params = (("budget", 32), ("score_from_prefill", False))
-    return [Case("llama", heads, "h2o", params, prompt=80, sharp=1.5) for heads in HEADS]
+    return [Case("llama", heads, "h2o", params, prompt=80, steps=40, sharp=1.5) for heads in HEADS]
 
 
-def further_grid() -> list[Case]:
-    """Every further variant on every grouping in every dtype; families and prompts go round."""
-    return [
-        case(variant, i, FAMILIES[(i + h) % len(FAMILIES)], heads, dtype)
-        for h, heads in enumerate(HEADS)
-        for i, variant in enumerate(further_variants())
-        for dtype in DTYPES
+def quick_cases() -> list[Case]:
+    """Every variant once, short; families, groupings, prompts and dtypes go round."""
+    first = [
+        case(v, i + i // 9, FAMILIES[(i + d) % 3], HEADS[(i + i // 3 + d) % 3], DTYPES[d])
+        for i, v in enumerate(variants())
+        for d in [(i + i // 2) % 2]
     ]
-
-
-def further_sample() -> list[Case]:
-    """Every further variant once, short; families, groupings, prompts and dtypes go round."""
-    return [
-        short(
-            case(v, i + i // 9, FAMILIES[i % 3], HEADS[(i + i // 3) % 3], DTYPES[(i + i // 2) % 2])
-        )
+    further = [
+        case(v, i + i // 9, FAMILIES[i % 3], HEADS[(i + i // 3) % 3], DTYPES[(i + i // 2) % 2])
         for i, v in enumerate(further_variants())
     ]
+    return [short(each) for each in (*first, *further)]
 
 
-def full_grid() -> list[Case]:
-    """Every variant on every family and grouping in every dtype."""
-    return [
-        case(variant, i, family, heads, dtype)
-        for family in FAMILIES
-        for heads in HEADS
-        for i, variant in enumerate(variants())
-        for dtype in DTYPES
-    ]
-
-
-def slow_grid() -> list[Case]:
+def slow_cases() -> list[Case]:
     """Every variant on each family and each grouping once, on one of them long, and in float32.
 
     Rounding that adds up shows there, in all 200 steps; a wrong choice or weight shows in a short
-    run in float64. What the quick samples have is left out. The whole grid is a script's.
+    run in float64. The quick cases are left out.
     """
-    quick = {*small_sample(), *further_sample()}
-    found = []
+    quick, cases = set(quick_cases()), []
     for group in (variants(), further_variants()):
         for i, variant in enumerate(group):
             for h, heads in enumerate(HEADS):
                 long = h == (i + i // 3) % len(HEADS)
                 dtype = torch.float32 if long else torch.float64
                 turn = case(variant, i + i // 9, FAMILIES[(i + h) % 3], heads, dtype)
-                found.append(turn if long else short(turn))
-    return [one for one in found if one not in quick]
-
-
-def sample() -> list[Case]:
-    """Every variant once in each dtype; families, groupings and prompts go round."""
-    return [pick(i, d) for d in range(len(DTYPES)) for i in range(len(variants()))]
-
-
-def small_sample() -> list[Case]:
-    """Every variant once, short, dtypes by turns: what the test suite runs each time."""
-    return [short(pick(i, (i + i // 2) % 2)) for i in range(len(variants()))]
+                cases.append(turn if long else short(turn))
+    return [each for each in cases if each not in quick]
 
 
 def short(case: Case) -> Case:
     """As many steps as take the case well beyond its budget, at least a few dozen."""
     budget = min(dict(case.params).get("budget", 0), 64)
-    return replace(case, steps=min(case.steps, max(SHORT, budget - case.prompt + 20)))
-
-
-def pick(i: int, d: int) -> Case:
-    family, heads = FAMILIES[(i + d) % 3], HEADS[(i + i // 3 + d) % 3]
-    return case(variants()[i], i + i // 9, family, heads, DTYPES[d])
+    return replace(case, steps=min(case.steps, max(SHORT, budget - case.prompt + 12)))
 
 
 def case(v: Variant, i: int, family: str, heads: tuple[int, int], dtype: torch.dtype) -> Case:

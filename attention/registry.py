@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, distributions
 from typing import Any, Generic, TypeVar
 
+from attention import local_modules
 from attention.errors import InvalidValue
+from attention.local_modules import import_typed
 from attention.spec import Spec, merge, parse
 
 #: The distribution this project's own classes come from.
@@ -309,7 +311,7 @@ class Registry(Generic[T]):
         self._require_followed(path)
         module, _, attribute = path.partition(":")
         try:
-            loaded = getattr(importlib.import_module(module), attribute)
+            loaded = getattr(import_typed(module), attribute)
         except Exception as error:  # a file somebody is working on may do anything
             allowed = f"an importable package.module:Class ({_cause(error)})"
             raise InvalidValue(self.kind, path, allowed) from error
@@ -385,5 +387,6 @@ def _cause(error: Exception) -> str:
     """What went wrong and in which line of whose file, in one line."""
     text = f"{type(error).__name__}: {error}".splitlines()[0]
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [f for f in frames if f.filename != __file__ and "importlib" not in f.filename]
+    ours = (__file__, local_modules.__file__)
+    theirs = [f for f in frames if f.filename not in ours and "importlib" not in f.filename]
     return f"{text} ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else text

@@ -34,6 +34,9 @@ NOUNS = {
     "eval": "tasks of lm-evaluation-harness with the model lil",
 }
 
+#: What tells the OpenMP runtimes of torch (GNU's, LLVM's or Intel's) how threads wait.
+_WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
+
 _EXAMPLES = """\
 examples:
   lil sweep                                  the demo: what sparse attention costs, on this machine
@@ -52,14 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 every run failed, 2 something the user can correct (one message), 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # A backend given as module:Class, here or in a TOML file, may lie in the folder the command is
-    # run in. It comes last and when our own packages are known: no folder there hides a module; and
-    # only then, so that no file there stands in for a package that is not installed.
-    for package in ("attention", "lil"):
-        importlib.import_module(package)
-    asks = any(":" in one or one.endswith(".toml") for one in arguments)
-    if asks and "" not in sys.path:
-        sys.path.append("")
+    # Before torch is loaded: threads that wait actively hold up every step on a shared machine.
+    if _WAITING.isdisjoint(os.environ):
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     with careful():
         return _exit_code(arguments)
 

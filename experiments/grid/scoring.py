@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from attention.errors import InvalidValue
+from attention.local_modules import import_typed
 from experiments.grid import answers, gym
 from experiments.grid.answers import last_boxed
 
@@ -161,7 +162,7 @@ def load(path: str) -> Scorer:
         return GymScorer(path, generator.digest)
     module, _, name = path.partition(":")
     try:
-        score = getattr(importlib.import_module(module), name)
+        score = getattr(import_typed(module), name)
         inspect.signature(score).bind("output", "gold")
         source = Path(inspect.getfile(inspect.unwrap(score))).read_bytes()
     except Exception as error:  # a file somebody is working on may do anything

@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NoReturn
 
 from attention.errors import InvalidValue
+from attention.local_modules import WithModules
 
 
 @contextlib.contextmanager
@@ -34,7 +35,9 @@ def processes(
     # A fork would take the locks of torch's threads along.
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(begin, told))
+    pool = ProcessPoolExecutor(
+        count, context, initializer=_begin, initargs=(begin, WithModules(told))
+    )
     try:
         yield pool
     except BrokenProcessPool as error:

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from tqdm import tqdm
 
 from attention.errors import InvalidValue
+from attention.local_modules import WithModules
 from experiments.sweep.decoder import DecodeJob, JobEnd, Setup, StepCount, WorkerPlace, decode
 from experiments.sweep.executors.contract import Crew, Tell
 
@@ -73,7 +74,7 @@ class Processes(Crew[_Worker]):
         setup = self._setups[at]
         context = _context(setup.device)
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, setup), daemon=True)  # type: ignore[attr-defined]
+        process = context.Process(target=serve, args=(theirs, WithModules(setup)), daemon=True)  # type: ignore[attr-defined]
         with _undisturbed():
             process.start()
         theirs.close()  # so that the line ends when the worker does

@@ -6,15 +6,12 @@ import dataclasses
 import os
 import platform
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 import transformers
@@ -24,7 +21,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from attention.contract import Full
 from attention.contract.backend import Backend
-from attention.core import kernels
+from attention.core.kernels import prompt_attention_left_out
 from attention.engines import select
 from attention.errors import InvalidValue, check_choice, check_int
 from attention.methods import METHODS, find, get
@@ -49,6 +46,9 @@ class Shape:
         dtype: name of the dtype of keys and values.
         device: where they lie.
         engine: what decode queries read them with.
+
+    Raises:
+        InvalidValue: a layer that cannot exist, or not on this machine.
     """
 
     heads: int = 32
@@ -60,11 +60,23 @@ class Shape:
     device: str = "cpu"
     engine: str = "auto"
 
+    def __post_init__(self) -> None:
+        for name in ("heads", "kv_heads", "head_size", "batch", "context"):
+            check_int(name, getattr(self, name), 1)
+        if self.heads % self.kv_heads:
+            raise InvalidValue("heads", self.heads, f"a multiple of kv_heads = {self.kv_heads}")
+        if self.head_size % 2:
+            raise InvalidValue("head_size", self.head_size, "an even number, to be turned in pairs")
+        if resolve_device(self.device) != self.device:
+            raise InvalidValue("device", self.device, "cpu, or cuda and a number")
+        check_choice("dtype", self.dtype, DTYPES)
+        select(self.engine, torch.device(self.device), self.torch_dtype)
+
     @property
     def torch_dtype(self) -> torch.dtype:
         """`dtype` as torch has it."""
-        found: torch.dtype = getattr(torch, self.dtype)
-        return found
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
 
     @property
     def bytes_per_key(self) -> int:
@@ -81,33 +93,16 @@ class Shape:
         size = (self.batch, heads, tokens, self.head_size)
         return torch.randn(size, dtype=self.torch_dtype, device=self.device)
 
-    def check(self) -> None:
-        """Refuse a layer that cannot be, or not here.
-
-        Raises:
-            InvalidValue: so it is.
-        """
-        for name in ("heads", "kv_heads", "head_size", "batch", "context"):
-            check_int(name, getattr(self, name), 1)
-        if self.heads % self.kv_heads:
-            raise InvalidValue("heads", self.heads, f"a multiple of kv_heads = {self.kv_heads}")
-        if self.head_size % 2:
-            raise InvalidValue("head_size", self.head_size, "an even number, to be turned in pairs")
-        if resolve_device(self.device) != self.device:
-            raise InvalidValue("device", self.device, "cpu, or cuda and a number")
-        check_choice("dtype", self.dtype, DTYPES)
-        select(self.engine, torch.device(self.device), self.torch_dtype)
-
 
 @dataclass(frozen=True)
 class Timing:
     """One method at one shape.
 
     Attributes:
-        method: as it was named.
+        method: its name on the command line.
         budget: tokens a decode query may read; None for all.
-        ms, least_ms: median and fastest step in milliseconds; the fastest is what other work on
-            the machine disturbs least.
+        ms, least_ms: median and fastest step in milliseconds; other work on the machine disturbs
+            the fastest least.
         times_full: how many times faster than full attention, the median over steps made directly
             after each other; None for full attention.
         held_bytes: keys, values and method state, without spare room.
@@ -121,27 +116,21 @@ class Timing:
     held_bytes: int
 
 
-def method(entry: str, budget: int, **wanted: Any) -> Backend:
-    """A method whose prompts may be longer than its budget: it spares none.
+def sparse(entry: str, budget: int) -> Backend:
+    """A method with no dense layers, whose prompts may be longer than its budget.
 
     Args:
         entry: name or import path, parameters in brackets.
-        budget: tokens, for a method that has one.
-        wanted: other parameters, for a method that has them.
+        budget: tokens, for a method that has a budget.
 
     Raises:
         InvalidValue: no such method, or a value it refuses.
     """
     spec = METHODS.spec(entry)
-    fields = {f.name for f in dataclasses.fields(find(spec.name)) if f.init}
-    wanted = {"budget": budget, "keep_prompt": False, **wanted}
-    params = {key: value for key, value in wanted.items() if key in fields} | dict(spec.params)
-    return get(spec.name, **params)
-
-
-def sparse(entry: str, budget: int) -> Backend:
-    """A method as it runs in its sparse layers: none is left dense."""
-    return method(entry, budget, dense_layers=0)
+    declared = {f.name for f in dataclasses.fields(find(spec.name)) if f.init}
+    params = {"budget": budget, "keep_prompt": False, "dense_layers": 0}
+    params = {key: value for key, value in params.items() if key in declared}
+    return get(spec.name, **(params | dict(spec.params)))
 
 
 @torch.inference_mode()
@@ -150,12 +139,11 @@ def decode_steps(
 ) -> list[Timing]:
     """Time decode steps of a layer, keys already roped: state update, choice, attention, counting.
 
-    The whole path that a patched model takes is timed, from `cache.update` on; what a model of
-    many layers shares between them (lengths, masks) is charged to this one layer. Keys, values and
-    queries are random. The state is filled by a method's own prefill with the attention of the
-    prompt left out, since its result is not used. Full attention and the methods make a step each
-    in turn: each finds the caches of the processor as other layers leave them, and a machine whose
-    speed changes tells the same of all.
+    The whole path of a patched model is timed, from `cache.update` on; what layers of a model
+    share (lengths, masks) is charged to this layer. Keys, values and queries are random. A method's
+    own prefill fills its state, without attention over the prompt. Full attention and the methods
+    make a step each in turn, so that each meets the processor's caches as other layers leave them
+    and a machine whose speed changes disturbs all alike.
 
     Args:
         backends: methods by the names that their rows get; see `sparse`.
@@ -163,47 +151,39 @@ def decode_steps(
         repeats: timed steps of each.
 
     Returns:
-        Full attention's row, then one for each method.
+        Full attention's row, then a row for each method.
 
     Raises:
-        InvalidValue: a shape or a number of steps that cannot be, a context that a method refuses,
-            or one whose keys and values have no room.
+        InvalidValue: no steps, a context that a method refuses, or too little memory.
     """
     check_int("repeats", repeats, 1)
     shape = Shape() if shape is None else shape
-    shape.check()
-    built: dict[str, Backend] = {"full": Full()}
-    built |= {name: one for name, one in backends.items() if name != "full"}
-    needed, free = layer_bytes(shape, *built.values()), free_memory(shape.device)
+    every = {"full": Full(), **{name: b for name, b in backends.items() if name != "full"}}
+    needed, free = layer_bytes(shape, *every.values()), free_memory(shape.device)
     if needed > free:
         allowed = f"less: keys and values take {needed:.3g} bytes of {free:.3g} that are free"
         raise InvalidValue("context", shape.context, allowed)
     k, v = (shape.random(shape.kv_heads, shape.context) for _ in range(2))
-    caches = {name: filled(backend, shape, k, v) for name, backend in built.items()}
-    times: dict[str, list[float]] = {name: [] for name in built}
+    caches = {name: filled(backend, shape, k, v) for name, backend in every.items()}
+    times: dict[str, list[float]] = {name: [] for name in every}
     for turn in range(UNTIMED + repeats):
         for name, cache in caches.items():
             q, k, v = (shape.random(n, 1) for n in (shape.heads, *[shape.kv_heads] * 2))
             taken = seconds(partial(forward, cache, q, k, v), shape.device)
             if turn >= UNTIMED:
                 times[name].append(1e3 * taken)
-
-    def row(name: str) -> Timing:
-        pairs = zip(times["full"], times[name], strict=True)
-        return Timing(
-            name,
-            built[name].budget,
-            statistics.median(times[name]),
-            min(times[name]),
-            None if name == "full" else statistics.median(full / own for full, own in pairs),
-            int(caches[name].row_stats().bytes.sum()),
-        )
-
-    return [row(name) for name in built]
+    rows = []
+    for name, backend in every.items():
+        ratios = [full / own for full, own in zip(times["full"], times[name], strict=True)]
+        times_full = None if name == "full" else statistics.median(ratios)
+        held = int(caches[name].row_stats().bytes.sum())
+        median, least = statistics.median(times[name]), min(times[name])
+        rows.append(Timing(name, backend.budget, median, least, times_full, held))
+    return rows
 
 
 def layer_bytes(shape: Shape, *backends: Backend) -> int:
-    """Bytes of a prompt and of what methods hold of it; one that keeps all has room for as many."""
+    """Bytes of a prompt and of its copies; a method that keeps all has room for as many again."""
     return (1 + 2 * sum(backend.keeps_all for backend in backends)) * shape.cache_bytes
 
 
@@ -214,12 +194,15 @@ def forward(cache: AttentionCache, q: Tensor, k: Tensor, v: Tensor, index: int =
     return cache.attend(index, q, k, v, None, q.shape[-1] ** -0.5, None)
 
 
-class _Outside(SimpleNamespace):
+class _Model(SimpleNamespace):
     """What a session asks a model for; a plain namespace cannot be referred to weakly."""
 
 
-def empty(backend: Backend, shape: Shape, layers: int = 1) -> AttentionCache:
-    """A cache of some layers outside any model, for `forward`."""
+def filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor, layers: int = 1) -> AttentionCache:
+    """A cache outside any model whose layers have read a prompt's keys and values, (B, Hkv, n, D).
+
+    The prompt is not attended to: its n squared would take minutes.
+    """
     config = LlamaConfig(
         hidden_size=shape.heads * shape.head_size,
         num_attention_heads=shape.heads,
@@ -229,13 +212,8 @@ def empty(backend: Backend, shape: Shape, layers: int = 1) -> AttentionCache:
         attn_implementation=ATTENTION,
     )
     rope = LlamaRotaryEmbedding(config).to(shape.device)
-    model = _Outside(config=config, base_model=SimpleNamespace(rotary_emb=rope))
-    return AttentionCache(Session(backend, Full(), model, shape.engine, Anatomy.plain(layers)))
-
-
-def filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor, layers: int = 1) -> AttentionCache:
-    """A cache each of whose layers has seen a prompt's keys and values, (B, Hkv, n, D)."""
-    cache = empty(backend, shape, layers)
+    model = _Model(config=config, base_model=SimpleNamespace(rotary_emb=rope))
+    cache = AttentionCache(Session(backend, Full(), model, shape.engine, Anatomy.plain(layers)))
     q = shape.random(shape.heads, 1).expand(-1, -1, shape.context, -1)
     with torch.no_grad(), prompt_attention_left_out():
         for index in range(layers):
@@ -243,39 +221,9 @@ def filled(backend: Backend, shape: Shape, k: Tensor, v: Tensor, layers: int = 1
     return cache
 
 
-@contextmanager
-def prompt_attention_left_out() -> Iterator[None]:
-    """Let a prefill store its tokens without attending; its n squared would take minutes."""
-
-    def dense(q: Tensor, *_: Any, **__: Any) -> Tensor:
-        return q[:, :, -1:].transpose(1, 2)
-
-    def dense_with_mass(q: Tensor, k: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        B, Hkv, S = k.shape[:3]
-        return dense(q), torch.rand(B, Hkv, q.shape[1] // Hkv, S, device=q.device)
-
-    # Methods import these by name, so they are replaced where they are used.
-    stand_ins = {"dense": dense, "dense_with_mass": dense_with_mass}
-    used = [
-        (module, name)
-        for key, module in sorted(sys.modules.items())
-        for name in stand_ins
-        if key != kernels.__name__
-        and getattr(module, "__dict__", {}).get(name) is getattr(kernels, name)
-    ]
-    with ExitStack() as stack:
-        for module, name in used:
-            stack.enter_context(mock.patch.object(module, name, stand_ins[name]))
-        yield
-
-
 def seconds(work: Callable[[], object], device: str) -> float:
     """Seconds until `work` is done, on the device too."""
-
-    def wait() -> None:
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-
+    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
     wait()
     started = time.perf_counter()
     work()
@@ -284,7 +232,7 @@ def seconds(work: Callable[[], object], device: str) -> float:
 
 
 def free_memory(device: str) -> int:
-    """Bytes."""
+    """Free bytes of the device."""
     if device.startswith("cuda"):
         return int(torch.cuda.mem_get_info(device)[0])
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -297,8 +245,8 @@ def device_name(device: str) -> str:
     return processor()
 
 
-def conditions() -> dict[str, object]:
-    """What a time depends on beside what is timed."""
+def conditions() -> dict[str, Any]:
+    """What a time depends on besides the work."""
     return {
         "threads": torch.get_num_threads(),
         "cpus": os.cpu_count(),

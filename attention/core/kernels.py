@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -23,6 +25,22 @@ BLOCK_ELEMENTS, GPU_TIMES = 1 << 22, 1 << 5
 MASK_ELEMENTS = 1 << 25
 # Queries of a sliding layer at once, or its window if that is more: they see few other slots.
 SLIDING_COLUMNS = 1024
+
+#: Whether prompts are stored without being attended to, in this thread.
+_LEFT_OUT = ContextVar("left_out", default=False)
+
+
+@contextmanager
+def prompt_attention_left_out() -> Iterator[None]:
+    """Let prefills of this thread store their tokens without attending, for benches.
+
+    Outputs are arbitrary, and so is the attention mass that methods learn from.
+    """
+    outer = _LEFT_OUT.set(True)
+    try:
+        yield
+    finally:
+        _LEFT_OUT.reset(outer)
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -97,6 +115,8 @@ def dense(
     Returns:
         (B, T, Hq, D).
     """
+    if _LEFT_OUT.get():
+        return q.transpose(1, 2)
     if sink_logits is not None:  # the fused kernel has no place for them
         return dense_with_mass(q, k, v, scaling, last, None, None, sink_logits, window)[0]
     B, Hq, T, D = q.shape
@@ -178,6 +198,8 @@ def dense_with_mass(
     B, Hq, T, D = q.shape
     Hkv, S = k.shape[1:3]
     G, wide = Hq // Hkv, accumulator(q.dtype)
+    if _LEFT_OUT.get():
+        return q.transpose(1, 2), torch.rand(B, Hkv, G, S, dtype=wide, device=q.device)
     out = q.new_empty(B, T, Hq, v.shape[-1])
     mass = torch.zeros(B, Hkv, G, S, dtype=wide, device=q.device)
     slots = torch.arange(S, device=q.device)

@@ -1,8 +1,6 @@
-"""A method that is watched: which keys a decode step reads, with what weights, and others put back.
+"""A method that is watched: which keys a decode step reads and with what weights.
 
 Keys and values are recorded as the watched forward computed them, before the method drops them.
-Those of full attention would be others: the states of earlier tokens depend on what their steps
-read.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from attention.contract import (
 
 
 @dataclass(frozen=True)
-class Look:
+class StepReads:
     """What one layer read in a step.
 
     Attributes:
@@ -41,60 +39,58 @@ class Look:
 
 
 class WatchedLayer(Layer):
-    """The method's own layer, beside a record of every key and value it was given.
+    """The method's own layer, next to a record of every key and value that it was given.
 
     Attributes:
-        watching: whether decode steps are looked at.
-        look: at the last decode step that was.
-        put: positions that decode steps read in the place of others, (H, S); None for none.
-        shared: whether one set serves all heads.
+        watching: whether decode steps are recorded.
+        reads_of_step: of the last decode step that was.
+        added: positions that the next decode step reads in the place of others, (H, S), or None.
+        shared: whether all heads read the same positions.
     """
+
+    watching = False
+    reads_of_step: StepReads | None = None
+    added: Tensor | None = None
+    shared = False
 
     def __init__(self, geometry: Geometry, backend: Watched, inner: Layer) -> None:
         super().__init__(geometry, backend)
         self.inner, self.record = inner, KeepAll(geometry, Full())
-        self.watching, self.shared = False, False
-        self.look: Look | None = None
-        self.put: Tensor | None = None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         out = self.inner.forward(q, k, v, scaling, step)
         self.record.append(k, v, step)
-        if not step.decode or not self.watching:
+        if not (step.decode and self.watching):
             return out
         S, g = step.longest, self.geometry
         keys, values = (x.data[0, :, :S].double() for x in (self.record.k, self.record.v))
         scores = group(q, g.Hkv, scaling)[0].double() @ keys.transpose(1, 2)
         read = _mask(self.inner.read_positions(0, S), S)
-        self.look = Look(read, self.weights(scores, read))
-        if self.put is None:
+        if self.added is not None:
+            read = self._swapped(read, self.added, self._weights(scores, read))
+        self.reads_of_step = StepReads(read, self._weights(scores, read))
+        if self.added is None:
             return out
-        now = self.swapped(read, scores)
-        self.look = Look(now, self.weights(scores, now))
-        return (self.look.weights @ values).to(out.dtype).view(out.shape)
+        return (self.reads_of_step.weights @ values).to(out.dtype).view(out.shape)
 
-    def weights(self, scores: Tensor, read: Tensor) -> Tensor:
+    def _weights(self, scores: Tensor, read: Tensor) -> Tensor:
         """Probabilities of the positions read, (Hkv, G, S)."""
         g = self.geometry
-        each = read.view(g.Hkv, -1, read.shape[-1])
-        beside = None if g.grouped_sinks is None else g.grouped_sinks[..., 0]
-        return softmax(scores.masked_fill(~each, float("-inf")), beside)
+        sinks = None if g.grouped_sinks is None else g.grouped_sinks[..., 0]
+        unread = ~read.view(g.Hkv, -1, read.shape[-1])
+        return softmax(scores.masked_fill(unread, float("-inf")), sinks)
 
-    def swapped(self, read: Tensor, scores: Tensor) -> Tensor:
-        """What is read with `put`: of the other positions as many less, those of least weight."""
-        assert self.put is not None
-        weights = self.weights(scores, read)
+    def _swapped(self, read: Tensor, added: Tensor, weights: Tensor) -> Tensor:
+        """`read` with `added`, less as many other positions, those of least weight."""
         per_kv_head = len(read) == self.geometry.Hkv
-        wanted = weights.sum(1) if per_kv_head else weights.flatten(0, 1)
+        worth = weights.sum(1) if per_kv_head else weights.flatten(0, 1)
         if self.shared:
-            wanted = wanted.sum(0, keepdim=True).expand_as(read)
-        added = self.put & ~read
-        spared = ~read | self.put
-        spared[:, -1] = True  # the current token
-        order = wanted.masked_fill(spared, float("inf")).argsort(dim=-1, stable=True)
-        rank = order.argsort(dim=-1)
-        leaves = (rank < added.sum(-1, keepdim=True)) & ~spared
-        return (read | added) & ~leaves
+            worth = worth.sum(0, keepdim=True).expand_as(read)
+        fixed = ~read | added
+        fixed[:, -1] = True  # the current token
+        order = worth.masked_fill(fixed, float("inf")).argsort(dim=-1, stable=True)
+        count = (added & ~read).sum(-1, keepdim=True)
+        return (read | added) & ~((order.argsort(dim=-1) < count) & ~fixed)
 
     # All else is the method's own.
 
@@ -103,19 +99,6 @@ class WatchedLayer(Layer):
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, scaling: float, step: Step) -> Tensor:
         return self.inner.prefill(q, k, v, scaling, step)
-
-    def select(self, index: Tensor) -> None:
-        self.inner.select(index)
-        self.record.select(index)
-
-    def replace(self, rows: Tensor, source: Layer, source_rows: Tensor) -> None:
-        assert isinstance(source, WatchedLayer)
-        self.inner.replace(rows, source.inner, source_rows)
-        self.record.replace(rows, source.record, source_rows)
-
-    def clear(self, rows: Tensor) -> None:
-        self.inner.clear(rows)
-        self.record.clear(rows)
 
     def copied(self, index: Tensor) -> Self:
         twin = copy.copy(self)
@@ -144,14 +127,14 @@ def _mask(positions: Tensor, S: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched(Backend):
-    """Behaves as another method, and its layers can be looked at; rows come one at a time.
+    """Behaves as another method and records what its layers read, in a batch of one row.
 
     Args:
         inner: the method.
     """
 
     name: ClassVar[str] = "watched"
-    source: ClassVar[str] = "a method whose steps are looked at"
+    source: ClassVar[str] = "a method whose steps are watched"
     layer_class = WatchedLayer
     inner: Backend
     budget: int | None = None
@@ -171,7 +154,7 @@ class Watched(Backend):
 
     @property
     def keeps_all(self) -> bool:
-        return False  # rows of it are never handed to full attention
+        return False  # full attention never takes over its rows
 
     @property
     def rewindable(self) -> bool:

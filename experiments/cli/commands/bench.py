@@ -1,4 +1,4 @@
-"""`lil bench`: a decode step of a method beside one of full attention."""
+"""`lil bench`: a decode step of a method next to a step of full attention."""
 
 from __future__ import annotations
 
@@ -21,11 +21,20 @@ columns, of steps of all methods in turn:
   ms, least ms    median and fastest step, milliseconds; the fastest is disturbed least
   times full      how many times faster than full attention: the median over pairs of steps made
                   directly after each other; below 1 it is slower
-  MB              10^6 bytes of keys, values and what the method keeps, after the last step
+  MB              10^6 bytes of keys, values and method state, after the last step
 
-On a machine that others use too, --threads 1 disturbs and is disturbed least. The tables of
-docs/results/performance.md are made by the programs in scripts/bench.
+On a machine that others use too, --threads 1 disturbs and is disturbed least.
 """
+
+_SIZES = {
+    "budget": (1024, "tokens a decode query may read, for a method that has a budget"),
+    "batch": (1, "rows"),
+    "context": (8192, "tokens before the first step"),
+    "heads": (32, "of queries"),
+    "kv_heads": (8, "of keys and values"),
+    "head_size": (128, "numbers of a key"),
+    "repeats": (32, "timed steps of each; the median counts"),
+}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -37,15 +46,8 @@ def add_arguments(parser: Parser) -> None:
         metavar="METHOD",
         help="name or module:Class, parameters in brackets (sink h2o quest infllm)",
     )
-    for flag, default, line in (
-        ("--budget", 1024, "tokens a decode query may read, for a method that has one"),
-        ("--batch", 1, "rows"),
-        ("--context", 8192, "tokens before the first step"),
-        ("--heads", 32, "of queries"),
-        ("--kv-heads", 8, "of keys and values"),
-        ("--head-size", 128, "numbers of a key"),
-        ("--repeats", 32, "timed steps of each; the median counts"),
-    ):
+    for name, (default, line) in _SIZES.items():
+        flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=int, default=default, help=f"{line} ({default})")
     for flag, text, line in (
         ("--dtype", "float32", "float32, float64, bfloat16 or float16"),
@@ -59,15 +61,15 @@ def add_arguments(parser: Parser) -> None:
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Measure and print, conditions beside the numbers."""
+    """Measure and print the numbers and their conditions."""
     from experiments import bench
     from experiments.grid.config import check
     from experiments.grid.models import resolve_device, use_threads
 
     names = ("batch", "context", "heads", "kv_heads", "head_size", "dtype", "engine")
-    sizes = {name: getattr(args, name) for name in names}
     if args.threads is not None:
         use_threads(check({"threads": args.threads}, "--threads")["threads"])
+    sizes = {name: getattr(args, name) for name in names}
     shape = bench.Shape(device=resolve_device(args.device), **sizes)
     methods = {entry: bench.sparse(entry, args.budget) for entry in args.methods}
     with Console(stderr=True).status("measuring"):
@@ -77,22 +79,13 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     for name in ("method", "budget", "ms", "least ms", "times full", "MB"):
         table.add_column(name, justify="left" if name == "method" else "right")
     for row in rows:
-        table.add_row(
-            row.method,
-            "" if row.budget is None else f"{row.budget:,}",
-            f"{row.ms:.3f}",
-            f"{row.least_ms:.3f}",
-            "" if row.times_full is None else f"{row.times_full:.1f}",
-            f"{row.held_bytes / 1e6:,.1f}",
-        )
+        budget = "" if row.budget is None else f"{row.budget:,}"
+        ratio = "" if row.times_full is None else f"{row.times_full:.1f}"
+        times = (f"{row.ms:.3f}", f"{row.least_ms:.3f}", ratio)
+        table.add_row(row.method, budget, *times, f"{row.held_bytes / 1e6:,.1f}")
     console.print(table)
-    about = {
-        "shape": asdict(shape),
-        "repeats": args.repeats,
-        **bench.conditions(),
-        "device": bench.device_name(shape.device),
-    }
-    named = {**asdict(shape), **about}
-    said = ", ".join(f"{name} {value}" for name, value in named.items() if name != "shape")
-    console.print(f"Medians of steps in turn: {said}.", markup=False, highlight=False)
-    return Done({"rows": [asdict(row) for row in rows], **about})
+    about = {"repeats": args.repeats, **bench.conditions()}
+    about["device"] = bench.device_name(shape.device)
+    named = ", ".join(f"{name} {value}" for name, value in {**asdict(shape), **about}.items())
+    console.print(f"Medians of steps in turn: {named}.", markup=False, highlight=False)
+    return Done({"rows": [asdict(row) for row in rows], "shape": asdict(shape), **about})

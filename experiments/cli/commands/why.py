@@ -1,25 +1,22 @@
-"""`lil why`: why a stored sparse text parted from full attention's."""
+"""`lil why`: why a stored sparse text departs from full attention's."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from attention.errors import InvalidValue
-from experiments.cli.commands.show import find
 from experiments.cli.console import Console
-from experiments.cli.open_store import say
-from experiments.cli.parser import Done, Parser, comma_list
+from experiments.cli.parser import Done, Parser, comma_list, whole_number
+from experiments.cli.runs import find
+from experiments.cli.tables import say, table
 from experiments.grid import models
+from experiments.grid.plan import Run
 from experiments.grid.stored import model_of
 from experiments.store.study import Study
-
-if TYPE_CHECKING:
-    from experiments.grid.plan import Run
 
 EXAMPLES = """\
 examples:
@@ -48,142 +45,116 @@ def add_arguments(parser: Parser) -> None:
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
-    """Replay the step at which a run parted, and print what it did not read and what heals it."""
-    keys = tuple(_number("keys", one, 1) for one in comma_list(args.keys))
+    """Replay the step at which a run departs, print what it did not read and what heals it."""
+    keys = tuple(whole_number("keys", text, 1) for text in comma_list(args.keys))
     if not keys:
         raise InvalidValue("keys", args.keys, "one number of keys or more")
-    top, seed = _number("top", args.top, 1), _number("seed", args.seed, 0)
+    top, seed = whole_number("top", args.top, 1), whole_number("seed", args.seed, 0)
     study, run = find(Study.each(Path(args.store)), args.run)
-    say(study.warnings, Console(stderr=True))
+    say(study.said, Console(stderr=True))
     document = why(study, run, keys, seed)
     document["texts"] = document.get("texts", [])[:top]
     _print(document, console)
     return Done(document)
 
 
-def _number(field: str, text: str, least: int) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
-        raise InvalidValue(field, text, f"a whole number, at least {least}")
-    return int(text)
-
-
-def why(
-    study: Study,
-    run: Run,
-    keys: tuple[int, ...] = (1, 4, 16),
-    seed: int = 0,
-    shelf: dict[str, models.LoadedModel] | None = None,
-) -> dict[str, Any]:
-    """Why a run parted from full attention's, as a document.
-
-    Args:
-        study, run: which.
-        keys: how many are put back, by turns.
-        seed: of the keys drawn as a control.
-        shelf: models that are loaded already; one that is loaded here is added.
+def why(study: Study, run: Run, keys: tuple[int, ...], seed: int) -> dict[str, Any]:
+    """Why a run departs from full attention's, as a document.
 
     Raises:
-        InvalidValue: no sparse greedy run with full attention's beside it in the store, or weights
-            that are not those it was decoded with.
+        InvalidValue: no sparse greedy run with full attention's in the store, or weights that are
+            not those it was decoded with.
     """
-    from experiments.why.parting import Texts, explained
+    from experiments.why.parting import Texts, explained, parting
 
-    cell = run.configuration
-    if cell.backend["name"] == "full":
-        raise InvalidValue("run", cell.name, "a run of a sparse method")
+    cell = run.cell
+    if cell.is_full:
+        raise InvalidValue("run", cell.told, "a run of a sparse method")
     if cell.sampling["temperature"]:
-        told = f"sampled at temperature {cell.sampling['temperature']}"
-        raise InvalidValue("run", told, "a greedy run: sampled texts part by chance")
-    mine, full = study.store.get(run.id), study.store.get(study.plan.full(run).id)
-    for name, record in (("run", mine), ("full attention's run", full)):
+        drawn = f"sampled at temperature {cell.sampling['temperature']}"
+        raise InvalidValue("run", drawn, "a greedy run: sampled texts part by chance")
+    full_id = study.plan.full(run).id
+    traces = []
+    for name, id_ in (("run", run.id), ("full attention's run", full_id)):
+        record = study.store.get(id_)
         if record is None or record.failed:
             raise InvalidValue(name, run.item_id, "one that the store has a text of")
-    assert mine is not None
-    assert full is not None
-    sparse, dense = mine.trace(), full.trace()
-    if sparse.action is not None or dense.action is not None:
-        raise InvalidValue("run", cell.name, "a run in which no detector acted")
+        traces.append(record.trace())
+    sparse, full = traces
+    if sparse.action is not None or full.action is not None:
+        raise InvalidValue("run", cell.told, "a run in which no detector acted")
     about = {
         "id": run.id,
-        "full_id": study.plan.full(run).id,
+        "full_id": full_id,
         "item_id": run.item_id,
         "backend": cell.backend["name"],
         "budget": cell.budget,
         "prompt_tokens": len(sparse.prompt_ids),
     }
-    if not any(a != b for a, b in zip(sparse.new_ids, dense.new_ids, strict=False)):
+    if parting(full.new_ids, sparse.new_ids) is None:
         return about | {"parts": False}
-    backend, penalties = study.backend(cell), study.penalties(cell)
     models.quiet_transformers()
-    loaded = model_of(study.config, cell, {} if shelf is None else shelf)
-    texts = Texts(sparse.prompt_ids, dense.new_ids, sparse.new_ids)
-    found = explained(
-        loaded.model, backend, texts, penalties, keys=keys, seed=seed, engine=study.config.engine
-    )
-    assert found is not None
-    pieces = loaded.token_bytes
-    at, prompt = found["token"], len(sparse.prompt_ids)
-    ids = [*sparse.prompt_ids, *sparse.new_ids[:at]]
-    order = sorted(range(len(ids)), key=lambda i: -found["by_token"][i])
-    named = [
+    loaded = model_of(study.config, cell, {})
+    texts = Texts(sparse.prompt_ids, full.new_ids, sparse.new_ids)
+    backend, penalties = study.backend(cell), study.penalties(cell)
+    result = explained(loaded.model, backend, texts, penalties, keys, seed, study.config.engine)
+    ids, missed = [*sparse.prompt_ids, *sparse.new_ids], result["by_token"]
+
+    def text(token: int) -> str:
+        return loaded.token_bytes[token].decode(errors="replace")
+
+    unread = [
         {
-            "position": i,
-            "where": "prompt" if i < prompt else "output",
-            "text": pieces[ids[i]].decode(errors="replace"),
-            "missed": found["by_token"][i],
+            "position": at,
+            "where": "prompt" if at < len(sparse.prompt_ids) else "output",
+            "text": text(ids[at]),
+            "missed": missed[at],
         }
-        for i in order
-        if found["by_token"][i] > 0
+        for at in sorted(range(len(missed)), key=lambda at: -missed[at])
+        if missed[at] > 0
     ]
-    for side in ("full", "sparse"):
-        found[f"{side}_text"] = pieces[found[f"{side}_token"]].decode(errors="replace")
-    return about | {"parts": True} | found | {"texts": named}
+    words = {f"{side}_text": text(result[f"{side}_token"]) for side in ("full", "sparse")}
+    return about | {"parts": True} | result | words | {"texts": unread}
 
 
 def _print(document: dict[str, Any], console: Console) -> None:
-    def line(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
+    backend = document["backend"]
     budget = "" if document["budget"] is None else f" {document['budget']}"
-    console.rule(escape(f"{document['item_id']}, {document['backend']}{budget}"), align="left")
+    console.rule(escape(f"{document['item_id']}, {backend}{budget}"), align="left")
     if not document["parts"]:
-        line("the text does not part from full attention's")
+        say(["the text does not part from full attention's"], console, "")
         return
-    line(
+    lines = [
         f"parts at token {document['token']:,}: full attention {document['full_text']!r}, "
-        f"{document['backend']} {document['sparse_text']!r}"
-    )
-    line(
+        f"{backend} {document['sparse_text']!r}",
         f"margin of full attention's token over the other: {document['margin_full']:+.4f} under "
-        f"full attention, {document['margin_sparse']:+.4f} under {document['backend']}"
-    )
+        f"full attention, {document['margin_sparse']:+.4f} under {backend}",
+    ]
     if not document["reproduced"]:
-        line("replayed alone, the step does not choose the stored tokens: a tie, or other numbers")
+        lines += ["replayed alone, the step does not choose the stored tokens: a tie, or other "
+                  "numbers"]  # fmt: skip
     share = document["missed_in_prompt"]
     inside = "" if share is None else f", {100 * share:.0f}% of it in the prompt"
-    line(f"not read: {100 * document['missed']:.1f}% of full attention's weight{inside}")
-    table = Table(title="not read", title_justify="left", box=None, pad_edge=False)
-    for name in ("text", "where"):
-        table.add_column(name)
-    for name in ("position", "weight"):
-        table.add_column(name, justify="right")
-    for one in document["texts"]:
-        cells = (f"{one['position']:,}", f"{one['missed']:.3f}")
-        table.add_row(escape(repr(one["text"])), one["where"], *cells)
-    console.print(table)
+    lines.append(f"not read: {100 * document['missed']:.1f}% of full attention's weight{inside}")
+    say(lines, console, "")
+    rows = [
+        (repr(row["text"]), row["where"], f"{row['position']:,}", f"{row['missed']:.3f}")
+        for row in document["texts"]
+    ]
+    console.print(table("not read", ("text", "where"), ("position", "weight"), rows))
     if document["not_put_back"]:
-        line(f"nothing is put back: {document['not_put_back']}")
+        say([f"nothing is put back: {document['not_put_back']}"], console, "")
         return
-    table = Table(title="put back", title_justify="left", box=None, pad_edge=False)
-    for name in ("keys", "which", "step", "then", "margin"):
-        table.add_column(name, justify="left" if name in ("which", "step") else "right")
-    for one in document["put_back"]:
-        then = f"{one['agreed_tokens']:,} tokens" + (", the end" if one["to_the_end"] else "")
-        table.add_row(
-            str(one["keys"]),
-            "drawn" if one["control"] else "most missed",
-            "healed" if one["healed"] else "not healed",
-            then if one["healed"] else "—",
-            f"{one['margin']:+.4f}",
+    rows = [
+        (
+            "drawn" if row["control"] else "most missed",
+            "healed" if row["healed"] else "not healed",
+            f"{row['keys']}",
+            (f"{row['agreed_tokens']:,} tokens" + (", the end" if row["to_the_end"] else ""))
+            if row["healed"]
+            else "—",
+            f"{row['margin']:+.4f}",
         )
-    console.print(table)
+        for row in document["put_back"]
+    ]
+    console.print(table("put back", ("which", "step"), ("keys", "then", "margin"), rows))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
+from rich.markup import escape
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from experiments.cli.output import shown
 
 
 class Console(rich.console.Console):
-    """A console of rich that shows text by `output.shown`, wherever in a table or bar it stands.
+    """A console of rich that shows text by `output.shown`, wherever in a table or bar it is.
 
     Args:
         stderr: write there instead of to stdout.
@@ -35,3 +37,34 @@ class Console(rich.console.Console):
         """As rich; what comes as styled text is known here first."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else shown(text), style, control)
+
+    def line(self, text: str = "", style: str | None = None, end: str = "\n") -> None:
+        """Print a text as it is: no markup, no colours of numbers, no breaks of ours."""
+        self.print(text, style=style, end=end, markup=False, highlight=False, soft_wrap=True)
+
+
+def notify(notices: Iterable[str]) -> None:
+    """Print each notice once on stderr."""
+    console = Console(stderr=True)
+    for notice in dict.fromkeys(notices):
+        console.line(f"lil: {notice}")
+
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Collection[str],
+    **style: Any,
+) -> Table:
+    """A plain table; columns that `left` does not name are of numbers.
+
+    Args:
+        style: of its columns, as rich takes it.
+    """
+    drawn = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
+    for name in columns:
+        drawn.add_column(name, justify="left" if name in left else "right", **style)
+    for row in rows:
+        drawn.add_row(*map(escape, row))
+    return drawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import json
@@ -10,8 +11,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from importlib.metadata import version
+from typing import Any, NoReturn
 
+from attention.errors import InvalidValue
 from experiments.cli.output import careful, shown, written
 from experiments.cli.parser import Parser, add_json, nearest
 
@@ -26,11 +29,11 @@ NOUNS = {
     "report": "tables, figures and an HTML page again from a store; CSV and Parquet",
     "chopper": "train a classifier that tells word salad by the model's hidden states",
     "show": "one stored run: text, answer, cap, costs, where detectors fired",
-    "why": "why a sparse run parted from full attention's: what was not read, and put back",
+    "why": "why a sparse text departs from full attention's: keys not read, and put back",
     "acceptance": "the share of full attention's tokens that a sparse method would have chosen",
     "curve": "compression-ratio curve of any text file or stored trace",
     "list": "backends, penalties, detectors, data sets, presets, with their sources",
-    "bench": "a decode step of a method beside one of full attention",
+    "bench": "a decode step of a method next to a step of full attention",
     "eval": "tasks of lm-evaluation-harness with the model lil",
 }
 
@@ -59,27 +62,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if _WAITING.isdisjoint(os.environ):
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     with careful():
-        return _exit_code(arguments)
-
-
-def _exit_code(arguments: list[str]) -> int:
-    try:
-        with _ended_like_ctrl_c(), written():
-            return _dispatch(arguments)
-    except KeyboardInterrupt:
-        print("lil: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return 1  # nothing can be said to a reader that has gone
-    except FloatingPointError as error:  # damaged weights, or a dtype too small for them
-        print(f"lil: error: {error}; another --dtype or other weights may help", file=sys.stderr)
-        return 2
-    except ValueError as error:
-        from attention.errors import InvalidValue
-
-        if not isinstance(error, InvalidValue):
-            raise
-        print(f"lil: error: {shown(str(error))}", file=sys.stderr)
+        try:
+            with _ended_like_ctrl_c(), written():
+                return _dispatch(arguments)
+        except KeyboardInterrupt:
+            print("lil: interrupted", file=sys.stderr)
+            return 130
+        except BrokenPipeError:
+            return 1  # nobody reads a message any more
+        except FloatingPointError as error:  # damaged weights, or a dtype too small for them
+            message = f"{error}; another --dtype or other weights may help"
+        except InvalidValue as error:
+            message = shown(str(error))
+        print(f"lil: error: {message}", file=sys.stderr)
         return 2
 
 
@@ -92,7 +87,7 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
     names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    # One that is ignored stays so: nohup means it.
+    # A signal that is ignored stays so: nohup means it.
     numbers = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
     for number in numbers:
         signal.signal(number, interrupt)
@@ -104,18 +99,7 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    for argument in arguments:
-        try:
-            os.fsencode(argument)
-        except UnicodeEncodeError as error:
-            from attention.errors import InvalidValue
-
-            raise InvalidValue("argument", argument, "whole characters") from error
-        flag, is_set, value = argument.partition("=")
-        if is_set and value == "--" and flag.startswith("--"):  # argparse makes a list of it
-            from attention.errors import InvalidValue
-
-            raise InvalidValue(flag, value, "another value")
+    _require_readable(arguments)
     parser = Parser(
         prog="lil",
         description="Less is Less: what sparse attention saves, what it costs, how to stop it.",
@@ -126,6 +110,7 @@ def _dispatch(arguments: list[str]) -> int:
     add_json(parser)
     nouns = parser.add_subparsers(dest="noun", metavar="NOUN", title="nouns")
     chosen = next((a for a in arguments if not a.startswith("-")), None)
+    module: Any = None
     for noun, line in NOUNS.items():
         sub = nouns.add_parser(noun, help=line, description=f"{line[0].upper()}{line[1:]}.")
         if noun == chosen:
@@ -134,38 +119,42 @@ def _dispatch(arguments: list[str]) -> int:
             sub.set_defaults(parser=sub)
             add_json(sub)
             module.add_arguments(sub)
-    if chosen is not None and chosen not in NOUNS:
-        parser.error(
-            f"no noun {chosen!r}: expected one of {', '.join(NOUNS)}" + nearest(chosen, NOUNS)
-        )
+    if chosen is not None and module is None:
+        nouns_hint = f"no noun {chosen!r}: expected one of {', '.join(NOUNS)}"
+        parser.error(nouns_hint + nearest(chosen, NOUNS))
     args, unknown = parser.parse_known_args(arguments)
     if args.version:
-        from importlib.metadata import version
-
         print(version("lil-attention"))
         return 0
     if args.noun is None:
         parser.print_help(sys.stderr)
         return 2
-    module = importlib.import_module(f"experiments.cli.commands.{args.noun}")
     if unknown and not getattr(module, "HANDS_ON", False):
-        sub = args.parser
-        near = nearest(unknown[0].partition("=")[0], sub.option_strings())
-        sub.error(f"{sub.prog!r} has no {unknown[0]!r}{near}")
+        near = nearest(unknown[0].partition("=")[0], args.parser.option_strings())
+        args.parser.error(f"{args.parser.prog!r} has no {unknown[0]!r}{near}")
     args.arguments = arguments
-    return _run(args)
+    return _run(module, args)
 
 
-def _run(args: object) -> int:
+def _require_readable(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        try:
+            os.fsencode(argument)
+        except UnicodeEncodeError as error:
+            raise InvalidValue("argument", argument, "whole characters") from error
+        flag, _, value = argument.partition("=")
+        if value == "--" and flag.startswith("--"):  # argparse makes a list of it
+            raise InvalidValue(flag, value, "another value")
+
+
+def _run(module: Any, args: argparse.Namespace) -> int:
     from experiments.cli.console import Console
 
-    noun, as_json = args.noun, args.json  # type: ignore[attr-defined]
-    module = importlib.import_module(f"experiments.cli.commands.{noun}")
-    if not as_json:
+    if not args.json:
         code: int = module.command(args, Console()).code
         return code
     out = sys.stdout
-    # Whatever a library prints must not stand beside the document.
+    # Whatever a library prints goes elsewhere: stdout holds the document alone.
     with contextlib.redirect_stdout(sys.stderr):
         result = module.command(args, Console(stderr=True))
     print(json.dumps(result.document, allow_nan=False), file=out, flush=True)

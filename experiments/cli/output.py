@@ -23,25 +23,19 @@ def shown(text: str) -> str:
     Controls but newline and tab, and marks that turn the order of characters, are written as Python
     writes them, such as `\x1b`.
     """
-    return _STEERING.sub(_told, text)
+    return _STEERING.sub(_escaped, text)
 
 
-def _told(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def encodable(text: str, encoding: str, errors: str = "strict") -> str:
-    """A text in characters that an encoding has; a lone surrogate is no character in any.
-
-    Args:
-        text: to be written; what the encoding lacks becomes a question mark.
-        encoding: as Python names it.
-        errors: how the stream itself answers to what it cannot encode.
-    """
+    """A text in characters that an encoding has; others become question marks."""
     try:
         text.encode(encoding, errors)
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # a lone surrogate is no character in any encoding
         return text.encode(encoding, "replace").decode(encoding)
     return text
 
@@ -49,8 +43,8 @@ def encodable(text: str, encoding: str, errors: str = "strict") -> str:
 class _Careful:
     """A stream that takes any text, and keeps the first fault of what lies below it.
 
-    What is printed here steers no terminal; `styled` is the way for a console that writes styles
-    of its own around text it has made safe.
+    What is printed here steers no terminal. A console that writes styles around text it has made
+    safe writes to `styled`.
 
     Args:
         stream: what is written to.
@@ -67,7 +61,7 @@ class _Careful:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        self.put(_STRAY.sub(_told, text))
+        self.put(_STRAY.sub(_escaped, text))
         return len(text)
 
     def put(self, text: str) -> None:
@@ -117,7 +111,7 @@ def careful() -> Iterator[None]:
     """Let everything printed in here, by whatever library, be encodable and its faults be raised.
 
     Raises:
-        InvalidValue: stdout cannot be written to. What stderr does not take is let go.
+        InvalidValue: stdout cannot be written to. A fault of stderr is ignored.
         BrokenPipeError: nobody reads any more.
     """
     before = sys.stdout, sys.stderr
@@ -133,12 +127,12 @@ def careful() -> Iterator[None]:
         sys.stdout, sys.stderr = before
         for stream in (out, err):
             if stream and stream.fault:
-                _let_go(stream)
+                _discard(stream)
 
 
 @contextlib.contextmanager
 def written() -> Iterator[None]:
-    """Write what still waits to be written, while its faults can be said.
+    """Write what still waits to be written, while its faults can be reported.
 
     Raises:
         InvalidValue, BrokenPipeError: as in `careful`.
@@ -156,9 +150,9 @@ def _flush() -> None:
         sys.stdout.flush()
 
 
-def _let_go(stream: _Careful) -> None:
+def _discard(stream: _Careful) -> None:
     """Python flushes once more when it ends, which would fail again and change the exit code."""
-    with contextlib.suppress(OSError, ValueError):  # one in memory has no number
+    with contextlib.suppress(OSError, ValueError):  # a stream in memory has no number
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)

@@ -1,4 +1,4 @@
-"""The argument parser of every noun, and what a command gives back."""
+"""The argument parser of every noun, what values are typed as, and what a command gives back."""
 
 from __future__ import annotations
 
@@ -9,23 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from attention.errors import InvalidValue
 from experiments.cli.output import shown
 
-#: A flag that takes a list is named by one of what it takes, so that it is the same for one and
-#: for several; in the plural it is understood.
-_PLURALS = {
-    f"--{one}": f"--{several}"
-    for one, several in (
-        ("model", "models"),
-        ("dataset", "datasets"),
-        ("column", "columns"),
-        ("backend", "backends"),
-        ("budget", "budgets"),
-        ("penalty", "penalties"),
-        ("detector", "detectors"),
-    )
-}
-_OTHER_SPELLINGS = _PLURALS | {several: one for one, several in _PLURALS.items()}
+#: Flags that take a list are named in the singular; the plural is understood, and the reverse.
+_LISTS = ("model", "dataset", "column", "backend", "budget", "detector")
+_PLURALS = {f"--{name}": f"--{name}s" for name in _LISTS} | {"--penalty": "--penalties"}
+_OTHER_SPELLINGS = _PLURALS | {plural: singular for singular, plural in _PLURALS.items()}
 
 
 @dataclass(frozen=True)
@@ -40,29 +30,22 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line and whose options are never abbreviated."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(
-            allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            **settings,
-        )
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(allow_abbrev=False, formatter_class=form, **settings)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """As its base, flags of lists in the singular or the plural."""
-        given = list(sys.argv[1:] if args is None else args)
-        end = given.index("--") if "--" in given else len(given)
-        read = [self._spelt(one) for one in given[:end]] + given[end:]
+        typed = list(sys.argv[1:] if args is None else args)
+        end = typed.index("--") if "--" in typed else len(typed)
+        read = [self._declared(argument) for argument in typed[:end]] + typed[end:]
         return super().parse_known_args(read, namespace)
 
-    def _spelt(self, argument: str) -> str:
+    def _declared(self, argument: str) -> str:
         flag, equals, value = argument.partition("=")
-        other = _OTHER_SPELLINGS.get(flag)
-        known = self._option_string_actions
-        if other is None or flag in known or other not in known:
-            return argument
-        print(f"lil: {flag} is read as {other}", file=sys.stderr)
-        return other + equals + value
+        other, declared = _OTHER_SPELLINGS.get(flag), self._option_string_actions
+        return argument if flag in declared or other not in declared else f"{other}{equals}{value}"
 
     def error(self, message: str) -> NoReturn:
         """Print one message and leave with exit code 2."""
@@ -75,19 +58,19 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_json(parser: Parser) -> None:
-    """The flag `--json`, which may stand before a noun, behind it and behind a part of it."""
+    """Add the flag `--json`, which may stand before a noun and after it."""
     parser.add_argument(
         "--json",
         action="store_true",
-        default=argparse.SUPPRESS,  # the last parser's would undo what an earlier one was told
+        default=argparse.SUPPRESS,  # a default of the last parser would undo an earlier flag
         help="one JSON document on stdout, everything else on stderr",
     )
 
 
 def nearest(value: str, choices: Iterable[str]) -> str:
     """A hint at the nearest choice, or nothing."""
-    found = difflib.get_close_matches(value, list(choices), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(value, list(choices), n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def typed(value: Any) -> str:
@@ -102,3 +85,14 @@ def typed(value: Any) -> str:
 def comma_list(text: str) -> list[str]:
     """The parts of `a,b,c`."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def whole_number(field: str, text: str, least: int) -> int:
+    """A whole number as it was typed.
+
+    Raises:
+        InvalidValue: another text, or a number below `least`.
+    """
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
+        raise InvalidValue(field, text, f"a whole number, at least {least}")
+    return int(text)

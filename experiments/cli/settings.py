@@ -53,20 +53,20 @@ def add_config_flags(
         if name not in groups:
             groups[name] = parser.add_argument_group(name)
         default = own.get(key.name) or _default(key.name, usual)
-        taken: dict[str, Any] = {"metavar": key.metadata["metavar"]}
+        options: dict[str, Any] = {"metavar": key.metadata["metavar"]}
         if isinstance(key.default, bool):
-            taken = {"action": "store_const", "const": True}
+            options = {"action": "store_const", "const": True}
         groups[name].add_argument(
             flag,
             dest=key.name,
             default=own.get(key.name),
             help=f"{key.metadata['help']} (default: {default})".replace("%", "%%"),
-            **taken,
+            **options,
         )
 
 
 def _flag(key: dataclasses.Field[Any]) -> str | None:
-    """A key's flag; that of a list is named by one of what it takes, and tables have none."""
+    """A key's flag; that of a list is named in the singular, and tables have none."""
     if key.default is dataclasses.MISSING:
         return None
     name = key.name
@@ -103,9 +103,8 @@ def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
                 raise InvalidValue("--set", assignment, allowed)
             overrides[key] = merged(key, before, value)
     for declared in dataclasses.fields(Config):
-        given = getattr(args, declared.name, None)
-        if given is not None:
-            overrides[declared.name] = given
+        if (flag := getattr(args, declared.name, None)) is not None:
+            overrides[declared.name] = flag
     overrides |= fixed
     preset = args.preset or _default_preset(overrides)
     return preset, load(preset, overrides)
@@ -113,7 +112,7 @@ def config_from(args: argparse.Namespace, **fixed: Any) -> tuple[str, Config]:
 
 def _are_tables(value: Any) -> bool:
     """Whether it is a table of tables, as parameters by method are."""
-    return isinstance(value, dict) and all(isinstance(one, dict) for one in value.values())
+    return isinstance(value, dict) and all(isinstance(table, dict) for table in value.values())
 
 
 def _default_preset(overrides: dict[str, Any]) -> str:

@@ -6,23 +6,21 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
-
-from rich.markup import escape
-from rich.table import Table
 
 import lil
 from attention.errors import InvalidValue
 from attention.spec import parse
-from experiments.cli.commands.report import DEFAULT_STORE
-from experiments.cli.console import Console
-from experiments.cli.open_store import add_load_flag, open_store, to_load
-from experiments.cli.parser import Done, Parser, comma_list
+from experiments.cli.console import Console, table
+from experiments.cli.parser import Done, Parser, comma_list, whole_number
 from experiments.cli.progress import bar
+from experiments.cli.stores import DEFAULT_STORE, add_load_flag, open_store, to_load
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
 from experiments.grid.stored import StoredConfig, model_of
+from experiments.report.bootstrap import Bootstrap
 from experiments.store.study import Study
 
 if TYPE_CHECKING:
@@ -54,18 +52,12 @@ def add_arguments(parser: Parser) -> None:
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Read full attention's texts under each method and print how many tokens it shares."""
-    limit = None if args.limit is None else _number("limit", args.limit, 1)
-    seed, notes = _number("seed", args.seed, 0), Console(stderr=True)
-    study = open_store(Path(args.store), notes, to_load(args, [], []))
+    limit = None if args.limit is None else whole_number("limit", args.limit, 1)
+    seed = whole_number("seed", args.seed, 0)
+    study = open_store(Path(args.store), to_load(args))
     rows = acceptances(study, _backends(args, study), limit, args.engine, seed)
     console.print(_table(rows))
     return Done({"rows": rows})
-
-
-def _number(field: str, text: str, least: int) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
-        raise InvalidValue(field, text, f"a whole number, at least {least}")
-    return int(text)
 
 
 def _backends(args: argparse.Namespace, study: Study) -> list[Backend]:
@@ -73,26 +65,22 @@ def _backends(args: argparse.Namespace, study: Study) -> list[Backend]:
     if args.backend is None:
         if args.budget is not None:
             raise InvalidValue("budget", args.budget, "none without --backend")
-        found: list[Backend] = []
-        for cell in study.plan.configurations:
-            if cell.backend["name"] != "full" and cell.role != "null":
-                backend = study.backend(cell)
-                if backend not in found:
-                    found.append(backend)
-        if not found:
+        cells = [c for c in study.plan.cells if not c.is_full and c.role != "null"]
+        if not cells:
             raise InvalidValue("store", str(study.folder), "one with a sparse method, or --backend")
-        return found
+        backends = [study.backend(cell) for cell in cells]
+        return [b for at, b in enumerate(backends) if b not in backends[:at]]
     asked = tuple(comma_list(args.backend))
     # The store's parameters count for what is typed; classes that it names are not followed.
-    load = to_load(args).union(*(parse(one, "method", "NAME").paths for one in asked))
-    own = {one.name: getattr(study.config, one.name) for one in fields(Config)}
+    load = to_load(args).union(*(parse(text, "method", "NAME").paths for text in asked))
+    own = {field.name: getattr(study.config, field.name) for field in fields(Config)}
     tables = study.config.backend_params.items()
-    params = {name: table for name, table in tables if ":" not in name or name in load}
+    params = {name: values for name, values in tables if ":" not in name or name in load}
     own |= {"backends": asked, "backend_params": params, "null": "none"}
     config = StoredConfig(**own, load=load)
     if args.budget is not None:
-        budgets = (_number("budget", one, 1) for one in comma_list(args.budget))
-        config = replace(config, budgets=tuple(budgets))
+        budgets = tuple(whole_number("budget", text, 1) for text in comma_list(args.budget))
+        config = replace(config, budgets=budgets)
     _full, *typed = build_backends(config)
     if not typed:
         raise InvalidValue("backend", args.backend, "a sparse method")
@@ -106,7 +94,7 @@ def acceptances(
     engine: str | None = None,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """A row for each data set and backend, and model where the store has several.
+    """A row for each model, data set and backend.
 
     Args:
         study: a store with full attention's greedy texts.
@@ -118,59 +106,59 @@ def acceptances(
     Raises:
         InvalidValue: no such texts, or weights that are not those they were decoded with.
     """
-    from experiments.report.bootstrap import Bootstrap
-    from experiments.why import fidelity
-
-    found = fidelity.texts(study, limit)
-    if not found:
+    texts = []
+    for cell in study.plan.cells:
+        if cell.is_full and not cell.sampling["temperature"] and not cell.penalties:
+            records = [study.served(run) for run in study.plan.runs(cell)]
+            traces = [record.trace() for record in records if record is not None][:limit]
+            texts += [(cell, traces)] if traces else []
+    if not texts:
         allowed = "one with greedy texts of full attention"
         raise InvalidValue("store", str(study.folder), allowed)
     bootstrap, rows = Bootstrap(seed), []
     shelf: dict[str, models.LoadedModel] = {}
     models.quiet_transformers()
     models.use_threads(study.config.threads)
-    several = len({cell.model_digest for cell, _ in found}) > 1
-    total = sum(len(traces) for _, traces in found) * len(backends)
-    with bar("reading", total) as advance:
-        for cell, traces in found:
+    several = len({cell.model_digest for cell, _ in texts}) > 1
+    with bar("reading", sum(len(traces) for _, traces in texts) * len(backends)) as advance:
+        for cell, traces in texts:
             model = model_of(study.config, cell, shelf).model
             names = {"dataset": cell.dataset} | ({"model": cell.model} if several else {})
             for backend in backends:
                 read = lil.acceptance(
-                    model,
-                    [*traces.values()],
-                    backend,
-                    engine=engine or study.config.engine,
-                    on_texts=advance,
+                    model, traces, backend, engine=engine or study.config.engine, on_texts=advance
                 )
-                share = bootstrap.ratio([(float(one.accepted), float(one.steps)) for one in read])
-                budget = getattr(backend, "budget", None)
-                rows.append(
-                    names
-                    | {"backend": backend.name, "budget": budget}
-                    | {"params": backend.params(), **fidelity.counted(read)}
-                    | {"share": share.estimate, "low": share.low, "high": share.high}
-                )
+                share = bootstrap.ratio([(float(x.accepted), float(x.steps)) for x in read])
+                steps = sum(x.steps for x in read)
+                row = {
+                    "backend": backend.name,
+                    "budget": getattr(backend, "budget", None),
+                    "params": backend.params(),
+                    "texts": len(read),
+                    "steps": steps,
+                    "accepted": sum(x.accepted for x in read),
+                    "wholly": sum(x.accepted == x.steps for x in read),
+                    "agreed_median": median(x.agreed for x in read),
+                    "keys_per_step": sum(x.keys_read for x in read) / steps if steps else None,
+                }
+                bounds = {"share": share.estimate, "low": share.low, "high": share.high}
+                rows.append(names | row | bounds)
     return rows
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    title = "tokens of full attention's texts that a method would have chosen"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+def _table(rows: Sequence[dict[str, Any]]) -> Any:
     several = any("model" in row for row in rows)
-    for name in ("data set", *(("model",) if several else ()), "backend"):
-        table.add_column(name)
-    for name in ("budget", "texts", "steps", "chosen, %", "95%", "keys a step"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = ("data set", *(("model",) if several else ()), "backend")
+    cells = []
     for row in rows:
-        inside = share = keys = "—"
+        interval = share = keys = "—"
         if row["low"] is not None and row["high"] is not None:
-            inside = f"{100 * row['low']:.2f}, {100 * row['high']:.2f}"
+            interval = f"{100 * row['low']:.2f}, {100 * row['high']:.2f}"
         if row["share"] is not None:
             share, keys = f"{100 * row['share']:.2f}", f"{row['keys_per_step']:,.0f}"
         budget = "—" if row["budget"] is None else f"{row['budget']:,}"
-        model = (escape(row["model"]),) if several else ()
-        names = (escape(row["dataset"]), *model, escape(row["backend"]), budget)
-        counts = (f"{row['texts']:,}", f"{row['steps']:,}")
-        table.add_row(*names, *counts, share, inside, keys)
-    return table
+        which = (row["dataset"], *((row["model"],) if several else ()), row["backend"], budget)
+        cells.append((*which, f"{row['texts']:,}", f"{row['steps']:,}", share, interval, keys))
+    title = "tokens of full attention's texts that a method would have chosen"
+    numbers = ("budget", "texts", "steps", "chosen, %", "95%", "keys a step")
+    return table(title, names + numbers, cells, left=names)

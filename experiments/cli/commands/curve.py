@@ -10,18 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.markup import escape
-from rich.table import Table
-
 import lil
 from attention.errors import InvalidValue
-from experiments.cli.console import Console
+from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser
 from experiments.cli.plain_text import TextStop, require_texts, sentence, stop_of, stops_of
+from experiments.cli.stores import typed_detectors
 from experiments.grid import models
-from experiments.grid.config import Config, check
+from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
-from experiments.grid.models import Tokenizer
 from experiments.report.exports import check_file
 from experiments.store.files.filesystem import whole_file
 from experiments.store.labels import labels
@@ -45,8 +42,8 @@ examples:
 Point = tuple[int | None, int, int]
 
 _LINES = 32  # of a table
-
 _BLOCKS = " ▁▂▃▄▅▆▇█"
+_WIDTH = 64  # of the ratio, one character a step
 
 
 def add_arguments(parser: Parser) -> None:
@@ -83,69 +80,46 @@ def add_arguments(parser: Parser) -> None:
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Print table and drawing of every file."""
     for name in ("every", "every_tokens"):
-        if (given := getattr(args, name)) is not None and given < 1:
-            raise InvalidValue(name, given, "at least 1")
-    ahead = _lookahead(args.codec) if args.bounds else None
+        if (step := getattr(args, name)) is not None and step < 1:
+            raise InvalidValue(name, step, "at least 1")
+    ahead = lil.codecs.find(args.codec).lookahead
+    if args.bounds and ahead is None:
+        allowed = "lz77, or another of fixed-length codewords, for --bounds"
+        raise InvalidValue("codec", args.codec, allowed)
     if args.plot is not None:
         check_file("plot", args.plot)
-    for name in args.files:
-        _require_name(name)
-    detectors = _detectors(args)
-    texts = {name: _Text.read(name, args) for name in args.files}
-    tokenizer = _tokenizer(texts.values(), args) if detectors else None
-    stops = {name: text.stops(detectors, tokenizer) for name, text in texts.items()}
-    curves = {name: text.curve(args) for name, text in texts.items()}
+    detectors = build_detectors(Config(detectors=typed_detectors(args.detector)))
+    if args.tokenizer is not None and not detectors:
+        raise InvalidValue("tokenizer", args.tokenizer, "--detector NAME beside it")
+    texts = [_Text.read(name, args) for name in args.files]
+    tokenizer = _tokenizer(texts, detectors, args.tokenizer) if detectors else None
+    curves = {text.name: text.curve(args) for text in texts}
+    stops = {text.name: text.stops(detectors, tokenizer) for text in texts}
+    documents = []
     for name, points in curves.items():
-        shown = _some(points)
-        console.print(_table(name, shown))
-        if len(shown) < len(points):
-            line = f"{len(shown)} of {len(points):,} points; --json has them all"
-            console.print(line, highlight=False)
-        console.print(f"ratio  {_sparkline(points)}", highlight=False)
-        if bounds := _bounds(points, ahead):
-            least, most = bounds
-            console.print(f"entropy  {least:.3f} to {most:.3f} bytes a byte", highlight=False)
-        for one in stops[name]:
-            console.print(sentence(one), highlight=False, markup=False, soft_wrap=True)
+        _print(name, points, console)
+        document = {"file": name, "codec": args.codec, "points": list(map(_point, points))}
+        if args.bounds:
+            assert ahead is not None
+            ratio = _ratio(points[-1]) if points else None
+            bounds = None if ratio is None else entropy_bounds(ratio, ahead)
+            document["entropy_bounds"] = bounds
+            if bounds is not None:
+                console.line(f"entropy  {bounds[0]:.3f} to {bounds[1]:.3f} bytes a byte")
+        if detectors:
+            document["detectors"] = stops[name]
+        for stop in stops[name]:
+            console.line(sentence(stop))
+        documents.append(document)
     if args.plot:
         _plot(curves, stops, Path(args.plot))
-        console.print(f"figure: {args.plot}", highlight=False, markup=False)
-    return Done(
-        [
-            _document(name, points, args.codec)
-            | ({"entropy_bounds": _bounds(points, ahead)} if args.bounds else {})
-            | ({"detectors": stops[name]} if detectors else {})
-            for name, points in curves.items()
-        ]
-    )
-
-
-def _require_name(name: str) -> None:
-    """Refuse what no file can be called."""
-    try:
-        Path(name).exists()
-    except (OSError, ValueError) as error:
-        raise InvalidValue("file", name, f"a name that a file can have ({error})") from error
-
-
-def _lookahead(codec: str) -> int:
-    """The codec's look-ahead buffer, in symbols, if its ratios are bounds of anything."""
-    ahead = lil.codecs.find(codec).lookahead
-    if ahead is None:
-        allowed = "lz77, or another of fixed-length codewords, for --bounds"
-        raise InvalidValue("codec", codec, allowed)
-    return ahead
-
-
-def _bounds(points: Sequence[Point], ahead: int | None) -> tuple[float, float] | None:
-    """Bounds of the whole text's entropy, in bytes a byte; None without a text."""
-    ratio = _ratio(points[-1]) if points else None
-    return None if ahead is None or ratio is None else entropy_bounds(ratio, ahead)
+        console.line(f"figure: {args.plot}")
+    return Done(documents)
 
 
 @dataclass(frozen=True)
 class _Text:
-    """What was named: a text, or a stored trace."""
+    """A text that was named, or the text of a stored trace."""
 
     name: str
     data: bytes
@@ -155,10 +129,17 @@ class _Text:
     def read(cls, name: str, args: argparse.Namespace) -> _Text:
         path = Path(name)
         folder, colon, id_ = name.rpartition(":")
-        if colon and not path.exists() and Path(folder).is_dir():
-            trace = _trace(Path(folder), id_)
-            return cls(name, b"".join(trace.text_pieces), trace)
-        if path.is_dir():
+        try:
+            if colon and not path.exists() and Path(folder).is_dir():
+                trace = _trace(Path(folder), id_)
+                return cls(name, b"".join(trace.text_pieces), trace)
+            is_folder = path.is_dir()
+        except (OSError, ValueError) as error:
+            if isinstance(error, InvalidValue):
+                raise
+            allowed = f"a name that a file can have ({error})"
+            raise InvalidValue("file", name, allowed) from error
+        if is_folder:
             raise InvalidValue("file", name, f"a file, or {name}:ID with one of {_some_ids(path)}")
         if args.every_tokens:
             allowed = f"--every BYTES: the tokens of {name} are not known, those of a trace are"
@@ -177,114 +158,79 @@ class _Text:
         return lil.curve(self.data, every_bytes=args.every or 1000, codec=args.codec)
 
     def stops(
-        self, detectors: Sequence[lil.Detector], tokenizer: Tokenizer | None
+        self, detectors: Sequence[lil.Detector], tokenizer: models.Tokenizer | None
     ) -> list[TextStop]:
         if self.trace is not None:
             pieces = self.trace.text_pieces
-            for detector in detectors:
-                detector.require_text(self.trace.prompt_bytes + b"".join(pieces))
-            return [
-                stop_of(label, pieces, lil.replay(self.trace, one))
-                for label, one in zip(labels(detectors), detectors, strict=True)
-            ]
-        if tokenizer is None:  # no detector is asked for
+            named = zip(labels(detectors), detectors, strict=True)
+            return [stop_of(label, pieces, lil.replay(self.trace, one)) for label, one in named]
+        if tokenizer is None:
             return []
         return stops_of(tokenizer.pieces(self.data.decode(errors="replace")), detectors)
 
 
-def _detectors(args: argparse.Namespace) -> list[lil.Detector]:
-    """Those asked for, with their own parameters."""
-    if args.detector is None:
-        if args.tokenizer is not None:
-            raise InvalidValue("tokenizer", args.tokenizer, "--detector NAME beside it")
-        return []
-    asked = check({"detectors": args.detector}, "--detector")["detectors"]
-    return build_detectors(Config(detectors=asked))
-
-
-def _tokenizer(texts: Iterable[_Text], args: argparse.Namespace) -> Tokenizer | None:
+def _tokenizer(
+    texts: Iterable[_Text], detectors: Sequence[lil.Detector], name: str | None
+) -> models.Tokenizer | None:
     """Of texts whose tokens are not known; None where all are traces."""
     unknown = [text.name for text in texts if text.trace is None]
     if not unknown:
         return None
-    if args.tokenizer is None:
+    if name is None:
         allowed = f"--tokenizer MODEL: detectors count tokens, and {unknown[0]} is a text"
         raise InvalidValue("tokenizer", None, allowed)
-    detectors = _detectors(args)
     require_texts(detectors)
     models.quiet_transformers()
-    found = models.find_tokenizer(args.tokenizer)
-    for one in detectors:
-        one.require_tokens(found.table)
-    return found
+    tokenizer = models.find_tokenizer(name)
+    for detector in detectors:
+        detector.require_tokens(tokenizer.table)
+    return tokenizer
 
 
 def _trace(folder: Path, id_: str) -> lil.Trace:
-    found = [record for record in Store(folder) if record.id.startswith(id_) and not record.failed]
-    if len(found) != 1 or not id_:
+    records = [r for r in Store(folder) if r.id.startswith(id_) and not r.failed]
+    if len(records) != 1 or not id_:
         allowed = f"an id that names one trace, such as {_some_ids(folder)}"
-        raise InvalidValue("id", id_, f"{allowed} ({len(found)} begin with it)")
-    return found[0].trace()
+        raise InvalidValue("id", id_, f"{allowed} ({len(records)} begin with it)")
+    return records[0].trace()
 
 
 def _some_ids(folder: Path) -> str:
     ids = [record.id for record in Store(folder) if not record.failed]
-    return (
-        ", ".join(ids[:3]) + ("..." if len(ids) > 3 else "") if ids else "no trace: it holds none"
-    )
+    some = ", ".join(ids[:3]) + ("..." if len(ids) > 3 else "")
+    return some or "no trace: it holds none"
 
 
 def _ratio(point: Point) -> float | None:
     return point[2] / point[1] if point[1] else None
 
 
-def _some(points: Sequence[Point]) -> Sequence[Point]:
-    """As many as one can read, at equal steps, with the first and the last."""
-    if len(points) <= _LINES:
-        return points
-    return [points[round(i * (len(points) - 1) / (_LINES - 1))] for i in range(_LINES)]
+def _point(point: Point) -> dict[str, float | None]:
+    tokens, original, compressed = point
+    sizes = {"original_bytes": original, "compressed_bytes": compressed}
+    return {"tokens": tokens, **sizes, "ratio": _ratio(point)}
 
 
-def _table(name: str, points: Sequence[Point]) -> Table:
-    table = Table(title=escape(name), title_justify="left", box=None)
-    for column in ("tokens", "bytes", "compressed", "ratio", "growth"):
-        table.add_column(column, justify="right")
-    before = 0
-    for point in points:
-        tokens, raw, small = point
-        ratio = _ratio(point)
-        table.add_row(
-            "—" if tokens is None else str(tokens),
-            str(raw),
-            str(small),
-            "—" if ratio is None else f"{ratio:.3f}",
-            str(small - before),
-        )
-        before = small
-    return table
-
-
-def _sparkline(points: Sequence[Point], width: int = 64) -> str:
-    """The compression ratio from the first point to the last, one character a step, 0 to 1."""
+def _print(name: str, points: Sequence[Point], console: Console) -> None:
+    some = points
+    if len(points) > _LINES:  # at equal steps, with the first and the last
+        some = [points[round(i * (len(points) - 1) / (_LINES - 1))] for i in range(_LINES)]
+    rows, before = [], 0
+    for tokens, original, compressed in some:
+        ratio = f"{compressed / original:.3f}" if original else "—"
+        sizes = (str(original), str(compressed), ratio, str(compressed - before))
+        rows.append(("—" if tokens is None else str(tokens), *sizes))
+        before = compressed
+    console.print(table(name, ("tokens", "bytes", "compressed", "ratio", "growth"), rows, left=()))
+    if len(some) < len(points):
+        console.line(f"{len(some)} of {len(points):,} points; --json has them all")
     ratios = [ratio for ratio in map(_ratio, points) if ratio is not None]
     if not ratios:
-        return "(empty)"
-    step = max(1, -(-len(ratios) // width))
-    shown = ratios[::step]
+        console.line("ratio  (empty)")
+        return
+    shown = ratios[:: max(1, -(-len(ratios) // _WIDTH))]
     marks = "".join(_BLOCKS[min(8, max(1, round(8 * min(ratio, 1.0))))] for ratio in shown)
-    return f"{marks}  {ratios[0]:.3f} to {ratios[-1]:.3f}"
-
-
-def _document(name: str, points: Sequence[Point], codec: str) -> dict[str, object]:
-    return {
-        "file": name,
-        "codec": codec,
-        "points": [
-            {"tokens": t, "original_bytes": raw, "compressed_bytes": small, "ratio": _ratio(p)}
-            for p in points
-            for t, raw, small in [p]
-        ],
-    }
+    console.line(f"ratio  {marks}  {ratios[0]:.3f} to {ratios[-1]:.3f}")
 
 
 def _plot(
@@ -298,14 +244,10 @@ def _plot(
     axes = figure.subplots()
     for name, points in curves.items():
         (line,) = axes.plot([0, *(p[1] for p in points)], [0, *(p[2] for p in points)], label=name)
-        for one, style in zip(stops[name], itertools.cycle(("--", ":", "-.")), strict=False):
-            if one["fired_at"] is not None:
-                axes.axvline(
-                    one["kept_bytes"],
-                    color=line.get_color(),
-                    linestyle=style,
-                    label=f"{one['detector']} stops {name}",
-                )
+        for stop, style in zip(stops[name], itertools.cycle(("--", ":", "-.")), strict=False):
+            if stop["fired_at"] is not None:
+                label, color = f"{stop['detector']} stops {name}", line.get_color()
+                axes.axvline(stop["kept_bytes"], color=color, linestyle=style, label=label)
     axes.set_xlabel("original bytes")
     axes.set_ylabel("compressed bytes")
     axes.legend()
@@ -316,6 +258,5 @@ def _plot(
         with whole_file(path) as half:
             half.write_bytes(drawn.getvalue())
     except (OSError, ValueError) as error:
-        raise InvalidValue(
-            "plot", str(path), f"an image file that can be written ({error})"
-        ) from error
+        allowed = f"an image file that can be written ({error})"
+        raise InvalidValue("plot", str(path), allowed) from error

@@ -55,16 +55,14 @@ def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
     left: Collection[str],
-    **style: Any,
 ) -> Table:
-    """A plain table; columns that `left` does not name are of numbers.
-
-    Args:
-        style: of its columns, as rich takes it.
-    """
+    """A plain table; columns that `left` does not name are of numbers, which are never cut."""
     drawn = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
     for name in columns:
-        drawn.add_column(name, justify="left" if name in left else "right", **style)
+        if name in left:
+            drawn.add_column(name, overflow="fold")
+        else:
+            drawn.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         drawn.add_row(*map(escape, row))
     return drawn

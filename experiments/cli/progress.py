@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Column
 
 from experiments.cli.console import Console
-from experiments.grid.identity import Cell
+from experiments.grid.identity import Configuration
 from experiments.sweep import result_writer
 
 
@@ -77,10 +77,10 @@ class Bars(result_writer.Progress):
             self._progress.update(self._task, description="nothing left to decode")
         self._move(0.0, weight)
 
-    def cell(self, cell: Cell, datasets: Sequence[str] = ()) -> None:
+    def configuration(self, configuration: Configuration, datasets: Sequence[str] = ()) -> None:
         """Name the configuration that begins, with its data sets; by default the cell's own."""
-        names = (self._names.get(name, name) for name in datasets or (cell.dataset,))
-        text = f"{cell.told} · {', '.join(names)}"
+        names = (self._names.get(name, name) for name in datasets or (configuration.dataset,))
+        text = f"{configuration.name} · {', '.join(names)}"
         self._progress.update(self._task, description=text)
         if not self.console.is_terminal:  # a log file gets a line instead of a moving bar
             gone = monotonic() - self._started

@@ -15,7 +15,7 @@ from attention.spec import parse
 from experiments.cli.console import Console, table
 from experiments.cli.parser import Done, Parser, comma_list, whole_number
 from experiments.cli.progress import bar
-from experiments.cli.stores import DEFAULT_STORE, add_load_flag, open_store, to_load
+from experiments.cli.stores import add_load_flag, add_store, open_store, to_load
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.grid.plan import build_backends
@@ -39,9 +39,7 @@ that it would have chosen too, where all before them are the text's. Intervals: 
 
 def add_arguments(parser: Parser) -> None:
     """Flags of `lil acceptance`."""
-    parser.add_argument(
-        "store", nargs="?", default=DEFAULT_STORE, help=f"folder of a sweep ({DEFAULT_STORE})"
-    )
+    add_store(parser)
     parser.add_argument("--backend", metavar="NAME,...", help="default: those of the store")
     parser.add_argument("--budget", metavar="N,...", help="of these; default: those of the store")
     parser.add_argument("--limit", metavar="N", help="problems of each data set (default: all)")
@@ -65,10 +63,10 @@ def _backends(args: argparse.Namespace, study: Study) -> list[Backend]:
     if args.backend is None:
         if args.budget is not None:
             raise InvalidValue("budget", args.budget, "none without --backend")
-        cells = [c for c in study.plan.cells if not c.is_full and c.role != "null"]
+        cells = [c for c in study.plan.configurations if not c.is_full and c.role != "null"]
         if not cells:
             raise InvalidValue("store", str(study.folder), "one with a sparse method, or --backend")
-        backends = [study.backend(cell) for cell in cells]
+        backends = [study.backend(configuration) for configuration in cells]
         return [b for at, b in enumerate(backends) if b not in backends[:at]]
     asked = tuple(comma_list(args.backend))
     # The store's parameters count for what is typed; classes that it names are not followed.
@@ -107,11 +105,15 @@ def acceptances(
         InvalidValue: no such texts, or weights that are not those they were decoded with.
     """
     texts = []
-    for cell in study.plan.cells:
-        if cell.is_full and not cell.sampling["temperature"] and not cell.penalties:
-            records = [study.served(run) for run in study.plan.runs(cell)]
+    for configuration in study.plan.configurations:
+        if (
+            configuration.is_full
+            and not configuration.sampling["temperature"]
+            and not configuration.penalties
+        ):
+            records = [study.usable(run) for run in study.plan.runs(configuration)]
             traces = [record.trace() for record in records if record is not None][:limit]
-            texts += [(cell, traces)] if traces else []
+            texts += [(configuration, traces)] if traces else []
     if not texts:
         allowed = "one with greedy texts of full attention"
         raise InvalidValue("store", str(study.folder), allowed)
@@ -119,11 +121,13 @@ def acceptances(
     shelf: dict[str, models.LoadedModel] = {}
     models.quiet_transformers()
     models.use_threads(study.config.threads)
-    several = len({cell.model_digest for cell, _ in texts}) > 1
+    several = len({configuration.model_digest for configuration, _ in texts}) > 1
     with bar("reading", sum(len(traces) for _, traces in texts) * len(backends)) as advance:
-        for cell, traces in texts:
-            model = model_of(study.config, cell, shelf).model
-            names = {"dataset": cell.dataset} | ({"model": cell.model} if several else {})
+        for configuration, traces in texts:
+            model = model_of(study.config, configuration, shelf).model
+            names = {"dataset": configuration.dataset} | (
+                {"model": configuration.model} if several else {}
+            )
             for backend in backends:
                 read = lil.acceptance(
                     model, traces, backend, engine=engine or study.config.engine, on_texts=advance

@@ -162,8 +162,10 @@ class _Text:
     ) -> list[TextStop]:
         if self.trace is not None:
             pieces = self.trace.text_pieces
+            for detector in detectors:
+                detector.require_text(self.trace.prompt_bytes + b"".join(pieces))
             named = zip(labels(detectors), detectors, strict=True)
-            return [stop_of(label, pieces, lil.replay(self.trace, one)) for label, one in named]
+            return [stop_of(label, pieces, lil.replay(self.trace, x)) for label, x in named]
         if tokenizer is None:
             return []
         return stops_of(tokenizer.pieces(self.data.decode(errors="replace")), detectors)

@@ -6,8 +6,6 @@ import argparse
 import importlib
 import itertools
 import json
-import tomllib
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -17,7 +15,7 @@ from experiments.cli.console import Console
 from experiments.cli.parser import Done, Parser
 
 if TYPE_CHECKING:
-    from attention.registry import Entry, Parameter
+    from attention.registry import Entry
 
 EXAMPLES = """\
 examples:
@@ -44,49 +42,41 @@ def add_arguments(parser: Parser) -> None:
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Print names, and what each is."""
-    kinds = [args.kind] if args.kind else list(KINDS)
-    found: dict[str, object] = {}
-    for kind in kinds:
+    document: dict[str, object] = {}
+    for kind in [args.kind] if args.kind else KINDS:
         table = Table(title=kind, title_justify="left", box=None, show_header=False, min_width=40)
-        module = importlib.import_module(_MODULES[kind]) if kind in _MODULES else None
-        if module is not None:
-            entries = module.known()
-            _list_entries(entries, table)
-            lines = {entry.name: entry.line for entry in entries}
-            found[kind] = list(map(_document, entries)) if kind == "backends" else lines
+        if kind in _MODULES:
+            entries = importlib.import_module(_MODULES[kind]).known()
+            for entry in entries:
+                table.add_row(entry.name, Text("\n".join(_lines(entry))))
+            lines: object = {entry.name: entry.line for entry in entries}
+            document[kind] = list(map(_described, entries)) if kind == "backends" else lines
         else:
-            lines = _lines(kind)
-            for name, line in lines.items():
+            names = _datasets() if kind == "datasets" else _presets()
+            for name, line in names.items():
                 table.add_row(name, line)
-            found[kind] = lines
-        console.print(table if found[kind] else f"{kind}: none yet")
+            document[kind] = names
+        console.print(table if document[kind] else f"{kind}: none yet")
         console.print()
-    return Done(found)
+    return Done(document)
 
 
-def _list_entries(entries: Iterable[Entry], table: Table) -> None:
-    """Fill the table; what is wrong with a name, or what else goes by it, stands beside it."""
+def _lines(entry: Entry) -> list[str]:
+    """What a name is, with its parameters and its package, or what is wrong with it."""
     from attention.registry import OWN
 
-    for entry in entries:
-        lines = [entry.line] if entry.error else [entry.source, _declared(entry.parameters)]
-        if entry.package != OWN:
-            lines.append(f"from {entry.package}")
-        table.add_row(entry.name, Text("\n".join(lines)))
+    parameters = ", ".join(map(str, entry.parameters)) or "no parameters"
+    lines = [entry.line] if entry.error else [entry.source, parameters]
+    return lines if entry.package == OWN else [*lines, f"from {entry.package}"]
 
 
-def _document(entry: Entry) -> dict[str, object]:
+def _described(entry: Entry) -> dict[str, object]:
     parameters = [
-        {"name": one.name, "required": one.required, "default": _plain(one.default)}
-        for one in entry.parameters
+        {"name": p.name, "required": p.required, "default": _plain(p.default)}
+        for p in entry.parameters
     ]
-    return {
-        "name": entry.name,
-        "package": entry.package,
-        "source": entry.source,
-        "parameters": parameters,
-        "error": entry.error,
-    }
+    values = {key: getattr(entry, key) for key in ("name", "package", "source", "error")}
+    return values | {"parameters": parameters}
 
 
 def _plain(default: object) -> object:
@@ -98,22 +88,18 @@ def _plain(default: object) -> object:
     return default
 
 
-def _declared(parameters: Sequence[Parameter]) -> str:
-    return ", ".join(map(str, parameters)) or "no parameters"
+def _datasets() -> dict[str, str]:
+    from experiments.grid.data.sets import FORMS, names
+
+    return {**names(), **FORMS}
 
 
-def _lines(kind: str) -> dict[str, str]:
-    if kind == "datasets":
-        from experiments.grid.data.sets import FORMS, names
-
-        return {**names(), **FORMS}
+def _presets() -> dict[str, str]:
+    """Each preset with the comment it begins with."""
     from experiments.grid.presets import preset_names, preset_text
 
-    return {name: _about(preset_text(name)) for name in preset_names()}
-
-
-def _about(text: str) -> str:
-    """What a preset says of itself: the comment it begins with."""
-    tomllib.loads(text)  # a preset that does not parse should not look fine here
-    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
-    return " ".join(line.removeprefix("#").strip() for line in lines)
+    lines = {}
+    for name in preset_names():
+        comment = itertools.takewhile(lambda x: x.startswith("#"), preset_text(name).splitlines())
+        lines[name] = " ".join(line.removeprefix("#").strip() for line in comment)
+    return lines

@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import codecs
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from rich.markup import escape
 
 import lil
+from attention import Backend
 from attention.errors import InvalidValue
-from experiments.cli.console import Console
-from experiments.cli.open_store import say
+from experiments.cli.console import Console, notify
 from experiments.cli.parser import Done, Parser
-from experiments.cli.plain_text import SHOWN, beginning_and_end, dim
+from experiments.cli.plain_text import SHOWN, beginning_and_end
 from experiments.cli.settings import add_config_flags, config_from
 from experiments.grid import data, models, positions, scoring
 from experiments.grid.config import Config
@@ -30,10 +31,6 @@ from experiments.grid.plan import (
     takes_budget,
 )
 from experiments.sweep.sweep import require_supported
-
-if TYPE_CHECKING:  # `--help` does not wait for torch
-    from attention import Backend
-    from lil import Detector
 
 EXAMPLES = """\
 examples:
@@ -53,6 +50,7 @@ examples:
 Nothing is stored; `lil sweep` stores.
 """
 
+#: Keys of a configuration that have no meaning for a single run.
 _NOT_HERE = (
     *("backends", "budgets", "cap", "null", "batch_size", "samples_per_problem"),
     *("workers", "executor", "runtime", "address", "gpus_per_worker"),
@@ -87,8 +85,59 @@ def add_arguments(parser: Parser) -> None:
     add_config_flags(parser, without=_NOT_HERE, own=_OWN)
 
 
-class Echo:
-    """Prints tokens as they come, whole characters only, and what was done after a verdict."""
+@dataclass(frozen=True)
+class _Options:
+    """What a command line asks for, checked before a model is loaded."""
+
+    config: Config
+    backend: Backend
+    penalties: tuple[lil.Penalty, ...]
+    detectors: list[lil.Detector]
+    drafts: int
+    problems: list[tuple[str, data.Item]]  # with the names of their data sets
+    scorers: scoring.Scorers
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> _Options:
+        """Raises InvalidValue for a value that cannot be used, or flags that exclude each other."""
+        text = _prompt(args)
+        if args.limit is None and args.sample is None:
+            args.limit = _OWN["limit"]
+        budgets = args.budget if args.budget is not None else "1"
+        # Nothing is compared, so no null follows the backend.
+        _, config = config_from(args, backends=args.backend, budgets=budgets, null="none")
+        *_, entry = config.backends
+        if args.budget is None and lacks_budget(config, entry):
+            raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")
+        if args.budget is not None and not takes_budget(entry):
+            allowed = f"none with --backend {args.backend}, which attends to every token"
+            raise InvalidValue("budget", args.budget, allowed)
+        backend = build_backends(config)[-1]
+        *_, penalties = every = build_penalties(config)
+        if len(every) > 2:
+            raise InvalidValue("penalty", ",".join(config.penalties), "one penalty, or none")
+        detectors = build_detectors(config)
+        drafts: Any = args.speculate or 0
+        if isinstance(drafts, str) and drafts.isdecimal():
+            drafts = int(drafts)
+        drafts = lil.DecodeOptions(backend=backend, detectors=detectors, speculate=drafts).speculate
+        models.resolve_device(config.device)
+        if text is not None:
+            problems = [("", data.typed(text, data.ProblemChoice.of(config)))]
+        else:
+            sets = data.load_all(config)
+            notify(line for loaded in sets.values() for line in loaded.said)
+            problems = [(name, item) for name, loaded in sets.items() for item in loaded.items]
+        for name, item in problems:
+            scoring.require(item.scorer, name, [item.gold])
+        scorers = scoring.loaded(config.scorer, *{item.scorer for _, item in problems})
+        if len(config.models) > 1:
+            raise InvalidValue("model", ",".join(config.models), "one model")
+        return cls(config, backend, penalties, detectors, drafts, problems, scorers)
+
+
+class _Echo:
+    """Prints tokens as they come, whole characters only, and each action of a detector."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -96,130 +145,85 @@ class Echo:
 
     def token(self, _index: int, _token: int, piece: bytes) -> None:
         """Print a token's text."""
-        text = self._decoder.decode(piece)
-        self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+        self._console.line(self._decoder.decode(piece), end="")
 
-    def action(self, _index: int, done: Mapping[str, Any]) -> None:
-        """Say what is done; what comes next follows it."""
+    def action(self, _index: int, action: Mapping[str, Any]) -> None:
+        """Print an action; what comes next follows it."""
         self._decoder.reset()
         self._console.print()
-        self._console.print(
-            f"[{done['detector']} at token {done['step']}: {done['name']}, {done['kept']} kept, "
-            f"{done['dropped']} dropped, {done['cue_tokens']} given; goes on with]",
+        self._console.line(
+            f"[{action['detector']} at token {action['step']}: {action['name']}, "
+            f"{action['kept']} kept, {action['dropped']} dropped, {action['cue_tokens']} given; "
+            "goes on with]",
             style="bold",
-            markup=False,
-            highlight=False,
         )
 
 
 def command(args: argparse.Namespace, console: Console) -> Done:
     """Decode a few problems one after the other and print them."""
-    if args.limit is None and args.sample is None:
-        args.limit = "3"
-    text = _typed(args)
-    budgets = args.budget if args.budget is not None else "1"
-    # Nothing is compared, so no null stands behind the one that was asked for.
-    _, config = config_from(args, backends=args.backend, budgets=budgets, null="none")
-    *_, entry = config.backends
-    if args.budget is None and lacks_budget(config, entry):
-        raise InvalidValue("budget", None, f"--budget N with --backend {args.backend}")
-    if args.budget is not None and not takes_budget(entry):
-        allowed = f"none with --backend {args.backend}, which attends to every token"
-        raise InvalidValue("budget", args.budget, allowed)
-    backend = build_backends(config)[-1]
-    *_, penalties = every = build_penalties(config)
-    if len(every) > 2:
-        raise InvalidValue("penalty", ",".join(config.penalties), "one penalty, or none")
-    detectors = build_detectors(config)
-    drafts = _drafts(args.speculate, backend, detectors)
-    device = models.resolve_device(config.device)
-    problems, said = _problems(config, text)
-    for name, item in problems:
-        scoring.require(item.scorer, name, [item.gold])
-    scorers = scoring.loaded(config.scorer, *{item.scorer for _, item in problems})
-    say(said, Console(stderr=True))
-    if len(config.models) > 1:
-        raise InvalidValue("model", ",".join(config.models), "one model")
+    options = _Options.of(args)
+    config = options.config
     models.quiet_transformers()
     with Console(stderr=True).status("loading"):
         models.use_threads(config.threads)
         source = models.find(config.models[0], config.revision, weights=config.weights)
+        device = models.resolve_device(config.device)
         loaded = models.load(source, config.dtype, device, config.device_map)
-        require_supported(loaded, [backend], config.engine)
-    prompts = [item.prompt_ids(loaded.tokenizer) for _, item in problems]
-    say(unknown_words(loaded.tokenizer, prompts, config.models[0]), Console(stderr=True))
-    lengths = [
-        positions.Prompt(name, item.id, len(ids))
-        for (name, item), ids in zip(problems, prompts, strict=True)
-    ]
+        require_supported(loaded, [options.backend], config.engine)
+    prompts = [item.prompt_ids(loaded.tokenizer) for _, item in options.problems]
+    notify(unknown_words(loaded.tokenizer, prompts, config.models[0]))
+    problems = list(zip(options.problems, prompts, strict=True))
+    lengths = [positions.Prompt(name, item.id, len(ids)) for (name, item), ids in problems]
     most = positions.positions(source)
     positions.require_room(source.name, most, lengths, beyond=config.beyond_positions)
 
-    options = config.decode_options()
+    decoding = config.decode_options()
     if config.compile == "on":
-        options["compile"] = "on"  # no worker has compiled it before
-    found = []
-    for (name, item), ids in zip(problems, prompts, strict=True):
+        decoding["compile"] = "on"  # no worker has compiled it before
+    documents = []
+    for (name, item), ids in problems:
         console.rule(escape(f"{name} {item.id}".strip()), style="dim")
-        shown = loaded.tokenizer.decode(ids)
-        dim(beginning_and_end(shown, args.show_prompt, "--show-prompt"), console)
-        echo = Echo(console)
+        prompt = loaded.tokenizer.decode(ids)
+        console.line(beginning_and_end(prompt, args.show_prompt, "--show-prompt"), style="dim")
+        echo = _Echo(console)
         (trace,) = lil.decode(
             loaded.model,
             loaded.tokenizer,
             [lil.Request(ids, item_id=stream_name(name, item.id))],
-            backend=backend,
-            penalties=penalties,
-            detectors=detectors,
+            backend=options.backend,
+            penalties=options.penalties,
+            detectors=options.detectors,
             max_new_tokens=config.max_new_tokens,
             token_bytes=loaded.token_bytes,
             on_token=echo.token,
             on_action=echo.action,
-            speculate=drafts,
-            **options,
+            speculate=options.drafts,
+            **decoding,
         )
         if trace.action is not None:
-            console.print()
-            console.print(f"evidence: {trace.action['evidence']}", end="", markup=False)
-        document = _document(name, item, trace, shown, scorers)
+            console.line(f"\nevidence: {trace.action['evidence']}", end="")
+        document = _document(name, item, trace, prompt, options.scorers)
         console.print()
-        _say(document, console)
-        found.append(document)
-    about = {"name": backend.name, **backend.params()}
-    return Done(
-        {
-            "model": source.name,
-            "backend": about,
-            "penalties": list(describe_penalties(penalties)),
-            "seed": config.seed,
-            "samples": found,
-        }
-    )
+        _print(document, console)
+        documents.append(document)
+    about = {
+        "model": source.name,
+        "backend": {"name": options.backend.name, **options.backend.params()},
+        "penalties": list(describe_penalties(options.penalties)),
+        "seed": config.seed,
+    }
+    return Done(about | {"samples": documents})
 
 
-def _drafts(given: str | None, backend: Backend, detectors: Sequence[Detector]) -> int:
-    """Tokens to draft, checked before a model is loaded.
-
-    Raises:
-        InvalidValue: no number, or what cannot be checked under full attention.
-    """
-    drafts: Any = int(given) if given is not None and given.isdecimal() else given or 0
-    return lil.DecodeOptions(backend=backend, detectors=detectors, speculate=drafts).speculate
-
-
-def _typed(args: argparse.Namespace) -> str | None:
-    """The prompt that was typed or piped; None where problems of a data set are meant.
-
-    Raises:
-        InvalidValue: a data set, or what chooses in one, beside it.
-    """
+def _prompt(args: argparse.Namespace) -> str | None:
+    """The prompt that was typed or piped; None where problems of a data set are meant."""
     if args.prompt is None:
         return None
     for key in _PROBLEMS:
-        given = getattr(args, key)
-        if given is not None and given != _OWN.get(key):
+        flag = getattr(args, key)
+        if flag is not None and flag != _OWN.get(key):
             allowed = "nothing beside --prompt, which is the only problem"
-            raise InvalidValue(key.removesuffix("s") if key == "datasets" else key, given, allowed)
+            raise InvalidValue(key.removesuffix("s") if key == "datasets" else key, flag, allowed)
     if args.prompt != "-":
         return str(args.prompt)
     try:
@@ -228,20 +232,13 @@ def _typed(args: argparse.Namespace) -> str | None:
         raise InvalidValue("prompt", "-", f"text on standard input ({error.reason})") from error
 
 
-def _problems(config: Config, text: str | None) -> tuple[list[tuple[str, data.Item]], list[str]]:
-    """The problems with their data sets' names, and what should be said of those."""
-    if text is not None:
-        return [("", data.typed(text, data.ProblemChoice.of(config)))], []
-    sets = data.load_all(config)
-    said = [line for one in sets.values() for line in one.said]
-    return [(name, item) for name, one in sets.items() for item in one.items], said
-
-
 def _document(
     name: str, item: data.Item, trace: lil.Trace, prompt: str, scorers: scoring.Scorers
 ) -> dict[str, Any]:
-    ended = trace.finish == "eos"
-    judged = scoring.judged(trace.text, item.gold, item.scorer, scorers, item=item.id, ended=ended)
+    about = {"item": item.id, "ended": trace.finish == "eos"}
+    judged = scoring.judged(trace.text, item.gold, item.scorer, scorers, **about)
+    records = ("evidence", "action", "speculation")
+    costs = ("decoded_tokens", "keys_read_mean", "keys_read_max", "cache_bytes_peak")
     return {
         "dataset": name or None,
         "item_id": item.id,
@@ -257,36 +254,26 @@ def _document(
         "tokens": trace.tokens,
         "at_positions": trace.at_positions,
         "finish": trace.finish,
-        "evidence": None if trace.evidence is None else dict(trace.evidence),
-        "action": None if trace.action is None else dict(trace.action),
-        "decoded_tokens": trace.decoded_tokens,
-        "keys_read_mean": trace.keys_read_mean,
-        "keys_read_max": trace.keys_read_max,
-        "cache_bytes_peak": trace.cache_bytes_peak,
-        "prefill_sec": trace.prefill_sec,
-        "decode_sec": trace.decode_sec,
-        "speculation": None if trace.speculation is None else dict(trace.speculation),
+        **{key: getattr(trace, key) for key in (*costs, "prefill_sec", "decode_sec")},
+        **{key: None if (x := getattr(trace, key)) is None else dict(x) for key in records},
     }
 
 
-def _say(document: dict[str, Any], console: Console) -> None:
+def _print(document: dict[str, Any], console: Console) -> None:
     gold = document["gold"]
     accepted = " or ".join(gold) if isinstance(gold, tuple) else gold
     right = f", right by {document['rule']}"
     verdict = {None: "", True: right, False: f", wrong, {accepted} is right"}[document["correct"]]
-    mean = document["keys_read_mean"]
-    drafts = document["speculation"]
+    mean, drafts = document["keys_read_mean"], document["speculation"]
     keys = "" if mean is None else f", {mean:.0f} keys read a {'token' if drafts else 'step'}"
     if drafts:
-        looked_at = drafts["accepted"] + drafts["rejected"]
-        keys += f", {drafts['accepted']} of {looked_at} drafts kept"
+        checked = drafts["accepted"] + drafts["rejected"]
+        keys += f", {drafts['accepted']} of {checked} drafts kept"
     end = "the end of the model's positions" if document["at_positions"] else document["finish"]
-    console.print(
+    console.line(
         f"[{document['tokens']} tokens, ended by {end}{verdict}{keys}, "
         f"{document['decode_sec'] or 0.0:.1f} s]",
         style="bold",
-        markup=False,
-        highlight=False,
     )
     if document["evidence"]:
-        console.print(f"evidence: {document['evidence']}", markup=False)
+        console.line(f"evidence: {document['evidence']}")

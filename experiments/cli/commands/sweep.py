@@ -9,17 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
-
 from attention.errors import InvalidValue
-from experiments.cli.console import Console
+from experiments.cli.console import Console, notify, table
 from experiments.cli.open_store import (
     add_figure_flags,
     check_outputs,
     figure_folder,
     page_file,
-    say,
     show,
 )
 from experiments.cli.parser import Done, Parser
@@ -33,7 +29,7 @@ from experiments.grid.presets import load, preset_names
 from experiments.grid.stored import import_paths
 from experiments.store.study import Study
 from experiments.sweep import sweep
-from experiments.sweep.dry_run import ConfigurationForecast, MemoryForecast, dry_run, total
+from experiments.sweep.dry_run import ConfigurationForecast, dry_run, total
 
 EXAMPLES = """\
 examples:
@@ -129,12 +125,12 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     expand(config.datasets)  # a wrong name is said before seconds of loading
     models.quiet_transformers()
     if args.dry_run:
-        found = dry_run(config, out)
-        _foresee(found, console)
-        return Done(found)
+        forecast = dry_run(config, out)
+        _print(forecast, console)
+        return Done(forecast)
     with Console(stderr=True).status("loading model and problems"):
         prepared = sweep.prepare(config, out, again=args.again)
-    say(prepared.warnings, Console(stderr=True))
+    notify(prepared.warnings)
     names = labels([cell.dataset for cell in prepared.plan.configurations])
     with Bars(names) as bars:
         try:
@@ -158,73 +154,63 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     study = Study.open(out, outcome.sweep, import_paths(config))
     study = replace(study, scorers=prepared.scorers)
     shown = show(study, console, bars.console, figure_folder(args, out), page_file(args, out))
-    console.print(f"store: {out}", highlight=False, markup=False, soft_wrap=True)
+    console.line(f"store: {out}")
     usable = any(row.samples > row.errors + row.missing for row in shown.found.rows)
     return Done(shown.document, code=shown.code if usable else 1)
 
 
-def _foresee(found: dict[str, Any], console: Console) -> None:
-    """What a dry run found out: a table a model, budgets together, memory, and sentences."""
-    for model in dict.fromkeys(one["model"] for one in found["cells"]):
-        table = Table(title=escape(model), title_justify="left", box=None, pad_edge=False)
-        for name in ("data set", "backend"):
-            table.add_column(name)
-        for name in ("runs", "stored", "tokens", "at most", "time"):
-            table.add_column(name, justify="right", no_wrap=True)
-        of_model = [one for one in found["cells"] if one["model"] == model]
-        for row in _by_backend(of_model, found["labels"]):
-            table.add_row(*map(escape, row))
-        console.print(table)
+def _print(forecast: dict[str, Any], console: Console) -> None:
+    """Print a dry run: a table for each model, memory, and sentences."""
+    for model in dict.fromkeys(row["model"] for row in forecast["cells"]):
+        of_model = [row for row in forecast["cells"] if row["model"] == model]
+        rows = list(_by_backend(of_model, forecast["labels"]))
+        names = ("data set", "backend", "runs", "stored", "tokens", "at most", "time")
+        console.print(table(model, names, rows, left=names[:2]))
         console.print()
-    if sized := [one for one in found["memory"] if one["weight_bytes"] is not None]:
-        console.print(_memory(found, sized))
+    rows = []
+    for row in forecast["memory"]:
+        if row["weight_bytes"] is not None:
+            sizes = (row["weight_bytes"], row["kv_bytes_per_row"], row["kv_bytes_per_batch"])
+            named = (row["model"], row["backend"], _number(row["budget"]))
+            rows.append([*named, *map(_bytes, sizes)])
+    if rows:
+        batch = f"keys and values of a row and of {forecast['batch_size']}"
+        names = ("model", "backend", "budget", "weights", "row", "batch")
+        title = f"memory in {forecast['dtype']}, {batch}"
+        console.print(table(title, names, rows, left=names[:2]))
         console.print()
     lines = [
-        f"{found['runs']:,} runs, {_number(found['stored'])} of them stored; about "
-        f"{found['tokens_expected']:,} tokens, at most {found['tokens_at_most']:,}; "
-        f"time: {_time(found['seconds'])}"
+        f"{forecast['runs']:,} runs, {_number(forecast['stored'])} of them stored; about "
+        f"{forecast['tokens_expected']:,} tokens, at most {forecast['tokens_at_most']:,}; "
+        f"time: {_time(forecast['seconds'])}"
     ]
-    if found["runs_of_unknown_length"]:
+    if forecast["runs_of_unknown_length"]:
         lines.append(
-            f"{found['runs_of_unknown_length']:,} runs are reckoned at --max-new-tokens: how long "
-            "full attention is on their problem is not stored"
+            f"{forecast['runs_of_unknown_length']:,} runs are reckoned at --max-new-tokens: the "
+            "store does not know how long full attention is on their problem"
         )
-    for line in (*lines, *found["unknown"], *found["notices"]):
+    for line in (*lines, *forecast["unknown"], *forecast["notices"]):
         console.print(line, highlight=False, markup=False)
 
 
-def _memory(found: dict[str, Any], sized: Sequence[MemoryForecast]) -> Table:
-    """Weights, and keys and values, where they are known."""
-    title = f"memory in {found['dtype']}, keys and values of a row and of {found['batch_size']}"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in ("model", "backend"):
-        table.add_column(name)
-    for name in ("budget", "weights", "row", "batch"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in sized:
-        sizes = (one["weight_bytes"], one["kv_bytes_per_row"], one["kv_bytes_per_batch"])
-        named = (escape(one["model"]), escape(one["backend"]), _number(one["budget"]))
-        table.add_row(*named, *map(_bytes, sizes))
-    return table
-
-
 def _by_backend(
-    cells: Sequence[ConfigurationForecast], names: Mapping[str, str]
+    forecasts: Sequence[ConfigurationForecast], names: Mapping[str, str]
 ) -> Iterator[list[str]]:
     """Lines of a model's table: budgets of a backend together."""
     groups: dict[tuple[str, str], list[ConfigurationForecast]] = {}
-    for one in cells:
-        added = "" if one["penalty"] == "none" else f" + {one['penalty']}"
-        groups.setdefault((names[one["dataset"]], one["backend"] + added), []).append(one)
-    for (dataset, backend), some in groups.items():
+    for forecast in forecasts:
+        added = "" if forecast["penalty"] == "none" else f" + {forecast['penalty']}"
+        backend = forecast["backend"] + added
+        groups.setdefault((names[forecast["dataset"]], backend), []).append(forecast)
+    for (dataset, backend), group in groups.items():
         yield [
             dataset,
             backend,
-            _number(sum(one["runs"] for one in some)),
-            _number(total(one["stored"] for one in some)),
-            _short(sum(one["tokens_expected"] for one in some)),
-            _short(sum(one["tokens_at_most"] for one in some)),
-            _time(total(one["seconds"] for one in some)),
+            _number(sum(row["runs"] for row in group)),
+            _number(total(row["stored"] for row in group)),
+            _short(sum(row["tokens_expected"] for row in group)),
+            _short(sum(row["tokens_at_most"] for row in group)),
+            _time(total(row["seconds"] for row in group)),
         ]
 
 

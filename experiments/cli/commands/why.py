@@ -9,10 +9,9 @@ from typing import Any
 from rich.markup import escape
 
 from attention.errors import InvalidValue
-from experiments.cli.console import Console
+from experiments.cli.console import Console, notify, table
 from experiments.cli.parser import Done, Parser, comma_list, whole_number
 from experiments.cli.runs import find
-from experiments.cli.tables import say, table
 from experiments.grid import models
 from experiments.grid.plan import Run
 from experiments.grid.stored import model_of
@@ -51,7 +50,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         raise InvalidValue("keys", args.keys, "one number of keys or more")
     top, seed = whole_number("top", args.top, 1), whole_number("seed", args.seed, 0)
     study, run = find(Study.each(Path(args.store)), args.run)
-    say(study.said, Console(stderr=True))
+    notify(study.warnings)
     document = why(study, run, keys, seed)
     document["texts"] = document.get("texts", [])[:top]
     _print(document, console)
@@ -67,11 +66,11 @@ def why(study: Study, run: Run, keys: tuple[int, ...], seed: int) -> dict[str, A
     """
     from experiments.why.parting import Texts, explained, parting
 
-    cell = run.cell
-    if cell.is_full:
-        raise InvalidValue("run", cell.told, "a run of a sparse method")
-    if cell.sampling["temperature"]:
-        drawn = f"sampled at temperature {cell.sampling['temperature']}"
+    configuration = run.configuration
+    if configuration.is_full:
+        raise InvalidValue("run", configuration.name, "a run of a sparse method")
+    if configuration.sampling["temperature"]:
+        drawn = f"sampled at temperature {configuration.sampling['temperature']}"
         raise InvalidValue("run", drawn, "a greedy run: sampled texts part by chance")
     full_id = study.plan.full(run).id
     traces = []
@@ -82,21 +81,21 @@ def why(study: Study, run: Run, keys: tuple[int, ...], seed: int) -> dict[str, A
         traces.append(record.trace())
     sparse, full = traces
     if sparse.action is not None or full.action is not None:
-        raise InvalidValue("run", cell.told, "a run in which no detector acted")
+        raise InvalidValue("run", configuration.name, "a run in which no detector acted")
     about = {
         "id": run.id,
         "full_id": full_id,
         "item_id": run.item_id,
-        "backend": cell.backend["name"],
-        "budget": cell.budget,
+        "backend": configuration.backend["name"],
+        "budget": configuration.budget,
         "prompt_tokens": len(sparse.prompt_ids),
     }
     if parting(full.new_ids, sparse.new_ids) is None:
         return about | {"parts": False}
     models.quiet_transformers()
-    loaded = model_of(study.config, cell, {})
+    loaded = model_of(study.config, configuration, {})
     texts = Texts(sparse.prompt_ids, full.new_ids, sparse.new_ids)
-    backend, penalties = study.backend(cell), study.penalties(cell)
+    backend, penalties = study.backend(configuration), study.penalties(configuration)
     result = explained(loaded.model, backend, texts, penalties, keys, seed, study.config.engine)
     ids, missed = [*sparse.prompt_ids, *sparse.new_ids], result["by_token"]
 
@@ -122,7 +121,7 @@ def _print(document: dict[str, Any], console: Console) -> None:
     budget = "" if document["budget"] is None else f" {document['budget']}"
     console.rule(escape(f"{document['item_id']}, {backend}{budget}"), align="left")
     if not document["parts"]:
-        say(["the text does not part from full attention's"], console, "")
+        console.line("the text does not part from full attention's")
         return
     lines = [
         f"parts at token {document['token']:,}: full attention {document['full_text']!r}, "
@@ -131,30 +130,28 @@ def _print(document: dict[str, Any], console: Console) -> None:
         f"full attention, {document['margin_sparse']:+.4f} under {backend}",
     ]
     if not document["reproduced"]:
-        lines += ["replayed alone, the step does not choose the stored tokens: a tie, or other "
-                  "numbers"]  # fmt: skip
+        lines.append("replayed alone, the step chooses other tokens: a tie, or other numbers")
     share = document["missed_in_prompt"]
     inside = "" if share is None else f", {100 * share:.0f}% of it in the prompt"
     lines.append(f"not read: {100 * document['missed']:.1f}% of full attention's weight{inside}")
-    say(lines, console, "")
+    for line in lines:
+        console.line(line)
     rows = [
         (repr(row["text"]), row["where"], f"{row['position']:,}", f"{row['missed']:.3f}")
         for row in document["texts"]
     ]
-    console.print(table("not read", ("text", "where"), ("position", "weight"), rows))
+    names: tuple[str, ...] = ("text", "where", "position", "weight")
+    console.print(table("not read", names, rows, left=names[:2]))
     if document["not_put_back"]:
-        say([f"nothing is put back: {document['not_put_back']}"], console, "")
+        console.line(f"nothing is put back: {document['not_put_back']}")
         return
-    rows = [
-        (
-            "drawn" if row["control"] else "most missed",
-            "healed" if row["healed"] else "not healed",
-            f"{row['keys']}",
-            (f"{row['agreed_tokens']:,} tokens" + (", the end" if row["to_the_end"] else ""))
-            if row["healed"]
-            else "—",
-            f"{row['margin']:+.4f}",
-        )
-        for row in document["put_back"]
-    ]
-    console.print(table("put back", ("which", "step"), ("keys", "then", "margin"), rows))
+    rows = []
+    for attempt in document["put_back"]:
+        which = "drawn" if attempt["control"] else "most missed"
+        healed, agreed = "not healed", "—"
+        if attempt["healed"]:
+            end = ", the end" if attempt["to_the_end"] else ""
+            healed, agreed = "healed", f"{attempt['agreed_tokens']:,} tokens{end}"
+        rows.append((str(attempt["keys"]), which, healed, agreed, f"{attempt['margin']:+.4f}"))
+    names = ("keys", "which", "step", "then", "margin")
+    console.print(table("put back", names, rows, left=names[1:3]))

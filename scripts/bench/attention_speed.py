@@ -134,7 +134,6 @@ def attention(
         raise InvalidValue("steps", steps, "at least 1")
     if not shapes:
         raise InvalidValue("shapes", shapes, "at least one")
-    for shape in shapes:
     built = {name: bench.sparse(name, budget) for name in backends}
     rows: list[dict[str, Any]] = []
     left_out: list[str] = []

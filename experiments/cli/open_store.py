@@ -1,16 +1,13 @@
-"""Which stores and sweeps a command is about, and what is shown of them: tables, drawing, figures,
-one sentence.
+"""Which stores and sweeps a command is about, and what is shown of them: tables, figures, a page,
+the headline.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,24 +19,18 @@ from attention.spec import IMPORT_PATH
 from experiments.cli.console import Console
 from experiments.cli.parser import Parser
 from experiments.cli.progress import bar
-from experiments.grid.identity import digest
 from experiments.grid.stored import paths_in, paths_set
-from experiments.report import figures, measures, tables, terminal
+from experiments.report import figures, tables
 from experiments.report.chart_sets import chart_sets
 from experiments.report.exports import check_file
-from experiments.report.page.page import NAME, write
-from experiments.report.report import Report
+from experiments.report.page.page import NAME, PageFile, write
+from experiments.report.report import Report, make_report
 from experiments.store import manifest
-from experiments.store.files import cache as kept
 from experiments.store.files.filesystem import is_locked, require_writable
 from experiments.store.labels import folder_labels
-from experiments.store.study import Results, Study
+from experiments.store.study import Study
 from experiments.store.sweeps import read_all
-from experiments.store.workers import processes
 from lil import Detector
-
-#: Samples below which another process is not worth its start.
-FEW = 10_000
 
 
 def open_store(
@@ -66,30 +57,24 @@ def say(notices: Sequence[str], notes: Console) -> None:
         notes.print(f"lil: {notice}", markup=False, highlight=False, soft_wrap=True)
 
 
-def found_in(
-    study: Study, detectors: Sequence[Detector], notes: Console, pool: Executor | None = None
-) -> Report:
-    """Rows of the plan under no detector and each of these; what is missing is said."""
-
-    def read(named: list[str]) -> Results:
-        workers = os.cpu_count() or 1
-        with bar("replaying", len(study.plan)) as advance:
-            return study.samples(detectors, advance, texts=False, workers=workers, named=named)
-
-    found = Report(study, detectors, read, pool)
-    if found.missing:
+def report_of(study: Study, detectors: Sequence[Detector], notes: Console) -> Report:
+    """The report of a study under no detector and each of these; what is missing is printed."""
+    with bar("replaying", len(study.plan)) as advance:
+        results = study.samples(detectors, advance, texts=False, workers=os.cpu_count() or 1)
+    report = make_report(study, results.samples)
+    if report.missing:
         notes.print(
-            f"{found.missing} of {len(study.plan)} runs are not in the store; "
+            f"{report.missing} of {len(study.plan)} runs are not in the store; "
             "the sweep's own command decodes them"
         )
-    return found
+    return report
 
 
 @dataclass(frozen=True)
 class ShownReport:
-    """Everything a report is made of."""
+    """A report that was shown, and the same as a document."""
 
-    found: Report
+    report: Report
     document: dict[str, Any]
     code: int = 0  # 2 where everything was shown but figures or page could not be written
 
@@ -139,145 +124,85 @@ def check_outputs(args: argparse.Namespace) -> None:
 def show(
     study: Study, console: Console, notes: Console, folder: Path | None, page: Path | None
 ) -> ShownReport:
-    """Tables, accuracy and length drawn, figures' and the page's paths and the finding.
+    """Print tables, the figures' and the page's paths and the headline, and write those files.
 
     Args:
         study: what to show.
         console: where the results go.
-        notes: where it is said what could not be read or written.
+        notes: for what could not be read or written.
         folder: of the figures; None draws none.
         page: the file of the page; None writes none.
     """
-    with _helpers(study) as pool:
-        found = found_in(study, study.detectors, notes, pool)
-        return _show(found, console, notes, folder, page)
-
-
-def _helpers(study: Study) -> AbstractContextManager[ProcessPoolExecutor | None]:
-    """Processes that share the work, where there are many samples; they start when first needed."""
-    samples = len(study.plan) * (1 + len(study.config.detectors))
-    workers = os.cpu_count() or 1
-    return processes(workers) if samples >= FEW and workers > 1 else contextlib.nullcontext()
-
-
-def _show(
-    found: Report, console: Console, notes: Console, folder: Path | None, page: Path | None
-) -> ShownReport:
-    study, rows = found.study, found.rows
-    together = found.together
-
-    for grid in tables.every_grid(rows, together, found.stopping, console.width):
+    report = report_of(study, study.detectors, notes)
+    grids = tables.every_grid(report)
+    for grid in grids:
         console.print(tables.rich_table(grid, console.width))
-    made = tables.every_grid(rows, together, found.stopping)
-    stopping = found.stopping
-    if any(row.backend != "full" for row in rows):
-        console.print(terminal.draw(chart_sets(rows), width=console.width))
-    finding = measures.finding(rows, together, study.config.cap_factor)
-    about = manifest.public(study.manifest) | {
-        "finding": finding,
-        "figures": [],
-        "page": None,
-        "runs_missing": found.missing,
-        "notices": study.warnings,
-    }
+    sets = chart_sets(report)
     paths: list[Path] = []
-    said: str | None = None
-    refused: list[InvalidValue] = []
-    # All that is asked for is known: where they cannot be written, pictures alone are not there.
-    drawn: Callable[[], list[Path]] = list
-    try:
-        drawn = _drawing(found, folder)
-    except OSError as error:
-        refused.append(_unwritten(folder, error))
-    if page is not None:  # while figures of many samples are drawn
+    written: str | None = None
+    errors: list[InvalidValue] = []
+    about = manifest.public(study.manifest)
+    if folder is not None:
         try:
-            said = _written(found, page, made, about)
+            paths = figures.draw(report, sets, folder)
+        except OSError as error:
+            allowed = f"a folder to write in ({error.strerror})"
+            errors.append(InvalidValue("figures", str(folder), allowed))
+    if page is not None:
+        try:
+            written = _described(write(page, report, sets, grids, about))
         except InvalidValue as error:
-            refused.append(error)
-    try:
-        paths = drawn()
-    except OSError as error:
-        refused.insert(0, _unwritten(folder, error))
-    for path in paths:
-        console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
-    about["figures"] = [str(path) for path in paths]
-    if said is not None:
-        about["page"] = str(page)
-        console.print(said, highlight=False, markup=False, soft_wrap=True)
-    if refused:
-        errors = f"lil: error: {'; '.join(map(str, refused))}"
-        notes.print(errors, markup=False, highlight=False, soft_wrap=True)
-    _say_spared(rows, console)
+            errors.append(error)
+    for line in [*(f"figure: {path}" for path in paths), *filter(None, [written])]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if errors:
+        line = f"lil: error: {'; '.join(map(str, errors))}"
+        notes.print(line, markup=False, highlight=False, soft_wrap=True)
+    _print_counts(report, console)
     console.print()
-    console.print(finding, style="bold", highlight=False, markup=False)
-    document = {
-        "manifest": about,
-        "rows": [row.to_dict() for row in rows],
-        "pooled": [row.to_dict() for row in together],
-        "stopping": [asdict(one) for one in stopping],
+    console.print(report.headline, style="bold", highlight=False, markup=False)
+    about |= {
+        "headline": report.headline,
+        "figures": [str(path) for path in paths],
+        "page": None if written is None else str(page),
+        "runs_missing": report.missing,
+        "notices": list(report.notices),
     }
-    return ShownReport(found, document, 2 if refused else 0)
+    return ShownReport(report, document_of(report, about), 2 if errors else 0)
 
 
-def _drawing(found: Report, folder: Path | None) -> Callable[[], list[Path]]:
-    """Gives the figures' files when called; drawn again only where what they show has changed."""
-    if folder is None:
-        return list
-    config = found.study.config
-    told = figures.Conditions(config.seed, config.arithmetic, config.cap, config.max_new_tokens)
-    note, key = _note(found, folder), digest([found.key, asdict(told)])
-    before = kept.made(note, key) if found.key else None
-    if before is not None:
-        return lambda: before.paths
-    drawn = figures.drawing(found.samples, found.rows, found.chart_sets, folder, told, found.pool)
-
-    def noted() -> list[Path]:
-        paths = drawn()
-        if paths and found.key:
-            kept.note(note, key, paths)
-        return paths
-
-    return noted
+def document_of(report: Report, about: Mapping[str, Any]) -> dict[str, Any]:
+    """A report as JSON takes it."""
+    return {
+        "manifest": dict(about),
+        "rows": [row.to_dict() for row in report.rows],
+        "pooled": [row.to_dict() for row in report.pooled],
+        "stopping": [asdict(pool) for pool in report.pools],
+    }
 
 
-def _unwritten(folder: Path | None, error: OSError) -> InvalidValue:
-    return InvalidValue("figures", str(folder), f"a folder to write in ({error.strerror})")
+def _described(page: PageFile) -> str:
+    line = f"page: {page.path}"
+    if page.packed < page.of:
+        line += f", {page.packed:,} of {page.of:,} traces in it"
+    return line + (f", {page.left_out} charts or tables left out" if page.left_out else "")
 
 
-def _written(
-    found: Report, page: Path, made: Sequence[tables.Grid], about: Mapping[str, Any]
-) -> str:
-    """What is said of the page, which is written again only where what it shows has changed."""
-    note, key = _note(found, page), digest([found.key, dict(about)])
-    before = kept.made(note, key) if found.key else None
-    if before is not None:
-        return before.said
-    written = write(page, found.study, found.samples, found.rows, found.chart_sets, made, about)
-    said = f"page: {page}"
-    if written.kept < written.of:
-        said += f", {written.kept:,} of {written.of:,} traces in it"
-    if written.left_out:
-        said += f", {written.left_out} charts or tables left out"
-    if found.key:
-        kept.note(note, key, [page], said)
-    return said
-
-
-def _note(found: Report, made: Path) -> Path:
-    return kept.folder(found.study.folder) / f"{digest(os.path.realpath(made))}.made"
-
-
-def _say_spared(rows: Sequence[measures.ReportRow], console: Console) -> None:
-    plain = [row for row in rows if row.detector == "none"]
-    spared = sum(row.reused_tokens for row in plain)
-    failed = sum(row.errors for row in plain)
+def _print_counts(report: Report, console: Console) -> None:
+    """Tokens that were not decoded again, runs that failed, and what the sweeps were warned of."""
+    plain = [sample for sample in report.samples if sample.detector == "none"]
+    reused = sum(sample.reused_tokens for sample in plain)
+    failed = sum(sample.status in ("error", "out_of_memory") for sample in plain)
     console.print(
-        f"{spared:,} tokens were not decoded again but taken from full attention, where a sparse "
+        f"{reused:,} tokens were not decoded again but taken from full attention, where a sparse "
         "backend still equals it; their cost is charged",
         highlight=False,
     )
     if failed:
         console.print(f"{failed} runs failed; `status` and `message` of the store say why")
+    for notice in report.notices:
+        if notice not in report.study.warnings:  # those were printed when it was opened
+            console.print(notice, markup=False, highlight=False)
 
 
 # ---------------------------------------------------------------- which stores and sweeps

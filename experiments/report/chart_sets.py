@@ -1,9 +1,10 @@
-"""Charts made of rows: the one place that chooses rows, detector and styles of them."""
+"""Charts made of a report: the only place that chooses rows, detector and styles of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from experiments.report.bootstrap import Bootstrap
 from experiments.report.charts import (
@@ -11,78 +12,69 @@ from experiments.report.charts import (
     Axis,
     Chart,
     ChartSet,
-    DetectorAction,
     Panel,
     Point,
     Series,
     Style,
     front,
 )
-from experiments.report.names import shortly_named
-from experiments.report.pooled import DetectorEffect, DetectorPool, effect, paired
+from experiments.report.names import series, short_named, short_names
+from experiments.report.pairs import Pairs, detector_effect
+from experiments.report.pools import DetectorPool, paired_traces
 from experiments.report.row import (
+    DetectorAction,
     ReportRow,
+    by_detector,
     by_penalty,
     dataset_order,
-    pairs,
-    series,
     shown_detector,
 )
 from experiments.report.statistics import Interval
-from experiments.store.samples.sample import Key, Sample
+from experiments.store.samples.sample import Key
+
+if TYPE_CHECKING:
+    from experiments.report.report import Report
 
 _SETS = 3  # of configurations that detectors are compared over, each a chart
 _ACTIONS = ("stop", "answer", "regenerate", "densify")
 
 
-def chart_sets(
-    rows: Sequence[ReportRow],
-    samples: Iterable[Sample] = (),
-    pooled: Sequence[DetectorPool] = (),
-    seed: int = 0,
-) -> list[ChartSet]:
-    """The charts of every model and penalty with a sparse configuration, in reading order.
-
-    Args:
-        rows: of a report.
-        samples, pooled: what they were made of, and what was pooled of it; without samples there
-            are no charts of detectors.
-        seed: of the bootstrap.
-    """
-    short = {id(row): named for row, named in zip(rows, shortly_named(rows), strict=True)}
-    sparse = [row for row in rows if row.budget is not None]
-    models = sorted({row.model for row in sparse}, key=lambda name: _short(name, rows, short))
-    of_pairs = paired(samples)
-    found = []
-    for model in models:
+def chart_sets(report: Report) -> list[ChartSet]:
+    """The charts of every model and penalty with a sparse configuration, in reading order."""
+    models = short_names(row.model for row in report.rows)
+    datasets = short_names(row.dataset for row in report.rows)
+    rows = short_named(report.rows)
+    sparse = [row for row in report.rows if row.budget is not None]
+    traces, bootstrap = paired_traces(report.samples), Bootstrap(report.seed)
+    sets = []
+    for model in sorted({row.model for row in sparse}, key=models.__getitem__):
         for penalty in by_penalty([row for row in sparse if row.model == model]):
-            mine = [row for row in rows if (row.model, row.penalty) == (model, penalty)]
             shown = [
-                short[id(row)]
+                row
                 for row in rows
-                if row.model == model
+                if row.model == models[model]
                 and (row.penalty == penalty or row.is_baseline or row.role == "null")
             ]
-            name = _short(model, rows, short)
-            subject = [name] if len(models) > 1 else []
+            subject = [models[model]] if len({row.model for row in sparse}) > 1 else []
             subject += [] if penalty == "none" else [f"penalty {penalty}"]
             detector = shown_detector([row for row in shown if row.budget is not None])
+            own = [row for row in report.rows if (row.model, row.penalty) == (model, penalty)]
+            pools = [p for p in report.pools if (p.model, p.penalty) == (model, penalty)]
             charts = _against_budget(shown, detector)
-            if of_pairs:
-                names = {row.dataset: short[id(row)].dataset for row in mine}
-                own = [one for one in pooled if (one.model, one.penalty) == (model, penalty)]
-                charts += _of_detectors(mine, names, of_pairs, own, Bootstrap(seed))
-            others = tuple(one for one in pairs(shown) if one != detector)
-            found.append(
+            charts += _of_detectors(own, datasets, traces, pools, bootstrap)
+            others = tuple(pair for pair in by_detector(shown) if pair != detector)
+            sets.append(
                 ChartSet(
-                    name, penalty, ", ".join(subject), tuple(shown), tuple(charts), detector, others
+                    models[model],
+                    penalty,
+                    ", ".join(subject),
+                    tuple(shown),
+                    tuple(charts),
+                    detector,
+                    others,
                 )
             )
-    return found
-
-
-def _short(model: str, rows: Sequence[ReportRow], short: Mapping[int, ReportRow]) -> str:
-    return next(short[id(row)].model for row in rows if row.model == model)
+    return sets
 
 
 # ---------------------------------------------------------------- against budget
@@ -97,15 +89,10 @@ class _Measure:
     of: Callable[[ReportRow], Interval]
 
 
-def _cut(row: ReportRow) -> Interval:
-    return Interval(row.capped / row.samples if row.is_complete else None, None, None)
-
-
 def _cost(row: ReportRow) -> Interval:
-    if row.is_baseline and row.detector == "none":
-        # Measured against itself, and 1 even where every pair is censored.
-        return Interval(1.0, None, None)
-    return row.keys_read_per_solved_ratio
+    # Full attention is 1 even where every pair is censored.
+    is_full = row.is_baseline and row.detector == "none"
+    return Interval(1.0) if is_full else row.keys_read_per_solved_ratio
 
 
 _MEASURES = (
@@ -119,7 +106,8 @@ _MEASURES = (
     _Measure(
         "length",
         "Output length, tokens",
-        "Mean tokens of an output, with 95% intervals; what was cut counts as long as it was let.",
+        "Mean tokens of an output, with 95% intervals; an output cut at the cap counts as long as "
+        "the cap.",
         Axis("mean output length, tokens", "tokens", low=0),
         lambda row: row.mean_tokens,
     ),
@@ -128,7 +116,7 @@ _MEASURES = (
         "Cut at the cap",
         "Share of outputs cut at the cap: where it is high, lengths and ratios are lower bounds.",
         Axis("cut at the cap", "percent", low=0, high=1),
-        _cut,
+        lambda row: Interval(row.capped / row.samples if row.is_complete else None),
     ),
     _Measure(
         "cost",
@@ -168,7 +156,7 @@ def _against_budget(rows: list[ReportRow], detector: DetectorAction | None) -> l
 
 
 def _styles(plain: list[ReportRow], datasets: list[str]) -> dict[str, Style]:
-    """A style for each label; those of methods and of controls are counted apart."""
+    """A style for each label; methods and controls are counted separately."""
     styles: dict[str, Style] = {}
     counts: dict[str, int] = {}
     for dataset in datasets:
@@ -188,36 +176,37 @@ def _panel(
 ) -> Panel:
     plain = [row for row in part if row.detector == "none"]
     full = next((row for row in plain if row.is_baseline), None)
-    found = []
+    levels, lines = [], []
     for row in plain:
         if row.budget is None and (row.is_baseline or row.role == "null"):
-            at = measure.of(row)
-            if at.estimate is not None:
+            value = measure.of(row)
+            if value.estimate is not None:
                 style = Style("full" if row.is_baseline else "null")
-                level = Point(None, at.estimate, at.low, at.high)
-                found.append(Series(row.backend, style, (level,)))
-    found.sort(key=lambda one: one.style.role != "full")
-    lines = series([row for row in plain if row.budget is not None])
-    for label, line in lines.items():
+                level = Point(None, value.estimate, value.low, value.high)
+                levels.append(Series(row.backend, style, (level,)))
+    levels.sort(key=lambda level: level.style.role != "full")
+    by_label = series([row for row in plain if row.budget is not None])
+    for label, line in by_label.items():
         points = tuple(_point(row, measure, full) for row in line)
-        found.append(Series(label, styles[label], points))
-    under = series([row for row in part if row.watched == detector and row.budget is not None])
+        lines.append(Series(label, styles[label], points))
+    under = series([r for r in part if r.detector_action == detector and r.budget is not None])
     for label, line in under.items():
-        alone = {row.budget: measure.of(row).estimate for row in lines.get(label, [])}
-        if label in lines and any(measure.of(r).estimate != alone.get(r.budget) for r in line):
+        without = {row.budget: measure.of(row).estimate for row in by_label.get(label, [])}
+        moved = any(measure.of(row).estimate != without.get(row.budget) for row in line)
+        if label in by_label and moved:
             points = tuple(replace(_point(row, measure, full), low=None, high=None) for row in line)
-            found.append(Series(label, styles[label], points, detector))
+            lines.append(Series(label, styles[label], points, detector))
     words = _count(max(row.problems for row in part), "problem")
     if measure.key == "cost" and (left_out := censored(part)):
         words += f", {left_out} in no ratio"
-    return Panel(part[0].dataset, words, tuple(found))
+    return Panel(part[0].dataset, words, (*levels, *lines))
 
 
 def _point(row: ReportRow, measure: _Measure, full: ReportRow | None) -> Point:
-    at = measure.of(row)
+    value = measure.of(row)
     words = f"{row.capped} of {row.samples} cut at the cap" if row.capped else ""
-    missing = "" if at.estimate is not None else _why(row, measure, full)
-    return Point(row.budget, at.estimate, at.low, at.high, words=words, missing=missing)
+    missing = "" if value.estimate is not None else _why(row, measure, full)
+    return Point(row.budget, value.estimate, value.low, value.high, words=words, missing=missing)
 
 
 def _why(row: ReportRow, measure: _Measure, full: ReportRow | None) -> str:
@@ -252,9 +241,9 @@ def _count(count: int, of: str) -> str:
 
 def _of_detectors(
     rows: Sequence[ReportRow],
-    names: Mapping[str, str],
-    of_pairs: Mapping[tuple[Key, DetectorAction], list[tuple[Sample, Sample]]],
-    pooled: Sequence[DetectorPool],
+    datasets: Mapping[str, str],
+    traces: Mapping[tuple[Key, DetectorAction], Pairs],
+    pools: Sequence[DetectorPool],
     bootstrap: Bootstrap,
 ) -> list[Chart]:
     """What every detector and action saves against the answers it changes; none without any.
@@ -266,13 +255,13 @@ def _of_detectors(
     known = [
         row
         for row in rows
-        if row.is_sparse and row.role == "method" and row.is_complete and row.detector_pairs
+        if row.is_sparse and row.role == "method" and row.is_complete and _saving(row) is not None
     ]
-    covers = {watched: frozenset(under) for watched, under in pairs(known).items()}
+    covers = {pair: frozenset(under) for pair, under in by_detector(known).items()}
     if not covers:
         return []
     styles = _detector_styles(covers)
-    sets = sorted(set(covers.values()), key=lambda one: (-len(one), sorted(map(repr, one))))
+    sets = sorted(set(covers.values()), key=lambda keys: (-len(keys), sorted(map(repr, keys))))
     y = Axis("change of accuracy, points", "points")
     note = (
         "Every detector and action against the same traces left alone: small marks are "
@@ -286,82 +275,85 @@ def _of_detectors(
         note += f" {len(sets) - _SETS} smaller sets of configurations are not shown."
     charts = []
     for shared in sets[:_SETS]:
-        datasets = {row.dataset for row in known if row.key in shared}
+        names = {row.dataset for row in known if row.key in shared}
         panels = []
-        for dataset in sorted(datasets, key=lambda one: dataset_order(names[one])):
+        for dataset in sorted(names, key=lambda name: dataset_order(datasets[name])):
             here = [row for row in known if row.dataset == dataset and row.key in shared]
-            found = []
-            for watched, style in styles.items():
-                if shared <= covers[watched]:
-                    own = [row for row in here if row.watched == watched]
-                    of_all = [pair for row in own for pair in of_pairs.get((row.key, watched), ())]
-                    total = effect(of_all, bootstrap)
+            lines = []
+            for pair, style in styles.items():
+                if shared <= covers[pair]:
+                    own = [row for row in here if row.detector_action == pair]
+                    pairs = [both for row in own for both in traces.get((row.key, pair), ())]
+                    effect = detector_effect(pairs, bootstrap, pooled=True)
                     points = tuple(filter(None, map(_saving, own)))
-                    found.append(_detector(watched, style, points, total.tokens, total))
+                    lines.append(_line(pair, style, points, effect.tokens, effect.change))
             words = _count(len({row.key for row in here}), "configuration")
-            panels.append(_scatter(names[dataset], words, found))
+            panels.append(_scatter(datasets[dataset], words, lines))
         title = "Change of accuracy, points, against tokens saved"
         x = Axis("tokens saved", "percent")
         charts.append(Chart("detectors", title, note, x, y, tuple(panels)))
-    whole = {(one.detector, one.action): one for one in pooled if not one.missing}
-    most = max((one.samples for one in whole.values()), default=0)
-    shown = [(one, style) for one, style in styles.items() if one in whole]
-    shown = [(one, style) for one, style in shown if whole[one].samples == most]
-    panels = [
-        _scatter(
-            "all data sets",
-            words,
-            [
-                _detector(watched, style, (), getattr(whole[watched], name), whole[watched])
-                for watched, style in shown
-            ],
-        )
-        for name, words in (("loops", "loops"), ("tails", "tails seen before"))
-    ]
+    return [*charts, _waste(pools, styles, y)]
+
+
+def _waste(pools: Sequence[DetectorPool], styles: Mapping[DetectorAction, Style], y: Axis) -> Chart:
+    """What is spared of wasted tokens, over all data sets and methods."""
+    most = max((pool.samples for pool in pools if not pool.missing), default=0)
+    whole = {
+        (pool.detector, pool.action): pool
+        for pool in pools
+        if not pool.missing and pool.samples == most
+    }
+    panels = []
+    for name, words in (("loops", "loops"), ("tails", "tails seen before")):
+        lines = [
+            _line(pair, style, (), getattr(whole[pair], name), whole[pair].effect.change)
+            for pair, style in styles.items()
+            if pair in whole
+        ]
+        panels.append(_scatter("all data sets", words, lines))
     title = "Change of accuracy, points, against wasted tokens spared"
     note = (
-        "Of the tokens that unsolved texts cut by the cap spent saying again what stood there, the "
+        "Of the tokens that unsolved texts cut by the cap spent on what they had said before, the "
         "share that a detector and action spares; all data sets and methods together."
     )
-    x = Axis("of the tokens wasted, spared", "percent")
-    return [*charts, Chart("waste", title, note, x, y, tuple(panels))]
+    return Chart(
+        "waste", title, note, Axis("of the tokens wasted, spared", "percent"), y, tuple(panels)
+    )
 
 
-def _detector_styles(covers: Iterable[DetectorAction]) -> dict[DetectorAction, Style]:
+def _detector_styles(pairs: Iterable[DetectorAction]) -> dict[DetectorAction, Style]:
     """A colour for each detector, a mark for each action."""
-    every = list(covers)
+    every = list(pairs)
     names = list(dict.fromkeys(name for name, _ in every))
     actions = sorted(
         {action for _, action in every},
-        key=lambda one: (_ACTIONS.index(one) if one in _ACTIONS else len(_ACTIONS), one),
+        key=lambda a: (_ACTIONS.index(a) if a in _ACTIONS else len(_ACTIONS), a),
     )
-    return {one: Style("detector", names.index(one[0]), actions.index(one[1])) for one in every}
+    return {pair: Style("detector", names.index(pair[0]), actions.index(pair[1])) for pair in every}
 
 
 def _saving(row: ReportRow) -> Point | None:
-    saved, change = row.token_savings, row.detector_accuracy_change
+    if row.detector_effect is None:
+        return None
+    saved, change = row.detector_effect.tokens, row.detector_effect.change
     if saved.estimate is None or change.estimate is None:
         return None
     words = f"{row.backend} {row.budget}"
     return Point(saved.estimate, change.estimate, change.low, change.high, words=words)
 
 
-def _detector(
-    watched: DetectorAction,
-    style: Style,
-    points: tuple[Point, ...],
-    saved: Interval,
-    of_all: DetectorEffect | DetectorPool,
+def _line(
+    pair: DetectorAction, style: Style, points: tuple[Point, ...], saved: Interval, net: Interval
 ) -> Series:
-    net, total = of_all.net, None
+    total = None
     if saved.estimate is not None and net.estimate is not None:
-        words = "all configurations"
         ends = saved.low, saved.high
+        words = "all configurations"
         total = Point(saved.estimate, net.estimate, net.low, net.high, *ends, words=words)
-    return Series(f"{watched[0]} ({watched[1]})", style, points, total=total)
+    return Series(f"{pair[0]} ({pair[1]})", style, points, total=total)
 
 
-def _scatter(dataset: str, words: str, found: list[Series]) -> Panel:
-    totals = [(one.x, one.y) for one in (line.total for line in found) if one is not None]
+def _scatter(dataset: str, words: str, lines: Sequence[Series]) -> Panel:
+    totals = [(line.total.x, line.total.y) for line in lines if line.total is not None]
     known = [(x, y) for x, y in totals if x is not None and y is not None]
-    return Panel(dataset, words, tuple(found), front([(0.0, 0.0), *known]))
+    return Panel(dataset, words, tuple(lines), front([(0.0, 0.0), *known]))

@@ -1,7 +1,6 @@
-"""What a chart is, drawn alike by figures, the page and the terminal.
+"""What a chart is, drawn alike by figures and the page.
 
-A drawer may leave a chart out, for which its medium has no room, but it chooses no rows, no
-detector and no style of its own.
+A drawer chooses no rows, no detector and no style of its own.
 """
 
 from __future__ import annotations
@@ -10,13 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from experiments.report.row import (
-    ReportRow,
-)
+from experiments.report.row import DetectorAction, ReportRow
 from experiments.store.samples.sample import Role
 
 Unit = Literal["percent", "points", "tokens", "times", "ratio"]
-DetectorAction = tuple[str, str]
 
 #: Why a configuration has no cost.
 NONE_SOLVED = "none solved"
@@ -27,11 +23,11 @@ class Axis:
     """What an axis is, in the data's units: shares and points are fractions.
 
     Attributes:
-        label: what stands at it.
-        unit: how its numbers are said.
+        label: its text.
+        unit: of its numbers.
         is_log: equal factors are equal steps.
         low, high: where it begins and ends; None: where the data do.
-        ticks: where its numbers stand; empty: wherever suits.
+        ticks: the numbers at it; empty: wherever suits.
     """
 
     label: str
@@ -122,21 +118,21 @@ class Panel:
     @property
     def levels(self) -> list[Series]:
         """Full attention and nulls."""
-        return [one for one in self.series if one.is_level]
+        return [line for line in self.series if line.is_level]
 
     @property
     def lines(self) -> list[Series]:
         """What is measured at several x, as decoded."""
-        return [one for one in self.series if not one.is_level and one.detector is None]
+        return [line for line in self.series if not line.is_level and line.detector is None]
 
     @property
     def under_detector(self) -> list[Series]:
         """The same under the detector."""
-        return [one for one in self.series if one.detector is not None]
+        return [line for line in self.series if line.detector is not None]
 
     def place(self, of: Series) -> int:
         """A line's number among the lines, which the same under a detector shares."""
-        return [one.name for one in self.lines].index(of.name)
+        return [line.name for line in self.lines].index(of.name)
 
 
 @dataclass(frozen=True)
@@ -144,7 +140,7 @@ class Chart:
     """Panels with the same axes.
 
     Attributes:
-        key: by which drawers know it.
+        key: a name for drawers.
         title, note: what it shows, and how to read it.
     """
 
@@ -158,14 +154,14 @@ class Chart:
 
 @dataclass(frozen=True)
 class ChartSet:
-    """The charts of one model under one penalty, full attention without penalty beside it.
+    """The charts of one model under one penalty, with full attention without penalty.
 
     Attributes:
         model: its short name.
         penalty: or "none".
         subject: model and penalty, as far as they tell this set from others.
         rows: that the charts are of, under short names.
-        detector: which the charts show beside none, if any; the `others` are in the charts of
+        detector: shown in the charts, if any; the `others` are in the charts of
             detectors alone.
     """
 
@@ -178,19 +174,17 @@ class ChartSet:
     others: tuple[DetectorAction, ...]
 
     def chart(self, key: str) -> Chart:
-        """One of them."""
-        return next(one for one in self.charts if one.key == key)
+        """The chart with that key."""
+        return next(chart for chart in self.charts if chart.key == key)
 
 
 def front(points: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     """Those that no other beats in one number without losing in the other, by the first."""
-    apart = set(points)
-    return tuple(
-        sorted(
-            one
-            for one in apart
-            if not any(
-                other[0] >= one[0] and other[1] >= one[1] and other != one for other in apart
-            )
-        )
-    )
+    every = set(points)
+    beaten = {
+        point
+        for point in every
+        for other in every
+        if other != point and other[0] >= point[0] and other[1] >= point[1]
+    }
+    return tuple(sorted(every - beaten))

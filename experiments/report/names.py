@@ -1,15 +1,16 @@
-"""Names for readers: short ones of models and data sets, and those of detectors.
-
-Rows themselves keep the whole."""
+"""Names for readers: short ones of models and data sets, labels of backends and of detectors."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from experiments.report.row import ReportRow
-from experiments.store.samples.sample import Sample
+from attention.errors import InvalidValue
+from attention.methods import METHODS
+from experiments.report.row import DetectorAction, ReportRow, order
+from experiments.store.labels import short
 
 #: The most characters of a name that a table's column and a panel's title have room for.
 WIDTH = 20
@@ -23,18 +24,18 @@ def short_names(names: Iterable[str], width: int = WIDTH) -> dict[str, str]:
     Where ends are equal, as many folders as tell them apart stand before; what is then longer than
     `width` loses its middle.
     """
-    apart = {name: _parts(name) for name in sorted(set(names))}
-    depth = dict.fromkeys(apart, 1)
+    parts = {name: _parts(name) for name in sorted(set(names))}
+    depth = dict.fromkeys(parts, 1)
     while True:
-        told = {name: "/".join(parts[-depth[name] :]) for name, parts in apart.items()}
-        again = [name for name in _repeated(told) if depth[name] < len(apart[name])]
+        ends = {name: "/".join(path[-depth[name] :]) for name, path in parts.items()}
+        again = [name for name in _repeated(ends) if depth[name] < len(parts[name])]
         if not again:
             break
         for name in again:
             depth[name] += 1
-    for name in _repeated(told):
-        told[name] = name  # a.json and a.jsonl
-    return _cut(told, width)
+    for name in _repeated(ends):
+        ends[name] = name  # a.json and a.jsonl
+    return _cut(ends, width)
 
 
 def _parts(name: str) -> list[str]:
@@ -46,45 +47,74 @@ def _parts(name: str) -> list[str]:
     return [part for part in name.split("/") if part] or [name]
 
 
-def _repeated(told: dict[str, str]) -> list[str]:
-    times = Counter(told.values())
-    return [name for name, short in told.items() if times[short] > 1]
+def _repeated(ends: Mapping[str, str]) -> list[str]:
+    times = Counter(ends.values())
+    return [name for name, end in ends.items() if times[end] > 1]
 
 
-def _cut(told: dict[str, str], width: int) -> dict[str, str]:
+def _cut(ends: Mapping[str, str], width: int) -> dict[str, str]:
     """Long names without their middle; a number where that would make two alike."""
-    found: dict[str, str] = {}
-    taken = {short for short in told.values() if len(short) <= width}
-    for name, short in told.items():
-        found[name] = short
-        end = ""
-        while len(short) > width and found[name] in {short, *taken}:
-            room = width - 1 - len(end)
-            found[name] = short[: room - room // 2] + "…" + short[len(short) - room // 2 :] + end
-            end = f"~{int(end[1:] or 1) + 1}"
-        taken.add(found[name])
-    return found
+    cut: dict[str, str] = {}
+    taken = {end for end in ends.values() if len(end) <= width}
+    for name, end in ends.items():
+        cut[name] = end
+        number = ""
+        while len(end) > width and cut[name] in {end, *taken}:
+            room = width - 1 - len(number)
+            cut[name] = end[: room - room // 2] + "…" + end[len(end) - room // 2 :] + number
+            number = f"~{int(number[1:] or 1) + 1}"
+        taken.add(cut[name])
+    return cut
 
 
-def naming(rows: Sequence[ReportRow]) -> Callable[[Sample], Sample]:
-    """What gives samples the names that `shortly_named` gives their rows."""
-    models = short_names(row.model for row in rows)
-    datasets = short_names(row.dataset for row in rows)
-    return lambda one: replace(
-        one,
-        model=models.get(one.model, one.model),
-        dataset=datasets.get(one.dataset, one.dataset),
-    )
-
-
-def shortly_named(rows: Sequence[ReportRow]) -> list[ReportRow]:
+def short_named(rows: Sequence[ReportRow]) -> list[ReportRow]:
     """The rows under short names of their models and data sets, for readers."""
     models = short_names(row.model for row in rows)
     datasets = short_names(row.dataset for row in rows)
     return [replace(row, model=models[row.model], dataset=datasets[row.dataset]) for row in rows]
 
 
-def detector_name(name: str, action: str, among: Sequence[tuple[str, str]]) -> str:
+def series(rows: Sequence[ReportRow]) -> dict[str, list[ReportRow]]:
+    """Rows that differ in budget alone, ascending, under the backend's name.
+
+    The parameters that are not the method's defaults follow it, and where rows of a backend share a
+    budget, what tells them apart: parameters, or the penalty. Expects the rows of one model and
+    data set under one detector.
+    """
+    telling: dict[str, set[str]] = defaultdict(set)
+    for row, other in itertools.combinations(rows, 2):
+        if row.backend == other.backend:
+            left, right = _parameters(row), _parameters(other)
+            differ = {name for name in left | right if left.get(name) != right.get(name)}
+            # Parameters may follow the budget (H2O's halves); only at the same one do they tell.
+            telling[row.backend] |= differ if row.budget == other.budget else differ & {"penalty"}
+    lines: dict[str, list[ReportRow]] = defaultdict(list)
+    for row in sorted(rows, key=order):
+        names = (telling[row.backend] - {"penalty"}) | _unusual(row)
+        parts = [f"{name}={short(row.backend_params.get(name))}" for name in sorted(names)]
+        label = f"{row.backend} ({', '.join(parts)})" if parts else row.backend
+        if "penalty" in telling[row.backend] and row.penalty != "none":
+            label += f" + {row.penalty}"
+        lines[label].append(row)
+    return dict(lines)
+
+
+def _parameters(row: ReportRow) -> dict[str, object]:
+    return {**row.backend_params, "penalty": row.penalty}
+
+
+def _unusual(row: ReportRow) -> set[str]:
+    """The parameters that are not the method's defaults; none of a method that does not ship."""
+    if row.budget is None or row.backend not in METHODS.shipped():
+        return set()
+    try:
+        usual = METHODS.get(row.backend, budget=row.budget).params()
+    except InvalidValue:  # a budget that is too small for the defaults
+        return set()
+    return {name for name, value in row.backend_params.items() if usual.get(name, value) != value}
+
+
+def detector_name(name: str, action: str, among: Sequence[DetectorAction]) -> str:
     """What tables and sentences call a detector: its action only where it comes with several."""
     return name if [other for other, _ in among].count(name) == 1 else f"{name} ({action})"
 

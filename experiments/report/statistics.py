@@ -1,22 +1,23 @@
-"""Intervals and tests of the reports: Wilson, Tango, exact tests of pairs.
+"""Intervals and tests of the reports: Wilson, Tango, exact tests of pairs, corrections for many.
 
-Estimates stay exact where there is little data; what cannot be known is None, never 0.
+Estimates stay exact where there is little data; what cannot be known is None, never 0. scipy and
+statsmodels compute what they have. Tango's interval and the swaps of whole problems are ours.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.95
 
-#: Problems that differ, or are solved, below which there is no interval of a ratio and nothing is
-#: called clear: five that all point one way are chance at p = 0.06.
+#: Problems that differ, or are solved, below which there is no interval of a ratio and no claim:
+#: five that all point one way are chance at p = 0.06.
 LEAST = 6
 
 Floats = NDArray[np.float64]
@@ -26,15 +27,15 @@ Floats = NDArray[np.float64]
 class Interval:
     """An estimate and the 95% interval around it; None where the data cannot give it."""
 
-    estimate: float | None
-    low: float | None
-    high: float | None
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def rest(self) -> Interval:
-        """What is left of 1: the share saved where this is the share kept."""
+        """What is left of 1: the share saved where this is the share paid."""
         estimate, low, high = (
-            None if one is None else 1 - one for one in (self.estimate, self.high, self.low)
+            None if bound is None else 1 - bound for bound in (self.estimate, self.high, self.low)
         )
         return Interval(estimate, low, high)
 
@@ -66,28 +67,25 @@ class Change(Interval):
     gained: int | None = None
 
 
-NOTHING = Interval(None, None, None)
+NOTHING = Interval()
 
 
 def wilson(solved: float, n: float) -> Interval:
-    """Share solved with the Wilson 95% interval; nothing known without samples.
-
-    Wilson (1927), in closed form, because `effective` makes numbers that are not whole.
-    """
+    """Share solved with Wilson's interval (1927); `n` need not be whole, see `effective`."""
     if not n:
         return NOTHING
-    z, share = _z(), solved / n
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    low, high = max(0.0, middle - half), min(1.0, middle + half)
-    return Interval(share, min(low, share), max(high, share))
+    from statsmodels.stats.proportion import proportion_confint
+
+    share = solved / n
+    low, high = proportion_confint(solved, n, 1 - LEVEL, method="wilson")
+    return Interval(share, min(float(low), share), max(float(high), share))
 
 
 def tango(lost: float, gained: float, n: float) -> Interval:
-    """Change of a share over n pairs with its 95% interval: gained less lost, over n.
+    """Change of a share over n pairs: gained less lost, over n.
 
     Tango's score interval (Statistics in Medicine 17, 1998): all changes that the score test of
-    paired shares does not reject; unlike Wald's it is right with few pairs that differ, or none.
+    paired shares does not reject. Unlike Wald's it is right with few pairs that differ, or none.
 
     Args:
         lost: pairs solved before and not after.
@@ -97,6 +95,7 @@ def tango(lost: float, gained: float, n: float) -> Interval:
     if not n:
         return NOTHING
     from scipy.optimize import brentq
+    from scipy.stats import norm
 
     change = (gained - lost) / n
 
@@ -108,7 +107,7 @@ def tango(lost: float, gained: float, n: float) -> Interval:
         spread = n * (2 * share + delta * (1 - delta))
         return (gained - lost - n * delta) / math.sqrt(max(spread, 1e-300))
 
-    edge, z = 1 - 1e-12, _z()
+    edge, z = 1 - 1e-12, float(norm.ppf((1 + LEVEL) / 2))
     low = -1.0 if change <= -1 else brentq(lambda d: score(d) - z, -edge, change)
     high = 1.0 if change >= 1 else brentq(lambda d: score(d) + z, change, edge)
     return Interval(change, float(low), float(high))
@@ -118,115 +117,29 @@ def effective(values: Sequence[float], problems: Sequence[str]) -> float:
     """How many independent values say as much about a mean as these, several a problem.
 
     n over Kish's design effect, the variance of the mean by problems over that of independent
-    values, at least 1 and at most the samples a problem has; that also where nothing varies, as
-    then nothing shows that samples of a problem differ.
+    values: at least 1 and at most the samples of a problem, which it is where nothing varies.
     """
-    sums: dict[str, list[float]] = {}
+    sums: dict[str, list[float]] = defaultdict(list)
     for value, problem in zip(values, problems, strict=True):
-        sums.setdefault(problem, []).append(value)
+        sums[problem].append(value)
     n, clusters = len(values), len(sums)
     if n == clusters:
         return float(n)
     mean = math.fsum(values) / n
-    alone = math.fsum((value - mean) ** 2 for value in values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
     most = n / clusters
-    if not alone or clusters == 1:
+    if not squares or clusters == 1:
         return n / most
-    between = math.fsum((math.fsum(one) - mean * len(one)) ** 2 for one in sums.values())
-    effect = between / (clusters - 1) * clusters / (alone / (n - 1) * n)
+    between = math.fsum((math.fsum(part) - mean * len(part)) ** 2 for part in sums.values())
+    effect = between / (clusters - 1) * clusters / (squares / (n - 1) * n)
     return n / min(max(effect, 1.0), most)
 
 
-def _z() -> float:
-    return NormalDist().inv_cdf((1 + LEVEL) / 2)
-
-
 def mcnemar(lost: int, gained: int) -> float:
-    """Two-sided p of the exact McNemar test: were as many problems lost as gained?
+    """Two-sided p of the exact McNemar test (1947) of pairs that are independent."""
+    from statsmodels.stats.contingency_tables import mcnemar as test
 
-    Args:
-        lost: pairs solved before and not after.
-        gained: pairs solved after and not before.
-
-    McNemar (1947), exact binomial form, from scipy; 1 where no pair differs. Pairs count as
-    independent: `sign_flips` is the same test for several samples a problem.
-    """
-    from scipy.stats import binomtest
-
-    differing = lost + gained
-    return float(binomtest(lost, differing).pvalue) if differing else 1.0
-
-
-def sign_flips(by_problem: Sequence[float], seed: int) -> float:
-    """Two-sided p of a mean change, problems being independent and samples of one problem not.
-
-    Under no change each problem's change is as likely its opposite (Fisher, 1935); with changes of
-    one size it is the exact McNemar test. See `swaps` for how many signs are tried.
-
-    Args:
-        by_problem: the change of each problem, its samples together.
-        seed: of the draws, where there are too many problems to enumerate.
-    """
-    changes = np.asarray([one for one in by_problem if one], np.float64)
-    return swaps(np.stack([changes, -changes], axis=1), lambda sums: sums[0], seed)
-
-
-#: Problems that differ up to which all signs are tried; above, so many draws, and of more than so
-#: many problems a tenth of them.
-_ENUMERATED, _DRAWS, _MANY = 16, 100_000, 100
-
-_BLOCK = 1 << 22  # of ways times problems, looked at at once
-
-
-def swaps(pairs: Floats, statistic: Callable[[Floats], Floats], seed: int) -> float:
-    """Two-sided p of a number that compares two sides, either of which may be called the first.
-
-    Were the sides alike, each problem's two could be swapped without moving what is expected. The
-    share of swaps in which the number is as far from 0 as the one found; of all swaps where 16
-    problems or fewer differ, else of 100,000 draws and the one found (Phipson and Smyth, 2010), of
-    10,000 where more than 100 problems differ.
-
-    Args:
-        pairs: of each problem that differs its numbers, (problems, 2 k): k of the first side, then
-            the same k of the second.
-        statistic: from the sums over problems, (2 k, swaps), to the number, which changes sign
-            where all problems are swapped; nan counts as far from 0.
-        seed: of the draws.
-    """
-    n, width = pairs.shape
-    if n < 2:
-        return 1.0  # either way it is as lopsided
-    half = width // 2
-    middle = (pairs[:, :half] + pairs[:, half:]).sum(axis=0)[:, None] / 2
-    apart = (pairs[:, :half] - pairs[:, half:]) / 2
-    is_it = apart.sum(axis=0)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.abs(statistic(np.concatenate([middle + is_it, middle - is_it])))[0]
-        # Sums that are equal but for rounding are as far.
-        least, as_far, of = found * (1 - 1e-9) - 1e-12, 0, 0
-        for swapped in _swapped(n, seed):
-            moved = is_it - 2 * (apart.T @ swapped.T)
-            tried = np.abs(statistic(np.concatenate([middle + moved, middle - moved])))
-            as_far += int(np.count_nonzero(~(tried < least)))
-            of += len(swapped)
-    return as_far / of if n <= _ENUMERATED else (as_far + 1) / (of + 1)
-
-
-def _swapped(n: int, seed: int) -> Iterator[Floats]:
-    """All ways to swap some of n problems, (ways, n), 1 where one is, but for the opposite of each;
-    or so many draws of them.
-    """
-    if n <= _ENUMERATED:
-        bits = (np.arange(1 << (n - 1))[:, None] >> np.arange(n)) & 1
-        yield bits.astype(np.float64)
-        return
-    random, left = np.random.default_rng(seed), _DRAWS if n <= _MANY else _DRAWS // 10
-    while left:
-        here = min(left, max(1, _BLOCK // n))
-        # Eight problems from each random byte.
-        drawn = np.frombuffer(random.bytes(here * -(-n // 8)), np.uint8).reshape(here, -1)
-        yield np.unpackbits(drawn, axis=1)[:, :n].astype(np.float64)
-        left -= here
+    return float(test([[0, lost], [gained, 0]], exact=True).pvalue) if lost + gained else 1.0
 
 
 def change_p(moved: Sequence[tuple[str, int]], seed: int) -> float:
@@ -245,26 +158,97 @@ def change_p(moved: Sequence[tuple[str, int]], seed: int) -> float:
     return sign_flips(list(sums.values()), seed)
 
 
+def sign_flips(changes: Sequence[float], seed: int) -> float:
+    """Two-sided p of a mean change, problems being independent and samples of one problem not.
+
+    Under no change each problem's change is as likely its opposite (Fisher, 1935); with changes of
+    one size it is the exact McNemar test. See `swaps` for how many signs are tried.
+
+    Args:
+        changes: of each problem, its samples together.
+        seed: of the draws, where there are too many problems to enumerate.
+    """
+    moved = np.asarray([change for change in changes if change], np.float64)
+    return swaps(np.stack([moved, -moved], axis=1), lambda sums: sums[0], seed)
+
+
+#: Problems that differ up to which all signs are tried; above, so many draws, and of more than so
+#: many problems a tenth of them.
+_ENUMERATED, _DRAWS, _MANY = 16, 100_000, 100
+
+_BLOCK = 1 << 22  # of ways times problems, looked at at once
+
+
+def swaps(pairs: Floats, statistic: Callable[[Floats], Floats], seed: int) -> float:
+    """Two-sided p of a number that compares two sides, either of which may be called the first.
+
+    Were the sides alike, each problem's two could be swapped without moving what is expected. p is
+    the share of swaps in which the number is as far from 0 as the measured one: of all swaps where
+    16 problems or fewer differ, else of 100,000 draws and the measured one (Phipson and Smyth,
+    2010), of 10,000 where more than 100 problems differ. scipy's `permutation_test` has neither
+    this statistic of sums nor a bound on its memory.
+
+    Args:
+        pairs: of each problem that differs its numbers, (problems, 2 k): k of the first side, then
+            the same k of the second.
+        statistic: from the sums over problems, (2 k, swaps), to the number, which changes sign
+            where all problems are swapped; nan counts as far from 0.
+        seed: of the draws.
+    """
+    n, width = pairs.shape
+    if n < 2:
+        return 1.0  # either way it is as lopsided
+    half = width // 2
+    middle = (pairs[:, :half] + pairs[:, half:]).sum(axis=0)[:, None] / 2
+    offsets = (pairs[:, :half] - pairs[:, half:]) / 2
+    total = offsets.sum(axis=0)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        measured = np.abs(statistic(np.concatenate([middle + total, middle - total])))[0]
+        # Sums that are equal but for rounding are as far.
+        least, as_far, tried = measured * (1 - 1e-9) - 1e-12, 0, 0
+        for swapped in _swapped(n, seed):
+            moved = total - 2 * (offsets.T @ swapped.T)
+            values = np.abs(statistic(np.concatenate([middle + moved, middle - moved])))
+            as_far += int(np.count_nonzero(~(values < least)))
+            tried += len(swapped)
+    return as_far / tried if n <= _ENUMERATED else (as_far + 1) / (tried + 1)
+
+
+def _swapped(n: int, seed: int) -> Iterator[Floats]:
+    """Ways to swap some of n problems, (ways, n), 1 where one is swapped: all but the opposite of
+    each, or so many draws of them.
+    """
+    if n <= _ENUMERATED:
+        bits = (np.arange(1 << (n - 1))[:, None] >> np.arange(n)) & 1
+        yield bits.astype(np.float64)
+        return
+    random, left = np.random.default_rng(seed), _DRAWS if n <= _MANY else _DRAWS // 10
+    while left:
+        here = min(left, max(1, _BLOCK // n))
+        # Eight problems from each random byte.
+        drawn = np.frombuffer(random.bytes(here * -(-n // 8)), np.uint8).reshape(here, -1)
+        yield np.unpackbits(drawn, axis=1)[:, :n].astype(np.float64)
+        left -= here
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """Each p after Holm's correction for all of them (Scandinavian Journal of Statistics 6, 1979).
 
     What stays at or below a level then is wrong anywhere among them with at most that chance.
     """
-    found, worst = [1.0] * len(p), 0.0
-    for rank, at in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        worst = max(worst, min(1.0, (len(p) - rank) * p[at]))
-        found[at] = worst
-    return found
+    return _corrected(p, "holm")
 
 
 def benjamini_hochberg(p: Sequence[float]) -> list[float]:
     """Each p after Benjamini and Hochberg's correction (JRSS B 57, 1995).
 
-    Of what stays at or below a level then, at most that share is expected to be wrong; where
-    nothing is to be found, the chance that anything stays is at most the level.
+    Of what stays at or below a level then, at most that share is expected to be wrong; where there
+    is no effect at all, the chance that anything stays is at most the level.
     """
-    found, least = [1.0] * len(p), 1.0
-    for rank, at in sorted(enumerate(sorted(range(len(p)), key=p.__getitem__), 1), reverse=True):
-        least = min(least, p[at] * len(p) / rank)
-        found[at] = least
-    return found
+    return _corrected(p, "fdr_bh")
+
+
+def _corrected(p: Sequence[float], method: str) -> list[float]:
+    from statsmodels.stats.multitest import multipletests
+
+    return [float(value) for value in multipletests(p, method=method)[1]] if len(p) else []

@@ -29,7 +29,7 @@ def store(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     command += ["--limit", "30", "--backend", "h2o", "--budget", "96", "--threads", "1"]
     command += ["--max-new-tokens", "120", "--out", str(out)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "drawing", lambda *_: list)
+        patch.setattr(figures, "draw", lambda *_: [])
         assert main(command) == 0
     return out
 

@@ -8,7 +8,6 @@ import importlib
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +18,10 @@ import pytest
 
 import lil
 from experiments.cli import entry, main
-from experiments.cli import open_store as show
 from experiments.cli.parser import Parser
 from experiments.grid.config import Config, check
 from experiments.grid.presets import load, preset_text
 from experiments.report import figures
-from experiments.report.row import columns
 from experiments.store import manifest
 from experiments.sweep import decoder, runner
 from lil.chopper import Labeller, Training
@@ -32,16 +29,8 @@ from lil.chopper import Labeller, Training
 ROOT = Path(__file__).parents[2]
 CapFd = pytest.CaptureFixture[str]
 
+
 # In the order of the specification; a plain list, as JSON gives it back.
-ROW_KEYS = [
-    *("model", "dataset", "backend", "budget", "penalty", "detector", "action", "n", "accuracy"),
-    *("accuracy_low", "accuracy_high", "accuracy_change", "mean_tokens", "length_ratio"),
-    *("length_ratio_low", "length_ratio_high", "token_savings", "finished", "capped", "stopped"),
-    *("errors", "keys_kept_max", "keys_read_mean", "keys_read_max", "dense_layer_keys_read_mean"),
-    *("compression_ratio", "repetition_rate", "decode_sec", "keys_read_per_solved"),
-]
-
-
 @pytest.fixture(scope="module")
 def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A folder with a finished sweep, and its command."""
@@ -52,7 +41,7 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     command += ["--set", "detector_params.guardian.f=10"]
     command += ["--set", "detector_params.guardian.rate=0.8"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "drawing", lambda *_: list)
+        patch.setattr(figures, "draw", lambda *_: [])
         assert main(command) == 0
     return out, command
 
@@ -60,7 +49,7 @@ def swept(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes seconds; where it is not what is tested, it is left out."""
-    monkeypatch.setattr(figures, "drawing", lambda *_: list)
+    monkeypatch.setattr(figures, "draw", lambda *_: [])
 
 
 def _json(capfd: CapFd, *arguments: str) -> Any:
@@ -77,13 +66,12 @@ def test_a_sweep_says_what_it_found(swept: tuple[Path, list[str]], capfd: CapFd)
     assert "15 of 15 runs are in the store already" in said
     assert "0 runs decoded" in said
     assert "easy: 3 problems" in printed
-    assert "Table 1" in printed
-    assert "output tokens" in printed
+    assert "What guardian saves" in printed
     for number in (1, 2, 3):
         assert f"figures/figure{number}" in printed
     assert any((out / "figures").glob("figure1*.png"))
     assert printed.strip().endswith(f"store: {out}")
-    assert printed.count("Outputs are longer in") == 1  # the finding
+    assert "over 4 configurations." in " ".join(printed.split())  # the headline
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -93,15 +81,15 @@ def test_json_is_one_document_with_the_rows(swept: tuple[Path, list[str]], capfd
     assert set(document) == {"manifest", "rows", "pooled", "stopping"}
     assert document["pooled"] == []  # there is one data set
     (guardian,) = document["stopping"]
-    fired = sum(r["fired"] for r in document["rows"] if r["backend"] != "full")
-    assert (guardian["detector"], guardian["samples"], guardian["fired"]) == ("guardian", 12, fired)
+    effects = [row["detector_effect"] for row in document["rows"] if row["backend"] != "full"]
+    fired = sum(effect["fired"] for effect in effects if effect)
+    assert (guardian["detector"], guardian["samples"]) == ("guardian", 12)
+    assert guardian["effect"]["fired"] == fired
     rows = document["rows"]
     assert len(rows) == 5 * 2
-    for row in rows:
-        assert list(row)[: len(ROW_KEYS)] == ROW_KEYS
     assert {row["detector"] for row in rows} == {"none", "guardian"}
     assert document["manifest"]["status"] == "finished"
-    assert document["manifest"]["finding"]
+    assert document["manifest"]["headline"]
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -601,10 +589,6 @@ def test_help_and_the_package_load_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_row_keys_come_first_in_the_rows_themselves() -> None:
-    assert list(columns())[: len(ROW_KEYS)] == ROW_KEYS
-
-
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_scheduler_ends_a_sweep_as_ctrl_c_does(
     name: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: CapFd
@@ -625,24 +609,6 @@ def test_a_scheduler_ends_a_sweep_as_ctrl_c_does(
     assert manifest.read(out)["status"] == "interrupted"
 
 
-@pytest.mark.slow
-def test_helping_processes_find_and_draw_the_same(
-    swept: tuple[Path, list[str]], tmp_path: Path, capfd: CapFd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, _ = swept
-    found = []
-    for few in (show.FEW, 1):
-        monkeypatch.setattr(show, "FEW", few)
-        shutil.rmtree(out / "cache", ignore_errors=True)
-        folder = tmp_path / str(few)
-        capfd.readouterr()
-        assert main(["report", str(out), "--json", "--no-page", "--figures", str(folder)]) == 0
-        rows = json.loads(capfd.readouterr().out)["rows"]
-        found.append((rows, {path.name: path.read_bytes() for path in folder.iterdir()}))
-    assert found[0] == found[1]
-    assert found[0][1]
-
-
 def test_figures_that_cannot_be_written_lose_nothing(
     swept: tuple[Path, list[str]], tmp_path: Path, capfd: CapFd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -651,8 +617,7 @@ def test_figures_that_cannot_be_written_lose_nothing(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(figures, "drawing", full)
-    shutil.rmtree(out / "cache")  # which says that they are there
+    monkeypatch.setattr(figures, "draw", full)
     capfd.readouterr()
     assert main(["report", str(out), "--json"]) == 2
     printed, said = capfd.readouterr()

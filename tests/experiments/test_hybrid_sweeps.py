@@ -68,8 +68,7 @@ def test_the_manifest_and_the_page_count_layers_with_keys(config: Config, tmp_pa
     about = json.loads(file.read_text())
     (model,) = about["models"]
     assert (model["key_layers"], model["layers"]) == (1, 3)
-    assert "of the 1 of its 3 layers that hold keys" in markup._models(about["models"])
-    assert "layers" not in markup._models([{"name": "m", "digest": "d"}])
+    assert "of the 1 of its 3 layers that hold keys" in markup.conditions(about)
 
 
 def test_a_dry_run_counts_keys_of_those_layers_alone(config: Config, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def moba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(figures, "drawing", lambda *_: list)
+    monkeypatch.setattr(figures, "draw", lambda *_: [])
     return tmp_path
 
 

@@ -37,11 +37,13 @@ def study(store: Path, tiny_config: Callable[..., Config]) -> Study:
 def test_a_log_holds_its_row_and_samples(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "drawing", lambda *_: list)
+    monkeypatch.setattr(figures, "draw", lambda *_: [])
     logs = tmp_path / "deep" / "logs"
     assert main(["report", str(study.folder), "--inspect", str(logs)]) == 0
     samples = study.samples(build_detectors(study.config)).samples
-    rows = {(row.backend, row.detector): row for row in measures.rows(samples, study.config.seed)}
+    rows = {
+        (row.backend, row.detector): row for row in measures.summarise(samples, study.config.seed)
+    }
     assert len(rows) == 4
     found = [inspect_log.read_eval_log(one) for one in inspect_log.list_eval_logs(str(logs))]
     assert len(found) == len(list(logs.iterdir())) == 4
@@ -91,7 +93,7 @@ def test_a_row_with_failures_is_no_success(study: Study, tmp_path: Path) -> None
         else one
         for index, one in enumerate(samples)
     ]
-    rows = [row.to_dict() for row in measures.rows(broken, 0)]
+    rows = [row.to_dict() for row in measures.summarise(broken, 0)]
     files = inspect_logs.write_logs(study, broken, rows, tmp_path)
     full, h2o = (inspect_log.read_eval_log(str(file)) for file in files)
     assert full.status == "success"
@@ -109,7 +111,7 @@ def test_all_logs_are_written_or_none(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     samples = study.samples([]).samples
-    rows = [row.to_dict() for row in measures.rows(samples, 0)]
+    rows = [row.to_dict() for row in measures.summarise(samples, 0)]
     logs, calls = tmp_path / "logs", []
     write = inspect_log.write_eval_log
 

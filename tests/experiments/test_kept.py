@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.cli import main
 from experiments.grid.detectors import build_detectors
-from experiments.report.report import Report
 from experiments.store.files import cache as kept
 from experiments.store.files import records
 from experiments.store.samples import load as reading
@@ -152,42 +150,6 @@ def test_several_processes_read_the_same(store: Path, monkeypatch: pytest.Monkey
 def test_the_code_is_told_by_its_files() -> None:
     rooms = [(), kept.READING, kept.REPORTING]
     assert len({kept.code(one) for one in rooms}) == len(rooms)
-
-
-@pytest.mark.slow
-def test_a_report_of_the_same_draws_and_reads_nothing_again(
-    store: Path,
-    no_trace: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    def report(*more: str) -> tuple[str, dict[str, int]]:
-        assert main(["report", str(store), "--json", *more]) == 0
-        files = [*(store / "figures").iterdir(), store / "report.html"]
-        return capfd.readouterr().out, {path.name: path.stat().st_mtime_ns for path in files}
-
-    first, made = report()
-    (store / "figures" / "figure4-cost.svg").unlink()
-    (store / "report.html").write_text("another")
-    again, mended = report()
-    assert again == first
-    assert mended.keys() == made.keys()
-    assert all(mended[name] > made[name] for name in ("figure4-cost.svg", "report.html"))
-    no_trace()
-    monkeypatch.setattr(Study, "samples", None)
-    assert report() == (first, mended)
-
-
-def test_rows_of_another_seed_or_detector_are_not_those_kept(store: Path) -> None:
-    study = Study.open(store)
-    detectors = build_detectors(study.config)
-    other = dataclasses.replace(study, config=dataclasses.replace(study.config, seed=7))
-    keys = {
-        Report(one, watching, lambda: pytest.fail("read")).key
-        for one in (study, other)
-        for watching in (detectors, detectors[:1])
-    }
-    assert len(keys) == 4
 
 
 points = st.lists(

@@ -71,7 +71,7 @@ def _rows(out: Path, config: Config) -> list[dict[str, object]]:
     assert results.missing == 0
     return [
         {k: v for k, v in row.to_dict().items() if "sec" not in k and "end_to_end" not in k}
-        for row in measures.rows(results.samples, seed=0)
+        for row in measures.summarise(results.samples, seed=0)
     ]
 
 

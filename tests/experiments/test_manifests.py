@@ -264,7 +264,7 @@ def test_an_unfinished_sweep_is_said_until_a_newer_one_has_its_cells(
 
 def _rows(out: Path, sweep: str | None = None) -> dict[tuple[str, int | None], Any]:
     samples = Study.open(out, sweep).samples([]).samples
-    return {(row.backend, row.budget): row for row in measures.rows(samples, 0)}
+    return {(row.backend, row.budget): row for row in measures.summarise(samples, 0)}
 
 
 def test_seconds_of_one_sweep_are_told_and_those_of_two_are_not(
@@ -330,7 +330,7 @@ def test_two_stores_side_by_side(
     document = _json(capfd, *given, "--csv", str(csv))
     labels = [f"{out.parent.name}/store", "other/store"]
     assert [one["store"] for one in document["manifests"]] == labels
-    assert all(one["finding"] and one["status"] == "finished" for one in document["manifests"])
+    assert all(one["headline"] and one["status"] == "finished" for one in document["manifests"])
     alone = _json(capfd, "report", str(other), "--no-figures")
     assert set(alone) == {"manifest", "rows", "pooled", "stopping"}
     mine = [row for row in document["rows"] if row.pop("store") == "other/store"]
@@ -357,11 +357,11 @@ def test_each_stores_figures_have_a_place_of_their_own(
     shutil.copytree(out, other)
     folders: list[Path] = []
 
-    def drawing(_samples: object, _rows: object, _sets: object, to: Path, *_: object) -> object:
+    def draw(_report: object, _sets: object, to: Path) -> list[Path]:
         folders.append(to)
-        return list
+        return []
 
-    monkeypatch.setattr(figures, "drawing", drawing)
+    monkeypatch.setattr(figures, "draw", draw)
     assert main(["report", str(out), str(other)]) == 0
     assert folders == [out / "figures", other / "figures"]
     folders.clear()

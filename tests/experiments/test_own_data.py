@@ -16,7 +16,8 @@ from experiments.cli import main
 from experiments.grid import data
 from experiments.grid.config import Config
 from experiments.grid.data import ProblemChoice
-from experiments.report import measures, tables
+from experiments.report import measures
+from experiments.report.tables.backends import main_grids
 from experiments.store.store import Store
 from experiments.store.study import Study
 
@@ -138,7 +139,7 @@ def swept(tiny_config: Callable[..., Config], tmp_path: Path) -> Callable[..., S
 
 def test_lengths_alone_are_measured_and_shown(swept, tmp_path, capsys):
     study = swept([{"prompt": f"{n} {n}"} for n in range(4)])
-    rows = measures.rows(study.samples([]).samples, 0)
+    rows = measures.summarise(study.samples([]).samples, 0)
     assert {row.backend for row in rows} == {"full", "sink"}
     for row in rows:
         assert (row.n, row.samples, row.accuracy.estimate, row.accuracy_change.estimate) == (
@@ -149,12 +150,12 @@ def test_lengths_alone_are_measured_and_shown(swept, tmp_path, capsys):
         )
         assert row.mean_tokens.estimate is not None
         assert (row.keys_read_per_solved.estimate, row.solved_by_both) == (None, 0)
-    assert tables.main_tables(rows)
+    assert main_grids(rows)
     assert Store(tmp_path / "out").frame()["correct"].isna().all()
     assert main(["report", str(tmp_path / "out"), "--no-figures", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {row["accuracy"] for row in told["rows"]} == {None}
-    finding = told["manifest"]["finding"]
+    finding = told["manifest"]["headline"]
     for word in ("accuracy", "solved", "answers", "per solved"):
         assert word not in finding.replace("no answer", ""), finding
 

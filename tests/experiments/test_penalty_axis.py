@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from drawn_figures import drawn_figures
-from rich.console import Console
-from synthetic_samples import demo, guarded, sample, sparse
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lil
@@ -21,14 +17,9 @@ from experiments.grid.detectors import build_detectors
 from experiments.grid.identity import run_id
 from experiments.grid.plan import Plan, build_backends, build_configurations, build_penalties
 from experiments.grid.presets import load
-from experiments.report.chart_sets import chart_sets
-from experiments.report.headline import finding
-from experiments.report.measures import ReportRow, rows
-from experiments.report.tables import main_tables, penalty_tables, table1
-from experiments.report.terminal import draw
+from experiments.report.measures import summarise
 from experiments.store import manifest
 from experiments.store.labels import penalty_labels
-from experiments.store.samples.sample import Sample
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import replay_check as check_live
@@ -149,9 +140,9 @@ def test_detectors_are_replayed_over_penalised_traces(swept: Any) -> None:
         for detector in ("none", "guardian")
     }
     assert len(samples) == 4 * len(found)
-    for row in rows(samples, seed=0):
+    for row in summarise(samples, seed=0):
         assert row.pairs == 4
-        assert row.penalty_pairs == (4 if row.penalty == "lz" else None)
+        assert (row.penalty_effect is not None) is (row.penalty == "lz")
 
 
 def test_live_and_replayed_agree_under_a_penalty(swept: Any) -> None:
@@ -170,118 +161,6 @@ def test_penalties_that_share_a_name_are_told_apart(swept: Any) -> None:
     both = Plan((full, lz, weak, dry), plan.items, 1)
     assert penalty_labels(both) == ["none", "lz(alpha=1.5)", "lz(alpha=0.1)", "dry"]
     assert penalty_labels(plan) == ["none", "none", "lz", "lz"]
-
-
-# ---------------------------------------------------------------- what it is compared with
-
-
-def _row(samples: list[Sample], **which: object) -> ReportRow:
-    found = rows(samples, seed=0)
-    (row,) = [r for r in found if all(getattr(r, k) == v for k, v in which.items())]
-    return row
-
-
-def test_a_penalty_is_compared_with_the_same_configuration_without_it() -> None:
-    full = [sample(i, tokens=100) for i in range(4)]
-    plain = [sparse(i, tokens=200, correct=i < 2, repeated=i > 0) for i in range(4)]
-    other = [sparse(i, budget=64, tokens=999) for i in range(4)]
-    lz = [sparse(i, tokens=150, correct=i != 0, repeated=False, penalty="lz") for i in range(4)]
-    samples = full + plain + other + lz
-    watched = [guarded(one, 100) for one in plain] + [guarded(one, 75) for one in lz]
-    row = _row(samples + watched, penalty="lz", detector="none")
-    assert row.length_ratio.estimate == pytest.approx(1.5)
-    assert (row.penalty_length_ratio.estimate, row.penalty_pairs) == (pytest.approx(0.75), 4)
-    # Four problems that differ are too few for an interval.
-    assert (row.penalty_length_ratio.low, row.penalty_length_ratio.differs) == (None, 4)
-    assert (row.penalty_accuracy_change.lost, row.penalty_accuracy_change.gained) == (1, 2)
-    assert row.penalty_accuracy_change.estimate == pytest.approx(0.25)
-    assert row.penalty_accuracy_change.p == 1.0
-    assert row.penalty_repetition_change == pytest.approx(-0.75)
-    # With the detector on both sides: 75 against 100 tokens.
-    row = _row(samples + watched, penalty="lz", detector="guardian")
-    assert row.penalty_length_ratio.estimate == pytest.approx(0.75)
-    assert row.token_savings.estimate == pytest.approx(0.5)
-    row = _row(samples, penalty="none", backend="h2o", budget=32)
-    assert (
-        row.penalty_pairs
-        is row.penalty_length_ratio.estimate
-        is row.penalty_accuracy_change.estimate
-        is None
-    )
-
-
-def test_a_penalty_without_its_counterpart_is_missing_not_zero() -> None:
-    samples = [sample(0), sparse(0, penalty="lz"), sparse(1, penalty="lz"), sparse(1)]
-    row = _row(samples, penalty="lz")
-    assert (row.penalty_pairs, row.penalty_pairs_missing) == (0, 1)
-    alone = _row(samples[:2], penalty="lz")
-    assert (alone.penalty_pairs, alone.penalty_length_ratio.estimate) == (0, None)
-
-
-# ---------------------------------------------------------------- where it is said
-
-
-def _with_penalty(samples: list[Sample], name: str = "lz") -> list[Sample]:
-    """The same samples again, a third as long and unsolved, under a penalty."""
-    return [
-        Sample(**{**vars(one), "penalty": name, "tokens": (one.tokens or 0) // 3, "correct": False})
-        for one in samples
-    ]
-
-
-def test_penalised_rows_change_no_word_about_backends() -> None:
-    plain = demo(problems=6, budgets=(16, 64))
-    without = finding(rows(plain, seed=0))
-    said = finding(rows(plain + _with_penalty(plain), seed=0))
-    head, _, tail = said.rpartition(" With ")
-    assert head == without
-    assert tail.startswith("penalty lz outputs are longer in 0 and shorter in 27 of 27")
-    solved = sum(bool(one.correct) for one in plain if one.detector == "none")
-    assert f"losing {solved} and gaining 0 of {6 * 27} answers" in tail
-
-
-def test_tables_and_drawing_keep_penalties_apart() -> None:
-    plain = demo(problems=4, budgets=(16, 64))
-    free, both = rows(plain, seed=0), rows(plain + _with_penalty(plain, "presence_window"), seed=0)
-    for make in (main_tables, table1):
-        old, new = [_text(t) for t in make(free)], [_text(t) for t in make(both)]
-        assert len(new) == 2 * len(old)
-        # The caption stands under the last of the main tables.
-        assert [t.split("\nsolved: %")[0] for t in old] == [
-            t.split("\nsolved: %")[0] for t in new if "presence_window" not in t
-        ]
-    assert penalty_tables(free) == []
-    (table,) = penalty_tables(both)
-    assert "What presence_window changes (reasoner)" in _text(table)
-    assert max(len(line) for line in _text(table).splitlines()) <= 80
-    assert len(table.rows) == 27
-    one, two = draw(chart_sets(free)).plain, draw(chart_sets(both)).plain
-    assert two.startswith(one)
-    assert two.count("with presence_window") == two.count("solved, %") - one.count("solved, %") == 3
-
-
-def _text(table: Any) -> str:
-    console = Console(file=io.StringIO(), width=80)
-    console.print(table)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-
-
-@pytest.mark.slow
-def test_figures_of_a_penalty_are_files_of_their_own(tmp_path: Path) -> None:
-    plain = demo(problems=2, budgets=(16,), datasets=("easy",), backends=("h2o",))
-    both = plain + _with_penalty(plain)
-    drawn_figures(plain, tmp_path / "without")
-    paths = drawn_figures(both, tmp_path / "with")
-    names = {path.name for path in paths if path.suffix == ".svg"}
-    old = {path.name for path in (tmp_path / "without").glob("*.svg")}
-    assert names == old | {name.replace(".svg", "-lz.svg") for name in old}
-    for name in old:
-        again = (tmp_path / "with" / name).read_text()
-        assert again == (tmp_path / "without" / name).read_text()
-    curves, under = (tmp_path / "with" / f"figure3-curves{x}.svg" for x in ("", "-lz"))
-    assert "penalty lz" in under.read_text()
-    green = "#1a9850"  # correct samples; under the penalty there are none, the legend aside
-    assert under.read_text().count(green) < curves.read_text().count(green)
 
 
 def test_run_takes_a_penalty(tiny_model: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recomputing.compare import Comparison
 from saved_models import save_tiny_model
 from sweeping import go
 
@@ -17,7 +16,7 @@ from experiments.cli import main
 from experiments.grid import data
 from experiments.grid.config import Config
 from experiments.grid.presets import load
-from experiments.report import measures, tables
+from experiments.report.report import make_report
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
@@ -85,15 +84,10 @@ def test_runs_end_with_the_positions_and_rows_say_so(config, tmp_path):
         assert (sample.status == "capped") is (sample.finish == "length")
     stored = {record.id: record.meta["at_positions"] for record in Store(tmp_path / "out")}
     assert stored == {sample.record: sample.at_positions for sample in samples}
-    rows = measures.rows(samples, 0)
-    assert {row.backend: row.at_positions for row in rows} == {
-        name: sum(sample.at_positions for sample in samples if sample.backend == name)
-        for name in ("full", "sink")
-    }
-    (table, *_) = tables.main_tables(rows)
-    said = f"full {sum(s.at_positions for s in samples if s.backend == 'full')}"
-    assert f"where the model's positions end, or beyond them: {said}" in str(table.caption)
-    assert rows[0].to_dict()["at_positions"] == rows[0].at_positions
+    cut = sum(sample.at_positions for sample in samples if sample.backend == "full")
+    (notice,) = [n for n in make_report(study, samples).notices if " of full on " in n]
+    assert notice.startswith(f"{cut} outputs of full on ")
+    assert "where the model's positions end" in notice
 
     again, _ = go(asked, tmp_path / "out")
     assert again.counts.decoded == 0
@@ -145,14 +139,3 @@ def test_a_run_is_cut_and_its_flag_goes_on(config, capsys):
     assert main([*command, "--beyond-positions"]) == 0
     (beyond,) = json.loads(capsys.readouterr().out)["samples"]
     assert beyond["tokens"] >= sample["tokens"]
-
-
-def test_rows_are_those_that_are_computed_a_second_time(config, tmp_path, capsys):
-    asked = config(detectors="guardian")
-    go(asked, tmp_path / "out")
-    assert main(["report", str(tmp_path / "out"), "--no-figures", "--no-page", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert sum(row["at_positions"] for row in document["rows"]) > 0
-    comparison = Comparison(tmp_path / "out", document["manifest"]["detectors"])
-    comparison.compare(document["rows"])
-    assert not comparison.wrong

@@ -16,7 +16,7 @@ from experiments.cli.commands import replay
 from experiments.grid.config import Config
 from experiments.grid.detectors import build_detectors
 from experiments.grid.plan import Plan
-from experiments.report.measures import rows
+from experiments.report.measures import summarise
 from experiments.store import manifest
 from experiments.store.labels import labels
 from experiments.store.samples.replay import blank, measured
@@ -304,7 +304,7 @@ def test_a_detector_that_depends_on_its_chunks_is_found_out(swept: Any) -> None:
 
 def test_controls_and_nulls_are_apart_from_methods() -> None:
     detector = lil.Guardian()
-    plain = rows(demo(problems=3), seed=0)[0]
+    plain = summarise(demo(problems=3), seed=0)[0]
     own = [
         dataclasses.replace(plain, detector="guardian", backend=backend, role=role, stopped=stopped)
         for backend, role, stopped in (

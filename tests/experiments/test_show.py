@@ -85,7 +85,7 @@ def test_it_says_what_the_samples_of_a_report_say(store, capsys):
         ]
         full = told["full"]
         assert (full is None) is run.configuration.is_full
-    rows = measures.rows(samples, 0)
+    rows = measures.summarise(samples, 0)
     assert len(rows) == 5 * 3
 
 

@@ -17,7 +17,7 @@ from attention.spec import Spec, merge
 from experiments.cli.commands.replay import require_notes
 from experiments.cli.commands.report import DEFAULT_STORE
 from experiments.cli.console import Console
-from experiments.cli.open_store import add_load_flag, found_in, open_store, to_load
+from experiments.cli.open_store import add_load_flag, open_store, report_of, to_load
 from experiments.cli.parser import Done, Parser
 from experiments.grid.detectors import choices_of, defaults_of
 from experiments.report.calibration import Half, by_problem, chosen, in_halves, needed
@@ -86,7 +86,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         settings = _settings(args, study)
     require_notes(settings[0], study)
     names = labels(settings)
-    samples = [one for one in found_in(study, settings, notes).samples if one.model == model]
+    samples = [one for one in report_of(study, settings, notes).samples if one.model == model]
     plain = (one for one in samples if one.detector == "none" and one.role != "null")
     missing = sum(not is_usable(one) for one in plain)
     if missing:

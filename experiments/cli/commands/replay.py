@@ -15,7 +15,14 @@ from attention.errors import InvalidValue
 from attention.spec import values
 from experiments.cli.commands.report import DEFAULT_STORE
 from experiments.cli.console import Console
-from experiments.cli.open_store import add_load_flag, add_scorer_flag, found_in, open_store, to_load
+from experiments.cli.open_store import (
+    add_load_flag,
+    add_scorer_flag,
+    document_of,
+    open_store,
+    report_of,
+    to_load,
+)
 from experiments.cli.parser import Done, Parser
 from experiments.cli.plain_text import COLUMNS, over_texts
 from experiments.cli.progress import bar
@@ -23,9 +30,8 @@ from experiments.grid import models
 from experiments.grid.config import Config, check
 from experiments.grid.data.sets import is_file
 from experiments.grid.detectors import build_detectors, choices_of, combined
-from experiments.report import measures, tables
-from experiments.report.pooled import row_totals
-from experiments.report.row import by_penalty
+from experiments.report import tables
+from experiments.report.row import DetectorEffect, ReportRow, by_penalty
 from experiments.store import manifest
 from experiments.store.labels import labels, short
 from experiments.store.study import Study
@@ -118,28 +124,23 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         detectors = _detectors(args, study.config, study.detectors)
     for one in detectors:
         require_notes(one, study)
-    found = found_in(study, detectors, notes)
-    rows = found.rows
-    console.print(_table(rows, detectors))
-    for table in tables.stopping_tables(found.stopping, console.width):
-        console.print(table)
+    report = report_of(study, detectors, notes)
+    console.print(_table(report.rows, detectors))
+    for grid in tables.pool_grids(report.pools):
+        console.print(tables.rich_table(grid, console.width))
     about: dict[str, Any] = manifest.public(study.manifest) | {
         "detectors": [
             {"label": label, "name": d.name, **d.params()}
             for label, d in zip(labels(detectors), detectors, strict=True)
         ],
-        "runs_missing": found.missing,
+        "runs_missing": report.missing,
     }
     code = 0
     if args.check_live or args.decode:
         agreements = _check_live(study, detectors, args.decode, console)
         about["live"] = agreements
         code = 0 if all(not one["differ"] for one in agreements) else 1
-    told = [dataclasses.asdict(one) for one in found.stopping]
-    rows_told = [row.to_dict() for row in rows]
-    pooled = [row.to_dict() for row in found.together]
-    document = {"manifest": about, "rows": rows_told, "pooled": pooled, "stopping": told}
-    return Done(document, code)
+    return Done(document_of(report, about), code)
 
 
 def _settings(args: argparse.Namespace) -> list[str]:
@@ -223,7 +224,7 @@ def require_notes(detector: Detector, study: Study) -> None:
         raise InvalidValue("detector", detector.name, allowed)
 
 
-def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) -> Table:
+def _table(rows: Sequence[ReportRow], detectors: Sequence[Detector]) -> Table:
     """A line a detector over all sparse methods; full, controls, nulls and penalties apart."""
     table = Table(title="detectors over stored traces", title_justify="left", box=None)
     table.add_column("detector")
@@ -247,14 +248,16 @@ def _table(rows: Sequence[measures.ReportRow], detectors: Sequence[Detector]) ->
             if chosen or kind in ("full", "sparse")
         ]
         for name, chosen in parts:
-            of_all = row_totals(chosen)
-            answers = of_all.solved, of_all.lost, of_all.gained
+            effect = DetectorEffect.total(filter(None, (row.detector_effect for row in chosen)))
+            lost, gained = effect.change.lost, effect.change.gained
+            solved = effect.solved - (lost or 0) + (gained or 0)
+            saved = effect.tokens.estimate
             table.add_row(
                 escape(shown) if name == parts[0][0] else "",
                 escape(name),
-                str(of_all.stopped),
-                "—" if of_all.saved is None else f"{100 * of_all.saved:.1f}%",
-                *(str(count) if of_all.is_judged else "—" for count in answers),
+                str(sum(row.stopped for row in chosen)),
+                "—" if saved is None else f"{100 * saved:.1f}%",
+                *("—" if lost is None else str(count) for count in (solved, lost, gained)),
             )
     return table
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from experiments.cli.console import Console
 from experiments.cli.open_store import (
     Opened,
-    Report,
+    ShownReport,
     add_figure_flags,
     add_load_flag,
     add_scorer_flag,
@@ -33,7 +33,7 @@ DEFAULT_STORE = "lil-out/demo"
 
 EXAMPLES = """\
 examples:
-  lil report                                   the demo's tables, drawing, figures and finding
+  lil report                                   the demo's tables, figures and headline
   lil report --page quest.html --no-figures    one HTML file to open: figures, tables, every text
   lil report lil-out/quest --csv samples.csv   one line a sample, for a spreadsheet
   lil report --parquet samples.parquet         the same with types (needs pyarrow)
@@ -105,14 +105,14 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         _log(one, shown, folder / one.label.replace("/", "-") if several else folder, console)
     if args.csv or args.parquet:
         samples = [
-            s for one, shown in parts for s in with_text(shown.found.samples, one.study.store)
+            s for one, shown in parts for s in with_text(shown.report.samples, one.study.store)
         ]
         labels = (
-            [one.label for one, shown in parts for _ in shown.found.samples] if several else None
+            [one.label for one, shown in parts for _ in shown.report.samples] if several else None
         )
         exports.write_samples(samples, args.csv, args.parquet, labels)
-    rows = [row for shown in results for row in shown.found.rows]
-    labels = [one.label for one, shown in parts for _ in shown.found.rows] if several else None
+    rows = [row for shown in results for row in shown.report.rows]
+    labels = [one.label for one, shown in parts for _ in shown.report.rows] if several else None
     for file in args.rows:
         exports.write_rows(rows, file, labels)
     code = max(shown.code for shown in results)
@@ -124,7 +124,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     ]
     told = {
         key: [{"store": one.label} | row for one, shown in parts for row in shown.document[key]]
-        for key in ("rows", "stopping")
+        for key in ("rows", "pooled", "stopping")
     }
     return Done({"manifests": manifests, **told}, code)
 
@@ -136,9 +136,9 @@ def _figures(args: argparse.Namespace, one: Opened, several: bool) -> Path | Non
     return Path(args.figures) if args.figures else None if args.no_figures else one.figures
 
 
-def _log(one: Opened, shown: Report, folder: Path, console: Console) -> None:
-    rows = [row.to_dict() for row in shown.found.rows]
-    samples = [*with_text(shown.found.samples, one.study.store)]
+def _log(one: Opened, shown: ShownReport, folder: Path, console: Console) -> None:
+    rows = [row.to_dict() for row in shown.report.rows]
+    samples = [*with_text(shown.report.samples, one.study.store)]
     written = write_logs(one.study, samples, rows, folder)
     said = f"{len(written)} logs: {folder}"
     console.print(said, highlight=False, markup=False, soft_wrap=True)

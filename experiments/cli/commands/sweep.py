@@ -155,7 +155,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     study = replace(study, scorers=prepared.scorers)
     shown = show(study, console, bars.console, figure_folder(args, out), page_file(args, out))
     console.line(f"store: {out}")
-    usable = any(row.samples > row.errors + row.missing for row in shown.found.rows)
+    usable = any(row.samples > row.errors + row.missing for row in shown.report.rows)
     return Done(shown.document, code=shown.code if usable else 1)
 
 

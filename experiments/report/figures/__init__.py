@@ -1,41 +1,28 @@
-"""Figures as PNG and SVG, drawn from rows and samples alone: the paper's three and two of ours."""
+"""Figures as PNG and SVG, drawn from a report: the Lil paper's three and two of ours."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import matplotlib
-from matplotlib.figure import Figure
 
 from experiments.report.charts import ChartSet
 from experiments.report.figures.budgets import accuracy_length, compression, cost
 from experiments.report.figures.curves import curves
 from experiments.report.figures.detectors import detectors
-from experiments.report.figures.style import STYLE, Conditions, save
-from experiments.report.names import naming
-from experiments.report.row import ReportRow
-from experiments.store.samples.sample import Sample
+from experiments.report.figures.style import STYLE, conditions, save
+from experiments.report.names import short_names
 
-__all__ = ["Conditions", "drawing"]
-
-_NOTHING = Conditions()
-
-_Part = tuple[Path, Callable[..., Figure | None], tuple[Any, ...]]
+if TYPE_CHECKING:
+    from experiments.report.report import Report
 
 
-def drawing(
-    samples: Sequence[Sample],
-    rows: Sequence[ReportRow],
-    sets: Sequence[ChartSet],
-    out_dir: Path,
-    conditions: Conditions = _NOTHING,
-    pool: Executor | None = None,
-) -> Callable[[], list[Path]]:
-    """Write the figures of every set of charts: call what is given for their paths, PNG before SVG.
+def draw(report: Report, sets: Sequence[ChartSet], folder: Path) -> list[Path]:
+    """Write the figures of every set of charts; their paths, PNG before SVG.
 
     Each file appears whole or not at all. Without a sparse configuration there is nothing to draw.
     Full attention is the one without penalty in all of them. Models and data sets have short names.
@@ -47,53 +34,41 @@ def drawing(
     - Figure 5, where there are detectors: tokens saved against change of accuracy.
 
     Args:
-        samples, rows: what was found.
+        report: what is drawn.
         sets: its charts.
-        out_dir: where the files go; made if it is not there.
-        conditions: what stands in the footer beside what the rows say.
-        pool: processes that draw meanwhile; without them all is drawn by the call.
+        folder: where the files go; made if it is not there.
 
     Raises:
-        OSError: a file cannot be written; of its folder at once, else by what is given.
+        OSError: a file cannot be written.
     """
-    out_dir.mkdir(parents=True, exist_ok=True)
-    named = naming(rows)
-    plain = [named(one) for one in samples if one.detector == "none"]
-    several = len({of.model for of in sets}) > 1
-    parts: list[_Part] = []
-    for of in sets:
-        suffix = f"-{_file_name(of.model)}" if several else ""
-        suffix += "" if of.penalty == "none" else f"-{_file_name(of.penalty)}"
-        mine = [one for one in plain if (one.model, one.penalty) == (of.model, of.penalty)]
-        mine.sort(key=lambda one: one.pair)
-        parts += _parts(mine, of, out_dir, suffix, conditions)
-    if pool is None:
-        return lambda: [path for part in parts for path in _saved(*part)]
-    waiting = [pool.submit(_saved, *part) for part in parts]
-    return lambda: [path for saved in waiting for path in saved.result()]
-
-
-def _parts(
-    samples: list[Sample], of: ChartSet, out_dir: Path, suffix: str, conditions: Conditions
-) -> list[_Part]:
-    """The figures of one set: where each goes, what draws it and from what."""
-    under = "" if of.penalty == "none" else f", penalty {of.penalty}"
-    made: tuple[tuple[str, Callable[..., Figure | None], tuple[Any, ...]], ...] = (
-        ("figure1-accuracy-length", accuracy_length, (of,)),
-        ("figure2-compression", compression, (of,)),
-        ("figure3-curves", curves, (samples, of)),
-        ("figure4-cost", cost, (of,)),
-        ("figure5-detectors", detectors, (of,)),
-    )
-    return [
-        (out_dir / f"{name}{suffix}", draw, (*what, under, conditions)) for name, draw, what in made
+    folder.mkdir(parents=True, exist_ok=True)
+    models = short_names(row.model for row in report.rows)
+    datasets = short_names(row.dataset for row in report.rows)
+    plain = [
+        replace(sample, model=models[sample.model], dataset=datasets[sample.dataset])
+        for sample in report.samples
+        if sample.detector == "none"
     ]
-
-
-def _saved(path: Path, draw: Callable[..., Figure | None], what: tuple[Any, ...]) -> list[Path]:
-    with matplotlib.rc_context(STYLE):
-        figure = draw(*what)
-        return [] if figure is None else save(figure, path)
+    plain.sort(key=lambda sample: sample.pair)
+    notes = conditions(report.study.config)
+    paths: list[Path] = []
+    for charts in sets:
+        suffix = f"-{_file_name(charts.model)}" if len({c.model for c in sets}) > 1 else ""
+        suffix += "" if charts.penalty == "none" else f"-{_file_name(charts.penalty)}"
+        under = "" if charts.penalty == "none" else f", penalty {charts.penalty}"
+        samples = [s for s in plain if (s.model, s.penalty) == (charts.model, charts.penalty)]
+        with matplotlib.rc_context(STYLE):
+            figures = {
+                "figure1-accuracy-length": accuracy_length(charts, under, notes),
+                "figure2-compression": compression(charts, under, notes),
+                "figure3-curves": curves(samples, charts, under, notes),
+                "figure4-cost": cost(charts, under, notes),
+                "figure5-detectors": detectors(charts, under, notes),
+            }
+            for name, figure in figures.items():
+                if figure is not None:
+                    paths += save(figure, folder / f"{name}{suffix}")
+    return paths
 
 
 def _file_name(text: str) -> str:

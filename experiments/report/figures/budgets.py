@@ -24,7 +24,6 @@ from experiments.report.charts import (
 )
 from experiments.report.figures.style import (
     FULL,
-    Conditions,
     cut,
     finish,
     footer,
@@ -44,7 +43,7 @@ _CUT = "their ratios are those of what there is"
 _NO_BAR = "no bar: fewer than six problems are solved, or differ"
 
 
-def accuracy_length(of: ChartSet, under: str, conditions: Conditions) -> Figure:
+def accuracy_length(of: ChartSet, under: str, conditions: Sequence[str]) -> Figure:
     """Figure 1: accuracy, output length and, where any was cut, the share cut at the cap.
 
     Solid without, dotted and hollow with the detector; full attention dashed. Bars and band are 95%
@@ -60,14 +59,14 @@ def accuracy_length(of: ChartSet, under: str, conditions: Conditions) -> Figure:
     return _figure(of, shown, title, notes)
 
 
-def compression(of: ChartSet, under: str, conditions: Conditions) -> Figure:
+def compression(of: ChartSet, under: str, conditions: Sequence[str]) -> Figure:
     """Figure 2: compression ratio of whole outputs."""
     title = f"Compression ratio of the output against cache budget, with 95% intervals{under}"
     notes = [*footer(of.rows, conditions), _LENGTH, *cut(of.rows, _CUT), *other_detectors(of)]
     return _figure(of, [of.chart("compression")], title, notes)
 
 
-def cost(of: ChartSet, under: str, conditions: Conditions) -> Figure:
+def cost(of: ChartSet, under: str, conditions: Sequence[str]) -> Figure:
     """Figure 4: keys read per solved problem over full attention's, logarithmic.
 
     Where none is solved there is a gap, and a cross at the panel's upper end says so.

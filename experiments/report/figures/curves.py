@@ -12,14 +12,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.report.charts import ChartSet
-from experiments.report.figures.style import Conditions, cut, finish, footer, panels
-from experiments.report.row import dataset_order, series
+from experiments.report.figures.style import cut, finish, footer, panels
+from experiments.report.names import series
+from experiments.report.row import dataset_order
 from experiments.store.samples.sample import Key, Sample
 
 _CORRECT, _INCORRECT = "#1a9850", "#d73027"
 
 
-def curves(samples: list[Sample], of: ChartSet, under: str, conditions: Conditions) -> Figure:
+def curves(samples: list[Sample], of: ChartSet, under: str, conditions: Sequence[str]) -> Figure:
     """Green correct, red incorrect; one row a backend, at the middle budget measured.
 
     The paper shows sink and Quest at 1024. Panels of a column have the same axes.
@@ -28,7 +29,7 @@ def curves(samples: list[Sample], of: ChartSet, under: str, conditions: Conditio
     budget = budgets[(len(budgets) - 1) // 2]
     shown = [row for row in of.rows if (row.detector, row.penalty) == ("none", of.penalty)]
     datasets = sorted({row.dataset for row in shown}, key=dataset_order)
-    chosen = {
+    by_label = {
         label: row
         for dataset in datasets
         for label, line in series([row for row in shown if row.dataset == dataset]).items()
@@ -39,8 +40,8 @@ def curves(samples: list[Sample], of: ChartSet, under: str, conditions: Conditio
     of_key: dict[Key, list[Sample]] = defaultdict(list)
     for sample in samples:
         of_key[sample.key].append(sample)
-    figure, axes = panels([1.75] * len(chosen), len(datasets), share_y=True)
-    for down, (label, row) in enumerate(chosen.items()):
+    figure, axes = panels([1.75] * len(by_label), len(datasets), share_y=True)
+    for down, (label, row) in enumerate(by_label.items()):
         for across, dataset in enumerate(datasets):
             axis = axes[down][across]
             here = (row.key[0], dataset, *row.key[2:])
@@ -48,7 +49,7 @@ def curves(samples: list[Sample], of: ChartSet, under: str, conditions: Conditio
                 _draw(axis, of_key[here])
             if down == 0:
                 axis.set_title(dataset)
-            if down == len(chosen) - 1:
+            if down == len(by_label) - 1:
                 axis.set_xlabel("original, bytes")
             if across == 0:
                 axis.set_ylabel(f"{textwrap.fill(label, 20)}\ncompressed, bytes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -11,7 +12,6 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from experiments.report.charts import ChartSet, Panel, Series
 from experiments.report.figures.style import (
     FULL,
-    Conditions,
     finish,
     footer,
     look,
@@ -19,12 +19,10 @@ from experiments.report.figures.style import (
     panels,
 )
 
-_TOGETHER = (
-    "large: all sparse configurations of the panel together, 95% intervals; small: each alone"
-)
+_MARKS = "large: all sparse configurations of the panel together, 95% intervals; small: each alone"
 
 
-def detectors(of: ChartSet, under: str, conditions: Conditions) -> Figure | None:
+def detectors(of: ChartSet, under: str, conditions: Sequence[str]) -> Figure | None:
     """One row of panels a chart, the last of wasted tokens; None where there is no detector.
 
     A large mark is a detector and action over all of the panel, its bars 95% intervals; a small one
@@ -47,7 +45,7 @@ def detectors(of: ChartSet, under: str, conditions: Conditions) -> Figure | None
         for axis in axes[down][len(chart.panels) :]:
             axis.remove()
     notes = footer([row for row in of.rows if row.backend != "full"], conditions)
-    notes.append(_TOGETHER)
+    notes.append(_MARKS)
     if len(charts) > 2:
         notes.append(
             "rows of panels: an action that only some backends can carry out is compared over those"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from experiments.grid.config import Config
 from experiments.report.charts import ChartSet, Style
 from experiments.report.row import ReportRow
 from experiments.store.files.filesystem import whole_file
@@ -134,43 +134,19 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 # ---------------------------------------------------------------- the footer
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """What a sweep's rows do not hold; None is not said.
-
-    Attributes:
-        seed: of decoding and of the bootstrap.
-        arithmetic: what numbers are computed in.
-        cap: of a sparse run, as it was given.
-        max_new_tokens: cap of full attention.
-    """
-
-    seed: int | None = None
-    arithmetic: str | None = None
-    cap: str | None = None
-    max_new_tokens: int | None = None
-
-    def words(self) -> list[str]:
-        """Each, as a reader sees it."""
-        found = []
-        if self.seed is not None:
-            found.append(f"seed {self.seed}")
-        if self.arithmetic is not None:
-            found.append(self.arithmetic)
-        caps = []
-        if self.cap is not None:
-            caps.append(f"of sparse attention {self.cap}")
-        if self.max_new_tokens is not None:
-            caps.append(f"of full attention {self.max_new_tokens:,} tokens")
-        return [*found, "cap " + ", ".join(caps)] if caps else found
+def conditions(config: Config) -> list[str]:
+    """What a sweep's rows do not hold, as a reader sees it."""
+    full = f"of full attention {config.max_new_tokens:,} tokens"
+    caps = f"cap of sparse attention {config.cap}, {full}"
+    return [f"seed {config.seed}", config.arithmetic, caps]
 
 
-def footer(rows: Sequence[ReportRow], conditions: Conditions) -> list[str]:
+def footer(rows: Sequence[ReportRow], conditions: Sequence[str]) -> list[str]:
     """Model, samples, seed, type, cap; configurations left out because they are not complete."""
     models = sorted({row.model for row in rows})
     samples = sorted({row.samples for row in rows})
     n = f"{samples[0]}" if len(samples) == 1 else f"{samples[0]} to {samples[-1]}"
-    notes = [f"model {', '.join(models)}", f"n = {n} samples a configuration", *conditions.words()]
+    notes = [f"model {', '.join(models)}", f"n = {n} samples a configuration", *conditions]
     left_out = sum(not row.is_complete for row in rows if row.detector == "none")
     if left_out:
         several = "configurations that are" if left_out > 1 else "configuration that is"

@@ -7,22 +7,22 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attention.errors import InvalidValue
 from experiments.report.charts import Axis, ChartSet, Panel, Point, Series
 from experiments.report.page import markup
-from experiments.report.page.chosen import RULE, page_runs
+from experiments.report.page.runs import RULE, page_runs
 from experiments.report.page.traces import TraceBlocks, pack
-from experiments.report.row import ReportRow
 from experiments.report.tables.grid import Grid, escape, html_table
 from experiments.store.files.filesystem import require_file, write_atomically
-from experiments.store.samples.sample import Sample
-from experiments.store.study import Study
+
+if TYPE_CHECKING:
+    from experiments.report.report import Report
 
 NAME = "report.html"
 
@@ -42,25 +42,23 @@ class PageFile:
     Attributes:
         path: where.
         light, heavy: bytes without the traces, and of the traces.
-        kept, of: runs whose text is in it, and runs that have one.
+        packed, of: runs whose text is in it, and runs that have one.
         left_out: charts and tables for which there was no room.
     """
 
     path: Path
     light: int
     heavy: int
-    kept: int
+    packed: int
     of: int
     left_out: int
 
 
 def write(
     path: Path,
-    study: Study,
-    samples: Sequence[Sample],
-    rows: Sequence[ReportRow],
+    report: Report,
     sets: Sequence[ChartSet],
-    tables: Iterable[Grid],
+    tables: Sequence[Grid],
     about: Mapping[str, Any],
     *,
     light: int = LIGHT,
@@ -70,10 +68,10 @@ def write(
 
     Args:
         path: the file.
-        study: where the samples' traces are.
-        samples, rows, sets: what is reported, and its charts.
+        report: whose study has the samples' traces.
+        sets: its charts.
         tables: as the terminal shows them.
-        about: the manifest and the finding.
+        about: the manifest.
         light, heavy: most bytes without traces, and of traces; what does not fit is left out, and
             the page says so.
 
@@ -81,12 +79,13 @@ def write(
         InvalidValue: the file cannot be written.
     """
     require_file(path, "page")
-    packed = pack(study, page_runs(study, samples), rows, heavy)
+    packed = pack(report.study, page_runs(report.study, report.samples), report.rows, heavy)
+    problems = enumerate(packed.blocks)
     blocks = "\n".join(
         f'<script type="application/x-lil-traces" id="{name}">{block}</script>'
-        for name, block in [("index", packed.index), *_numbered(packed.blocks)]
+        for name, block in [("index", packed.index), *((f"problem-{at}", b) for at, b in problems)]
     )
-    page, left_out = _light(sets, list(tables), about, packed, light)
+    page, left_out = _light(report, sets, tables, about, packed, light)
     # A name may hold the same characters; the mark is the last of them.
     before, _, after = page.rpartition("{{traces}}")
     text = before + blocks + after
@@ -95,7 +94,7 @@ def write(
     except InvalidValue as error:
         raise InvalidValue("page", str(path), f"a file to write ({error.__cause__})") from error
     size = len(text.encode())
-    return PageFile(path, size - len(blocks), len(blocks), packed.kept, packed.of, left_out)
+    return PageFile(path, size - len(blocks), len(blocks), packed.packed, packed.of, left_out)
 
 
 def chart_values(of: ChartSet) -> list[dict[str, Any]]:
@@ -126,22 +125,22 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
-    lines = [(one, panel.place(one)) for one in [*panel.lines, *panel.under_detector]]
+    lines = [(line, panel.place(line)) for line in [*panel.lines, *panel.under_detector]]
     return {
         "title": f"{panel.dataset} ({panel.words})",
-        "levels": [_series(one) for one in panel.levels],
-        "lines": [_series(one) | {"place": place} for one, place in lines],
+        "levels": [_series(level) for level in panel.levels],
+        "lines": [_series(line) | {"place": place} for line, place in lines],
         "frontier": panel.front,
         "absent": _absent(panel),
     }
 
 
-def _series(one: Series) -> dict[str, Any]:
-    under = {} if one.detector is None else {"dotted": True}
-    name = one.name + ("" if one.detector is None else f" with {one.detector[0]}")
-    total = [] if one.total is None else [_point(one.total)]
-    points = [_point(point) for point in one.points]
-    return {"name": name, "style": asdict(one.style), "points": points, "total": total, **under}
+def _series(line: Series) -> dict[str, Any]:
+    under = {} if line.detector is None else {"dotted": True}
+    name = line.name + ("" if line.detector is None else f" with {line.detector[0]}")
+    total = [] if line.total is None else [_point(line.total)]
+    points = [_point(point) for point in line.points]
+    return {"name": name, "style": asdict(line.style), "points": points, "total": total, **under}
 
 
 def _point(at: Point) -> dict[str, Any]:
@@ -163,11 +162,8 @@ def _absent(panel: Panel) -> list[str]:
     ]
 
 
-def _numbered(blocks: Sequence[str]) -> list[tuple[str, str]]:
-    return [(f"problem-{at}", block) for at, block in enumerate(blocks)]
-
-
 def _light(
+    report: Report,
     sets: Sequence[ChartSet],
     tables: Sequence[Grid],
     about: Mapping[str, Any],
@@ -175,33 +171,25 @@ def _light(
     limit: int,
 ) -> tuple[str, int]:
     """The page but for its blocks, and how many charts and tables had no room."""
-    drawn = [_embedded(one) for of in sets for one in chart_values(of)]
-    made = [html_table(one, number) for number, one in enumerate(tables)]
-    empty = _fill(about, packed, [], [], len(drawn) + len(made))
+    charts = [_embedded(values) for charts in sets for values in chart_values(charts)]
+    grids = [html_table(grid, number) for number, grid in enumerate(tables)]
+    empty = _fill(report, about, packed, [], [], len(charts) + len(grids))
     room = limit - len(empty.encode())
-    shown_charts, room = _fitting(drawn, room)
-    shown_tables, room = _fitting(made, room)
-    left_out = len(drawn) + len(made) - len(shown_charts) - len(shown_tables)
-    return _fill(about, packed, shown_charts, _beside(tables, shown_tables), left_out), left_out
-
-
-def _beside(tables: Sequence[Grid], made: Sequence[str]) -> list[str]:
-    """Tables of the same columns together, so that they stand beside each other where they can."""
-    heads = [table.columns for table in tables]
-    groups = itertools.groupby(zip(heads, made, strict=False), key=lambda both: both[0])
-    return [f'<div class="tables">{"".join(one for _, one in group)}</div>' for _, group in groups]
+    shown_charts, room = _fitting(charts, room)
+    shown_grids, room = _fitting(grids, room)
+    left_out = len(charts) + len(grids) - len(shown_charts) - len(shown_grids)
+    # Tables of the same columns stand side by side where there is room.
+    both = zip([table.columns for table in tables], shown_grids, strict=False)
+    groups = itertools.groupby(both, key=lambda pair: pair[0])
+    grouped = [f'<div class="tables">{"".join(html for _, html in g)}</div>' for _, g in groups]
+    return _fill(report, about, packed, shown_charts, grouped, left_out), left_out
 
 
 def _fitting(parts: Sequence[str], room: int) -> tuple[list[str], int]:
     """The first of them that have room together, and what room is left."""
-    kept = []
-    for part in parts:
-        need = len(part.encode()) + _JOINT
-        if need > room:
-            break
-        room -= need
-        kept.append(part)
-    return kept, room
+    sizes = itertools.accumulate(len(part.encode()) + _JOINT for part in parts)
+    fitting = list(itertools.takewhile(lambda size: size <= room, sizes))
+    return list(parts[: len(fitting)]), room - (fitting[-1] if fitting else 0)
 
 
 def _embedded(values: object) -> str:
@@ -210,41 +198,40 @@ def _embedded(values: object) -> str:
 
 
 def _fill(
+    report: Report,
     about: Mapping[str, Any],
     packed: TraceBlocks,
-    drawn: Sequence[str],
-    made: Sequence[str],
+    charts: Sequence[str],
+    grids: Sequence[str],
     left_out: int,
 ) -> str:
     style, script = _asset("page.css"), _asset("page.js")
-    models = ", ".join(str(one.get("name")) for one in about.get("models", ()))
+    models = ", ".join(str(model.get("name")) for model in about.get("models", ()))
     missing = (
         f'<p class="note" id="left-out">{left_out} charts or tables are not on this page, for '
         "which there was no room; <code>lil report</code> prints every table.</p>"
         if left_out
         else ""
     )
+    shown = f"All {packed.of:,} runs that have a text."
+    if packed.packed < packed.of:
+        shown = f"{packed.packed:,} of {packed.of:,} runs: {RULE}."
     parts = {
         "policy": f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src {_hash(style)}; script-src {_hash(script)}",
         "title": escape(models or "report"),
         "style": style,
         "script": script,
-        "finding": escape(about.get("finding", "")),
+        "headline": escape(report.headline),
+        "notices": "".join(f'<p class="note">{escape(notice)}</p>' for notice in report.notices),
         "conditions": markup.conditions(about),
-        "charts": f"[{','.join(drawn)}]",
-        "tables": "\n".join(made),
+        "charts": f"[{','.join(charts)}]",
+        "tables": "\n".join(grids),
         "missing": missing,
-        "kept": escape(_kept(packed)),
+        "shown": escape(shown),
     }
     template = _asset("page.html")
     return re.sub(r"\{\{(\w+)\}\}", lambda at: parts.get(at[1], at[0]), template)
-
-
-def _kept(packed: TraceBlocks) -> str:
-    if packed.kept == packed.of:
-        return f"All {packed.of:,} runs that have a text."
-    return f"{packed.kept:,} of {packed.of:,} runs: {RULE}."
 
 
 def _asset(name: str) -> str:

@@ -12,9 +12,9 @@ from itertools import groupby, pairwise, takewhile
 from typing import Any
 
 from experiments.grid.answers import last_boxed
-from experiments.report.names import detector_name
-from experiments.report.page.chosen import PageRun, by_worth
-from experiments.report.row import ReportRow, by_penalty, series
+from experiments.report.names import detector_name, series
+from experiments.report.page.runs import PageRun, by_worth
+from experiments.report.row import ReportRow, by_penalty
 from experiments.store.samples.replay import with_text
 from experiments.store.samples.sample import Key, Sample
 from experiments.store.store import Record
@@ -49,12 +49,12 @@ class TraceBlocks:
     Attributes:
         index: `COLUMNS` of every run.
         blocks: one a problem: its prompt, its gold answer and its runs.
-        kept, of: runs in the blocks, and runs that have a text.
+        packed, of: runs in the blocks, and runs that have a text.
     """
 
     index: str
     blocks: list[str]
-    kept: int
+    packed: int
     of: int
 
     @property

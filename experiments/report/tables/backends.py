@@ -1,36 +1,30 @@
-"""Every backend and budget beside full attention: answers and lengths, costs, several samples."""
+"""Every backend and budget against full attention: answers and lengths, costs, several samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from experiments.report.names import shortly_named
-from experiments.report.row import AtCap, Cheaper, ReportRow, series
+from experiments.report.names import series
+from experiments.report.row import AtCap, ReportRow, dataset_order
 from experiments.report.statistics import NOTHING
 from experiments.report.tables.cells import (
     TableCell,
     change,
+    count,
+    decimals,
     incomplete,
     large,
-    percent,
     ratio,
     share,
+    whole_percent,
 )
 from experiments.report.tables.grid import Grid, Line
-from experiments.report.tables.parts import (
-    at_positions,
-    budget_label,
-    censored,
-    parts,
-    problems,
-    under,
-)
 
 _CLAIMED = (
-    "brackets: 95% intervals, none where fewer than six problems differ; bold: said to differ, by "
-    "an exact test of six or more problems, corrected for all rows of a cap, by 2% or more, and "
-    "clear of the null's interval where there is a null"
+    "brackets: 95% intervals, none where fewer than six problems differ; bold: the difference is "
+    "clear: at least 2% over six or more problems, significant after correction for all rows of a "
+    "cap, and larger than that of the null where there is a null"
 )
 _CAPTION = (
     "solved: %; change: points against full attention; length: times full attention's, the mean "
@@ -47,83 +41,78 @@ _CAPS_CAPTION = (
 )
 _SAMPLING_CAPTION = (
     "pass@k: % of problems that at least one of k samples solves; unbiased (Chen et al. 2021), "
-    "pass@1 is avg@k, the share of all samples; brackets: 95% intervals, problems resampled"
+    "pass@1 is the share of all samples; brackets: 95% intervals, problems resampled"
 )
-_MOST = 4  # intervals beside each other in 80 columns
+_MOST = 4  # intervals side by side in 80 columns
 
 Cells = Callable[[ReportRow], Iterable[TableCell]]
 
 
 def main_grids(rows: Sequence[ReportRow]) -> list[Grid]:
-    """One table per model, penalty and data set: every backend and budget beside full attention.
+    """One table per model, penalty and data set: every backend and budget and full attention.
 
-    What all are measured against is full attention without penalty.
+    All are measured against full attention without penalty.
     """
     names = ("solved", "change", "length", "diff", "cut")
-    every = parts(shortly_named(rows))
-    found = [_grid(part, names, _main_cells, _title(part)) for part in every]
-    return [
-        replace(grid, caption="; ".join(filter(None, (at_positions(part), grid.caption))))
-        for part, grid in zip(every, _with_caption(found, _CAPTION), strict=True)
-    ]
+    grids = []
+    for part in parts(rows):
+        failed = sum(row.errors for row in part)
+        title = f"{part[0].dataset}: {_problems(part)} {_subject(part[0])}{_censored(part)}"
+        title += f"; {failed} samples failed (lil sweep --retry-failed)" if failed else ""
+        grids.append(_grid(part, names, _main_cells, title))
+    return _with_caption(grids, _CAPTION)
 
 
 def cost_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     """One table per model, penalty and data set: what a solved problem costs, and how texts end."""
     names = ("both solve", "n", "keys/solved", "packed", "loops")
-    found = [
-        _grid(part, names, _cost_cells, _cost_title(part)) for part in parts(shortly_named(rows))
+    grids = [
+        _grid(
+            part,
+            names,
+            _cost_cells,
+            f"{part[0].dataset}: cost {_subject(part[0])}{_censored(part)}",
+        )
+        for part in parts(rows)
     ]
-    return _with_caption(found, _COST_CAPTION)
+    return _with_caption(grids, _COST_CAPTION)
 
 
 def caps_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     """The main numbers at each smaller cap; nothing where results are read at one cap alone."""
     names = ("solved", "length", "cut", "both solve", "n")
-    found = []
-    for part in parts(shortly_named(rows)):
+    grids = []
+    for part in parts(rows):
         for at, cap in enumerate(part[0].caps):
             title = f"{part[0].dataset}, read at {cap.factor} times full attention's length "
-            title += f"({part[0].model}{under(part[0].penalty)})"
-            found.append(_grid(part, names, _cap_cells(at), title))
-    return _with_caption(found, _CAPS_CAPTION)
-
-
-def _cap_cells(at: int) -> Cells:
-    def cells(row: ReportRow) -> list[TableCell]:
-        cap = row.caps[at]
-        cut = TableCell(f"{percent(cap.capped / row.samples)}%") if row.samples else TableCell()
-        solved = share(cap.accuracy)
-        if row.is_baseline:
-            return [solved, TableCell(), cut, TableCell(), TableCell()]
-        count = (
-            TableCell()
-            if cap.length_ratio_solved.estimate is None
-            else TableCell(str(cap.solved_by_both))
-        )
-        return [solved, _length(cap), cut, _both(cap), count]
-
-    return cells
+            grids.append(_grid(part, names, _cap_cells(at), title + _subject(part[0])))
+    return _with_caption(grids, _CAPS_CAPTION)
 
 
 def sampling_grids(rows: Sequence[ReportRow]) -> list[Grid]:
     """pass@k where problems have several samples; nothing where they have one."""
-    found = []
-    for part in parts(shortly_named(rows)):
-        known = sorted({k for row in part for k in row.pass_at})
-        if known:
-            chosen = _some(known)
-            names = tuple(f"pass@{k}" for k in chosen)
-            title = f"{part[0].dataset}: {problems(part)} ({part[0].model}{under(part[0].penalty)})"
-            found.append(_grid(part, names, _sampling_cells(chosen), title))
-    return _with_caption(found, _SAMPLING_CAPTION)
+    grids = []
+    for part in parts(rows):
+        sizes = sorted({k for row in part for k in row.pass_at})
+        if len(sizes) > _MOST:  # the first, the last and those evenly between
+            sizes = [sizes[round(at * (len(sizes) - 1) / (_MOST - 1))] for at in range(_MOST)]
+        if sizes:
+            names = tuple(f"pass@{k}" for k in sizes)
+            title = f"{part[0].dataset}: {_problems(part)} {_subject(part[0])}"
+            grids.append(_grid(part, names, _sampling_cells(sizes), title))
+    return _with_caption(grids, _SAMPLING_CAPTION)
 
 
-def _some(known: list[int]) -> list[int]:
-    """The first, the last and those evenly between, as many as there is room for."""
-    if len(known) <= _MOST:
-        return known
-    return [known[round(at * (len(known) - 1) / (_MOST - 1))] for at in range(_MOST)]
+def parts(rows: Sequence[ReportRow]) -> list[list[ReportRow]]:
+    """Rows without detector of one model, penalty and data set together, in reading order."""
+    plain = [row for row in rows if row.detector == "none"]
+    keys = {(row.model, row.penalty, row.dataset) for row in plain}
+    ordered = sorted(keys, key=lambda k: (k[0], k[1] != "none", k[1], dataset_order(k[2])))
+    return [[r for r in plain if (r.model, r.penalty, r.dataset) == key] for key in ordered]
+
+
+def _subject(row: ReportRow) -> str:
+    return f"({row.model})" if row.penalty == "none" else f"({row.model}, penalty {row.penalty})"
 
 
 def _with_caption(grids: list[Grid], caption: str) -> list[Grid]:
@@ -136,95 +125,75 @@ def _grid(part: list[ReportRow], names: Sequence[str], cells: Cells, title: str)
         for row in line:
             there = row.samples - row.missing - row.errors
             shown = cells(row) if row.is_complete else incomplete(there, row.samples, len(names))
-            lines.append(Line((label,), (TableCell(budget_label(row)), *shown)))
+            lines.append(Line((label,), (count(row.budget), *shown)))
     return Grid(title, ("backend", "budget", *names), tuple(lines))
 
 
 def _main_cells(row: ReportRow) -> list[TableCell]:
-    accuracy = share(row.accuracy)
-    cut = TableCell(f"{percent(row.capped / row.samples)}%") if row.samples else TableCell()
+    solved, cut = share(row.accuracy), whole_percent(row.capped / row.samples)
     if row.is_baseline:
-        return [accuracy, TableCell(), TableCell(), TableCell(), cut]
-    moved = change(
-        row.accuracy_change,
-        not {"loses", "gains"}.isdisjoint(row.claims),
-    )
-    differ = (
-        TableCell()
-        if row.length_ratio.estimate is None
-        else TableCell(str(row.length_ratio.differs))
-    )
-    return [accuracy, moved, _length(row), differ, cut]
+        return [solved, TableCell(), TableCell(), TableCell(), cut]
+    moved = change(row.accuracy_change, _claims(row, "loses", "gains"))
+    differ = TableCell() if row.length_ratio.estimate is None else count(row.length_ratio.differs)
+    return [solved, moved, _length(row), differ, cut]
 
 
-def _length(row: ReportRow | AtCap) -> TableCell:
-    claimed = not {"longer", "shorter"}.isdisjoint(row.claims)
-    return ratio(row.length_ratio, claimed)
+def _cap_cells(at: int) -> Cells:
+    def cells(row: ReportRow) -> list[TableCell]:
+        cap = row.caps[at]
+        solved, cut = share(cap.accuracy), whole_percent(cap.capped / row.samples)
+        if row.is_baseline:
+            return [solved, TableCell(), cut, TableCell(), TableCell()]
+        return [solved, _length(cap), cut, *_both(cap)]
 
-
-def _both(row: ReportRow | AtCap) -> TableCell:
-    return ratio(
-        row.length_ratio_solved,
-        not {"longer solved", "shorter solved"}.isdisjoint(row.claims),
-    )
+    return cells
 
 
 def _cost_cells(row: ReportRow) -> list[TableCell]:
-    both = count = keys = TableCell()
-    if row.length_ratio_solved.estimate is not None:
-        count = TableCell(str(row.solved_by_both))
+    both, n = _both(row)
+    keys = ratio(row.keys_read_per_solved_ratio, _claims(row, "fewer keys", "more keys"))
     if row.is_baseline:
-        if row.keys_read_per_solved.estimate is not None:
-            keys = TableCell(large(row.keys_read_per_solved.estimate))
-    else:
-        both = _both(row)
-        keys = ratio(
-            row.keys_read_per_solved_ratio,
-            not {"fewer keys", "more keys"}.isdisjoint(row.claims),
-        )
+        both, keys = TableCell(), TableCell(large(row.keys_read_per_solved))
     if row.accuracy.estimate == 0:
-        keys = TableCell("none solved")  # so that no cost can be said
-    compressed = (
-        TableCell()
-        if row.compression_ratio.estimate is None
-        else TableCell(f"{row.compression_ratio.estimate:.2f}")
-    )
-    loops = (
-        TableCell()
-        if row.repetition_rate is None
-        else TableCell(f"{percent(row.repetition_rate)}%")
-    )
-    return [both, count, keys, compressed, loops]
+        keys = TableCell("none solved")  # so that no cost can be given
+    packed = decimals(row.compression_ratio.estimate)
+    return [both, n, keys, packed, whole_percent(row.repetition_rate)]
 
 
-def _sampling_cells(chosen: list[int]) -> Cells:
-    return lambda row: [share(row.pass_at.get(k, NOTHING)) for k in chosen]
+def _sampling_cells(sizes: Sequence[int]) -> Cells:
+    return lambda row: [share(row.pass_at.get(k, NOTHING)) for k in sizes]
 
 
-def _title(part: list[ReportRow]) -> str:
-    first = part[0]
-    title = f"{first.dataset}: {problems(part)} ({first.model}{under(first.penalty)})"
-    failed = sum(row.errors for row in part)
-    title += censored(part)
-    return title + (f"; {failed} samples failed (lil sweep --retry-failed)" if failed else "")
+def _length(row: ReportRow | AtCap) -> TableCell:
+    return ratio(row.length_ratio, _claims(row, "longer", "shorter"))
 
 
-def _cost_title(part: list[ReportRow]) -> str:
-    first = part[0]
-    title = f"{first.dataset}: cost ({first.model}{under(first.penalty)}){censored(part)}"
-    told = [
-        f"{label}: {_cheaper(line[0].cheaper)}"
-        for label, line in series(part).items()
-        if line[0].cheaper is not None
-    ]
-    return title + (
-        f"; fewer keys per solved problem at budgets: {', '.join(told)}" if told else ""
-    )
+def _both(row: ReportRow | AtCap) -> tuple[TableCell, TableCell]:
+    """The length where both solve, and of how many samples."""
+    if row.length_ratio_solved.estimate is None:
+        return TableCell(), TableCell()
+    length = ratio(row.length_ratio_solved, _claims(row, "longer solved", "shorter solved"))
+    return length, count(row.solved_by_both)
 
 
-def _cheaper(at: Cheaper) -> str:
-    if at.first is None or at.last is None:
-        return f"none of {at.of}"
-    first = ("≤" if at.first_kind == "at most" else "") + f"{at.first:.0f}"
-    last = ("≥" if at.last_kind == "at least" else "") + f"{at.last:.0f}"
-    return f"{first} to {last} ({at.budgets} of {at.of})"
+def _claims(row: ReportRow | AtCap, *claims: str) -> bool:
+    return not set(claims).isdisjoint(row.claims)
+
+
+def _problems(part: Sequence[ReportRow]) -> str:
+    """How many problems, and samples of each where they are several."""
+    problems, samples = max(row.problems for row in part), max(row.samples for row in part)
+    text = f"{problems} problem" + ("" if problems == 1 else "s")
+    return text + (f" x {samples // problems} samples" if samples > problems else "")
+
+
+def _censored(part: Sequence[ReportRow]) -> str:
+    """How many pairs no ratio has, because full attention was cut; nothing where there are none."""
+    numbers = {row.pairs_censored for row in part if row.pairs and not row.is_baseline}
+    # Full attention alone tells how many there will be.
+    numbers = numbers or {row.pairs_censored for row in part}
+    if not any(numbers):
+        return ""
+    least, most = min(numbers), max(numbers)
+    count_of = f"{most}" if least == most else f"{least} to {most}"
+    return f"; {count_of} of full attention's cut at its cap: in no ratio"

@@ -34,8 +34,23 @@ class TableCell:
 
 def incomplete(there: int, of: int, columns: int) -> list[TableCell]:
     """A configuration whose missing outputs are its longest has no numbers to compare."""
-    said = [TableCell(f"{there} of {of},"), TableCell("not comparable")]
-    return [*said, *[TableCell()] * columns][:columns]
+    words = f"{there} of {of}," if there else f"{of} missing,"
+    return [TableCell(words), TableCell("not comparable"), *[TableCell()] * columns][:columns]
+
+
+def count(value: int | None) -> TableCell:
+    """A whole number."""
+    return TableCell() if value is None else TableCell(str(value))
+
+
+def decimals(value: float | None) -> TableCell:
+    """A number with two decimals."""
+    return TableCell() if value is None else TableCell(f"{value:.2f}")
+
+
+def whole_percent(value: float | None) -> TableCell:
+    """A share with its sign."""
+    return TableCell() if value is None else TableCell(f"{percent(value)}%")
 
 
 def share(of: Interval) -> TableCell:
@@ -94,13 +109,10 @@ def points(value: float | None) -> str:
     return "0.0" if float(text) == 0 else text
 
 
-def saved(value: float | None) -> str:
-    """A share saved, in per cent."""
-    return MISSING if value is None else f"{100 * value:.1f}"
-
-
-def large(value: float) -> str:
+def large(value: float | None) -> str:
     """A large number in few characters: 142.8k, 1.23M."""
+    if value is None:
+        return MISSING
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.4g}{unit}"

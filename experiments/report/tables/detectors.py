@@ -1,113 +1,166 @@
-"""What detectors save and lose: the paper's Tables 1, 2 and 3."""
+"""What detectors and penalties change against the same runs without them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 
-from experiments.report.names import capital, detector_name, shortly_named
-from experiments.report.row import ReportRow, by_penalty, pairs, series
-from experiments.report.tables.cells import MISSING, TableCell, points, saved
-from experiments.report.tables.grid import WIDTH, Grid, Line, in_parts
-from experiments.report.tables.parts import by_dataset, by_model, under
+from experiments.report.names import capital, detector_name, series
+from experiments.report.pools import DetectorPool
+from experiments.report.row import ReportRow, by_detector, by_penalty, dataset_order
+from experiments.report.statistics import Change, Interval
+from experiments.report.tables.cells import (
+    TableCell,
+    count,
+    incomplete,
+    percent,
+    points,
+    ratio,
+    share,
+    tested,
+)
+from experiments.report.tables.grid import Grid, Line
 
-Pair = tuple[str, str]
+_DETECTOR_CAPTION = (
+    "saved: % of all tokens paid, and of those where the answer is right and where it is wrong "
+    "without the detector; accuracy: change in points, *: exact McNemar p < 0.05"
+)
+_PENALTY_CAPTION = (
+    "length: times that without it, brackets: 95% intervals, bold: clearly another length; "
+    "accuracy: change in points, *: exact McNemar p < 0.05; loops: change of the % of outputs with "
+    "a block repeated 20 times"
+)
+_POOL_CAPTION = (
+    "saved: % of tokens; loops and tails: % saved of what unsolved texts cut by the cap spent in a "
+    "loop at their end, and in a tail nearly all seen before; net: answers gained less lost, in "
+    "points of all; brackets: 95% intervals, problems resampled, bold where they leave out 0; "
+    "cells: configurations that clearly lose answers; full: how many of full attention's texts "
+    "that end by themselves are stopped, with the 95% upper bound of that rate in %"
+)
 
-_DATASET, _BUDGET = 12, 6  # columns of a terminal that labels take at most
 
+def detector_grids(rows: Sequence[ReportRow]) -> list[Grid]:
+    """What each detector saves and changes, one table per model, penalty and detector.
 
-def table1_grids(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Grid]:
-    """Token savings and accuracy change of a detector, per cent and points: the paper's Table 1.
-
-    Full attention, the paper's Table 2, is the first line of each data set. One table per model and
-    detector; unlike the paper's, budgets and data sets go down, so that it fits a terminal of
-    `width` columns; backends for which there is no room are in a table of their own.
+    These are the numbers of the Lil paper's Tables 1 to 3.
     """
-    return _grids(
-        shortly_named(rows),
-        "Table 1: tokens saved by {}, % / change of accuracy, points",
-        lambda row: (
-            saved(row.token_savings.estimate),
-            points(row.detector_accuracy_change.estimate),
-        ),
-        width,
-    )
-
-
-def table3_grids(rows: Sequence[ReportRow], width: int = WIDTH) -> list[Grid]:
-    """Token savings over samples correct / incorrect without the detector: the paper's Table 3.
-
-    Of the detectors that change some length alone.
-    """
-    changing = {row.watched for row in rows if row.token_savings.estimate}
-    return _grids(
-        [row for row in shortly_named(rows) if row.watched in changing],
-        "Table 3: tokens saved by {}, %, where correct / incorrect without it",
-        lambda row: (saved(row.token_savings_correct), saved(row.token_savings_incorrect)),
-        width,
-    )
-
-
-def _grids(
-    rows: Sequence[ReportRow], title: str, cell: Callable[[ReportRow], Pair], width: int
-) -> list[Grid]:
-    found = []
-    for model, of_model in by_model(rows):
-        detectors = list(pairs(of_model))
+    grids = []
+    for model, of_model in _by_model(rows):
+        detectors = list(by_detector(of_model))
         for penalty, of_penalty in by_penalty(of_model).items():
-            for watched in detectors:
-                chosen = [row for row in of_penalty if row.watched == watched]
-                heading = title.format(capital(detector_name(*watched, detectors)))
-                heading += f" ({model}{under(penalty)})"
-                found += _of_detector(chosen, heading, cell, width)
-    return found
+            for pair in detectors:
+                part = [row for row in of_penalty if row.detector_action == pair]
+                if not part:
+                    continue
+                title = f"What {detector_name(*pair, detectors)} saves ({_subject(model, penalty)})"
+                columns = ("saved", "right", "wrong", "accuracy\u00a0", "lost", "gained")
+                grids.append(_grid(title, columns, part, _detector_cells, _DETECTOR_CAPTION))
+    return grids
 
 
-def _of_detector(
-    rows: list[ReportRow], title: str, cell: Callable[[ReportRow], Pair], width: int
-) -> list[Grid]:
-    lines = [(dataset, series(part)) for dataset, part in by_dataset(rows)]
-    shown = {
-        (dataset, label, row.budget): TableCell(" / ".join(cell(row)))
-        for dataset, of_dataset in lines
-        for label, line in of_dataset.items()
-        for row in line
-    }
-    labels = list(dict.fromkeys(label for _, label, _ in shown))
-    wide = [
-        max(
-            [
-                min(len(label), _DATASET),
-                *(len(c.value) for at, c in shown.items() if at[1] == label),
-            ]
+def penalty_grids(rows: Sequence[ReportRow]) -> list[Grid]:
+    """One table per model and penalty, no detector: every backend and budget that has both."""
+    columns = ("length", "accuracy\u00a0", "lost", "gained", "loops")
+    return [
+        _grid(
+            f"What {penalty} changes ({model})",
+            columns,
+            [row for row in of_penalty if row.detector == "none"],
+            _penalty_cells,
+            _PENALTY_CAPTION,
         )
-        for label in labels
+        for model, of_model in _by_model(rows)
+        for penalty, of_penalty in by_penalty(of_model).items()
+        if penalty != "none"
     ]
-    start = min(_DATASET, max([len("data set"), *(len(name) for name, _ in lines)]))
-    room = width - start - _BUDGET - 4  # edges and the blanks between
-    found = []
-    for part in in_parts(labels, [one + 1 for one in wide], room):
-        keys = sorted({(d, b) for d, label, b in shown if label in part}, key=_order(lines))
-        found.append(
-            Grid(
-                title,
-                ("data set", "budget", *part),
-                tuple(
-                    Line(
-                        (dataset,),
-                        (
-                            TableCell(MISSING if budget is None else str(budget)),
-                            *(shown.get((dataset, label, budget), TableCell("")) for label in part),
-                        ),
-                    )
-                    for dataset, budget in keys
-                ),
-            )
+
+
+def pool_grids(pools: Sequence[DetectorPool]) -> list[Grid]:
+    """What each detector does over all sparse configurations, one table per model and penalty."""
+    columns = ("detector", "then", "saved", "loops", "tails", "lost", "gained", "net", "cells",
+               "full")  # fmt: skip
+    groups: dict[tuple[str, str], list[DetectorPool]] = defaultdict(list)
+    for pool in pools:
+        groups[pool.model, pool.penalty].append(pool)
+    return [
+        Grid(
+            f"Detectors over all sparse configurations ({_subject(*key)})",
+            columns,
+            tuple(Line((pool.detector,), _pool_cells(pool)) for pool in part),
+            _POOL_CAPTION,
         )
-    return found
+        for key, part in groups.items()
+    ]
 
 
-def _order(
-    lines: list[tuple[str, dict[str, list[ReportRow]]]],
-) -> Callable[[tuple[str, int | None]], tuple[int, int]]:
-    names = [name for name, _ in lines]
-    return lambda key: (names.index(key[0]), key[1] or 0)
+def _by_model(rows: Sequence[ReportRow]) -> list[tuple[str, list[ReportRow]]]:
+    names = sorted({row.model for row in rows})
+    return [(name, [row for row in rows if row.model == name]) for name in names]
+
+
+def _subject(model: str, penalty: str) -> str:
+    return model if penalty == "none" else f"{model}, penalty {penalty}"
+
+
+def _grid(
+    title: str,
+    columns: Iterable[str],
+    rows: Sequence[ReportRow],
+    cells: Callable[[ReportRow], Iterable[TableCell]],
+    caption: str,
+) -> Grid:
+    datasets = sorted({row.dataset for row in rows}, key=dataset_order)
+    lines = tuple(
+        Line((dataset, label), (count(row.budget), *cells(row)))
+        for dataset in datasets
+        for label, line in series([row for row in rows if row.dataset == dataset]).items()
+        for row in line
+    )
+    return Grid(capital(title), ("data set", "backend", "budget", *columns), lines, caption)
+
+
+def _detector_cells(row: ReportRow) -> list[TableCell]:
+    effect = row.detector_effect
+    if effect is None:
+        return [TableCell()] * 6
+    saved = (effect.tokens.estimate, effect.correct, effect.incorrect)
+    change = effect.change
+    cells = [TableCell() if value is None else TableCell(f"{100 * value:.1f}") for value in saved]
+    return [*cells, tested(change), count(change.lost), count(change.gained)]
+
+
+def _penalty_cells(row: ReportRow) -> list[TableCell]:
+    effect = row.penalty_effect
+    if effect is None:
+        return [TableCell()] * 5
+    change = effect.change
+    return [
+        ratio(effect.length_ratio, bool(row.claims)),
+        tested(change),
+        count(change.lost),
+        count(change.gained),
+        TableCell(points(effect.loops)),
+    ]
+
+
+def _pool_cells(pool: DetectorPool) -> tuple[TableCell, ...]:
+    if pool.missing:
+        return TableCell(pool.action), *incomplete(0, pool.missing, 8)
+    tokens = share(pool.effect.tokens), share(pool.loops), share(pool.tails)
+    full = TableCell(f"{pool.full.stopped} of {pool.full.traces}", f"[{percent(pool.full.high)}]")
+    return (TableCell(pool.action), *tokens, *_answers(pool, pool.effect.change), full)
+
+
+def _answers(pool: DetectorPool, change: Change) -> tuple[TableCell, ...]:
+    """What it does to answers; dashes where none was judged."""
+    if not pool.cells:
+        return (TableCell(),) * 4
+    losing = TableCell(str(len(pool.losing)), bold=bool(pool.losing))
+    return count(change.lost), count(change.gained), _net(change), losing
+
+
+def _net(net: Interval) -> TableCell:
+    if net.estimate is None or net.low is None or net.high is None:
+        return TableCell(points(net.estimate))
+    interval = f"[{100 * net.low:+.1f}, {100 * net.high:+.1f}]"
+    return TableCell(points(net.estimate), interval, bold=net.low > 0 or net.high < 0)

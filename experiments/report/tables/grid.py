@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import io
 import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich import box, markup
@@ -75,15 +74,10 @@ def rich_table(grid: Grid, width: int = WIDTH) -> Table:
 
 def _laid_out(grid: Grid, width: int) -> tuple[Grid, bool]:
     """The grid for that width, and whether intervals stand below their values."""
-    tries: tuple[Callable[[], tuple[Grid, bool]], ...] = (
-        lambda: (grid, False),
-        lambda: (_numbered(grid), False),
-    )
-    for layout in tries:
-        found = layout()
-        if natural_width(_table(*found)) <= width:
-            return found
-    return _numbered(grid), True
+    if natural_width(_table(grid, False)) <= width:
+        return grid, False
+    numbered = _numbered(grid)
+    return numbered, natural_width(_table(numbered, False)) > width
 
 
 def html_table(grid: Grid, number: int, width: int = WIDTH) -> str:
@@ -219,16 +213,3 @@ def _numbered(grid: Grid, longest: int = 12) -> Grid:
     ]
     told = tuple(f"{shown}: {name}" for name, shown in notes.items())
     return replace(grid, columns=tuple(columns), lines=tuple(lines), notes=told)
-
-
-def in_parts(columns: Sequence[str], widths: Sequence[int], room: int) -> list[list[str]]:
-    """Columns side by side as far as there is room, the others in further tables."""
-    parts: list[list[str]] = [[]]
-    used = 0
-    for name, wide in zip(columns, widths, strict=True):
-        if parts[-1] and used + wide > room:
-            parts.append([])
-            used = 0
-        parts[-1].append(name)
-        used += wide
-    return parts

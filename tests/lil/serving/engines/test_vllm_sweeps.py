@@ -24,7 +24,7 @@ import numpy as np
 
 from experiments.grid.config import Config
 from experiments.grid.presets import load
-from experiments.report.measures import rows
+from experiments.report.measures import summarise
 from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
@@ -131,7 +131,7 @@ def test_the_same_answers_and_rows(stores: tuple[Path, Path]) -> None:
     for folder in stores:
         study = Study.open(folder)
         samples = study.samples(study.detectors).samples
-        made = rows(samples, 0, factor=2)
+        made = summarise(samples, 0, factor=2)
         answers = {(s.backend, s.penalty, s.detector, s.item_id): s.answer for s in samples}
         told = {(r.backend, r.penalty, r.detector): asdict(r) for r in made}
         found.append((answers, told, study.said))
@@ -192,7 +192,7 @@ def untimed(out: Path) -> list[dict[str, Any]]:
     assert results.missing == 0
     return [
         {k: v for k, v in row.to_dict().items() if "sec" not in k and "end_to_end" not in k}
-        for row in rows(results.samples, 0, factor=2)
+        for row in summarise(results.samples, 0, factor=2)
     ]
 
 

@@ -38,10 +38,18 @@ def page_runs(study: Study, samples: Sequence[Sample]) -> list[PageRun]:
         by_run[sample.run].append(sample)
     names = labels([configuration.dataset for configuration in study.plan.configurations])
     runs = []
-    for configuration, penalty in zip(study.plan.configurations, penalty_labels(study.plan), strict=True):
+    for configuration, penalty in zip(
+        study.plan.configurations, penalty_labels(study.plan), strict=True
+    ):
         for run in study.plan.runs(configuration):
             method = blank(run, penalty).key[2:]
-            key = configuration.model, names[configuration.dataset], *method, run.item_id, run.sample_index
+            key = (
+                configuration.model,
+                names[configuration.dataset],
+                *method,
+                run.item_id,
+                run.sample_index,
+            )
             plain = [sample for sample in by_run[key] if sample.detector == "none"]
             watched = [sample for sample in by_run[key] if sample.detector != "none"]
             if plain:

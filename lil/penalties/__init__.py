@@ -10,7 +10,7 @@ from lil.penalties._history import Penalty, ScoreChange, StatefulPenalty, workin
 from lil.penalties._lz_rows import LZRows
 from lil.penalties.dry import DRYPenalty
 from lil.penalties.frequency import FrequencyPenalty
-from lil.penalties.lz import LZPenalty, lz_engine
+from lil.penalties.lz import LZPenalty
 from lil.penalties.no_repeat_ngram import NoRepeatNGramPenalty
 from lil.penalties.presence import PresencePenalty
 from lil.penalties.presence_window import PresenceWindowPenalty
@@ -33,7 +33,6 @@ __all__ = [
     "find",
     "get",
     "known",
-    "lz_engine",
     "names",
     "working_dtype",
 ]

@@ -1,4 +1,4 @@
-"""Rows of the LZ penalty, each with parameters of its own, computed together."""
+"""Rows of the LZ penalty, each with parameters of its own, computed together on a GPU."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from torch import Tensor
 
 from lil.compression.matching import EMPTY
 from lil.penalties import _lz_state
-from lil.penalties._lz_cpp import CppLZ, built
-from lil.penalties._lz_state import LZEngine, LZParameters, LZState
+from lil.penalties._lz_state import LZParameters, LZState
 from lil.penalties._lz_triton import TritonLZ, refusal
 
 
 @functools.lru_cache(maxsize=16)
-def engine_for(device: torch.device) -> type[LZEngine] | None:
-    """What computes the rows of a device together; None: nothing can, and torch computes them."""
-    if device.type == "cpu":
-        return CppLZ if built() else None
-    return TritonLZ if refusal(device) is None else None
+def fused_on(device: torch.device) -> bool:
+    """Whether Triton computes the rows of a device together; torch computes them elsewhere."""
+    return device.type != "cpu" and refusal(device) is None
 
 
 class LZRows:
@@ -31,28 +28,17 @@ class LZRows:
     Args:
         parameters: of each row.
         history: (B, n), right-aligned with `EMPTY` before short rows.
-        engine: what computes.
     """
 
-    def __init__(
-        self, parameters: Sequence[LZParameters], history: Tensor, engine: type[LZEngine]
-    ) -> None:
-        self._begin(parameters, _lz_state.new_state(parameters, history.device), engine)
-        self._engine.load(history.long())
+    def __init__(self, parameters: Sequence[LZParameters], history: Tensor) -> None:
+        self._begin(parameters, _lz_state.new_state(parameters, history.device))
+        self._kernel.load(history.long())
 
-    def _begin(
-        self, parameters: Sequence[LZParameters], state: LZState, engine: type[LZEngine]
-    ) -> None:
+    def _begin(self, parameters: Sequence[LZParameters], state: LZState) -> None:
         self.parameters, self.state = list(parameters), state
         device = state.tokens.device
-        self._engine = engine(
-            state, functools.partial(_lz_state.tables, self.parameters, device=device)
-        )
-
-    @property
-    def engine(self) -> str:
-        """The name of what computes."""
-        return self._engine.name
+        tables = functools.partial(_lz_state.tables, self.parameters, device=device)
+        self._kernel = TritonLZ(state, tables)
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +47,7 @@ class LZRows:
 
     def push(self, newest: Tensor, live: Tensor | None = None) -> None:
         """Append `newest` (B,), leaving rows alone where `live` (B,) is False."""
-        self._engine.step(newest.long(), live, None, None)
+        self._kernel.step(newest.long(), live, None, None)
 
     def lower(
         self, scores: Tensor, places: Tensor | None = None, newest: Tensor | None = None
@@ -75,7 +61,7 @@ class LZRows:
         """
         if scores.stride(1) != 1:
             return scores.copy_(self.lower(scores.contiguous(), places, newest))
-        self._engine.step(None if newest is None else newest.long(), None, scores, places)
+        self._kernel.step(None if newest is None else newest.long(), None, scores, places)
         return scores
 
     def rows(self, which: Sequence[int], at: Tensor) -> LZRows:
@@ -85,19 +71,19 @@ class LZRows:
             which: their indices.
             at: the same on the device.
         """
-        kept = [self.parameters[row] for row in which]
+        parameters = [self.parameters[row] for row in which]
         state = LZState(*(x[at] for x in self.state))
-        return self._with(kept, _resized(state, kept))
+        return self._with(parameters, _resized(state, parameters))
 
     def joined(self, other: LZRows) -> LZRows:
         """This one's rows and then those of another."""
         every = self.parameters + other.parameters
-        pairs = zip(*(_resized(one.state, every) for one in (self, other)), strict=True)
+        pairs = zip(_resized(self.state, every), _resized(other.state, every), strict=True)
         return self._with(every, LZState(*map(torch.cat, pairs)))
 
     def _with(self, parameters: Sequence[LZParameters], state: LZState) -> LZRows:
         twin = LZRows.__new__(LZRows)
-        twin._begin(parameters, LZState(*(x.contiguous() for x in state)), type(self._engine))
+        twin._begin(parameters, LZState(*(x.contiguous() for x in state)))
         return twin
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -72,7 +72,7 @@ class LZState(NamedTuple):
 class LZTables(NamedTuple):
     """Logarithms and extension values of one type.
 
-    Engines read them instead of computing logarithms, whose last bit nobody promises: so all have
+    The kernel reads them instead of computing logarithms, whose last bit nobody promises: so it has
     the numbers that torch makes on the device.
 
     Args:
@@ -84,36 +84,6 @@ class LZTables(NamedTuple):
     logarithms: Tensor
     derived: Tensor
     printed: Tensor
-
-
-class LZEngine(Protocol):
-    """One way to compute a step of all rows of a state; all ways give the same numbers.
-
-    Made of the state, whose tensors stay the same ones, and of what gives the tables of a type.
-    """
-
-    name: ClassVar[str]
-
-    def __init__(self, state: LZState, tables: Callable[[torch.dtype], LZTables]) -> None: ...
-
-    def load(self, history: Tensor) -> None:
-        """Start anew from `history` (B, n) int64, right-aligned with `EMPTY` before short rows."""
-
-    def step(
-        self,
-        newest: Tensor | None,
-        live: Tensor | None,
-        scores: Tensor | None,
-        places: Tensor | None,
-    ) -> None:
-        """Append a token to each row, then lower its scores by what is remembered; either or both.
-
-        Args:
-            newest: (B,) int64; None: nothing is appended.
-            live: (B,), which rows have one; None: all.
-            scores: (rows, V), raw, each row's numbers beside each other; written in place.
-            places: (B,) int64, of each row, its row in the scores; None: its own.
-        """
 
 
 def new_state(rows: Sequence[LZParameters], device: torch.device) -> LZState:

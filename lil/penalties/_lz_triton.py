@@ -6,7 +6,7 @@ import functools
 import importlib
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,12 +32,12 @@ TILE, INTERPRETED = Tile(1, 64), Tile(64, 32)
 
 
 class TritonLZ:
-    """Nothing waits for the device, and what is launched depends on shapes alone.
+    """Steps of all rows of a state, with the numbers of torch; the state's tensors stay the same.
+
+    Nothing waits for the device, and what is launched depends on shapes alone.
 
     Once a step has been made, which makes what all need, more of them may be captured in a graph.
     """
-
-    name: ClassVar[str] = "triton"
 
     def __init__(self, state: LZState, tables: Callable[[torch.dtype], LZTables]) -> None:
         self._state = state
@@ -48,6 +48,7 @@ class TritonLZ:
         )
 
     def load(self, history: Tensor) -> None:
+        """Start anew from `history` (B, n) int64, right-aligned with `EMPTY` before short rows."""
         (B, C), n = self._state.tokens.shape, history.shape[1]
         tokens, lengths, marks, shapes, *_ = self._state
         tile = INTERPRETED if interpreted() else TILE
@@ -62,6 +63,14 @@ class TritonLZ:
         scores: Tensor | None,
         places: Tensor | None,
     ) -> None:
+        """Append a token to each row, then lower its scores by what is remembered; either or both.
+
+        Args:
+            newest: (B,) int64; None: nothing is appended.
+            live: (B,), which rows have one; None: all.
+            scores: (rows, V), raw, each row's numbers in sequence; written in place.
+            places: (B,) int64, of each row, its row in the scores; None: its own.
+        """
         tokens, lengths, marks, shapes, alphas, exempt = self._state
         (B, C), E = tokens.shape, exempt.shape[1]
         none = marks  # stands for what a kernel is compiled without

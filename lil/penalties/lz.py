@@ -14,14 +14,8 @@ from attention.core import devices
 from attention.errors import InvalidValue, check_choice, check_int, check_number
 from lil.compression.matching import EMPTY, Matcher
 from lil.penalties._history import Penalty, ScoreChange, StatefulPenalty, token_ids, working_dtype
-from lil.penalties._lz_rows import LZRows, engine_for
+from lil.penalties._lz_rows import LZRows, fused_on
 from lil.penalties._lz_state import FORMULAS, LZParameters, extension
-
-
-def lz_engine(device: torch.device) -> str:
-    """What computes the LZ penalty of rows on a device: "cpp", "triton" or "torch"."""
-    engine = engine_for(device)
-    return "torch" if engine is None else engine.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,21 +89,18 @@ class LZPenalty(StatefulPenalty):
 
     def company(self, device: torch.device) -> Hashable:
         # Rows that are computed together have parameters of their own.
-        return self if engine_for(device) is None else LZPenalty
+        return LZPenalty if fused_on(device) else self
 
     def begin_each(
         self, penalties: Sequence[Penalty], history: Tensor, vocabulary: int, /
     ) -> Matcher | LZRows:
-        engine = engine_for(history.device)
-        if engine is None:
+        if not fused_on(history.device):
             return self.begin(history, vocabulary)
-        rows = [one.parameters for one in penalties if isinstance(one, LZPenalty)]
-        return LZRows(rows, history, engine)
+        return LZRows([p.parameters for p in penalties if isinstance(p, LZPenalty)], history)
 
     def begin(self, history: Tensor, _vocabulary: int, /) -> Matcher | LZRows:
-        engine = engine_for(history.device)
-        if engine is not None:
-            return LZRows([self.parameters] * len(history), history, engine)
+        if fused_on(history.device):
+            return LZRows([self.parameters] * len(history), history)
         ring = Matcher(len(history), self.parameters.size, self.buffer, device=history.device)
         ring.load(history)
         return ring
@@ -172,8 +163,8 @@ class LZPenalty(StatefulPenalty):
         """New scores by `rate`."""
         size, dtype, full = ring.tokens.shape[1], working_dtype(scores), math.log2(scores.shape[1])
         # Places are counted from the row's oldest token in the ring.
-        held = (ring.tokens != EMPTY).sum(dim=1, keepdim=True)
-        place = torch.arange(size, device=scores.device) - (size - held)
+        tokens = (ring.tokens != EMPTY).sum(dim=1, keepdim=True)
+        place = torch.arange(size, device=scores.device) - (size - tokens)
         # At least `buffer` >= 1 tokens stand before a candidate, so its match lies in the ring.
         priced = (self._priced(ring.tokens, scores) & (place >= self.buffer))[:, 1:]
         length = (ring.lengths[:, :-1] + 1).to(dtype)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
 from lil import penalties
-from lil.penalties import lz
-from lil.penalties._lz_cpp import CppLZ, built
 from tests.lil.oracles import compare
 
 V = 16
@@ -31,20 +26,6 @@ CASES: dict[str, dict[str, Any]] = {
     "no_repeat_ngram": {"ngram_size": 3},
     "repetition": {"penalty": 1.3},
 }
-
-#: What computes the LZ penalty on CPUs.
-ENGINES = ("torch", "cpp")
-
-
-@contextmanager
-def computed_by(engine: str) -> Iterator[None]:
-    """The LZ penalty computed by torch, or by what is named; a test without it is skipped."""
-    if engine == "cpp" and not built():
-        pytest.skip("no compiler was there when the package was installed")
-    kind = {"torch": None, "cpp": CppLZ}[engine]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lz, "engine_for", lambda _: kind)
-        yield
 
 
 def build(case: str, **options: object) -> penalties.Penalty:

@@ -385,7 +385,7 @@ def test_drafts_are_known_by_whatever_transformers_calls_them(
     monkeypatch.delattr(GenerationMixin, "_assisted_decoding")
     mode = GenerationMode.ASSISTED_GENERATION
     monkeypatch.setitem(GENERATION_MODES_MAPPING, mode, "_speculate")
-    stop = lil.StopOn(lil.Budget(tokens=99), tokenizer=tokenizer)
+    stop = lil.StopOn(lil.Budget(tokens=1), tokenizer=tokenizer)
     with pytest.raises(InvalidValue, match="prompt_tokens = None: expected the prompts' width"):
         generate(qwen, stop, PROMPTS[:1], max_new_tokens=20, **drafting["assistant"])
     monkeypatch.delitem(GENERATION_MODES_MAPPING, mode)

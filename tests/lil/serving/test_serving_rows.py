@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penalty_cases import ENGINES, computed_by
 
 from attention.errors import InvalidValue
 from lil import LZPenalty
@@ -63,36 +62,34 @@ def alone(one: Request, scores: torch.Tensor) -> torch.Tensor:
     return one.penalty.penalise(history, torch.tensor([len(one.tokens)]), scores[None])[0]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.sampled_from(KINDS), min_size=1, max_size=3),
     st.lists(STEP, min_size=1, max_size=14),
     st.integers(0, 99),
 )
-def test_rows_have_the_scores_of_their_own_history(engine, kinds, steps, seed):
+def test_rows_have_the_scores_of_their_own_history(kinds, steps, seed):
     """Whatever the penalties of the others, and whether they are computed together or not."""
     drawn = torch.Generator().manual_seed(seed)
     requests, rows = [Request(kinds[i % len(kinds)]) for i in range(4)], PenaltyRows()
-    with computed_by(engine):
-        for order, there, grows, tokens, renewed in steps:
-            for i, one in enumerate(requests):
-                if renewed[i] == 0:
-                    requests[i] = Request(kinds[tokens[i] % len(kinds)])
-                elif renewed[i] == 1 and len(one.tokens) > 2:
-                    del one.tokens[-2:]
-                elif grows[i]:
-                    # Also while it is not scheduled: an engine may put a request back and catch up.
-                    one.tokens.append(tokens[i])
-            # Row 4 is a request that asked for nothing.
-            scores = torch.randn(5, V, generator=drawn)
-            present = [i for i in order if there[i]]
-            expected = scores.clone()
-            for i in present:
-                expected[i] = alone(requests[i], scores[i])
-            found = step(rows, [requests[i] for i in present], present, scores)
-            assert torch.equal(found, expected)
-            assert len(rows) == len(present)
+    for order, there, grows, tokens, renewed in steps:
+        for i, one in enumerate(requests):
+            if renewed[i] == 0:
+                requests[i] = Request(kinds[tokens[i] % len(kinds)])
+            elif renewed[i] == 1 and len(one.tokens) > 2:
+                del one.tokens[-2:]
+            elif grows[i]:
+                # Also while it is not scheduled: an engine may put a request back and catch up.
+                one.tokens.append(tokens[i])
+        # Row 4 is a request that asked for nothing.
+        scores = torch.randn(5, V, generator=drawn)
+        present = [i for i in order if there[i]]
+        expected = scores.clone()
+        for i in present:
+            expected[i] = alone(requests[i], scores[i])
+        found = step(rows, [requests[i] for i in present], present, scores)
+        assert torch.equal(found, expected)
+        assert len(rows) == len(present)
 
 
 @pytest.mark.parametrize("penalty", KINDS)

@@ -1,4 +1,7 @@
-"""Random texts through every way to compute the LZ penalty, compared bit for bit."""
+"""Random texts through the LZ penalty's kernel, compared bit for bit with torch.
+
+TRITON_INTERPRET=1 python tests/lil/lz_on_triton.py ROWS
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,9 @@ from torch import Tensor
 from lil import LZPenalty
 from lil.compression.matching import EMPTY
 from lil.penalties import lz
-from lil.penalties._lz_cpp import CppLZ
 from lil.penalties._lz_rows import LZRows
-from lil.penalties._lz_state import FORMULAS, LZEngine
-from lil.penalties._lz_triton import TritonLZ
+from lil.penalties._lz_state import FORMULAS
 
-ENGINES: dict[str, type[LZEngine]] = {"cpp": CppLZ, "triton": TritonLZ}
 STEPS = 30
 
 
@@ -62,22 +62,20 @@ def padded(rows: list[list[int]]) -> Tensor:
     return torch.tensor(full, dtype=torch.int64).view(len(rows), most)
 
 
-def compared(engine: type[LZEngine], calls: int, seed: int, rows: int, device: str = "cpu") -> int:
-    """Compare so many scored rows with torch's on the same device; how many there were.
+def compared(calls: int, seed: int, rows: int, device: str = "cpu") -> int:
+    """Compare at least `calls` scored rows with torch's on the same device; how many there were.
 
     Rows come, leave, go back and change places; a token more reaches all of them or some.
 
     Raises:
         AssertionError: a bit differs.
     """
-    lz.engine_for = lambda _: None  # type: ignore[assignment]
+    lz.fused_on = lambda _: False  # type: ignore[assignment]
     with torch.device(device):
-        return _compared(engine, calls, seed, rows, torch.Generator(device).manual_seed(seed))
+        return _compared(calls, seed, rows, torch.Generator(device).manual_seed(seed))
 
 
-def _compared(
-    engine: type[LZEngine], calls: int, seed: int, rows: int, noise: torch.Generator
-) -> int:
+def _compared(calls: int, seed: int, rows: int, noise: torch.Generator) -> int:
     rng, made = random.Random(seed), 0
     while made < calls:
         V = rng.choice((3, 5, 9, 17, 40, 70))
@@ -89,59 +87,58 @@ def _compared(
             return Text(drawn_penalty(rng, V), tokens, V)
 
         def begun(texts: list[Text]) -> LZRows:
-            parameters = [one.penalty.parameters for one in texts]
-            return LZRows(parameters, padded([one.tokens for one in texts]), engine)
+            parameters = [text.penalty.parameters for text in texts]
+            return LZRows(parameters, padded([text.tokens for text in texts]))
 
         texts = [fresh() for _ in range(rng.randint(1, rows))]
         memory = begun(texts)
         for _ in range(STEPS):
             what = rng.random()
             if what < 0.1:  # some leave, the others change places
-                kept = rng.sample(range(len(texts)), rng.randint(1, len(texts)))
-                texts, memory = [texts[i] for i in kept], memory.rows(kept, torch.tensor(kept))
+                stay = rng.sample(range(len(texts)), rng.randint(1, len(texts)))
+                texts, memory = [texts[i] for i in stay], memory.rows(stay, torch.tensor(stay))
             elif what < 0.2:
                 more = [fresh() for _ in range(rng.randint(1, 3))]
                 texts, memory = texts + more, memory.joined(begun(more))
             elif what < 0.25:  # all go back
-                for one in texts:
-                    del one.tokens[len(one.tokens) // 2 :]
-                    one.begin()
+                for text in texts:
+                    del text.tokens[len(text.tokens) // 2 :]
+                    text.begin()
                 memory = begun(texts)
             every = rng.random() < 0.6
             live = [every or rng.random() < 0.6 for _ in texts]
             new = [
-                rng.choice(one.tokens[-12:]) if one.tokens and rng.random() < 0.6
+                rng.choice(text.tokens[-12:]) if text.tokens and rng.random() < 0.6
                 else rng.randrange(V + 1)
-                for one in texts
+                for text in texts
             ]  # fmt: skip
             raw = torch.randn(len(texts) + 2, V, generator=noise, dtype=dtype) * 3
             raw[torch.rand(raw.shape, generator=noise) < 0.05] = -torch.inf
             places, wanted = rng.sample(range(len(raw)), len(texts)), raw.clone()
-            for i, one in enumerate(texts):
+            for i, text in enumerate(texts):
                 if live[i]:
-                    one.grow(new[i])
-                wanted[places[i]] = one.scores(raw[places[i]])
+                    text.grow(new[i])
+                wanted[places[i]] = text.scores(raw[places[i]])
             at, newest = torch.tensor(places), torch.tensor(new)
             if not every:
                 memory.push(newest, torch.tensor(live))
-            found = memory.lower(raw, at, newest if every else None)
+            lowered = memory.lower(raw, at, newest if every else None)
             # Bits: 0.0 and -0.0 are two.
             whole = torch.int32 if dtype == torch.float32 else torch.int64
-            assert torch.equal(found.view(whole), wanted.view(whole)), [t.penalty for t in texts]
+            assert torch.equal(lowered.view(whole), wanted.view(whole)), [t.penalty for t in texts]
             made += len(texts)
     return made
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("engine", choices=list(ENGINES))
     parser.add_argument("calls", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", type=int, default=6)
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    print("equal", compared(ENGINES[args.engine], args.calls, args.seed, args.rows, args.device))
+    print("equal", compared(args.calls, args.seed, args.rows, args.device))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -98,8 +99,13 @@ class Configuration:
         name = [str(self.backend["name"]), *(["again"] if self.is_again else [])]
         return " ".join([*name, *budget, *added])
 
+    @cached_property
+    def digest(self) -> str:
+        """32 hexadecimal digits of all its fields."""
+        return digest(self.to_dict())
+
     def to_dict(self) -> dict[str, Any]:
-        """The cell ready for JSON."""
+        """All its fields, ready for JSON."""
         return {**asdict(self), "penalties": [dict(p) for p in self.penalties]}
 
 

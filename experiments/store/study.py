@@ -30,6 +30,7 @@ from experiments.store.sweeps import Sweep, SweepGroup, grouped, named, read_all
 
 if TYPE_CHECKING:
     from attention import Backend
+    from experiments.grid.experiment import Experiment
     from experiments.grid.plan import Penalties
     from lil import Detector
 
@@ -54,6 +55,7 @@ class Study:
         sweeps: the sweeps that are shown, the newest first.
         notices: what a reader should know of them, a sentence each.
         scorers: of one's own that were asked for: a store's own word imports nothing.
+        experiment: that is decoded into the store; None for a store that is read.
     """
 
     store: Store
@@ -63,6 +65,18 @@ class Study:
     sweeps: tuple[Sweep, ...] = ()
     notices: tuple[str, ...] = ()
     scorers: Scorers = field(default_factory=dict)
+    experiment: Experiment | None = None
+
+    @classmethod
+    def of(cls, store: Store, experiment: Experiment) -> Study:
+        """A store as an experiment sees it that is decoded into it."""
+        return cls(
+            store,
+            experiment.plan,
+            experiment.config,
+            scorers=experiment.scorers,
+            experiment=experiment,
+        )
 
     @classmethod
     def open(cls, folder: Path, sweep: str | None = None, load: Collection[str] = ()) -> Study:
@@ -353,6 +367,8 @@ class Study:
         Raises:
             InvalidValue: it is not installed here, or no longer takes these parameters.
         """
+        if self.experiment is not None:
+            return self.experiment.backend(configuration)
         return backend_of(self.config, configuration)
 
     def penalties(self, configuration: Configuration) -> Penalties:
@@ -361,6 +377,8 @@ class Study:
         Raises:
             InvalidValue: one is not installed here, or no longer takes these parameters.
         """
+        if self.experiment is not None:
+            return self.experiment.penalties_of(configuration)
         return penalties_of(self.config, configuration)
 
     def supports(self, detector: Detector, configuration: Configuration) -> bool:

@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import lil
+from attention.identity import code
 from experiments.grid import models
 from experiments.store import manifest
 
-#: What becomes of a step that is not compiled: nobody tried, or somebody did in vain.
-AS_IT_IS, IN_VAIN = "the model as it is", "not compiled"
-#: What a worker has to say whose step another one is compiling.
+#: What becomes of a step that is not compiled: nobody tried, or it failed.
+AS_IT_IS, NOT_COMPILED = "the model as it is", "not compiled"
+#: What a worker reports whose step another one is compiling.
 ELSEWHERE = "by another worker"
 
 if TYPE_CHECKING:
     import attention
+    from experiments.grid.config import Config
     from lil.penalties import Penalty
 
 
@@ -38,42 +40,39 @@ class Setup:
 
     Args:
         source: the model.
-        backends: all it will be asked for.
-        engine, dtype, device, device_map: as in a sweep's configuration.
+        config: of the sweep.
+        backends: all that its jobs will use.
+        probes: detectors that read hidden states in most jobs.
+        device: where the model goes.
         threads: of torch on the CPU; None leaves them as they are.
-        compile: as in a sweep's configuration.
         steps: decode steps to expect of all workers together.
-        probes: that read hidden states in most jobs.
     """
 
     source: models.ModelSource
+    config: Config
     backends: tuple[attention.Backend, ...]
-    engine: str
-    dtype: str
+    probes: tuple[lil.Detector, ...]
     device: str
-    device_map: str | None = None
     threads: int | None = None
-    compile: str = "off"
     steps: float = 0.0
-    probes: tuple[lil.Detector, ...] = ()
 
     def load(self) -> tuple[models.LoadedModel, WorkerPlace]:
-        """The model, and what a manifest says of where it is.
+        """The model, and where it is, for a manifest.
 
         Raises:
             InvalidValue: a model that does not load, or that a backend does not work with.
         """
+        config = self.config
         models.quiet_transformers()
         threads = models.use_threads(self.threads)
         device = models.resolve_device(self.device)
-        loaded = models.load(self.source, self.dtype, device, self.device_map)
-        engine = require_supported(loaded, self.backends, self.engine)
+        loaded = models.load(self.source, config.dtype, device, config.device_map)
+        engine = require_supported(loaded, self.backends, config.engine)
+        compiled = compile_step(loaded, self.backends[0], config.compile, self.steps, self.probes)
         return loaded, {
-            "compile": compile_step(
-                loaded, self.backends[0], self.compile, self.steps, self.probes
-            ),
+            "compile": compiled,
             "engine": engine,
-            "device": str(loaded.model.device) if self.device_map else device,
+            "device": str(loaded.model.device) if config.device_map else device,
             "device_name": manifest.device_name(device),
             "threads": threads,
         }
@@ -92,8 +91,8 @@ def require_supported(
     """
     for backend in backends:
         with backend.on(loaded.model, engine) as cache:
-            found = cache.session.engine
-    return found
+            name = cache.session.engine
+    return name
 
 
 def compile_step(
@@ -134,7 +133,7 @@ def compile_step(
             # Who comes second decodes as it is until the step is there, unless all are to wait.
             step = compiled(loaded.model, cache, states=states, wait=mode == "on", make=make)
     except NotCompiled as error:
-        return f"{IN_VAIN}: {error}" if make else AS_IT_IS
+        return f"{NOT_COMPILED}: {error}" if make else AS_IT_IS
     if step is None:
         return ELSEWHERE if make else f"{AS_IT_IS}: too little is left to decode"
     return f"{step.how} in {step.seconds:.0f} s" if step.seconds else "kept from earlier"
@@ -190,7 +189,7 @@ class RowFailure:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something a reader should know."""
+    """A sentence for the user."""
 
     text: str
 
@@ -211,40 +210,43 @@ Event = StepCount | RowTrace | RowFailure | Remark | JobEnd | WorkerLoss
 
 
 def decode(
-    loaded: models.LoadedModel, job: DecodeJob, on_step: Callable[[int], None]
+    loaded: models.LoadedModel,
+    job: DecodeJob,
+    on_step: Callable[[int], None],
+    rows: Sequence[int] | None = None,
 ) -> Generator[RowTrace | RowFailure | Remark, None, None]:
-    """Every row as it ends; on a failure it goes on with halves of what is left.
+    """Every row as it ends; after a failure, halves of the rows that are left.
 
     Args:
         loaded: the model.
         job: what to decode.
         on_step: called after a step with the number of tokens chosen in it.
+        rows: of the job; None for all.
+
+    Raises:
+        AttributeError, TypeError: a mistake in our own code, which is no property of a row.
     """
-    yield from _decode(loaded, job, range(len(job.requests)), on_step)
-
-
-def _decode(
-    loaded: models.LoadedModel, job: DecodeJob, rows: Sequence[int], on_step: Callable[[int], None]
-) -> Generator[RowTrace | RowFailure | Remark, None, None]:
-    left = dict(enumerate(rows))
-    together = min(len(left), job.options["batch_size"])
+    left = dict(enumerate(range(len(job.requests)) if rows is None else rows))
+    batch = min(len(left), job.options["batch_size"])
     failure: Exception | None = None
-    with closing(_stream(loaded, job, rows, on_step)) as traces:
+    with closing(_stream(loaded, job, [*left.values()], on_step)) as traces:
         while left:
             try:
-                at, trace = next(traces)
-            except Exception as error:  # whatever it is, it must not end the sweep
+                index, trace = next(traces)
+            except Exception as error:
+                if is_own_mistake(error, job):
+                    raise
                 # Without its frames: they hold the batch's memory, which the next try needs.
                 failure = error.with_traceback(None)
                 break
-            yield RowTrace(left.pop(at), trace, together)
+            yield RowTrace(left.pop(index), trace, batch)
     if failure is None:
         return
     rest = list(left.values())
     free_memory(failure)
     if len(rest) == 1:
         status = "out_of_memory" if is_out_of_memory(failure) else "error"
-        yield RowFailure(rest[0], status, message(failure), together)
+        yield RowFailure(rest[0], status, message(failure), batch)
         return
     yield Remark(
         f"{job.name}: a batch failed ({message(failure)}); "
@@ -252,8 +254,8 @@ def _decode(
     )
     del failure
     middle = (len(rest) + 1) // 2
-    yield from _decode(loaded, job, rest[:middle], on_step)
-    yield from _decode(loaded, job, rest[middle:], on_step)
+    for half in (rest[:middle], rest[middle:]):
+        yield from decode(loaded, job, on_step, half)
 
 
 def _stream(
@@ -287,6 +289,23 @@ def message(error: Exception) -> str:
     """The error's kind and first line."""
     text = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+#: Packages whose mistakes must not become the results of rows.
+_OURS = ("attention", "lil", "experiments")
+
+
+def is_own_mistake(error: Exception, job: DecodeJob) -> bool:
+    """Whether our code raised an error that only a mistake in it raises, with no other class."""
+    if not isinstance(error, (AttributeError, TypeError)):
+        return False
+    if code(job.backend, *job.penalties, *job.detectors, *job.probes):
+        return False  # a user's class may be what it stumbled over
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+    return module.partition(".")[0] in _OURS
 
 
 def is_out_of_memory(error: Exception) -> bool:

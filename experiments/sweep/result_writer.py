@@ -1,4 +1,4 @@
-"""Where the outcomes of runs go: store, counts and whoever is told how a sweep goes."""
+"""Writes the outcomes of runs into the store, counts them and informs the progress bars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from experiments.sweep.schedule import Task
 
 
 class Progress:
-    """Told how a sweep goes; this one does nothing. Weights are expected tokens."""
+    """Is informed of a sweep's events; this one does nothing. Weights are expected tokens."""
 
     def plan(self, runs: int, stored: int, weight: float) -> None:
         """How many runs there are, how many the store has, and the work left."""
@@ -65,11 +65,10 @@ class ResultWriter:
 
     Args:
         store: which this process alone writes to.
-        progress: told how it goes.
-        counts: raised as it goes.
-        sweep: its id, which every record keeps.
-        workers: that decode at the same time, which every record keeps.
-        backlog: knows the plan, and by what code it is decoded.
+        progress: is informed of every run.
+        counts: are raised with every run.
+        sweep: the sweep's id, a field of every record.
+        missing: the plan, and the code that decodes it.
     """
 
     def __init__(
@@ -78,18 +77,14 @@ class ResultWriter:
         progress: Progress,
         counts: Counts,
         sweep: str,
-        workers: int,
-        backlog: MissingRuns,
+        missing: MissingRuns,
     ) -> None:
         self.store, self.progress, self.counts = store, progress, counts
-        self.sweep, self.workers = sweep, workers
-        self.code, self.notes_code = backlog.code, backlog.notes_code
-        self.runtime = manifest.runtime(backlog.config.runtime)
-        self.names = labels(
-            [configuration.dataset for configuration in backlog.study.plan.configurations]
-        )
+        self.sweep, self.missing = sweep, missing
+        self.runtime = manifest.runtime(missing.config.runtime)
+        self.names = labels([c.dataset for c in missing.study.plan.configurations])
 
-    def keep(self, task: Task[PendingRun], event: RowTrace) -> None:
+    def write(self, task: Task[PendingRun], event: RowTrace) -> None:
         """A run that was decoded."""
         trace = event.trace
         outcome = {
@@ -106,7 +101,7 @@ class ResultWriter:
         self.counts.decoded_tokens += trace.decoded_tokens - trace.reused_tokens
         self.counts.reused_tokens += trace.reused_tokens
 
-    def keep_failure(self, task: Task[PendingRun], event: RowFailure) -> None:
+    def write_failure(self, task: Task[PendingRun], event: RowFailure) -> None:
         """A run that cannot be decoded."""
         outcome = {"status": event.status, "message": event.message, "batch_size": event.rows}
         self._append(task, outcome, None)
@@ -119,13 +114,11 @@ class ResultWriter:
         self, task: Task[PendingRun], outcome: Mapping[str, Any], trace: lil.Trace | None
     ) -> None:
         run, fired = task.what
-        made_by: dict[str, object] = {
-            "code": self.code(run.configuration),
-            "notes_code": self.notes_code,
-        }
+        own_code = self.missing.code(run.configuration)
+        made_by: dict[str, object] = {"code": own_code, "notes_code": self.missing.notes_code}
         if fired is not None:
-            digests = self.code(run.configuration) | code(fired.detector)
-            made_by = {"code": digests, "verdict": stored_verdict(fired.verdict)}
+            own_code = own_code | code(fired.detector)
+            made_by = {"code": own_code, "verdict": stored_verdict(fired.verdict)}
         meta = {
             "cell": run.configuration.to_dict(),
             "item_id": run.item_id,
@@ -138,7 +131,7 @@ class ResultWriter:
             "detector": None if fired is None else fired.detector.identity(),
             **{key: value for key, value in made_by.items() if value},
             "sweep": self.sweep,
-            "workers": self.workers,
+            "workers": self.missing.config.workers,
             "runtime": self.runtime,
             **outcome,
         }

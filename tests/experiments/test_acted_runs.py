@@ -175,7 +175,7 @@ def test_a_run_serves_the_caps_it_did_not_come_up_to(
 ) -> None:
     config = tiny_config(**OPTIONS)
     prepared = sweep.prepare(config, tmp_path)
-    run = prepared.plan.runs(prepared.plan.configurations[0])[0]
+    run = prepared.experiment.plan.runs(prepared.experiment.plan.configurations[0])[0]
     detector = lil.Guardian(on_stop={"name": "answer", "tokens": 4})
     done = {"name": "answer", "kept": kept, "step": 11, "cue_tokens": 2, "tokens": 4}
     trace = replace(

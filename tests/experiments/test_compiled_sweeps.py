@@ -26,7 +26,7 @@ from experiments.store import manifest
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
-from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, IN_VAIN, compile_step
+from experiments.sweep.decoder import AS_IT_IS, ELSEWHERE, NOT_COMPILED, compile_step
 from experiments.sweep.missing_runs import MissingRuns
 from lil.decoding import compiling
 from tests.graphs import on_a_cpu
@@ -83,20 +83,20 @@ def test_what_becomes_of_compiling_is_said(
     assert not asked
     for mode, left in (("auto", 1e9), ("on", 0)):
         told = compile_step(loaded, Full(), mode, left)
-        assert told == f"{IN_VAIN}: RuntimeError: no compiler"
+        assert told == f"{NOT_COMPILED}: RuntimeError: no compiler"
     assert len(asked) == 2
     with FileLock(steps.folder() / f"{steps.key(loaded.model)}.pt2.lock"):
         assert compile_step(loaded, Full(), "auto", 1e9) == ELSEWHERE
 
 
-def test_steps_to_expect_are_those_of_full_batches(tiny_config: Make, tmp_path: Path) -> None:
+def test_tokens_to_expect_are_those_of_one_model(tiny_config: Make, tmp_path: Path) -> None:
     config = tiny_config(**GRID, batch_size=2)
     prepared = sweep.prepare(config, tmp_path)
-    left = MissingRuns(prepared, Study(Store(tmp_path), prepared.plan, config), False)
-    (model,) = {cell.model for cell in prepared.plan.configurations}
-    runs = 3 * len(prepared.plan.configurations)
-    assert left.steps_left(model) == runs * 24 / 4 / 2
-    assert left.steps_left("another") == 0
+    left = MissingRuns(Study.of(Store(tmp_path), prepared.experiment), False)
+    (model,) = {cell.model for cell in prepared.experiment.plan.configurations}
+    runs = 3 * len(prepared.experiment.plan.configurations)
+    assert left.weight_left(model) == runs * 24 / 4
+    assert left.weight_left("another") == 0
 
 
 @pytest.mark.slow
@@ -181,9 +181,11 @@ def test_a_sweep_that_cannot_compile_says_so_once(
     monkeypatch.setenv("LIL_CACHE", "/dev/null/there")
     _, notes = go(tiny_config(**GRID, compile="on"), tmp_path)
     (note,) = [note for note in notes.notes if "compiled" in note]
-    assert note.startswith(f"steps of {tiny_config(**GRID).models[0]} were {IN_VAIN}: /dev/null")
+    assert note.startswith(
+        f"steps of {tiny_config(**GRID).models[0]} were {NOT_COMPILED}: /dev/null"
+    )
     _, notes = go(tiny_config(**GRID, compile="auto"), tmp_path / "auto")  # nobody tried
     assert not [note for note in notes.notes if "compiled" in note]
     monkeypatch.setattr(compiling, "pays", lambda *_, **__: True)
     _, notes = go(tiny_config(**GRID, compile="auto"), tmp_path / "tried")
-    assert len([note for note in notes.notes if f"{IN_VAIN}: /dev/null" in note]) == 1
+    assert len([note for note in notes.notes if f"{NOT_COMPILED}: /dev/null" in note]) == 1

@@ -15,8 +15,7 @@ from experiments.cli import main
 from experiments.grid import models
 from experiments.grid.config import Config
 from experiments.store.study import Study
-from experiments.sweep.dry_run import dry_run
-from experiments.sweep.footprints import footprint
+from experiments.sweep.estimate import estimate, footprint
 
 
 def _files(folder: Path) -> dict[str, float]:
@@ -31,7 +30,7 @@ def test_before_during_and_after_a_sweep(
     out = tmp_path / "out"
     config = tiny_config(penalties="none,lz", detectors="none")  # 10 configurations of 4 problems
     monkeypatch.setattr(models, "load", lambda *_: pytest.fail("a model was loaded"))
-    found = dry_run(config, out)
+    found = estimate(config, out)
     assert not out.exists()
     assert (found["runs"], found["stored"], found["runs_of_unknown_length"]) == (40, 0, 40)
     assert found["tokens_expected"] == 40 * 24
@@ -47,7 +46,7 @@ def test_before_during_and_after_a_sweep(
     full = [record.meta["tokens"] for record in records if record]
     capped = sum(record.meta["finish"] == "length" for record in records if record)
     assert 0 < capped < 4
-    found = dry_run(config, out)
+    found = estimate(config, out)
     assert _files(out) == before
     assert (found["stored"], found["runs_of_unknown_length"]) == (8, 0)
     assert found["tokens_expected"] == 8 * sum(full)
@@ -61,7 +60,7 @@ def test_before_during_and_after_a_sweep(
 
     # Another model's weights under the same name: nothing of it is stored.
     monkeypatch.setattr(models, "find", _other(models.find))
-    assert dry_run(config, out)["stored"] == 0
+    assert estimate(config, out)["stored"] == 0
 
 
 def _other(find: Callable[..., models.ModelSource]) -> Callable[..., models.ModelSource]:
@@ -73,7 +72,7 @@ def _other(find: Callable[..., models.ModelSource]) -> Callable[..., models.Mode
 def test_memory_is_what_a_run_takes(tmp_path: Path, tiny_config: Callable[..., Config]) -> None:
     config = tiny_config(backends="full,sink,quest", budgets="32", limit=2)
     source = models.find(config.models[0])
-    size = footprint(source.location, None, "float32")
+    size = footprint(source, "float32")
     loaded = models.load(source, "float32", "cpu")
     assert size.parameters == sum(p.numel() for p in loaded.model.parameters())
     go(config, tmp_path)
@@ -115,19 +114,3 @@ def test_without_network_models_or_data_it_says_what_it_cannot_know(
     assert "1,319" in out
     assert "math500 is not fetched: 500" in out
     assert list(tmp_path.iterdir()) in ([], [tmp_path / "cache"])
-
-
-def test_what_an_earlier_sweep_asked_is_known_where_its_data_is_not(
-    tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on the hub: neither problems nor tokenizer are here, but the store's plan has prompts."""
-    from experiments.sweep import dry_run as module
-
-    config = tiny_config(backends="full,sink", budgets="32", limit=3)
-    go(config, tmp_path)
-    monkeypatch.setitem(module.SIZES, "easy", 100)
-    assert dry_run(config, tmp_path)["stored"] == 6
-    other = tiny_config(backends="full,sink", budgets="32", limit=2)
-    found = dry_run(other, tmp_path)
-    assert found["stored"] is None
-    assert any("what is stored of easy" in line for line in found["unknown"])

@@ -14,7 +14,7 @@ from sweeping import go
 from experiments.grid.config import Config
 from experiments.grid.presets import load
 from experiments.report.page import markup
-from experiments.sweep.dry_run import dry_run
+from experiments.sweep.estimate import estimate
 
 pytestmark = pytest.mark.skipif(
     not hasattr(transformers.Cache, "get_conv_state"),
@@ -72,7 +72,7 @@ def test_the_manifest_and_the_page_count_layers_with_keys(config: Config, tmp_pa
 
 
 def test_a_dry_run_counts_keys_of_those_layers_alone(config: Config, tmp_path: Path) -> None:
-    memory = {row["backend"]: row for row in dry_run(config, tmp_path / "none")["memory"]}
+    memory = {row["backend"]: row for row in estimate(config, tmp_path / "none")["memory"]}
     full, h2o = memory["full"], memory["h2o"]
     each = 2 * 2 * 8 * 4  # keys and values of two heads of eight numbers in float32
     assert full["row_tokens"] > 24

@@ -23,7 +23,7 @@ from experiments.grid.stored import import_paths
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
-from experiments.sweep.dry_run import dry_run
+from experiments.sweep.estimate import estimate
 from lil.detectors import DETECTORS
 
 SMALL = Path(__file__).parent / "data" / "small"
@@ -168,7 +168,7 @@ def test_a_method_is_edited(folder: Folder, tiny_config: Make, tmp_path: Path, e
     who = "signs.txt" if edited == "file" else "method:Norm"
     with pytest.raises(InvalidValue, match=f"2 of its runs with another {who}.*--again"):
         sweep.prepare(config, out)
-    dry = dry_run(config, out)
+    dry = estimate(config, out)
     assert (dry["stored"], dry["runs"]) == (2, 4)
     assert any("--again" in one for one in dry["unknown"])
     manifests = len(list((out / "sweeps").iterdir()))

@@ -202,11 +202,11 @@ def test_a_run_that_kills_its_worker_costs_itself_alone(
     alone: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = _config(tiny_model)
-    victim = list(sweep.prepare(config, tmp_path).problems.values())[1][1]
+    victim = list(sweep.prepare(config, tmp_path).experiment.prompts.values())[1]
     mortals = []
 
     @contextlib.contextmanager
-    def mortal(prepared: Any, source: models.ModelSource) -> Iterator[Mortal]:
+    def mortal(prepared: Any, source: models.ModelSource, _steps: float) -> Iterator[Mortal]:
         mortals.append(Mortal(prepared.shelf.take(source), victim))
         yield mortals[0]
 
@@ -235,7 +235,7 @@ class Dying(Setup):
 
 
 def test_where_no_worker_can_start_one_message_says_so(tiny_model: Path) -> None:
-    setup = Dying(models.find(str(tiny_model)), (Full(),), "auto", "float32", "cpu")
+    setup = Dying(models.find(str(tiny_model)), Config(), (Full(),), (), "cpu")
 
     def start(executor: processes.Processes) -> None:
         for _ in range(10):
@@ -250,7 +250,7 @@ def test_where_no_worker_can_start_one_message_says_so(tiny_model: Path) -> None
 
 def test_a_model_that_does_not_load_is_said_as_ever(tiny_model: Path) -> None:
     source = replace(models.find(str(tiny_model)), location=str(tiny_model / "nowhere"))
-    setup = Setup(source, (Full(),), "auto", "float32", "cpu")
+    setup = Setup(source, Config(), (Full(),), (), "cpu")
     with processes.Processes([setup]) as executor:
         executor.hire(1)
         expected = r"a causal language model with its tokenizer \(no folder .*nowhere\)"
@@ -308,6 +308,6 @@ def test_runs_are_known_by_the_same_ids(tiny_config: Make, tmp_path: Path) -> No
 
 
 def test_the_executors_are_what_a_sweep_needs(tiny_model: Path) -> None:
-    setup = Setup(models.find(str(tiny_model)), (Full(),), "auto", "float32", "cpu")
+    setup = Setup(models.find(str(tiny_model)), Config(), (Full(),), (), "cpu")
     made: list[executors.Executor] = [processes.Processes([setup])]
     assert made[0].free() == []

@@ -20,7 +20,7 @@ from experiments.report.report import make_report
 from experiments.store.store import Store
 from experiments.store.study import Study
 from experiments.sweep import sweep
-from experiments.sweep.dry_run import dry_run
+from experiments.sweep.estimate import estimate
 
 MOST = 60  # positions; the prompts below take 30 and 50 tokens
 PROMPTS = (30, 50)
@@ -112,7 +112,7 @@ def test_beyond_positions_is_asked_for_and_marked(config, tmp_path):
 
 def test_a_prompt_that_fills_the_positions_is_refused_by_name(config, tmp_path):
     words = r"prompt of p90 in .*p\.jsonl = '\d+ tokens': expected fewer than the 60 positions"
-    for refuse in (sweep.prepare, dry_run):
+    for refuse in (sweep.prepare, estimate):
         with pytest.raises(InvalidValue, match=words + r".*1 of 2 are too long: .*p90 \(\d+\)"):
             refuse(config(lengths=(30, 90)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -122,10 +122,10 @@ def test_a_prompt_that_fills_the_positions_is_refused_by_name(config, tmp_path):
 def test_a_dry_run_reckons_with_the_positions(config, tmp_path):
     prompts = _lengths(config())
     left = sum(MOST - n for n in prompts)
-    found = dry_run(config(), tmp_path / "out")
+    found = estimate(config(), tmp_path / "out")
     assert found["tokens_at_most"] == 2 * left
     assert {one["row_tokens"] for one in found["memory"]} == {MOST}
-    found = dry_run(config(beyond_positions=True), tmp_path / "out")
+    found = estimate(config(beyond_positions=True), tmp_path / "out")
     assert found["tokens_at_most"] == 2 * 100 + 2 * 200
 
 

@@ -201,7 +201,7 @@ def test_labels_are_as_short_as_they_can_be_and_never_the_same() -> None:
 
 
 def _plan_ids(config: Config, out: Path) -> list[str]:
-    plan = sweep.prepare(config, out).plan
+    plan = sweep.prepare(config, out).experiment.plan
     return [run.id for cell in plan.configurations for run in plan.runs(cell)]
 
 

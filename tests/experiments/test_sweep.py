@@ -156,7 +156,7 @@ def test_one_bad_sample_costs_itself_alone(
 ) -> None:
     go(tiny_config(), tmp_path / "good")
     config = tiny_config()
-    victim = list(sweep.prepare(config, tmp_path / "bad").problems.values())[2][1]
+    victim = list(sweep.prepare(config, tmp_path / "bad").experiment.prompts.values())[2]
 
     def bad(options: dict[str, Any], prompt: list[int]) -> Exception | None:
         sparse = options["backend"].name == "h2o" and options["backend"].budget == 32

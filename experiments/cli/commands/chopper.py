@@ -220,7 +220,7 @@ def _decoded(args: argparse.Namespace) -> list[Study]:
         with Console(stderr=True).status("loading model and problems"):
             prepared = sweep.prepare(one, folder)
         if len(configs) == 1:
-            items = prepared.plan.items
+            items = prepared.experiment.plan.items
             require_fifth({dataset: len(found) for (_, dataset), found in items.items()})
         with Bars() as bars:
             sweep.run(prepared, folder, preset=preset, arguments=args.arguments, progress=bars)

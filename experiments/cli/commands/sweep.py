@@ -29,7 +29,7 @@ from experiments.grid.presets import load, preset_names
 from experiments.grid.stored import import_paths
 from experiments.store.study import Study
 from experiments.sweep import sweep
-from experiments.sweep.dry_run import ConfigurationForecast, dry_run, total
+from experiments.sweep.estimate import ConfigurationForecast, estimate, total
 
 EXAMPLES = """\
 examples:
@@ -125,13 +125,13 @@ def command(args: argparse.Namespace, console: Console) -> Done:
     expand(config.datasets)  # a wrong name is said before seconds of loading
     models.quiet_transformers()
     if args.dry_run:
-        forecast = dry_run(config, out)
+        forecast = estimate(config, out)
         _print(forecast, console)
         return Done(forecast)
     with Console(stderr=True).status("loading model and problems"):
         prepared = sweep.prepare(config, out, again=args.again)
-    notify(prepared.warnings)
-    names = labels([cell.dataset for cell in prepared.plan.configurations])
+    notify(prepared.experiment.warnings)
+    names = labels([cell.dataset for cell in prepared.experiment.plan.configurations])
     with Bars(names) as bars:
         try:
             outcome = sweep.run(
@@ -152,7 +152,7 @@ def command(args: argparse.Namespace, console: Console) -> Done:
         f"{counts.failed} failed; seed {config.seed}"
     )
     study = Study.open(out, outcome.sweep, import_paths(config))
-    study = replace(study, scorers=prepared.scorers)
+    study = replace(study, scorers=prepared.experiment.scorers)
     shown = show(study, console, bars.console, figure_folder(args, out), page_file(args, out))
     console.line(f"store: {out}")
     usable = any(row.samples > row.errors + row.missing for row in shown.report.rows)

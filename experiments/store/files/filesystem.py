@@ -105,7 +105,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         sync_folder(path.parent)
 
 
-def drop_halves(folder: Path) -> None:
+def drop_partial_files(folder: Path) -> None:
     """Delete what a kill has left of `whole_file` in a folder; a living writer's stays."""
     with disk(folder):
         _drop(folder, ".*")

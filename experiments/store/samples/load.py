@@ -238,6 +238,11 @@ def _place(record: Record | None) -> list[Any] | None:
     return None if record is None else [record.path.name, record.offset, record.length]
 
 
+def folder(store: Path) -> Path:
+    """Where a store has its cache."""
+    return store / "cache"
+
+
 class Cache:
     """Samples by the digest of what they follow from.
 

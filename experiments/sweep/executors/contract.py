@@ -1,11 +1,11 @@
-"""What a sweep needs of those who decode for it, and what all of them do alike."""
+"""What a sweep needs of its executors, and what all of them do alike."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from attention.errors import InvalidValue
 from experiments.grid import models
@@ -20,10 +20,12 @@ from experiments.sweep.decoder import (
     WorkerPlace,
     decode,
 )
-from experiments.sweep.missing_runs import Preparation
 
-#: Called with a worker's number and what it has to say.
-Tell = Callable[[int, Event], None]
+if TYPE_CHECKING:
+    from experiments.sweep.sweep import Prepared
+
+#: Called with a worker's number and an event of its job.
+Report = Callable[[int, Event], None]
 
 #: Starts that fail one after the other before no more are tried.
 STARTS = 2
@@ -33,13 +35,13 @@ class Executor(Protocol):
     """Workers with one model each, known by numbers from 0.
 
     Attributes:
-        place: what a manifest says of where they are; empty until one is ready.
+        place: where they are, for a manifest; empty until one is ready.
     """
 
     place: WorkerPlace
 
     def hire(self, jobs: int) -> None:
-        """Let there be as many workers as there are jobs for, at most as many as were asked for."""
+        """Start as many workers as there are jobs for, at most as many as the sweep has."""
 
     def free(self) -> Sequence[int]:
         """Workers that are ready and have no job."""
@@ -47,25 +49,25 @@ class Executor(Protocol):
     def submit(self, worker: int, job: DecodeJob) -> None:
         """Give a free worker a job."""
 
-    def wait(self, tell: Tell) -> None:
-        """Wait until something happens, and tell of it.
+    def wait(self, report: Report) -> None:
+        """Wait until something happens, and report it.
 
-        A job ends with `JobEnd`, or with `WorkerLoss` where its worker died; what it had said
-        before has been told by then.
+        A job ends with `JobEnd`, or with `WorkerLoss` where its worker died; all its earlier
+        events were reported by then.
 
         Raises:
             InvalidValue: a model that does not load, or no worker can start.
         """
 
 
-Open = Callable[[Preparation, models.ModelSource], AbstractContextManager[Executor]]
+Open = Callable[["Prepared", models.ModelSource, float], AbstractContextManager[Executor]]
 
 
 class Here:
     """One worker, which is this process: it keeps a job until it is waited for.
 
     Args:
-        place: more for the manifest.
+        place: where it is, for a manifest.
     """
 
     def __init__(self, place: WorkerPlace | None = None) -> None:
@@ -96,24 +98,24 @@ class InProcess(Here):
 
     Args:
         loaded: the model.
-        place: more for the manifest.
+        place: where it is, for a manifest.
     """
 
     def __init__(self, loaded: models.LoadedModel, place: WorkerPlace | None = None) -> None:
         super().__init__(place)
         self._loaded = loaded
 
-    def wait(self, tell: Tell) -> None:
+    def wait(self, report: Report) -> None:
         """Decode the job."""
         job = self.taken()
-        with closing(decode(self._loaded, job, lambda n: tell(0, StepCount(n)))) as events:
+        with closing(decode(self._loaded, job, lambda n: report(0, StepCount(n)))) as events:
             for event in events:
-                tell(0, event)
-        tell(0, JobEnd())
+                report(0, event)
+        report(0, JobEnd())
 
 
 class Worker(Protocol):
-    """A worker that is elsewhere."""
+    """A worker elsewhere."""
 
     @property
     def ready(self) -> bool:
@@ -127,13 +129,13 @@ class Worker(Protocol):
 W = TypeVar("W", bound=Worker)
 
 
-class Crew(ABC, Generic[W]):
-    """Workers that are started when there is something to do for them.
+class Workers(ABC, Generic[W]):
+    """Workers elsewhere, which are started when there is a job for them.
 
-    Those that die are replaced as long as there is; what they were at is told as lost.
+    A worker that dies is replaced as long as there are jobs; its job is reported as lost.
 
     Args:
-        count: of workers there may be.
+        count: the most workers.
     """
 
     def __init__(self, count: int) -> None:
@@ -159,29 +161,30 @@ class Crew(ABC, Generic[W]):
         """Workers that are ready and have no job."""
         return [at for at, worker in self._workers.items() if worker.ready and not worker.busy]
 
-    def _begun(self, place: WorkerPlace) -> None:
+    def _on_ready(self, place: WorkerPlace) -> None:
         """A worker has loaded its model."""
         self._failed_starts = 0
         if not self.place or self.place.get("compile") == ELSEWHERE:
             self.place = place
 
-    def _bury(self, at: int, tell: Tell, reason: str, startable: str) -> None:
-        """A worker has died.
+    def _remove(self, at: int, report: Report, reason: str, startable: str) -> None:
+        """Take a worker that died off the list.
 
         Args:
             at: its number.
-            tell: told of it.
+            report: is called with what that means.
             reason: how it died.
-            startable: what a user is asked for where none can start.
+            startable: what a refusal asks for where none can start.
         """
         worker = self._workers.pop(at)
         if worker.ready:
             if worker.busy:
-                tell(at, WorkerLoss(reason))
+                report(at, WorkerLoss(reason))
             return
         self._failed_starts += 1
         if self._failed_starts < STARTS:
             return
         if not self._workers:
             raise InvalidValue("workers", self._count, startable)
-        tell(at, Remark(f"a worker could not start ({reason}); {len(self._workers)} go on without"))
+        left = len(self._workers)
+        report(at, Remark(f"a worker could not start ({reason}); {left} go on without"))

@@ -23,7 +23,7 @@ from experiments.sweep.decoder import (
     WorkerPlace,
     decode,
 )
-from experiments.sweep.executors.contract import Crew, Tell
+from experiments.sweep.executors.contract import Report, Workers
 
 
 class ModelActor:
@@ -84,7 +84,7 @@ class _Worker:
         return self.events if self.loading is None else self.loading
 
 
-class OnRay(Crew[_Worker]):
+class OnRay(Workers[_Worker]):
     """Actors that are started when there is something to do for them.
 
     Those whose process or node dies are replaced wherever the cluster has room; what they were at
@@ -120,7 +120,7 @@ class OnRay(Crew[_Worker]):
         chosen = self._workers[worker]
         chosen.events = chosen.actor.decode.options(num_returns="streaming").remote(job)
 
-    def wait(self, tell: Tell) -> None:
+    def wait(self, report: Report) -> None:
         """Listen to all workers until one says something or dies.
 
         Raises:
@@ -131,9 +131,9 @@ class OnRay(Crew[_Worker]):
         ready, _ = self._ray.wait([what for _, what in awaited], num_returns=1, timeout=1.0)
         for at, what in awaited:
             if any(what is one for one in ready):
-                self._listen(at, tell)
+                self._listen(at, report)
 
-    def _listen(self, at: int, tell: Tell) -> None:
+    def _listen(self, at: int, report: Report) -> None:
         worker = self._workers[at]
         try:
             if worker.loading is not None:
@@ -141,18 +141,18 @@ class OnRay(Crew[_Worker]):
                 if isinstance(answer, tuple):
                     raise InvalidValue(*answer)
                 worker.loading = None
-                self._begun(answer)
+                self._on_ready(answer)
                 return
             event = self._ray.get(next(worker.events))
         except (self._ray.exceptions.RayError, StopIteration) as error:
             self._ray.kill(worker.actor)  # one that lives on could not be told of any more
             reason = _reason(error)
             startable = f"a number of Ray actors that can start (the last: {reason})"
-            self._bury(at, tell, reason, startable)
+            self._remove(at, report, reason, startable)
             return
         if isinstance(event, JobEnd):
             worker.events = None
-        tell(at, event)
+        report(at, event)
 
 
 def _reason(error: Exception) -> str:

@@ -18,18 +18,18 @@ from experiments.sweep.decoder import (
     is_out_of_memory,
     message,
 )
-from experiments.sweep.executors.contract import Here, Tell
+from experiments.sweep.executors.contract import Here, Report
 from experiments.sweep.executors.vllm_engine import ServedModel, VLLMEngine
-from experiments.sweep.missing_runs import Preparation
 from lil import token_bytes
 from lil.decoding.entry import eos_ids
 
 if TYPE_CHECKING:
     from attention import Backend
+    from experiments.sweep.sweep import Prepared
 
 
 @contextmanager
-def opened(prepared: Preparation, source: models.ModelSource) -> Iterator[OnVLLM]:
+def opened(prepared: Prepared, source: models.ModelSource) -> Iterator[OnVLLM]:
     """The engine's executor; its engine is gone when the block ends.
 
     Raises:
@@ -43,12 +43,13 @@ def opened(prepared: Preparation, source: models.ModelSource) -> Iterator[OnVLLM
         executor.close()
 
 
-def _served(prepared: Preparation, source: models.ModelSource) -> ServedModel:
-    config, tokenizer = prepared.config, models.load_tokenizer(source)
+def _served(prepared: Prepared, source: models.ModelSource) -> ServedModel:
+    experiment = prepared.experiment
+    config, tokenizer = experiment.config, models.load_tokenizer(source)
     longest, cap = 0, max(config.full_cap, config.sparse_cap(config.full_cap))
-    for (model, dataset), problems in prepared.plan.items.items():
+    for (model, dataset), problems in experiment.plan.items.items():
         for one in problems if model == source.name else ():
-            _, prompt = prepared.problems[model, dataset, one.item_id]
+            prompt = experiment.prompts[model, dataset, one.item_id]
             room = cap if one.room is None else min(cap, one.room)
             longest = max(longest, len(prompt) + room)
     return ServedModel(
@@ -74,7 +75,7 @@ class OnVLLM(Here):
         self._model = model
         self._engine: VLLMEngine | None = None
 
-    def wait(self, tell: Tell) -> None:
+    def wait(self, report: Report) -> None:
         """Decode the job; after a failure it goes on with halves of what is left.
 
         Raises:
@@ -84,10 +85,10 @@ class OnVLLM(Here):
         parts = deque([[*range(len(job.requests))]])
         while parts:
             rows = parts.popleft()
-            parts.extendleft(reversed(self._decode(job, rows, tell)))
-        tell(0, JobEnd())
+            parts.extendleft(reversed(self._decode(job, rows, report)))
+        report(0, JobEnd())
 
-    def _decode(self, job: DecodeJob, rows: Sequence[int], tell: Tell) -> list[list[int]]:
+    def _decode(self, job: DecodeJob, rows: Sequence[int], report: Report) -> list[list[int]]:
         """Rows of a job as they end; what is to be tried again where the engine fails."""
         together = min(len(rows), self._model.rows)
         left = [*rows]
@@ -100,17 +101,17 @@ class OnVLLM(Here):
                     break
                 if not isinstance(event, StepCount):
                     left.remove(event.index)
-                tell(0, event)
+                report(0, event)
             else:
                 return []
         self.close()  # nobody knows what state it is in
         said = message(failure)
         if len(left) == 1:
             status = "out_of_memory" if is_out_of_memory(failure) else "error"
-            tell(0, RowFailure(left[0], status, said, together))
+            report(0, RowFailure(left[0], status, said, together))
             return []
         again = f"its {len(left)} unfinished rows are tried again in halves"
-        tell(0, Remark(f"{job.name}: a batch failed ({said}); {again}"))
+        report(0, Remark(f"{job.name}: a batch failed ({said}); {again}"))
         middle = (len(left) + 1) // 2
         return [left[:middle], left[middle:]]
 

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from attention.errors import InvalidValue
 from attention.local_modules import WithModules
 from experiments.sweep.decoder import DecodeJob, JobEnd, Setup, StepCount, WorkerPlace, decode
-from experiments.sweep.executors.contract import Crew, Tell
+from experiments.sweep.executors.contract import Report, Workers
 
 #: What takes seconds to import, once for all workers; a model of any family needs most of it.
 _HEAVY = (
@@ -43,7 +43,7 @@ class _Worker:
     busy: bool = False
 
 
-class Processes(Crew[_Worker]):
+class Processes(Workers[_Worker]):
     """Processes that are started when there is something to do for them.
 
     Args:
@@ -87,7 +87,7 @@ class Processes(Crew[_Worker]):
         with suppress(OSError):
             chosen.line.send(job)
 
-    def wait(self, tell: Tell) -> None:
+    def wait(self, report: Report) -> None:
         """Listen to all workers until one says something or dies.
 
         Raises:
@@ -96,9 +96,9 @@ class Processes(Crew[_Worker]):
         lines = {worker.line: at for at, worker in self._workers.items()}
         for line in connections.wait([*lines]):
             assert isinstance(line, Connection)
-            self._listen(lines[line], tell)
+            self._listen(lines[line], report)
 
-    def _listen(self, at: int, tell: Tell) -> None:
+    def _listen(self, at: int, report: Report) -> None:
         worker = self._workers[at]
         try:
             event = worker.line.recv()
@@ -107,16 +107,16 @@ class Processes(Crew[_Worker]):
             worker.process.join()
             reason = _reason(worker.process.exitcode)
             startable = f"a number of processes that can start (the last was {reason})"
-            self._bury(at, tell, reason, startable)
+            self._remove(at, report, reason, startable)
             return
         if isinstance(event, Refusal):
             event.raised()
         if isinstance(event, Readiness):
             worker.ready = True
-            self._begun(event.place)
+            self._on_ready(event.place)
             return
         worker.busy = not isinstance(event, JobEnd)
-        tell(at, event)
+        report(at, event)
 
 
 def _reason(code: int | None) -> str:

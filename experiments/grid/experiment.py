@@ -1,0 +1,197 @@
+"""An experiment: all that a checked configuration asks for, built once and carried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from attention.errors import InvalidValue
+from experiments.grid import data, models, positions, scoring
+from experiments.grid.config import Config
+from experiments.grid.data.prompts import read_template, unknown_words
+from experiments.grid.data.sets import SIZES, expand
+from experiments.grid.detectors import build_detectors
+from experiments.grid.identity import Configuration
+from experiments.grid.plan import (
+    Plan,
+    PlannedProblem,
+    build_backends,
+    build_configurations,
+    build_penalties,
+)
+from experiments.grid.scoring import Scorers
+from lil.detectors import cue_ids
+from lil.token_table import token_bytes
+
+if TYPE_CHECKING:
+    from attention import Backend
+    from experiments.grid.plan import Penalties
+    from lil import Detector
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a configuration asks for, as objects; no weight is read and nothing is decoded for it.
+
+    Attributes:
+        config: the configuration.
+        backends: full attention first, then every backend with every budget.
+        penalties: no penalty first, then each alone.
+        detectors: what is replayed over every trace.
+        sources: models by name; of an estimate, those that are on this machine.
+        datasets: data sets by name; of an estimate, those that are on this machine.
+        sizes: the number of problems of every data set.
+        scorers: scorers that do not ship, by path.
+        plan: every decode run.
+        prompts: token ids of prompts, by model, data set and problem.
+        warnings: what the user should know, a sentence each.
+        unknown: what an estimate cannot know, a sentence each.
+    """
+
+    config: Config
+    backends: tuple[Backend, ...]
+    penalties: tuple[Penalties, ...]
+    detectors: tuple[Detector, ...]
+    sources: Mapping[str, models.ModelSource] = field(default_factory=dict)
+    datasets: Mapping[str, data.DataSet] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    scorers: Scorers = field(default_factory=dict)
+    plan: Plan = field(default_factory=lambda: Plan((), {}, 1))
+    prompts: Mapping[tuple[str, str, str], Sequence[int]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @classmethod
+    def from_config(cls, config: Config, *, local_only: bool = False) -> Experiment:
+        """Build everything, and refuse the first thing that cannot be used.
+
+        Args:
+            config: a checked configuration.
+            local_only: fetch nothing; models and data sets that are not here are left out.
+
+        Raises:
+            InvalidValue: an unknown name, a value that a class refuses, or a file or a model that
+                cannot be read.
+        """
+        backends = tuple(build_backends(config))
+        penalties = tuple(build_penalties(config))
+        detectors = tuple(build_detectors(config))
+        scoring.loaded(config.scorer)
+        unknown: list[str] = []
+        sources = _sources(config, local_only, unknown)
+        datasets, sizes = _datasets(config, local_only, unknown)
+        scorers = scoring.loaded(
+            *{i.scorer for dataset in datasets.values() for i in dataset.items}
+        )
+        warnings = [line for dataset in datasets.values() for line in dataset.said]
+
+        configurations: list[Configuration] = []
+        prompts: dict[tuple[str, str, str], Sequence[int]] = {}
+        items: dict[tuple[str, str], tuple[PlannedProblem, ...]] = {}
+        for name, source in sources.items():
+            tokenizer = _tokenizer(source, local_only)
+            if tokenizer is None:
+                continue
+            table = token_bytes(tokenizer)
+            for detector in detectors:
+                cue_ids(detector.action, tokenizer, table)  # refuses words that the model lacks
+            most, lengths = positions.positions(source, here=local_only), []
+            for dataset in datasets.values():
+                problems = []
+                for item in dataset.items:
+                    ids = item.prompt_ids(tokenizer)
+                    prompts[name, dataset.name, item.id] = ids
+                    lengths.append(positions.Prompt(dataset.name, item.id, len(ids)))
+                    problems.append(PlannedProblem.of(item, ids, most))
+                items[name, dataset.name] = tuple(problems)
+                of_dataset = [prompts[name, dataset.name, item.id] for item in dataset.items]
+                warnings += unknown_words(tokenizer, of_dataset, f"{dataset.name} ({name})")
+            positions.require_room(name, most, lengths, beyond=config.beyond_positions)
+            configurations += build_configurations(
+                config, name, source.digest, tuple(datasets), backends, penalties
+            )
+        return cls(
+            config,
+            backends,
+            penalties,
+            detectors,
+            sources,
+            datasets,
+            sizes,
+            scorers,
+            Plan(tuple(configurations), items, config.samples_per_problem),
+            prompts,
+            tuple(warnings),
+            tuple(unknown),
+        )
+
+    @cached_property
+    def _built(self) -> list[tuple[Mapping[str, Any], Backend]]:
+        return [(backend.identity(), backend) for backend in self.backends]
+
+    def backend(self, configuration: Configuration) -> Backend:
+        """The backend of one of the plan's configurations."""
+        return next(b for identity, b in self._built if identity == configuration.backend)
+
+    def penalties_of(self, configuration: Configuration) -> Penalties:
+        """The penalties of one of the plan's configurations."""
+        tables = list(configuration.penalties)
+        return next(p for p in self.penalties if [penalty.identity() for penalty in p] == tables)
+
+    def about_problems(self) -> dict[str, Any]:
+        """Data sets, template and system prompt for a manifest: the texts, since files change."""
+        file = self.config.prompt_template
+        return {
+            "datasets": [dataset.about() for dataset in self.datasets.values()],
+            "prompt": {
+                "template": None if file is None else read_template(file),
+                "system": self.config.system,
+            },
+        }
+
+
+def _sources(config: Config, local_only: bool, unknown: list[str]) -> dict[str, models.ModelSource]:
+    sources = {}
+    for name in config.models:
+        try:
+            sources[name] = models.find(
+                name, config.revision, here=local_only, weights=config.weights
+            )
+        except InvalidValue:
+            if not local_only or name == models.REASONER or models.is_folder(name):
+                raise
+            unknown.append(f"{name} is not here: the memory it takes is not known")
+    return sources
+
+
+def _datasets(
+    config: Config, local_only: bool, unknown: list[str]
+) -> tuple[dict[str, data.DataSet], dict[str, int]]:
+    choice = data.ProblemChoice.of(config)
+    datasets, sizes = {}, {}
+    for name in expand(config.datasets):
+        if local_only and name in SIZES:
+            left = SIZES[name] - config.offset
+            if left <= 0:
+                allowed = f"below {SIZES[name]:,}, the problems of {name}"
+                raise InvalidValue("offset", config.offset, allowed)
+            sizes[name] = min(left, config.sample or config.limit or left)
+            unknown.append(f"{name} is not fetched: {sizes[name]} problems, as published")
+            scoring.require(choice.scorer_of_mathematics(), name)
+            continue
+        dataset = data.load_set(name, config.split, config.limit, choice)
+        dataset.require_judges()
+        datasets[name], sizes[name] = dataset, len(dataset.items)
+    return datasets, sizes
+
+
+def _tokenizer(source: models.ModelSource, local_only: bool) -> Any:
+    """The tokenizer; None for an estimate where the hub's cache holds a config.json alone."""
+    try:
+        return models.load_tokenizer(source, here=local_only)
+    except InvalidValue:
+        if not local_only or source.revision is None:
+            raise
+        return None

@@ -1,0 +1,305 @@
+"""What a sweep would take: runs, tokens, memory, time. Nothing is fetched, decoded or written.
+
+The store, data sets and models that are on this machine are read; what is not here is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from attention.errors import InvalidValue
+from attention.families import key_layers
+from attention.identity import code
+from experiments.grid import models
+from experiments.grid.config import Config
+from experiments.grid.data.sets import labels
+from experiments.grid.experiment import Experiment
+from experiments.grid.identity import Configuration
+from experiments.grid.plan import Run, build_configurations
+from experiments.store import manifest
+from experiments.store.store import Store
+from experiments.store.study import Study
+
+if TYPE_CHECKING:
+    from attention import Backend
+
+N = TypeVar("N", int, float)
+
+_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+class ConfigurationForecast(TypedDict):
+    """One configuration: its runs, how many are stored, and the tokens and seconds left.
+
+    `stored` is None where that is not known, `seconds` and `tokens_per_sec` where nothing was
+    measured. Runs of unknown length are those whose full attention is not stored.
+    """
+
+    model: str
+    dataset: str
+    backend: str
+    budget: int | None
+    penalty: str
+    runs: int
+    stored: int | None
+    tokens_expected: int
+    runs_of_unknown_length: int
+    tokens_at_most: int
+    tokens_per_sec: float | None
+    seconds: float | None
+
+
+class MemoryForecast(TypedDict):
+    """Bytes of a model's weights, and of keys and values of a row and of a batch."""
+
+    model: str
+    backend: str
+    budget: int | None
+    weight_bytes: int | None
+    row_tokens: int
+    prompt_tokens_max: int | None
+    kv_bytes_per_row: int | None
+    kv_bytes_per_batch: int | None
+
+
+def estimate(config: Config, out: Path) -> dict[str, Any]:
+    """The document of `lil sweep --dry-run --json`; bytes, tokens, seconds, missing is None.
+
+    Args:
+        config: of the sweep.
+        out: the folder of its store, which need not be there.
+
+    Raises:
+        InvalidValue: a name, a budget or a file that the sweep would refuse.
+    """
+    unknown: list[str] = []
+    if config.runtime == "vllm":
+        from experiments.sweep.executors import vllm_limits  # imports torch
+
+        vllm_limits.require_able(config)
+        unknown.append(vllm_limits.MEMORY)
+        if not vllm_limits.is_installed():
+            unknown.append(vllm_limits.NOT_HERE)
+    experiment = Experiment.from_config(config, local_only=True)
+    unknown += experiment.unknown
+    study = Study.of(Store(out), experiment) if manifest.any_in(out) else None
+    speeds = {} if study is None else study.store.seconds_per_token()
+    forecasts: list[ConfigurationForecast] = []
+    memory: list[MemoryForecast] = []
+    for name in config.models:
+        source = experiment.sources.get(name)
+        configurations = build_configurations(
+            config,
+            name,
+            source.digest if source else "",
+            tuple(experiment.sizes),
+            experiment.backends,
+            experiment.penalties,
+        )
+        for configuration in configurations:
+            speed = speeds.get((name, configuration.backend["name"]))
+            forecasts.append(_forecast(experiment, configuration, study, speed, unknown))
+        size = _footprint_or_none(source, config.dtype, unknown)
+        memory += _memory(experiment, name, size)
+    for name in config.models:
+        untimed = [f for f in forecasts if f["model"] == name and f["seconds"] is None]
+        if untimed:
+            backends = ", ".join(dict.fromkeys(f["backend"] for f in untimed))
+            unknown.append(
+                f"time of {name} under {backends} is not known: nothing of it is stored; "
+                "the same command with --limit 8 into the same folder measures it"
+            )
+    return {
+        "runs": sum(f["runs"] for f in forecasts),
+        "stored": total(f["stored"] for f in forecasts),
+        "tokens_expected": sum(f["tokens_expected"] for f in forecasts),
+        "runs_of_unknown_length": sum(f["runs_of_unknown_length"] for f in forecasts),
+        "tokens_at_most": sum(f["tokens_at_most"] for f in forecasts),
+        "seconds": total(f["seconds"] for f in forecasts),
+        "batch_size": config.batch_size,
+        "dtype": config.dtype,
+        "config": config.to_dict(),
+        "labels": labels([f["dataset"] for f in forecasts]),
+        "cells": forecasts,
+        "memory": memory,
+        "unknown": list(dict.fromkeys(unknown)),
+        "notices": list(experiment.warnings),
+    }
+
+
+def _forecast(
+    experiment: Experiment,
+    configuration: Configuration,
+    study: Study | None,
+    seconds_per_token: float | None,
+    unknown: list[str],
+) -> ConfigurationForecast:
+    """What one configuration would take."""
+    config = experiment.config
+    runs = experiment.sizes[configuration.dataset] * config.samples_per_problem
+    longest = config.max_new_tokens
+    if not configuration.is_full:
+        longest = config.sparse_cap(config.max_new_tokens)
+    planned = (configuration.model, configuration.dataset) in experiment.plan.items
+    stored = 0 if study is None else None
+    lengths: list[int | None] = [None] * runs
+    if not planned:
+        expected, most = runs * config.max_new_tokens, runs * longest
+        if study is not None:
+            unknown.append(f"what is stored of {configuration.dataset} is not known")
+    else:
+        left = list(experiment.plan.runs(configuration))
+        if study is not None:
+            own = code(study.backend(configuration), *study.penalties(configuration))
+            left = [run for run in left if _is_missing(study, run, own)]
+            stored, lengths = runs - len(left), [study.full_tokens(run) for run in left]
+            if any(study.usable(run) for run in left):
+                name = configuration.name
+                unknown.append(f"some runs of {name} are of other code: --again decodes them anew")
+        expected = most = 0
+        for run, length in zip(left, lengths, strict=True):
+            room = None if config.beyond_positions else run.problem.room
+            expected += _cut(config.max_new_tokens, room) if length is None else length
+            known = study is not None and length is not None
+            most += study.cap(run) if known and study else _cut(longest, room)
+    unmeasured = seconds_per_token is None and expected
+    return {
+        "model": configuration.model,
+        "dataset": configuration.dataset,
+        "backend": configuration.backend["name"],
+        "budget": configuration.budget,
+        "penalty": "+".join(str(table["name"]) for table in configuration.penalties) or "none",
+        "runs": runs,
+        "stored": stored,
+        "tokens_expected": expected,
+        "runs_of_unknown_length": lengths.count(None),
+        "tokens_at_most": most,
+        "tokens_per_sec": None if seconds_per_token is None else 1 / seconds_per_token,
+        "seconds": None if unmeasured else expected * (seconds_per_token or 0.0),
+    }
+
+
+def _is_missing(study: Study, run: Run, own: Mapping[str, str]) -> bool:
+    record = study.store.get(run.id)
+    return record is None or not record.covers_cap(study.cap(run)) or not record.made_by(own)
+
+
+def _cut(tokens: int, room: int | None) -> int:
+    """Tokens that fit into what the model's positions leave."""
+    return tokens if room is None else min(tokens, room)
+
+
+def total(values: Iterable[N | None]) -> N | None:
+    """The sum; None where one of them is not known."""
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
+
+
+# ---------------------------------------------------------------- memory
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a model takes in one dtype: weights, and keys and values of a token in a layer.
+
+    Attributes:
+        parameters: of all weights, tied ones once.
+        weight_bytes: of the weights.
+        layers: that hold keys and values.
+        kv_bytes_per_token: of one token in one layer.
+    """
+
+    parameters: int
+    weight_bytes: int
+    layers: int
+    kv_bytes_per_token: int
+
+    def kv_bytes(self, backend: Backend, tokens: int) -> int:
+        """Bytes of keys and values of a row of so many tokens.
+
+        A method that drops tokens holds its budget in every layer but its dense ones; a method
+        that chooses among all tokens holds all. Scores, bounds of pages and free slots are not
+        counted, nor that a model's own sliding layers hold less.
+        """
+        layer_tokens = self.layers * tokens
+        budget = backend.params().get("budget")
+        if budget is not None and not backend.keeps_all:
+            dense = min(self.layers, backend.dense_layers)
+            layer_tokens = dense * tokens + (self.layers - dense) * min(tokens, int(budget))
+        return layer_tokens * self.kv_bytes_per_token
+
+
+def footprint(source: models.ModelSource, dtype: str) -> Footprint:
+    """Read from a config.json that is here; nothing is fetched and no weight is read.
+
+    Raises:
+        InvalidValue: no config.json here, or one that lacks a size.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(
+            source.location, revision=source.revision, local_files_only=True
+        )
+        with torch.device("meta"):  # shapes without numbers
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        text = config.get_text_config()
+        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        layers = key_layers(text)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0]
+        allowed = f"a config.json that is here ({reason})"
+        raise InvalidValue("model", source.location, allowed) from error
+    parameters, width = sum(p.numel() for p in model.parameters()), _BYTES[dtype]
+    return Footprint(parameters, parameters * width, layers, 2 * heads * size * width)
+
+
+def _footprint_or_none(
+    source: models.ModelSource | None, dtype: str, unknown: list[str]
+) -> Footprint | None:
+    try:
+        return None if source is None else footprint(source, dtype)
+    except InvalidValue as error:
+        assert source is not None
+        unknown.append(f"memory of {source.name} is not known: {error.allowed}")
+        return None
+
+
+def _memory(experiment: Experiment, model: str, size: Footprint | None) -> list[MemoryForecast]:
+    """Weights, and keys and values of a row and of a batch, of every backend and budget."""
+    config = experiment.config
+    prompts = [len(ids) for (name, _, _), ids in experiment.prompts.items() if name == model]
+    longest = max(prompts, default=0)
+    ends = [
+        len(experiment.prompts[model, dataset, problem.item_id]) + problem.room
+        for (name, dataset), problems in experiment.plan.items.items()
+        for problem in problems
+        if name == model and problem.room is not None
+    ]
+    forecasts: list[MemoryForecast] = []
+    for backend in experiment.backends:
+        most = config.max_new_tokens
+        if backend.name != "full":
+            most = config.sparse_cap(config.max_new_tokens)
+        tokens = longest + most
+        if ends and not config.beyond_positions:
+            tokens = min(tokens, max(ends))
+        row = None if size is None else size.kv_bytes(backend, tokens)
+        forecasts.append(
+            {
+                "model": model,
+                "backend": backend.name,
+                "budget": backend.params().get("budget"),
+                "weight_bytes": None if size is None else size.weight_bytes,
+                "row_tokens": tokens,
+                "prompt_tokens_max": longest or None,
+                "kv_bytes_per_row": row,
+                "kv_bytes_per_batch": None if row is None else row * config.batch_size,
+            }
+        )
+    return forecasts

@@ -21,6 +21,7 @@ ELSEWHERE = "by another worker"
 if TYPE_CHECKING:
     import attention
     from experiments.grid.config import Config
+    from experiments.grid.experiment import Experiment
     from lil.penalties import Penalty
 
 
@@ -32,6 +33,23 @@ class WorkerPlace(TypedDict, total=False):
     device_name: str
     threads: int
     compile: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment that can be decoded here.
+
+    Attributes:
+        experiment: what to decode.
+        shelf: holds the first model, since only a loaded model is known to work.
+        threads: CPU threads of each worker.
+        engine: what reads keys and values.
+    """
+
+    experiment: Experiment
+    shelf: models.Shelf
+    threads: int
+    engine: str
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from experiments.grid import models
 from experiments.grid.identity import Configuration
@@ -15,6 +14,7 @@ from experiments.sweep.decoder import (
     NOT_COMPILED,
     Event,
     JobEnd,
+    Prepared,
     Remark,
     RowFailure,
     RowTrace,
@@ -26,9 +26,6 @@ from experiments.sweep.executors import Executor, Open
 from experiments.sweep.missing_runs import MissingRuns, PendingRun
 from experiments.sweep.result_writer import Counts, Progress, ResultWriter
 from experiments.sweep.schedule import BatchGroup, Schedule, Task
-
-if TYPE_CHECKING:
-    from experiments.sweep.sweep import Prepared
 
 
 class Runner:

@@ -31,28 +31,11 @@ from experiments.store.files.filesystem import (
 from experiments.store.samples import load as samples
 from experiments.store.store import Store
 from experiments.store.study import Study
-from experiments.sweep.decoder import require_supported
+from experiments.sweep.decoder import Prepared, require_supported
 from experiments.sweep.executors import begin, open_executor
 from experiments.sweep.missing_runs import MissingRuns
 from experiments.sweep.result_writer import Counts, Progress
 from experiments.sweep.runner import Runner
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """An experiment that can be decoded here.
-
-    Attributes:
-        experiment: what to decode.
-        shelf: holds the first model, since only a loaded model is known to work.
-        threads: CPU threads of each worker.
-        engine: what reads keys and values.
-    """
-
-    experiment: Experiment
-    shelf: models.Shelf
-    threads: int
-    engine: str
 
 
 @dataclass

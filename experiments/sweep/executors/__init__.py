@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from experiments.grid import models
 from experiments.grid.config import Config
-from experiments.sweep.decoder import Setup, compile_step, require_supported
+from experiments.sweep.decoder import Prepared, Setup, compile_step, require_supported
 from experiments.sweep.executors import on_ray, processes
 from experiments.sweep.executors.contract import Executor, InProcess, Open, Report
-
-if TYPE_CHECKING:
-    from experiments.sweep.sweep import Prepared
 
 __all__ = ["Executor", "Open", "Report", "begin", "open_executor"]
 

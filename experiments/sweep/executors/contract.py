@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from attention.errors import InvalidValue
 from experiments.grid import models
@@ -14,15 +14,13 @@ from experiments.sweep.decoder import (
     DecodeJob,
     Event,
     JobEnd,
+    Prepared,
     Remark,
     StepCount,
     WorkerLoss,
     WorkerPlace,
     decode,
 )
-
-if TYPE_CHECKING:
-    from experiments.sweep.sweep import Prepared
 
 #: Called with a worker's number and an event of its job.
 Report = Callable[[int, Event], None]
@@ -60,7 +58,7 @@ class Executor(Protocol):
         """
 
 
-Open = Callable[["Prepared", models.ModelSource, float], AbstractContextManager[Executor]]
+Open = Callable[[Prepared, models.ModelSource, float], AbstractContextManager[Executor]]
 
 
 class Here:

@@ -12,6 +12,7 @@ from experiments.grid import models, positions
 from experiments.sweep.decoder import (
     DecodeJob,
     JobEnd,
+    Prepared,
     Remark,
     RowFailure,
     StepCount,
@@ -25,7 +26,6 @@ from lil.decoding.entry import eos_ids
 
 if TYPE_CHECKING:
     from attention import Backend
-    from experiments.sweep.sweep import Prepared
 
 
 @contextmanager

@@ -42,8 +42,9 @@ def refused(path: Path, reason: str, folder: Path) -> None:
 # ---------------------------------------------------------------- models
 
 
+@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_a_file_computes_what_the_model_computes_that_it_was_made_of(kind, tmp_path, reader):
+def test_a_file_computes_what_the_model_computes_that_it_was_made_of(kind, tmp_path):
     model = write(tmp_path / "a.gguf", kind)
     loaded = models.load(models.find(str(tmp_path / "a.gguf")), "float32", "cpu")
     ids = torch.arange(40)[None]
@@ -55,7 +56,8 @@ def test_a_file_computes_what_the_model_computes_that_it_was_made_of(kind, tmp_p
     assert loaded.tokenizer.chat_template == "{{ messages[0]['content'] }}"
 
 
-def test_quantised_numbers_are_those_that_their_blocks_stand_for(tmp_path, reader):
+@pytest.mark.usefixtures("reader")
+def test_quantised_numbers_are_those_that_their_blocks_stand_for(tmp_path):
     def whole(arrays: dict[str, np.ndarray]) -> None:
         name = "blk.0.ffn_up.weight"
         arrays[name] = np.resize(np.arange(-127, 128), arrays[name].shape).astype(np.float32)
@@ -69,7 +71,8 @@ def test_quantised_numbers_are_those_that_their_blocks_stand_for(tmp_path, reade
     assert np.array_equal(weights, wanted["blk.0.ffn_up.weight"])
 
 
-def test_texts_are_cut_as_the_published_tokenizers_cut_them(tmp_path, reader):
+@pytest.mark.usefixtures("reader")
+def test_texts_are_cut_as_the_published_tokenizers_cut_them(tmp_path):
     def tokens(pre: str, text: str) -> list[str]:
         write(tmp_path / f"{pre}.gguf", "llama", words={"pre": pre})
         tokenizer = models.find_tokenizer(str(tmp_path / f"{pre}.gguf")).tokenizer
@@ -80,7 +83,8 @@ def test_texts_are_cut_as_the_published_tokenizers_cut_them(tmp_path, reader):
     assert tokens("qwen2", "e\u0301<|im_end|>") == ["Ã", "©", "<|im_end|>"]  # composed
 
 
-def test_a_model_is_known_by_its_files_content(tmp_path, folder, reader, monkeypatch):
+@pytest.mark.usefixtures("reader")
+def test_a_model_is_known_by_its_files_content(tmp_path, folder, monkeypatch):
     write(tmp_path / "a.gguf")
     first = models.find(str(tmp_path / "a.gguf"))
     monkeypatch.setattr(cache, "_write", lambda *_: pytest.fail("converted again"))
@@ -93,7 +97,8 @@ def test_a_model_is_known_by_its_files_content(tmp_path, folder, reader, monkeyp
     assert models.find(str(tmp_path / "b.gguf")).digest != first.digest
 
 
-def test_nothing_beside_the_file_is_read(tmp_path, reader):
+@pytest.mark.usefixtures("reader")
+def test_nothing_beside_the_file_is_read(tmp_path):
     write(tmp_path / "a.gguf")
     alone = models.find(str(tmp_path / "a.gguf")).location
     files = {path.name: path.read_bytes() for path in Path(alone).iterdir()}
@@ -126,8 +131,9 @@ CASES = {
 }
 
 
+@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("reason", CASES)
-def test_what_transformers_would_read_as_another_model_is_refused(reason, tmp_path, folder, reader):
+def test_what_transformers_would_read_as_another_model_is_refused(reason, tmp_path, folder):
     write(tmp_path / "a.gguf", **CASES[reason])
     refused(tmp_path / "a.gguf", reason, folder)
 
@@ -167,7 +173,8 @@ def test_a_hostile_header_is_refused_before_anything_is_read_by_it(
     refused(tmp_path / "a.gguf", reason, folder)
 
 
-def test_every_cut_of_a_file_is_refused(tmp_path, folder, reader):
+@pytest.mark.usefixtures("reader")
+def test_every_cut_of_a_file_is_refused(tmp_path, folder):
     write(tmp_path / "a.gguf")
     data = (tmp_path / "a.gguf").read_bytes()
     for length in (*range(0, 4000, 400), len(data) // 2, len(data) - 1):

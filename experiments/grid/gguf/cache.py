@@ -188,9 +188,13 @@ def _tokenizer(file: Path, header: Header) -> Any:
         raise UnreadableFile("transformers reads another vocabulary than the file's")
     names = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
     ids = {name: values.get(f"tokenizer.ggml.{key}_token_id") for name, key in names.items()}
-    return PreTrainedTokenizerFast(
+    wrapped = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         clean_up_tokenization_spaces=False,
         chat_template=values.get("tokenizer.chat_template"),
         **{name: tokens[token] for name, token in ids.items() if token is not None},
     )
+    begins = wrapped("a")["input_ids"][:1] == [ids["bos_token"]]
+    if begins != values.get("tokenizer.ggml.add_bos_token", begins):
+        raise UnreadableFile("this transformers ignores its add_bos_token")
+    return wrapped

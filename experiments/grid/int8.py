@@ -55,49 +55,92 @@ class Int8Linear(nn.Module):
         """Outputs (..., out features) of inputs (..., in features), in their dtype."""
         rows = x.reshape(-1, self.in_features)
         if torch.compiler.is_exporting():  # a decode step, of which the graph has every row
-            found = self._product(rows, operator())
+            products = self._product(rows, operator())
         elif len(rows) <= _AT_ONCE:
-            found = self._product(rows)
+            products = self._product(rows)
         else:
-            found = x.new_empty(len(rows), self.out_features)
+            products = x.new_empty(len(rows), self.out_features)
             for at in range(0, len(rows), _AT_ONCE):
-                found[at : at + _AT_ONCE] = self._product(rows[at : at + _AT_ONCE])
-        return found.reshape(*x.shape[:-1], self.out_features)
+                products[at : at + _AT_ONCE] = self._product(rows[at : at + _AT_ONCE])
+        return products.reshape(*x.shape[:-1], self.out_features)
 
     def _product(self, rows: Tensor, multiply: Any = None) -> Tensor:
         scales, numbers = scaled(rows.float())
         if multiply is None:
-            found = self.packed.times(numbers, self.scales, self.zeros)
+            products = self.packed.times(numbers, self.scales, self.zeros)
         else:
-            found = multiply(numbers, self.scales, self.zeros, self.place)
+            products = multiply(numbers, self.scales, self.zeros, self.place)
         if self.with_bias:
-            return torch.addcmul(self.bias, found, scales).to(rows.dtype)
-        return found.mul_(scales).to(rows.dtype)
+            return torch.addcmul(self.bias, products, scales).to(rows.dtype)
+        return products.mul_(scales).to(rows.dtype)
 
 
 class _Packed:
     """Weights in blocks of the CPU's kernels, which alone can read them.
 
     Nothing else does anything with them: no graph holds them, and copies of a layer share them.
+    Where the kernels add pairs of products in 16 bits (see `saturates`), the weights are the sum of
+    two halves of 7 bits, which are multiplied one after the other.
 
     Args:
         numbers: (out features, in features), whole, with a sign.
+
+    Raises:
+        InvalidValue: the kernel's products are not those of whole numbers.
     """
 
     def __init__(self, numbers: Tensor) -> None:
-        self._blocks = torch.ops.onednn.qlinear_prepack(numbers, None)
+        half = numbers // 2
+        parts = [half, numbers - half] if saturates() else [numbers]
+        self._blocks = [torch.ops.onednn.qlinear_prepack(part, None) for part in parts]
+        if not _is_exact(self, numbers):
+            allowed = "weights that this processor's 8-bit kernels multiply exactly: stored"
+            raise InvalidValue("weights", "int8", allowed)
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> _Packed:
         return self
 
     def times(self, numbers: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
         """Products (n, out features) with inputs of whole numbers (n, in features)."""
-        # Of the two kinds of inputs that it takes, signed ones have no fast kernel.
-        found: Tensor = torch.ops.onednn.qlinear_pointwise(
-            numbers, 1.0, ZERO, self._blocks, scales, zeros,
-            None, 1.0, 0, torch.float32, "none", [], "",
-        )  # fmt: skip
-        return found
+        first, *others = (_product(numbers, part, scales, zeros) for part in self._blocks)
+        for other in others:
+            first += other
+        return first
+
+
+def _product(numbers: Tensor, blocks: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
+    # Of the two kinds of inputs that the kernel takes, signed ones have no fast form.
+    product: Tensor = torch.ops.onednn.qlinear_pointwise(
+        numbers, 1.0, ZERO, blocks, scales, zeros,
+        None, 1.0, 0, torch.float32, "none", [], "",
+    )  # fmt: skip
+    return product
+
+
+@functools.cache
+def saturates() -> bool:
+    """Whether the 8-bit kernels of this processor cut sums of two products off at 16 bits.
+
+    Processors with AVX2 and without VNNI do that: 2 * 255 * 127 is above 32767.
+    """
+    weights = torch.full((32, 64), LARGEST, dtype=torch.int8)
+    blocks = torch.ops.onednn.qlinear_prepack(weights, None)
+    inputs = torch.full((_AT_ONCE, 64), 2 * ZERO - 1, dtype=torch.uint8)
+    ones, zeros = torch.ones(32), torch.zeros(32, dtype=torch.int32)
+    exact = float((2 * ZERO - 1 - ZERO) * LARGEST * 64)
+    return any(
+        not bool((_product(rows, blocks, ones, zeros) == exact).all())
+        for rows in (inputs, inputs[:1])
+    )
+
+
+def _is_exact(packed: _Packed, numbers: Tensor) -> bool:
+    """Whether products of the largest input are right, those of the sums of the weights."""
+    outputs, size = numbers.shape
+    largest = torch.full((1, size), 2 * ZERO - 1, dtype=torch.uint8)
+    got = packed.times(largest, torch.ones(outputs), torch.zeros(outputs, dtype=torch.int32))
+    exact = numbers.sum(dim=1, dtype=torch.int64) * (ZERO - 1)
+    return bool(torch.allclose(got[0].double(), exact.double(), rtol=1e-6, atol=0.5))
 
 
 def scaled(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,7 +166,7 @@ def operator() -> Any:
     library.define("int8_product(Tensor numbers, Tensor scales, Tensor zeros, int place) -> Tensor")
     library.impl("int8_product", _multiplied, "CPU")
     torch.library.register_fake("lil::int8_product", _empty, lib=library)
-    operator.library = library  # type: ignore[attr-defined]  # it goes when nobody holds it
+    operator.library = library  # type: ignore[attr-defined]  # a library ends with its last reference
     return torch.ops.lil.int8_product.default
 
 
@@ -132,8 +175,8 @@ def _multiplied(numbers: Tensor, scales: Tensor, zeros: Tensor, place: int) -> T
     if call.error is None:
         try:
             layers = getattr(call.cache.session.model, _LAYERS)
-            found: Tensor = layers[place].packed.times(numbers, scales, zeros)
-            return found
+            products: Tensor = layers[place].packed.times(numbers, scales, zeros)
+            return products
         except BaseException as error:
             call.error = error
     return _empty(numbers, scales, zeros, place).zero_()
@@ -149,8 +192,8 @@ def in_int8(model: Any, device: str) -> Any:
     Embeddings, norms and layers of other kinds stay as they are.
 
     Raises:
-        InvalidValue: another device, a build of torch without these kernels, or a model of other
-            layers alone.
+        InvalidValue: another device, a build of torch without these kernels or with kernels that
+            multiply wrongly, or a model of other layers alone.
     """
     if device != "cpu":
         raise InvalidValue("weights", "int8", f"stored on {device}: whole numbers are for CPUs")

@@ -1,1 +1,1 @@
-"""Others' tools: the model `lil` of lm-evaluation-harness, and logs that inspect_ai opens."""
+"""The model `lil` of lm-evaluation-harness."""

@@ -1,7 +1,7 @@
 """The model `lil` of lm-evaluation-harness: its tasks under any backend, penalty and detector.
 
-Imported by the harness, through the entry point `lm_eval.models`, and by `lil eval`, since releases
-of the harness up to 0.4.13 look for no entry points. Nothing else needs the package.
+The harness imports it through the entry point `lm_eval.models`, and `lil eval` registers it, since
+releases of the harness up to 0.4.13 look for no entry points.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ class LilLM(TemplateLM):
     """A causal language model of transformers that decodes as `lil.decode` does.
 
     Generations are decoded under backend, penalty and detector, and end with the token that
-    completes a stop string; after a detector's action nothing watches any more, and the text is cut
-    when it is there. Log-likelihoods are read in one dense forward: what is sparse is sparse when
-    it decodes, so no backend, penalty or detector changes them.
+    completes a stop string. Log-likelihoods are read in one dense forward, so no backend, penalty
+    or detector changes them: the model warns once, and its results say `"sparse": false`.
 
     Args:
         pretrained: hub id or folder; "reasoner" ships with the project.
@@ -56,8 +55,8 @@ class LilLM(TemplateLM):
         max_length: most tokens of context and generation, the model's positions by default; longer
             contexts lose their beginning, as under the harness's own models.
         batch_size: rows decoded together; "auto" takes the preset's.
-        max_batch_size: not used.
-        arguments: further ones, see `experiments.evals.model_args.configuration`.
+        max_batch_size: ignored.
+        arguments: see `experiments.evals.model_args.configuration`.
 
     Raises:
         InvalidValue: an argument that cannot be used, or a model the backend does not work with.
@@ -82,8 +81,9 @@ class LilLM(TemplateLM):
         self.detectors = build_detectors(self.settings)
         device = models.resolve_device(self.settings.device)
         models.use_threads(self.settings.threads)
-        asked = self.settings
-        source = models.find(asked.models[0], asked.revision, weights=asked.weights)
+        source = models.find(
+            self.settings.models[0], self.settings.revision, weights=self.settings.weights
+        )
         self.loaded = models.load(source, self.settings.dtype, device)
         with self.method.on(self.loaded.model, self.settings.engine):
             pass  # a family it does not work with is refused now
@@ -96,6 +96,7 @@ class LilLM(TemplateLM):
         self._device = device
         self._finished: Counter[str] = Counter()
         self._spent: dict[str, list[float]] = defaultdict(list)
+        self._read_likelihoods = False
 
     @classmethod
     def create_from_arg_obj(
@@ -115,9 +116,10 @@ class LilLM(TemplateLM):
             "model_digest": self.loaded.source.digest,
             "backend": describe_backend(self.method),
             "penalties": list(describe_penalties(self.penalties)),
-            "detectors": [{"name": one.name, **one.params()} for one in self.detectors],
+            "detectors": [{"name": x.name, **x.params()} for x in self.detectors],
             "dtype": self.settings.dtype,
             "seed": self.settings.seed,
+            "sparse": self.method.name != "full" and not self._read_likelihoods,
             "generations": self._finished.total(),
             "finish": dict(self._finished),
             **costs,
@@ -182,19 +184,19 @@ class LilLM(TemplateLM):
         answers: dict[int, str] = {}
         times: Counter[str] = Counter()
         groups: dict[str, list[tuple[int, lil.Request]]] = defaultdict(list)
-        for at, one in enumerate(requests):
-            context, given = one.args
-            generation = GenerationArguments.read(given, self.settings, self.max_gen_toks)
+        for at, item in enumerate(requests):
+            context, options = item.args
+            generation = GenerationArguments.read(options, self.settings, self.max_gen_toks)
             # Where a task wants several samples, the harness names the request so many times.
-            name = f"{one.task_name}/{one.doc_id}/{one.idx}"
+            name = f"{item.task_name}/{item.doc_id}/{item.idx}"
             ids = self._context(context, generation.max_new_tokens)
             request = lil.Request(ids, generation.max_new_tokens, name, times[name])
             times[name] += 1
-            groups[json.dumps(given, sort_keys=True, default=str)].append((at, request))
+            groups[json.dumps(options, sort_keys=True, default=str)].append((at, request))
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate_until") as bar:
             for group in groups.values():
-                given = requests[group[0][0]].args[1]
-                generation = GenerationArguments.read(given, self.settings, self.max_gen_toks)
+                options = requests[group[0][0]].args[1]
+                generation = GenerationArguments.read(options, self.settings, self.max_gen_toks)
                 for index, trace in self._stream([request for _, request in group], generation):
                     at = group[index][0]
                     answers[at] = text_before(
@@ -214,8 +216,8 @@ class LilLM(TemplateLM):
         ids = self.tok_encode(text)
         if len(ids) > room:
             limits = f"max_length {self.max_length}, max_gen_toks {generated}"
-            said = f"a context of {len(ids)} tokens is cut to its last {room}: {limits}"
-            warnings.warn(said, stacklevel=3)
+            message = f"a context of {len(ids)} tokens is cut to its last {room}: {limits}"
+            warnings.warn(message, stacklevel=3)
         return ids[-room:]
 
     def _stream(
@@ -251,6 +253,14 @@ class LilLM(TemplateLM):
         **_: object,
     ) -> list[tuple[float, bool]]:
         """For each (cache key, context, continuation): its log-likelihood, and whether greedy."""
+        changed = self.method.name != "full" or self.penalties or self.detectors
+        if changed and not self._read_likelihoods:
+            warnings.warn(
+                "log-likelihoods are read in one dense forward: backend, penalty and detector "
+                "do not change these scores",
+                stacklevel=2,
+            )
+        self._read_likelihoods = True
         answers: dict[int, tuple[float, bool]] = {}
         # Longest first: what does not fit fails at once, and rows of a batch are alike.
         order = sorted(range(len(requests)), key=lambda at: -sum(map(len, requests[at][1:])))
@@ -273,17 +283,17 @@ class LilLM(TemplateLM):
         """The log-likelihood of whole texts, each token predicted once, in windows of the model."""
         windows: list[tuple[None, list[int], list[int]]] = []
         counts = []
-        for one in requests:
+        for item in requests:
             rolled = get_rolling_token_windows(
-                self.tok_encode(one.args[0]), self.prefix_token_id, self.max_length, context_len=1
+                self.tok_encode(item.args[0]), self.prefix_token_id, self.max_length, context_len=1
             )
-            mine = [make_disjoint_window(pair) for pair in rolled]
-            windows += [(None, *pair) for pair in mine]
-            counts.append(len(mine))
+            pairs = [make_disjoint_window(pair) for pair in rolled]
+            windows += [(None, *pair) for pair in pairs]
+            counts.append(len(pairs))
         scored = iter(self._loglikelihood_tokens(windows, disable_tqdm))
         sums = [math.fsum(next(scored)[0] for _ in range(count)) for count in counts]
-        for one, total in zip(requests, sums, strict=True):
-            self.cache_hook.add_partial("loglikelihood_rolling", one.args, total)
+        for item, total in zip(requests, sums, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", item.args, total)
         return sums
 
 
@@ -293,13 +303,8 @@ def likelihoods(
 ) -> list[tuple[float, bool]]:
     """The log-likelihood of each continuation after its context, and whether greedy gives it.
 
-    Everything is read as a prompt is, which every backend does densely.
-
-    Args:
-        model: a causal language model of transformers.
-        backend: how it attends.
-        pairs: token ids of contexts, of at least one token, and of what follows them.
-        most: tokens that the model reads; longer rows lose their beginning.
+    Every backend reads a prompt densely. A context has at least one token; of rows longer than
+    `most` tokens the beginning is cut.
     """
     rows = [[*context, *after][-most - 1 : -1] for context, after in pairs]
     width = max(map(len, rows))
@@ -317,11 +322,11 @@ def likelihoods(
         )
     wide = torch.promote_types(output.logits.dtype, torch.float32)
     logits = cast(Tensor, output.logits.to(wide))
-    found = []
-    for of_row, row, (_, after) in zip(logits, rows, pairs, strict=True):
-        told = after[-len(row) :]
-        wanted = torch.tensor(told, device=logits.device, dtype=torch.int64)[:, None]
-        scores = of_row[len(of_row) - len(told) :]
+    answers = []
+    for row_logits, row, (_, after) in zip(logits, rows, pairs, strict=True):
+        continuation = after[-len(row) :]
+        wanted = torch.tensor(continuation, device=logits.device, dtype=torch.int64)[:, None]
+        scores = row_logits[len(row_logits) - len(continuation) :]
         greedy = bool((scores.argmax(-1, keepdim=True) == wanted).all())
-        found.append((float(scores.log_softmax(-1).gather(-1, wanted).sum()), greedy))
-    return found
+        answers.append((float(scores.log_softmax(-1).gather(-1, wanted).sum()), greedy))
+    return answers

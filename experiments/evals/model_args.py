@@ -1,7 +1,4 @@
-"""What a harness is told in `--model_args` and in a task's generation arguments, checked.
-
-Among them stop strings: a generation ends with the token that completes one, its text before it.
-"""
+"""The harness's `--model_args`, a task's generation arguments, and its stop strings."""
 
 from __future__ import annotations
 
@@ -41,12 +38,12 @@ _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
 def configuration(arguments: Mapping[str, Any]) -> Config:
-    """The configuration that model arguments ask for, one backend and no data set of its own.
+    """The configuration that model arguments ask for.
 
     Names are those of `lil run` and of `--set`: `backend=quest,budget=1024`,
-    `backend_params.quest.page=16`, `penalty=lz`, `detector=guardian:answer`. What is not given
-    comes from `preset`, by default the demo's for the reasoner and the paper's for other models;
-    detectors and penalties do not.
+    `backend_params.quest.page=16`, `penalty=lz`, `detector=guardian:answer`. The rest but detectors
+    and penalties comes from `preset`, by default the demo's for the reasoner and the paper's for
+    other models.
 
     Raises:
         InvalidValue: an unknown argument, or a value that cannot be used.
@@ -66,9 +63,9 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
             allowed = f"one of {', '.join(known)}, or as backend_params.quest.page"
             raise InvalidValue("model argument", name, allowed, known)
     overrides.setdefault("backends", "full")
-    overrides["null"] = "none"  # the last backend is the one that was asked for
-    without = overrides.get("budgets") is None
-    if without:
+    overrides["null"] = "none"  # the last backend is then the one of the arguments
+    without_budget = overrides.get("budgets") is None
+    if without_budget:
         overrides["budgets"] = 1
     model = overrides.setdefault("models", REASONER)
     config = load(preset or ("demo" if model == REASONER else "paper"), overrides)
@@ -76,7 +73,7 @@ def configuration(arguments: Mapping[str, Any]) -> Config:
         if len(getattr(config, key)) > 1:
             raise InvalidValue(key, ",".join(map(str, getattr(config, key))), "one of them")
     (backend,) = config.backends
-    if without and lacks_budget(config, backend):
+    if without_budget and lacks_budget(config, backend):
         raise InvalidValue("budget", None, f"budget=N with backend={backend}")
     return config
 
@@ -97,28 +94,23 @@ class GenerationArguments:
 
     @classmethod
     def read(
-        cls, given: Mapping[str, Any], config: Config, max_gen_toks: int
+        cls, arguments: Mapping[str, Any], config: Config, max_gen_toks: int
     ) -> GenerationArguments:
-        """What a task's generation arguments ask for.
-
-        Args:
-            given: of the task, changed by `--gen_kwargs`.
-            config: what counts where they do not say.
-            max_gen_toks: likewise.
+        """Read a task's generation arguments; `config` and `max_gen_toks` hold the defaults.
 
         Raises:
             InvalidValue: an argument that is not supported, or a value that cannot be used.
         """
-        left = {name: value for name, value in given.items() if value is not None}
+        left = {name: value for name, value in arguments.items() if value is not None}
         until = left.pop("until", ())
         until = (until,) if isinstance(until, str) else tuple(until)
-        if not all(isinstance(one, str) for one in until):
+        if not all(isinstance(text, str) for text in until):
             raise InvalidValue("until", list(until), "texts")
         lengths = [left.pop(name) for name in _LENGTHS if name in left]
         drawn = {name: left.pop(name) for name in _SAMPLING if name in left}
         do_sample = left.pop("do_sample", None)
         if left.pop("num_beams", 1) != 1:
-            raise InvalidValue("num_beams", given["num_beams"], "1: there is no beam search")
+            raise InvalidValue("num_beams", arguments["num_beams"], "1: there is no beam search")
         for name in left:
             known = ["until", *_LENGTHS, *_SAMPLING, "do_sample"]
             raise InvalidValue("generation argument", name, f"one of {', '.join(known)}", known)
@@ -126,11 +118,11 @@ class GenerationArguments:
         values |= check(drawn, "the generation arguments")
         if do_sample is False:
             if values["temperature"]:
-                said = "do_sample=False: greedy, whatever the temperature (say do_sample=True)"
-                warnings.warn(said, stacklevel=2)
+                message = "do_sample=False: greedy, whatever the temperature (say do_sample=True)"
+                warnings.warn(message, stacklevel=2)
             values["temperature"] = 0.0
         elif do_sample and not values["temperature"] and "temperature" not in drawn:
-            values["temperature"] = 1.0  # what transformers samples with when told nothing else
+            values["temperature"] = 1.0  # what transformers samples with by default
         most = check_int("max_gen_toks", int(lengths[0]) if lengths else max_gen_toks, 1)
         return cls(tuple(filter(None, until)), most, values)
 
@@ -140,14 +132,7 @@ class GenerationArguments:
 
 @dataclass(frozen=True)
 class Until(Detector):
-    """Ends a generation once its text holds one of these strings.
-
-    Args:
-        strings: any of them ends it; the prompt is not searched.
-
-    Raises:
-        InvalidValue: none, or an empty one, which every text holds.
-    """
+    """Ends a generation once its text, without the prompt, holds one of these strings."""
 
     strings: tuple[str, ...] = ()
     within: str | None = field(default="output", kw_only=True)
@@ -169,7 +154,7 @@ class Until(Detector):
 
 
 class UntilWatcher(Watcher[Until]):
-    """Keeps as much of the text as the beginning of a string may take."""
+    """Stores as much of the text as the beginning of a string may take."""
 
     def __init__(self, detector: Until) -> None:
         super().__init__(detector)
@@ -188,18 +173,15 @@ class UntilWatcher(Watcher[Until]):
 def text_before(trace: Trace, strings: Sequence[str], special: Collection[int] = ()) -> str:
     """A trace's text up to the first of the strings in it.
 
-    Args:
-        trace: what was generated.
-        strings: where the text ends; all of it is taken where none is in it.
-        special: ids of tokens that are searched but are no text, as `skip_special_tokens` has it.
+    Tokens of the ids `special` are searched and are no text, as `skip_special_tokens` has it.
     """
     pieces = trace.text_pieces
     whole = b"".join(pieces)
-    found = [at for string in strings if (at := whole.find(string.encode())) >= 0]
-    left = min(found, default=len(whole))
-    kept = []
+    places = [at for string in strings if (at := whole.find(string.encode())) >= 0]
+    left = min(places, default=len(whole))
+    parts = []
     for token, piece in zip(trace.new_ids, pieces, strict=False):  # `eos` is no text
         if token not in special:
-            kept.append(piece[:left])
+            parts.append(piece[:left])
         left -= min(left, len(piece))
-    return b"".join(kept).decode(errors="replace")
+    return b"".join(parts).decode(errors="replace")

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
-import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from attention.errors import InvalidValue
 from experiments.cli.console import Console
@@ -33,9 +29,6 @@ Arguments are those of `lm_eval` (`lm_eval run --help`), with the model `lil` wh
 #: Arguments are the harness's, which it checks itself.
 HANDS_ON = True
 
-#: Where the harness does so.
-_ARGUMENTS = ("lm_eval._cli.", "lm_eval.config.", "lm_eval.evaluator.simple_evaluate")
-
 
 def add_arguments(parser: Parser) -> None:
     """None of its own."""
@@ -43,76 +36,55 @@ def add_arguments(parser: Parser) -> None:
 
 def command(args: argparse.Namespace, console: Console) -> Done:  # noqa: ARG001 - the harness prints
     """Run the harness's own command line with our model."""
-    given = list(args.arguments)
-    given.remove("eval")
-    rest = [one for one in given if one != "--json"]
-    if not rest:
+    arguments = list(args.arguments)
+    arguments.remove("eval")
+    arguments = [argument for argument in arguments if argument != "--json"]
+    if not arguments:
         raise InvalidValue("--tasks", None, "names of tasks, see `lil eval --help`")
     if importlib.util.find_spec("lm_eval") is None:
         allowed = "the package `lm-eval` to run it (`scripts/setup lm-eval`)"
-        raise InvalidValue("eval", " ".join(rest), allowed)
-    from lm_eval.__main__ import cli_evaluate
+        raise InvalidValue("eval", " ".join(arguments), allowed)
+    from lm_eval._cli import HarnessCLI
+    from lm_eval.utils import setup_logging
 
     from experiments.evals.harness import register
 
     register()
-    is_run = rest[0] == "run" or rest[0].startswith("-")
-    if is_run:
-        rest = _with_model(rest)
-    with (
-        _results(rest, wanted=args.json and is_run) as (arguments, document),
-        _command_line(["lm_eval", *arguments]),
-    ):
-        _evaluate(cli_evaluate, rest)
-    return Done(document)
-
-
-def _evaluate(harness: Callable[[], None], arguments: Sequence[str]) -> None:
-    """Run the harness; what it says of its arguments is a message of ours."""
-    try:
-        harness()
-    except (ValueError, OSError) as error:
-        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        where = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}"
-        if not where.startswith(_ARGUMENTS):
-            raise
-        reason = str(error).strip().split("\n")[0]
-        allowed = f"arguments that the harness takes ({reason})"
-        raise InvalidValue("eval", " ".join(arguments), allowed) from error
-
-
-def _with_model(arguments: Sequence[str]) -> list[str]:
-    rest = [one for at, one in enumerate(arguments) if at or one != "run"]
-    named = any(one in ("--model", "-M") or one.startswith("--model=") for one in rest)
-    return ["run", *([] if named else ["--model", "lil"]), *rest]
-
-
-@contextlib.contextmanager
-def _command_line(arguments: list[str]) -> Iterator[None]:
-    before = sys.argv
-    sys.argv = arguments
-    try:
-        yield
-    finally:
-        sys.argv = before
-
-
-@contextlib.contextmanager
-def _results(arguments: list[str], *, wanted: bool) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """The arguments, and a document that holds what the harness wrote once the block has ended."""
-    document: dict[str, Any] = {}
-    if not wanted:
-        yield arguments, document
-        return
-    given = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    given.add_argument("--output_path", "-o")
-    asked = given.parse_known_args(arguments)[0].output_path
+    setup_logging()
+    harness = HarnessCLI()
+    if arguments[0] != "run" and not arguments[0].startswith("-"):
+        harness.execute(harness._parser.parse_args(arguments))
+        return Done({})
+    arguments = ["run", *arguments[arguments[0] == "run" :]]
+    # Its own `parse_args` reads `sys.argv`, which belongs to the process.
+    parsed = harness._parser.parse_args(arguments)
+    if not any(a in ("--model", "-M") or a.startswith("--model=") for a in arguments):
+        parsed.model = "lil"
+    _require_valid(parsed, arguments)
+    if not args.json:
+        harness.execute(parsed)
+        return Done({})
     with tempfile.TemporaryDirectory() as temporary:
-        where = Path(asked or temporary)
-        folder = where.parent if where.suffix == ".json" else where
+        parsed.output_path = parsed.output_path or temporary
+        path = Path(parsed.output_path)
+        folder = path.parent if path.suffix == ".json" else path
         before = set(folder.rglob("*.json"))
-        yield [*arguments, *([] if asked else ["--output_path", temporary])], document
+        harness.execute(parsed)
         written = sorted(set(folder.rglob("*.json")) - before)
         if not written:
             raise RuntimeError(f"the harness wrote no results into {folder}")
-        document |= json.loads(written[-1].read_text(encoding="utf-8"))
+        return Done(json.loads(written[-1].read_text(encoding="utf-8")))
+
+
+def _require_valid(parsed: argparse.Namespace, arguments: Sequence[str]) -> None:
+    """Refuse what the harness does not take, before it loads a model or a task."""
+    from lm_eval.config.evaluate_config import EvaluatorConfig
+
+    try:
+        config = EvaluatorConfig.from_cli(parsed)
+        if config.limit is not None and config.samples is not None:
+            raise ValueError("--limit and --samples exclude each other")
+    except (ValueError, TypeError, OSError) as error:
+        reason = str(error).strip().split("\n")[0]
+        allowed = f"arguments that the harness takes ({reason})"
+        raise InvalidValue("eval", " ".join(arguments), allowed) from error

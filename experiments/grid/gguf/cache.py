@@ -1,6 +1,6 @@
 """GGUF files as folders in the user's cache, made by the reader of transformers.
 
-The reader takes a minute for a file of 100 MB, so what it made is kept, by the file's digest.
+The reader takes a minute for a file of 100 MB, so its result is stored under the digest of the file.
 """
 
 from __future__ import annotations
@@ -161,10 +161,10 @@ def _ends(header: Header) -> list[int]:
     tokens = values["tokenizer.ggml.tokens"]
     kinds = values.get("tokenizer.ggml.token_type") or [_CONTROL] * len(tokens)
     ids = {token: i for i, token in enumerate(tokens)}
-    found = [values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    ends = [values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     named = [ids[name] for name in _ENDS if name in ids]
-    found += [token for token in named if kinds[token] in (_CONTROL, _USER)]
-    return list(dict.fromkeys(token for token in found if token is not None))
+    ends += [token for token in named if kinds[token] in (_CONTROL, _USER)]
+    return list(dict.fromkeys(token for token in ends if token is not None))
 
 
 def _tokenizer(file: Path, header: Header) -> Any:
